@@ -26,8 +26,8 @@ check:
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cd lab && cargo fmt --check
 	cd lab && cargo clippy --locked --all-targets -- --deny warnings
-	cd bare && cargo fmt --all --check
-	cd bare && cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cd unikernel && cargo fmt --all --check
+	cd unikernel && cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 fuzz:
 	./fuzz/run.sh $(FUZZ_SECONDS)

@@ -15,7 +15,7 @@ trap 'rm -f "$LOWROAD_SKIPPED" "$log"' EXIT
 {
     cargo test --locked --workspace --all-targets --no-fail-fast 2>&1; echo "status $?"
     (cd lab && cargo test --locked --all-targets --no-fail-fast 2>&1); echo "status $?"
-    ./bare/try.sh 2>&1; echo "status $?"
+    ./unikernel/try.sh 2>&1; echo "status $?"
     ./tools/static.sh 2>&1; echo "status $?"
 } | tee "$log"
 status=$(sed -n 's/^status //p' "$log" | sort -n | tail -n 1)

@@ -7,9 +7,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use lowroad_http::fields::FieldLines;
-use lowroad_http::h1::{self, BodyLen, H1Client, H1ClientEvent, H1ServerEvent, H1Server, InputStep};
+use lowroad_http::h1::{
+    self, BodyLen, H1Client, H1ClientEvent, H1Server, H1ServerEvent, InputStep,
+};
 use lowroad_http::protocol::{ServerProtocol, StreamId};
-use lowroad_http::{RequestLimits, Method, StatusCode};
+use lowroad_http::{Method, RequestLimits, StatusCode};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -122,8 +124,9 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
                 let mended = h1::mend_trailers(&input[used..come]).expect("they are whole");
                 assert_eq!(h1::mend_trailers(&mended).as_ref(), Some(&mended));
                 let step = client.next(&mended, &limits);
-                let is_irregular =
-                    |step: &InputStep<_>| matches!(step.event, Some(H1ClientEvent::IrregularTrailers));
+                let is_irregular = |step: &InputStep<_>| {
+                    matches!(step.event, Some(H1ClientEvent::IrregularTrailers))
+                };
                 assert!(
                     !step.is_ok_and(|step| is_irregular(&step)),
                     "they were mended"
@@ -212,7 +215,12 @@ fn talk(input: &[u8]) {
         }
         // An interim response may precede the final one (RFC 9110 §15.2).
         if response_kind & 16 != 0 {
-            server.interim(StreamId(1), StatusCode::CONTINUE, FieldLines::NONE, &mut wire);
+            server.interim(
+                StreamId(1),
+                StatusCode::CONTINUE,
+                FieldLines::NONE,
+                &mut wire,
+            );
         }
         let status = [
             StatusCode::OK,
@@ -249,7 +257,12 @@ fn body_len(kind: u8, body: &[u8]) -> BodyLen {
     }
 }
 
-fn hear_request(server: &mut H1Server, wire: &[u8], read_len: usize, limits: &RequestLimits) -> Vec<u8> {
+fn hear_request(
+    server: &mut H1Server,
+    wire: &[u8],
+    read_len: usize,
+    limits: &RequestLimits,
+) -> Vec<u8> {
     let (mut used, mut come, mut body) = (0, 0, Vec::new());
     loop {
         let mut place = None;
@@ -272,7 +285,12 @@ fn hear_request(server: &mut H1Server, wire: &[u8], read_len: usize, limits: &Re
     }
 }
 
-fn hear_response(client: &mut H1Client, wire: &[u8], read_len: usize, limits: &RequestLimits) -> Vec<u8> {
+fn hear_response(
+    client: &mut H1Client,
+    wire: &[u8],
+    read_len: usize,
+    limits: &RequestLimits,
+) -> Vec<u8> {
     let (mut used, mut come, mut body) = (0, 0, Vec::new());
     loop {
         let step = client.next(&wire[used..come], limits).expect("a response");

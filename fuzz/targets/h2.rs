@@ -13,8 +13,8 @@ use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::frame::{self, FrameHead, HEAD_LEN};
 use lowroad_http::h2::{
-    OutgoingRequest, H2Client, H2ClientEvent, ErrorCode, GlitchCounters, H2ServerEvent, PREFACE, Priority, H2Server, H2Settings, StreamId,
-    ConnectionTurn,
+    ConnectionTurn, ErrorCode, GlitchCounters, H2Client, H2ClientEvent, H2Server, H2ServerEvent,
+    H2Settings, OutgoingRequest, PREFACE, Priority, StreamId,
 };
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::{Method, StatusCode, host};
@@ -104,7 +104,14 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
                 // Every other stream gets its response at once, the rest later or never.
                 if head.stream.0 % 4 == 1 {
                     let len = BodyLen::Known(5);
-                    if server.respond(head.stream, StatusCode::OK, FieldLines::NONE, len, &DATE, turn.out) {
+                    if server.respond(
+                        head.stream,
+                        StatusCode::OK,
+                        FieldLines::NONE,
+                        len,
+                        &DATE,
+                        turn.out,
+                    ) {
                         assert_eq!(server.body(head.stream, 5), Ok(true));
                         assert_eq!(server.end(head.stream, FieldLines::NONE), Ok(()));
                     }
@@ -166,7 +173,8 @@ fn add_data(words: &mut Vec<String>, stream: StreamId, data: &[u8]) {
 
 /// A client with three pending requests receives the input.
 fn visit(input: &[u8]) {
-    let (settings, mut counters, mut out) = (H2Settings::default(), GlitchCounters::default(), Vec::new());
+    let (settings, mut counters, mut out) =
+        (H2Settings::default(), GlitchCounters::default(), Vec::new());
     let mut turn = ConnectionTurn {
         now_ms: 1,
         settings: &settings,
@@ -250,7 +258,10 @@ fn talk(input: &[u8]) {
             }
         };
     }
-    let (mut client, mut server) = (H2Client::new(turn!(&mut up)), H2Server::new(turn!(&mut down)));
+    let (mut client, mut server) = (
+        H2Client::new(turn!(&mut up)),
+        H2Server::new(turn!(&mut down)),
+    );
     let (mut known, mut last) = (StandardHeader::default(), StreamId(1));
     for pair in input.chunks_exact(2) {
         let (operation, number) = (pair[0] % 10, pair[1]);
@@ -330,7 +341,9 @@ fn hear_server(server: &mut H2Server, bytes: &[u8], turn: &mut ConnectionTurn<'_
         used += step.used;
         match step.event {
             None if step.used == 0 => break,
-            Some(H2ServerEvent::Data { stream, data }) => server.taken(stream, data.len(), turn.out),
+            Some(H2ServerEvent::Data { stream, data }) => {
+                server.taken(stream, data.len(), turn.out)
+            }
             Some(H2ServerEvent::Reset { stream, code }) => {
                 // The client resets streams with this code only.
                 assert_eq!(code, ErrorCode::CANCEL);
@@ -343,7 +356,12 @@ fn hear_server(server: &mut H2Server, bytes: &[u8], turn: &mut ConnectionTurn<'_
     assert_eq!(used, bytes.len());
 }
 
-fn hear_client(client: &mut H2Client, bytes: &[u8], known: &mut StandardHeader, turn: &mut ConnectionTurn<'_>) {
+fn hear_client(
+    client: &mut H2Client,
+    bytes: &[u8],
+    known: &mut StandardHeader,
+    turn: &mut ConnectionTurn<'_>,
+) {
     let mut used = 0;
     loop {
         let mut text = Vec::new();

@@ -31,7 +31,9 @@ fuzz_target!(|input: &[u8]| {
             }
             // `loona-hpack` permits a size update anywhere but at a block's end; RFC 7541, section 4.2, only at its
             // start.
-            (Err(HpackError::SizeUpdate), _) | (Ok(_), Err(DecoderError::SizeUpdateAtEnd)) => return,
+            (Err(HpackError::SizeUpdate), _) | (Ok(_), Err(DecoderError::SizeUpdateAtEnd)) => {
+                return;
+            }
             (Err(_), Err(_)) => return,
             (ours, theirs) => panic!("{ours:?} {theirs:?}"),
         }

@@ -12,7 +12,9 @@ fuzz_target!(|input: &[u8]| {
     let more = [input, b"GET / HTTP/1.1\r\n\r\n"].concat();
     match parse(input) {
         ProxyHeaderParse::Incomplete => {}
-        ProxyHeaderParse::Refused(_) => assert!(matches!(parse(&more), ProxyHeaderParse::Refused(_))),
+        ProxyHeaderParse::Refused(_) => {
+            assert!(matches!(parse(&more), ProxyHeaderParse::Refused(_)))
+        }
         ProxyHeaderParse::Header(header) => {
             assert!(header.len <= input.len());
             assert_eq!(parse(&more), ProxyHeaderParse::Header(header));

@@ -8,7 +8,9 @@
 use libfuzzer_sys::fuzz_target;
 use lowroad_http::h1::{self, H1RequestHead};
 use lowroad_http::request::{OwnedRequest, PartialRequest, Request, RequestTarget};
-use lowroad_http::{BodyFraming, RequestLimits, RequestRefusal, FieldLineValues, HttpVersion, host, target};
+use lowroad_http::{
+    BodyFraming, FieldLineValues, HttpVersion, RequestLimits, RequestRefusal, host, target,
+};
 
 fuzz_target!(|input: &[u8]| {
     check_partial(input);
@@ -69,7 +71,9 @@ fn check(input: &[u8], limits: &RequestLimits) {
 fn is_limit(refusal: RequestRefusal) -> bool {
     matches!(
         refusal,
-        RequestRefusal::HeadTooLarge | RequestRefusal::TargetTooLong | RequestRefusal::TooManyFields
+        RequestRefusal::HeadTooLarge
+            | RequestRefusal::TargetTooLong
+            | RequestRefusal::TooManyFields
     )
 }
 
@@ -156,7 +160,11 @@ fn lists<'b>(request: &Request<'b>) -> [FieldLineValues<'b>; 3] {
 }
 
 /// Calls `judge` with the result for each proper prefix: whether it is complete, or its refusal.
-fn check_prefixes(input: &[u8], limits: &RequestLimits, judge: impl Fn(Result<bool, RequestRefusal>)) {
+fn check_prefixes(
+    input: &[u8],
+    limits: &RequestLimits,
+    judge: impl Fn(Result<bool, RequestRefusal>),
+) {
     // All prefixes, or a sample if there are many: the time would be quadratic.
     for len in (0..input.len()).step_by(input.len() / 512 + 1) {
         let parsed = h1::parse(&input[..len], limits);

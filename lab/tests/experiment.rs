@@ -10,9 +10,9 @@ use lowroad_lab::experiment::counting::CountUnit;
 use lowroad_lab::experiment::fake::FakeBench;
 use lowroad_lab::experiment::plan::{self, RunExtent};
 use lowroad_lab::experiment::progress::ProgressSink;
-use lowroad_lab::experiment::results::{self, PointResult, MeasurementRole, StoredResults};
+use lowroad_lab::experiment::results::{self, MeasurementRole, PointResult, StoredResults};
 use lowroad_lab::experiment::runner::{self, RunEnd, RunSetting};
-use lowroad_lab::experiment::schema::{ExperimentConfig, AxisValue};
+use lowroad_lab::experiment::schema::{AxisValue, ExperimentConfig};
 use lowroad_lab::load::RequestPace;
 
 const SMALL: &str = r#"
@@ -88,7 +88,11 @@ impl Place {
         }
     }
 
-    fn run(&mut self, experiment: &ExperimentConfig, bench: &mut FakeBench) -> Result<RunEnd, String> {
+    fn run(
+        &mut self,
+        experiment: &ExperimentConfig,
+        bench: &mut FakeBench,
+    ) -> Result<RunEnd, String> {
         let stop = AtomicBool::new(false);
         let setting = RunSetting {
             results: &self.folder,
@@ -328,7 +332,9 @@ fn repeats_are_outermost_and_servers_rotate() {
 fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
     let text = SMALL.replace("peer = \"nginx\"", "peer = \"nginx\"\nalso = [1100]");
     let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
-    let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
+    let counted = experiment
+        .measured_by(CountUnit::Instructions)
+        .expect("countable");
     let order = |experiment: &ExperimentConfig| {
         let extent = RunExtent::default();
         let points = plan::points(experiment, None, &extent);
@@ -358,7 +364,9 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
 #[test]
 fn counts_that_do_not_agree_are_repeated() {
     let mut place = Place::new("counts_that_do_not_agree");
-    let counted = small().measured_by(CountUnit::Instructions).expect("countable");
+    let counted = small()
+        .measured_by(CountUnit::Instructions)
+        .expect("countable");
     let mut bench = FakeBench {
         learns: true,
         ..FakeBench::default()
@@ -423,7 +431,9 @@ fn runs_and_records() {
         .filter(|r| r.server == "later")
         .collect();
     assert_eq!(absent.len(), 1, "an absent server is recorded once");
-    assert!(matches!(&absent[0].found, PointResult::Failed { text, .. } if text.contains("softirq")));
+    assert!(
+        matches!(&absent[0].found, PointResult::Failed { text, .. } if text.contains("softirq"))
+    );
     let first = stored.records.values().next().expect("records");
     assert!(first.pretended && !first.machine.kernel.is_empty() && first.unix_s > 0);
     assert!(place.lines.0[0].contains("[ 1/12]"), "{}", place.lines.0[0]);
@@ -530,7 +540,9 @@ fn goes_on_where_it_was_stopped() {
 #[test]
 fn a_half_written_line_is_left_out_and_cut_off() {
     let mut place = Place::new("half_line");
-    place.run(&small(), &mut FakeBench::default()).expect("a run");
+    place
+        .run(&small(), &mut FakeBench::default())
+        .expect("a run");
     let text = std::fs::read(place.file()).expect("results");
     std::fs::write(place.file(), &text[..text.len() - 40]).expect("cut");
     assert_eq!(place.stored().notes.len(), 1);
@@ -561,7 +573,9 @@ fn a_line_within_that_is_no_record_is_an_error() {
 #[test]
 fn a_changed_file_asks_for_fresh() {
     let mut place = Place::new("changed");
-    place.run(&small(), &mut FakeBench::default()).expect("a run");
+    place
+        .run(&small(), &mut FakeBench::default())
+        .expect("a run");
     let parse = |text: String| ExperimentConfig::parse("small", &text).expect("a good file");
     let titled = parse(SMALL.replace("title = \"Small\"", "title = \"Other\""));
     assert_eq!(
@@ -571,7 +585,10 @@ fn a_changed_file_asks_for_fresh() {
     );
     let more = parse(SMALL.replace("[8, 64]", "[8, 64, 128]"));
     let mut bench = FakeBench::default();
-    assert_eq!(place.run(&more, &mut bench), Ok(RunEnd::Whole { broken: 0 }));
+    assert_eq!(
+        place.run(&more, &mut bench),
+        Ok(RunEnd::Whole { broken: 0 })
+    );
     assert_eq!(bench.started.len(), 4, "only the new point is measured");
     let longer = parse(SMALL.replace("pace = ", "duration_s = 9.0\npace = "));
     let error = place

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_lab::icount::boot::BootSpec;
-use lowroad_lab::icount::guest::{QemuGuest, GuestNetwork};
-use lowroad_lab::icount::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
+use lowroad_lab::icount::guest::{GuestNetwork, QemuGuest};
+use lowroad_lab::icount::kernel::{CopiedPath, GuestContent, GuestKernel, plugin};
 use lowroad_testkit::skip;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suite, default_provider};
 use rustls::pki_types::{CertificateDer, ServerName};

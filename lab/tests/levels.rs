@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lowroad_lab::icount::boot::BootSpec;
-use lowroad_lab::icount::guest::{QemuGuest, GuestNetwork};
-use lowroad_lab::icount::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
+use lowroad_lab::icount::guest::{GuestNetwork, QemuGuest};
+use lowroad_lab::icount::kernel::{CopiedPath, GuestContent, GuestKernel, plugin};
 use lowroad_testkit::skip;
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_lab::load::{LoadRun, OfferedTls, LoadResult, RequestPace, TlsSettings, run};
+use lowroad_lab::load::{LoadResult, LoadRun, OfferedTls, RequestPace, TlsSettings, run};
 use lowroad_lab::workload::urls::{UrlSpec, UrlWorkload};
 use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 
@@ -58,7 +58,11 @@ fn always(answer: impl Into<Vec<u8>>) -> SocketAddr {
     })
 }
 
-fn urls(specs: Vec<UrlSpec>, version: WorkloadVersion, per_connection: PerConnection) -> Arc<UrlWorkload> {
+fn urls(
+    specs: Vec<UrlSpec>,
+    version: WorkloadVersion,
+    per_connection: PerConnection,
+) -> Arc<UrlWorkload> {
     Arc::new(UrlWorkload::new(specs, "test", version, per_connection, true).expect("right URLs"))
 }
 
@@ -321,7 +325,11 @@ fn wrong_answers_are_told_by_kind() {
         (wrong_checksum, "wrong_checksum"),
     ] {
         let found = outcome(&LoadRun {
-            workload: urls(vec![spec], WorkloadVersion::Http11, PerConnection::Unlimited),
+            workload: urls(
+                vec![spec],
+                WorkloadVersion::Http11,
+                PerConnection::Unlimited,
+            ),
             requests: Some(20),
             ..load(address)
         });
@@ -658,7 +666,11 @@ fn a_large_body_goes_out_under_tls() {
     let mut load = LoadRun {
         connections: 1,
         requests: Some(1),
-        workload: urls(vec![spec], WorkloadVersion::Http11, PerConnection::Unlimited),
+        workload: urls(
+            vec![spec],
+            WorkloadVersion::Http11,
+            PerConnection::Unlimited,
+        ),
         ..load(address)
     };
     load.target.tls = Some(TlsSettings {

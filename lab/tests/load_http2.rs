@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
-use lowroad_lab::load::{LoadRun, LoadResult, RequestPace, run};
+use lowroad_lab::load::{LoadResult, LoadRun, RequestPace, run};
 use lowroad_lab::workload::script::{ScriptConnection, ScriptWorkload};
 use lowroad_lab::workload::urls::{UrlSpec, UrlWorkload};
 use lowroad_lab::workload::{PerConnection, WorkloadVersion};
@@ -143,7 +143,8 @@ fields = { x-own = "1" }
 form = { body = "{body}", cookie = "{cookie}" }
 take = { both = "(?m)^body=hello&cookie=a%3Db$" }
 "#;
-    let script = ScriptWorkload::parse(text, "test", WorkloadVersion::Http2, ScriptConnection::All).expect("a script");
+    let script = ScriptWorkload::parse(text, "test", WorkloadVersion::Http2, ScriptConnection::All)
+        .expect("a script");
     let counter = Arc::new(AtomicU64::new(0));
     let load = LoadRun {
         connections: 2,

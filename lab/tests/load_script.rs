@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lowroad_lab::load::{LoadRun, LoadResult, RequestPace, run};
+use lowroad_lab::load::{LoadResult, LoadRun, RequestPace, run};
 use lowroad_lab::workload::script::{ScriptConnection, ScriptWorkload};
 use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
@@ -73,8 +73,13 @@ fn shop() -> TestOrigin {
     })
 }
 
-fn outcome(shop: &TestOrigin, carries: ScriptConnection, change: impl FnOnce(&mut LoadRun)) -> LoadResult {
-    let script = ScriptWorkload::parse(SHOPPING, "shop", WorkloadVersion::Http11, carries).expect("a script");
+fn outcome(
+    shop: &TestOrigin,
+    carries: ScriptConnection,
+    change: impl FnOnce(&mut LoadRun),
+) -> LoadResult {
+    let script = ScriptWorkload::parse(SHOPPING, "shop", WorkloadVersion::Http11, carries)
+        .expect("a script");
     let mut load = LoadRun {
         connections: 4,
         timeout: Duration::from_secs(5),
@@ -90,7 +95,11 @@ fn outcome(shop: &TestOrigin, carries: ScriptConnection, change: impl FnOnce(&mu
 #[test]
 fn users_go_all_the_way() {
     let five = PerConnection::Fixed(5);
-    for carries in [ScriptConnection::All, ScriptConnection::Once, ScriptConnection::Requests(five)] {
+    for carries in [
+        ScriptConnection::All,
+        ScriptConnection::Once,
+        ScriptConnection::Requests(five),
+    ] {
         let shop = shop();
         let outcome = outcome(&shop, carries, |load| load.requests = Some(400));
         assert_eq!((outcome.errors, outcome.requests), (0, 400), "{outcome:?}");
@@ -130,7 +139,9 @@ fn what_lacks_a_value_is_an_error() {
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbusy")
             .is_ok()
     });
-    let outcome = outcome(&closed, ScriptConnection::All, |load| load.requests = Some(20));
+    let outcome = outcome(&closed, ScriptConnection::All, |load| {
+        load.requests = Some(20)
+    });
     assert_eq!(outcome.requests, 0);
     assert_eq!(outcome.errors_by_kind.get("lacking"), Some(&20));
     let all = closed.asked();

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use lowroad_lab::peers::{self, PeerFailure, PeerOptions, PeerPlace, RunningPeer};
 use lowroad_lab::workload::files;
 use lowroad_lab::workload::specweb99::{PostLog, fetch_target};
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, skip, wait_until};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, skip, wait_until};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
 

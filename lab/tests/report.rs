@@ -9,9 +9,11 @@ use lowroad_lab::experiment::counting::CountUnit;
 use lowroad_lab::experiment::fake::FakeBench;
 use lowroad_lab::experiment::plan::RunExtent;
 use lowroad_lab::experiment::progress::ProgressSink;
-use lowroad_lab::experiment::results::{self, PointResult, ResultRecord, MeasurementRole, MissingReason};
+use lowroad_lab::experiment::results::{
+    self, MeasurementRole, MissingReason, PointResult, ResultRecord,
+};
 use lowroad_lab::experiment::runner::{self, RunSetting};
-use lowroad_lab::experiment::schema::{ExperimentConfig, AxisValue};
+use lowroad_lab::experiment::schema::{AxisValue, ExperimentConfig};
 use lowroad_lab::experiment::{MeasurementResult, machine::MachineInfo};
 use lowroad_lab::icount::paper::figure::CountedFigure;
 use lowroad_lab::icount::paper::numbered;
@@ -360,9 +362,15 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
 }
 
 /// The medians of a measure by server and point, straight from the records.
-fn medians(study: &ExperimentStudy, of: impl Fn(&MeasurementResult) -> f64) -> BTreeMap<(String, String), f64> {
+fn medians(
+    study: &ExperimentStudy,
+    of: impl Fn(&MeasurementResult) -> f64,
+) -> BTreeMap<(String, String), f64> {
     let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
-    let points = study.records.values().filter(|one| one.role == MeasurementRole::Point);
+    let points = study
+        .records
+        .values()
+        .filter(|one| one.role == MeasurementRole::Point);
     for record in points {
         if let Some(measured) = record.measured() {
             let at = (record.server.clone(), record.x.to_string());
@@ -387,7 +395,12 @@ fn medians(study: &ExperimentStudy, of: impl Fn(&MeasurementResult) -> f64) -> B
 fn the_reports_numbers_are_those_of_the_results() {
     let mut checked = 0;
     for study in &rehearsed("numbers") {
-        let page = markdown::page(std::slice::from_ref(study), &[], &InstructionCounts::default(), "x");
+        let page = markdown::page(
+            std::slice::from_ref(study),
+            &[],
+            &InstructionCounts::default(),
+            "x",
+        );
         for figure in &study.experiment.figures {
             let of: fn(&MeasurementResult) -> f64 = match figure.measure.name() {
                 "requests_per_s" => |measured| measured.outcome.requests_per_s,

@@ -217,7 +217,11 @@ fn split_unquoted<'v>(
         }
     }
     parts.push(&value[start..]);
-    if is_quoted { Err(AmbiguousForwarding) } else { Ok(()) }
+    if is_quoted {
+        Err(AmbiguousForwarding)
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

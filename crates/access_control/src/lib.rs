@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config as config;
-use lowroad_config::{RuleAction, ClientField, PrefixSet};
+use lowroad_config::{ClientField, PrefixSet, RuleAction};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_limits::ClientRates;
 use lowroad_site_rules::{FormSet, PathMatches};
 
 use forwarded_client::AmbiguousForwarding;
-pub use forwarded_client::{ForwardedClient, DirectPeer};
+pub use forwarded_client::{DirectPeer, ForwardedClient};
 use passwords::PasswordFile;
 use rule_index::RuleIndex;
 
@@ -120,7 +120,11 @@ impl AccessPolicy {
     }
 
     /// The matching fallback rule for a missing file, and its path.
-    pub fn fallback(&self, matches: &PathMatches<'_>, input: RuleInput) -> Option<(&AccessRule, &str)> {
+    pub fn fallback(
+        &self,
+        matches: &PathMatches<'_>,
+        input: RuleInput,
+    ) -> Option<(&AccessRule, &str)> {
         let mut rules = self.rules_for(matches, input);
         rules.find_map(|(_, rule)| match &rule.config.action {
             RuleAction::Fallback(to) => Some((rule, to.as_str())),

@@ -82,7 +82,11 @@ impl PasswordFile {
     ///
     /// # Errors
     /// The file is unusable, or a thread can't be started; the text names the file.
-    pub fn open(file: &Path, realm: &str, before: Option<&PasswordFile>) -> io::Result<PasswordFile> {
+    pub fn open(
+        file: &Path,
+        realm: &str,
+        before: Option<&PasswordFile>,
+    ) -> io::Result<PasswordFile> {
         helpers()?;
         let (users, stamp, fault) = match (read(file), before) {
             (Ok((users, stamp)), _) => (Arc::new(users), stamp, None),
@@ -310,7 +314,11 @@ fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The hash to verify a password against, and whether it is the user's own. An unknown user gets the hash of a known
 /// one, always the same, so that timing does not reveal which users exist: hashes of a file may differ in cost, so a
 /// common hash for all unknown users would be detectable.
-fn hash_for<'u>(users: &'u PasswordUsers, user: &str, hasher: &RandomState) -> Option<(&'u str, bool)> {
+fn hash_for<'u>(
+    users: &'u PasswordUsers,
+    user: &str,
+    hasher: &RandomState,
+) -> Option<(&'u str, bool)> {
     if let Some(own) = users.get(user) {
         return Some((own, true));
     }
@@ -386,7 +394,11 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(ask("wrong", 0), Ok(()), "it waits already");
         }
-        assert_eq!(ask("wrong", 1), Err(PasswordOutcome::Busy), "another client's");
+        assert_eq!(
+            ask("wrong", 1),
+            Err(PasswordOutcome::Busy),
+            "another client's"
+        );
         drop(state);
         for _ in 0..WAITING_MAX + 1000 {
             assert_eq!(from.recv(), Ok(PasswordOutcome::Wrong));

@@ -137,7 +137,10 @@ mod tests {
         let index = RuleIndex::new(&site.access);
         let rules = |method: Method| {
             let peer = [127, 0, 0, 1].into();
-            index.rules(&patterns.match_path(b"/a/b", None), RuleInput { method, peer })
+            index.rules(
+                &patterns.match_path(b"/a/b", None),
+                RuleInput { method, peer },
+            )
         };
         assert_eq!(rules(Method::Get), [1000, 1001, 1002]);
         assert_eq!(rules(Method::Head), [1000, 1001, 1002]);

@@ -1,9 +1,9 @@
 //! Traffic classes: the class of a request (`index`), counters, and the queueing of calls to handlers (`class_wait`),
 //! which `lowroad_limits` schedules.
 
+mod class_wait;
 mod conditions;
 mod index;
-mod class_wait;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -60,7 +60,10 @@ pub struct ClassChoice {
 
 impl ClassTable {
     /// The classes of a configuration, if it has any; unchanged ones are reused.
-    pub fn from_rules(config: &config::Config, before: Option<&Arc<ClassTable>>) -> Option<Arc<ClassTable>> {
+    pub fn from_rules(
+        config: &config::Config,
+        before: Option<&Arc<ClassTable>>,
+    ) -> Option<Arc<ClassTable>> {
         if config.classes.is_empty() {
             return None;
         }
@@ -113,7 +116,12 @@ impl ClassTable {
     }
 
     /// The class of a request for a decoded path from this address.
-    pub fn choose(self: &Arc<Self>, request: &Request<'_>, path: &[u8], peer: IpAddr) -> ClassChoice {
+    pub fn choose(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        path: &[u8],
+        peer: IpAddr,
+    ) -> ClassChoice {
         let first = self.index.class(request, path, peer);
         ClassChoice {
             classes: self.clone(),

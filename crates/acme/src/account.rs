@@ -7,12 +7,12 @@ use std::time::Duration;
 use instant_acme::{Account, AccountCredentials, Error, ExternalAccountKey, NewAccount};
 use serde::{Deserialize, Serialize};
 
+use crate::authority_client::{AcmeClient, AcmeConnections};
 use crate::error::{problem_type, trouble};
 use crate::folder::{AcmeFolder, FolderLock};
-use crate::authority_client::{AcmeClient, AcmeConnections};
 use crate::manager::ManagerContext;
-use crate::plan::{FailureKind, AcmeFailure};
-use crate::settings::{AuthoritySettings, AcmeSettings};
+use crate::plan::{AcmeFailure, FailureKind};
+use crate::settings::{AcmeSettings, AuthoritySettings};
 use crate::severity::Severity;
 
 /// Polling interval and limit while another process makes the account.

@@ -5,10 +5,14 @@ use http::{Request, Uri};
 use instant_acme::BodyWrapper;
 
 use crate::authority_client::AcmeConnections;
-use crate::plan::{FailureKind, AcmeFailure};
+use crate::plan::{AcmeFailure, FailureKind};
 
 /// Requests `GET URL?domain=NAME`. Status 200 means yes, any other status no.
-pub(crate) async fn ask(http: &AcmeConnections, url: &str, name: &str) -> Result<bool, AcmeFailure> {
+pub(crate) async fn ask(
+    http: &AcmeConnections,
+    url: &str,
+    name: &str,
+) -> Result<bool, AcmeFailure> {
     let uri = uri(url, name)?;
     let request = Request::get(uri).body(BodyWrapper::<Bytes>::default());
     let request = request.map_err(|error| AcmeFailure::local(format!("{url}: {error}")))?;

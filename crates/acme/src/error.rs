@@ -2,8 +2,8 @@
 
 use instant_acme::{Error, Problem};
 
-use crate::authority_client::{ResponseMeta, AuthorityUnreachable};
-use crate::plan::{FailureKind, AcmeFailure};
+use crate::authority_client::{AuthorityUnreachable, ResponseMeta};
+use crate::plan::{AcmeFailure, FailureKind};
 
 /// The type of a problem without the common URN prefix.
 pub(crate) fn problem_type(error: &Error) -> Option<&str> {
@@ -36,7 +36,10 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
     if let Error::Other(error) = error
         && error.is::<AuthorityUnreachable>()
     {
-        return (FailureKind::Unreachable, format!("cannot be reached: {error}"));
+        return (
+            FailureKind::Unreachable,
+            format!("cannot be reached: {error}"),
+        );
     }
     let status = said.status.as_u16();
     match error {
@@ -62,7 +65,10 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
         }
         // Responses of proxies in front of the authority have no problem document.
         _ if status == 429 => (FailureKind::RateLimited, "too many requests".into()),
-        _ if status >= 500 => (FailureKind::Unreachable, format!("answers with status {status}")),
+        _ if status >= 500 => (
+            FailureKind::Unreachable,
+            format!("answers with status {status}"),
+        ),
         Error::Timeout(_) => (FailureKind::Unreachable, "does not come to an end".into()),
         Error::Crypto | Error::KeyRejected => (FailureKind::Local, error.to_string()),
         Error::Unsupported(what) => (FailureKind::Refused, format!("does not know {what}")),
@@ -70,7 +76,10 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
             let text = format!("answers with status {status} and what is not ACME: {error}");
             (FailureKind::WrongAnswer, text)
         }
-        error => (FailureKind::WrongAnswer, format!("answers wrongly: {error}")),
+        error => (
+            FailureKind::WrongAnswer,
+            format!("answers wrongly: {error}"),
+        ),
     }
 }
 
@@ -116,7 +125,10 @@ mod tests {
             r#"{"type":"urn:ietf:params:acme:error:dns","detail":"a\nb"}"#,
             400,
         );
-        assert_eq!((refused.kind, refused.retry_after_s), (FailureKind::Refused, None));
+        assert_eq!(
+            (refused.kind, refused.retry_after_s),
+            (FailureKind::Refused, None)
+        );
         assert_eq!(refused.text, "dns: a b");
         assert_eq!(api("{}", 503).kind, FailureKind::Unreachable);
         let unexplained = api("{}", 429);

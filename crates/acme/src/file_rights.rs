@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::account;
 use crate::folder::AcmeFolder;
-use crate::settings::{ChallengeMethod, AcmeSettings};
+use crate::settings::{AcmeSettings, ChallengeMethod};
 
 impl AcmeSettings {
     /// Files and folders without the required rights, a line each. May block.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 mod write;
 
-use crate::plan::{RenewalPlan, AcmeFailure};
+use crate::plan::{AcmeFailure, RenewalPlan};
 
 /// Bytes of a write test: more than a certificate, its key and its state.
 const PROBE_LEN: usize = 64 * 1024;

@@ -48,7 +48,11 @@ impl TxtRecord {
 }
 
 /// Runs the command and waits for it.
-pub(crate) async fn run(hook: &DnsHook, action: HookAction, record: &TxtRecord) -> Result<(), AcmeFailure> {
+pub(crate) async fn run(
+    hook: &DnsHook,
+    action: HookAction,
+    record: &TxtRecord,
+) -> Result<(), AcmeFailure> {
     let (program, first) = hook.command.split_first().unwrap_or((&EMPTY, &[]));
     let failed = |what: String| {
         AcmeFailure::local(format!(

@@ -105,7 +105,8 @@ mod tests {
         let params = rcgen::CertificateParams::new(["a.example".to_owned()]).expect("names");
         let certificate = params.self_signed(&key).expect("a certificate").pem();
         let pem = format!("{}{certificate}{certificate}", key.serialize_pem());
-        let read = |pem: &[u8]| IssuedCertificate::read(pem, Path::new("pem"), 0).expect("a certificate");
+        let read =
+            |pem: &[u8]| IssuedCertificate::read(pem, Path::new("pem"), 0).expect("a certificate");
         let issued = read(pem.as_bytes());
         let written = String::from_utf8(issued.to_pem()).expect("text");
         assert_eq!(written, pem.replace('\r', ""));

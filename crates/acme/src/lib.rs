@@ -12,14 +12,14 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod demand_check;
+mod authority_client;
 mod challenge;
 mod clock;
+mod demand_check;
 mod error;
 mod file_rights;
 mod folder;
 mod hook;
-mod authority_client;
 mod issued_certificate;
 mod manager;
 pub mod name;
@@ -31,9 +31,12 @@ mod state;
 mod tokens;
 
 pub use clock::SystemClock;
-pub use manager::{DemandRefusal, AcmeEvent, CertificateManager, CertificateView};
-pub use plan::{FailureKind, AcmeFailure};
-pub use settings::{AuthoritySettings, ChallengeMethod, ExternalAccount, DnsHook, OnDemandSettings, AcmeProblem, AcmeSettings};
+pub use manager::{AcmeEvent, CertificateManager, CertificateView, DemandRefusal};
+pub use plan::{AcmeFailure, FailureKind};
+pub use settings::{
+    AcmeProblem, AcmeSettings, AuthoritySettings, ChallengeMethod, DnsHook, ExternalAccount,
+    OnDemandSettings,
+};
 pub use severity::Severity;
-pub use state::{RenewalStep, CertificateState};
-pub use tokens::{PATH_PREFIX, ChallengeTokens};
+pub use state::{CertificateState, RenewalStep};
+pub use tokens::{ChallengeTokens, PATH_PREFIX};

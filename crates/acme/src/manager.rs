@@ -11,8 +11,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-mod effects;
 mod demand;
+mod effects;
 mod entry;
 mod file_check;
 mod history;
@@ -21,13 +21,13 @@ mod outcomes;
 mod tasks;
 
 pub use demand::DemandRefusal;
-use entry::{EntryActivity, CertificateEntry};
+use entry::{CertificateEntry, EntryActivity};
 use history::OrderHistory;
 
-use crate::folder::AcmeFolder;
 use crate::authority_client::AcmeConnections;
+use crate::folder::AcmeFolder;
 use crate::name;
-use crate::plan::{RenewalJitter, LifetimeStage};
+use crate::plan::{LifetimeStage, RenewalJitter};
 use crate::settings::{AcmeProblem, AcmeSettings};
 use crate::severity::Severity;
 use crate::state::CertificateState;
@@ -311,7 +311,10 @@ impl ManagerContext {
     }
 
     pub(crate) fn log(self: &Arc<Self>, severity: Severity, line: &str) {
-        (self.callback)(&CertificateView(self.clone()), AcmeEvent::Message(severity, line));
+        (self.callback)(
+            &CertificateView(self.clone()),
+            AcmeEvent::Message(severity, line),
+        );
     }
 
     fn request_file_check(&self) {

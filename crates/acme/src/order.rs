@@ -10,14 +10,14 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use crate::account::{self, AccountSession};
-use crate::demand_check;
+use crate::authority_client::AuthorityUnreachable;
 use crate::challenge::{PendingChallenge, PublishedChallenges};
+use crate::demand_check;
 use crate::error::{in_words, problem_type, trouble};
 use crate::folder::FolderLock;
-use crate::authority_client::AuthorityUnreachable;
 use crate::issued_certificate::IssuedCertificate;
 use crate::manager::ManagerContext;
-use crate::plan::{FailureKind, AcmeFailure};
+use crate::plan::{AcmeFailure, FailureKind};
 use crate::settings::{AuthoritySettings, ChallengeMethod};
 
 /// Time limit from the lock to the certificate.
@@ -54,7 +54,10 @@ pub(crate) enum OrderOutcome {
 }
 
 /// Orders a certificate.
-pub(crate) async fn get(shared: Arc<ManagerContext>, wanted: OrderRequest) -> Result<OrderOutcome, AcmeFailure> {
+pub(crate) async fn get(
+    shared: Arc<ManagerContext>,
+    wanted: OrderRequest,
+) -> Result<OrderOutcome, AcmeFailure> {
     let minutes = TIMEOUT.as_secs() / 60;
     let locked = tokio::time::timeout(TIMEOUT, lock(&shared, &wanted.key)).await;
     let _lock = locked.unwrap_or_else(|_| {
@@ -71,7 +74,10 @@ pub(crate) async fn get(shared: Arc<ManagerContext>, wanted: OrderRequest) -> Re
     }
 }
 
-async fn ordered(shared: &Arc<ManagerContext>, wanted: &OrderRequest) -> Result<OrderOutcome, AcmeFailure> {
+async fn ordered(
+    shared: &Arc<ManagerContext>,
+    wanted: &OrderRequest,
+) -> Result<OrderOutcome, AcmeFailure> {
     let authority = &shared.settings.authorities[wanted.place];
     // Another process may have stored a certificate while this one waited for the lock.
     if let Some((issued, authority)) = fresh(shared, wanted) {
@@ -116,7 +122,10 @@ async fn lock(shared: &ManagerContext, key: &str) -> Result<FolderLock, AcmeFail
 }
 
 /// The certificate that another process has stored, if it is not due for renewal.
-fn fresh(shared: &ManagerContext, wanted: &OrderRequest) -> Option<(IssuedCertificate, Option<String>)> {
+fn fresh(
+    shared: &ManagerContext,
+    wanted: &OrderRequest,
+) -> Option<(IssuedCertificate, Option<String>)> {
     let now_s = shared.settings.clock.unix_s();
     let issued = shared.load_stored(&wanted.key, &wanted.names)?;
     let saved = shared.folder.saved(&wanted.key);
@@ -134,7 +143,11 @@ fn fresh(shared: &ManagerContext, wanted: &OrderRequest) -> Option<(IssuedCertif
 }
 
 /// Orders; returns key, certificate and chain.
-async fn issue(shared: &Arc<ManagerContext>, wanted: &OrderRequest, opened: &AccountSession) -> Result<Vec<u8>, AcmeFailure> {
+async fn issue(
+    shared: &Arc<ManagerContext>,
+    wanted: &OrderRequest,
+    opened: &AccountSession,
+) -> Result<Vec<u8>, AcmeFailure> {
     let authority = &shared.settings.authorities[wanted.place];
     let sorted = |error: Error| trouble(&error, opened.asker.said());
     let mut order = match placed(wanted, authority, &opened.account).await {
@@ -154,7 +167,8 @@ async fn issue(shared: &Arc<ManagerContext>, wanted: &OrderRequest, opened: &Acc
     shown.take_away().await;
     proved.map_err(|failed| failed.sorted(sorted))?;
 
-    let making = |error: rcgen::Error| AcmeFailure::local(format!("no request can be made: {error}"));
+    let making =
+        |error: rcgen::Error| AcmeFailure::local(format!("no request can be made: {error}"));
     // A new key for each certificate.
     let key = KeyPair::generate().map_err(making)?;
     let mut params = CertificateParams::new(wanted.names.clone()).map_err(making)?;
@@ -350,9 +364,17 @@ async fn why(order: &mut Order) -> OrderError {
 }
 
 /// Checks that the issued certificate is the ordered one.
-fn checked(shared: &ManagerContext, wanted: &OrderRequest, pem: &[u8]) -> Result<IssuedCertificate, AcmeFailure> {
-    let wrong =
-        |what: String| AcmeFailure::new(FailureKind::WrongAnswer, format!("a certificate that {what}"));
+fn checked(
+    shared: &ManagerContext,
+    wanted: &OrderRequest,
+    pem: &[u8],
+) -> Result<IssuedCertificate, AcmeFailure> {
+    let wrong = |what: String| {
+        AcmeFailure::new(
+            FailureKind::WrongAnswer,
+            format!("a certificate that {what}"),
+        )
+    };
     let now_s = shared.settings.clock.unix_s();
     let file = shared.folder.certificate_file(&wanted.key);
     let issued = IssuedCertificate::read(pem, &file, now_s);

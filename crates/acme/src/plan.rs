@@ -11,8 +11,8 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
-pub use backoff::{FailureKind, AcmeFailure};
-pub use renewal::{LifetimeStage, ValidityPeriod, RenewalWindow};
+pub use backoff::{AcmeFailure, FailureKind};
+pub use renewal::{LifetimeStage, RenewalWindow, ValidityPeriod};
 
 /// The least time between a certificate and the next order, in seconds.
 const BETWEEN_S: u64 = 3600;
@@ -130,7 +130,13 @@ impl RenewalPlan {
 
     /// Records an issued certificate. The next order is at least an hour later, even if its window asks for an earlier
     /// one: certificates that are due for renewal at once would otherwise be ordered for ever.
-    pub fn got(&mut self, now_s: u64, fingerprint: &str, validity: ValidityPeriod, jitter: RenewalJitter) {
+    pub fn got(
+        &mut self,
+        now_s: u64,
+        fingerprint: &str,
+        validity: ValidityPeriod,
+        jitter: RenewalJitter,
+    ) {
         self.holds(fingerprint, validity, jitter);
         self.local.until_s = now_s + BETWEEN_S;
     }
@@ -168,7 +174,13 @@ impl RenewalPlan {
     }
 
     /// Records a failed order from the authority at this index. The next authority is tried at once, this one later.
-    pub fn failed(&mut self, now_s: u64, place: usize, trouble: &AcmeFailure, jitter: RenewalJitter) {
+    pub fn failed(
+        &mut self,
+        now_s: u64,
+        place: usize,
+        trouble: &AcmeFailure,
+        jitter: RenewalJitter,
+    ) {
         let lifetime_s = self.validity().map(|validity| validity.lifetime_s());
         // A local failure delays all authorities; theirs delays only the one.
         let hold = match (trouble.kind, self.authorities.get_mut(place)) {

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::clock::SystemClock;
 use crate::authority_client::is_private;
+use crate::clock::SystemClock;
 use crate::name::{self, InvalidIdentifier};
 
 /// All settings.
@@ -135,7 +135,9 @@ pub enum AcmeProblem {
 impl fmt::Display for AcmeProblem {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AcmeProblem::Terms => to.write_str("the authorities' terms of service must be agreed to"),
+            AcmeProblem::Terms => {
+                to.write_str("the authorities' terms of service must be agreed to")
+            }
             AcmeProblem::NoAuthority => to.write_str("there is no authority to ask"),
             AcmeProblem::SameAuthority(url) => write!(to, "{url}: the authority is there twice"),
             AcmeProblem::Url(url) => write!(to, "{url}: it must begin with https://"),
@@ -149,7 +151,9 @@ impl fmt::Display for AcmeProblem {
             AcmeProblem::NoCommand => to.write_str("the command of dns-01 is empty"),
             AcmeProblem::NoNames => to.write_str("a certificate has no names"),
             AcmeProblem::Name(name, why) => write!(to, "{name}: {why}"),
-            AcmeProblem::Wildcard(name) => write!(to, "{name}: wildcards need the challenge dns-01"),
+            AcmeProblem::Wildcard(name) => {
+                write!(to, "{name}: wildcards need the challenge dns-01")
+            }
             AcmeProblem::TooManyNames(name, max) => {
                 write!(to, "{name}: a certificate has at most {max} names")
             }

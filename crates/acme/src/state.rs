@@ -47,7 +47,9 @@ impl fmt::Display for CertificateState {
             Some(_) => "renewal",
         };
         match (self.next, &self.authority) {
-            (RenewalStep::Ordering, Some(authority)) => write!(to, "; being ordered from {authority}")?,
+            (RenewalStep::Ordering, Some(authority)) => {
+                write!(to, "; being ordered from {authority}")?
+            }
             (RenewalStep::Ordering, None) => to.write_str("; being ordered")?,
             (RenewalStep::Order(u64::MAX), _) => write!(to, "; no {what} planned")?,
             (RenewalStep::Order(at_s), _) if at_s <= self.now_s => write!(to, "; {what} due now")?,

@@ -281,8 +281,14 @@ mod tests {
     #[test]
     fn duplicates_count_only_when_they_agree() {
         // RFC 9111 §4.2.1.
-        assert_eq!(read(&["max-age=1, max-age=1"]).max_age, DeltaSeconds::Secs(1));
-        assert_eq!(read(&["max-age=1", "max-age=2"]).max_age, DeltaSeconds::Invalid);
+        assert_eq!(
+            read(&["max-age=1, max-age=1"]).max_age,
+            DeltaSeconds::Secs(1)
+        );
+        assert_eq!(
+            read(&["max-age=1", "max-age=2"]).max_age,
+            DeltaSeconds::Invalid
+        );
         assert_eq!(
             read(&["max-age=1,max-age=x,max-age=1"]).max_age,
             DeltaSeconds::Invalid
@@ -302,7 +308,10 @@ mod tests {
             "max-age=\"1",
         ] {
             let all = read(&[bad]);
-            assert!(all.max_age == DeltaSeconds::Invalid || all.malformed, "{bad}");
+            assert!(
+                all.max_age == DeltaSeconds::Invalid || all.malformed,
+                "{bad}"
+            );
         }
         let long = "max-age=99999999999999999999999999";
         assert_eq!(read(&[long]).max_age, DeltaSeconds::Secs(DELTA_SECS_MAX));

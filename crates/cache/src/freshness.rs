@@ -187,7 +187,10 @@ mod tests {
             ..TimeFields::default()
         };
         let of = |line| explicit(&control(line), &times, NOW);
-        assert_eq!(of("max-age=10, s-maxage=20"), Some((20, LifetimeSource::SMaxage)));
+        assert_eq!(
+            of("max-age=10, s-maxage=20"),
+            Some((20, LifetimeSource::SMaxage))
+        );
         assert_eq!(of("max-age=10"), Some((10, LifetimeSource::MaxAge)));
         assert_eq!(of("public"), Some((30, LifetimeSource::Expires)));
         assert_eq!(
@@ -217,7 +220,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_stale() {
         // RFC 9111 §5.3: `Expires: 0` is a common mark of expired responses.
-        for expires in [SingletonField::Value(b"0"), SingletonField::Value(b"-1"), SingletonField::Conflict] {
+        for expires in [
+            SingletonField::Value(b"0"),
+            SingletonField::Value(b"-1"),
+            SingletonField::Conflict,
+        ] {
             let times = TimeFields {
                 expires,
                 ..TimeFields::default()

@@ -39,8 +39,8 @@ mod targeted_fields;
 pub mod validation;
 pub mod vary;
 
-pub use extents::{ExtentAlign, ArenaExtent, ExtentAllocator, PAGE, ShortExtent, UNIT};
-pub use store::{StoreCounters, KeyedValue, CacheStore};
+pub use extents::{ArenaExtent, ExtentAlign, ExtentAllocator, PAGE, ShortExtent, UNIT};
+pub use store::{CacheStore, KeyedValue, StoreCounters};
 
 /// Random numbers for tests (Marsaglia's xorshift); `state` must not be 0.
 #[cfg(test)]

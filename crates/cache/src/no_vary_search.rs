@@ -39,9 +39,13 @@ impl NoVarySearch {
         for (key, value) in members {
             match (&*key, value) {
                 (b"key-order", StructuredItem::Boolean(is_free)) => read.key_order = is_free,
-                (b"params", StructuredItem::Boolean(true)) => read.params = QueryParams::AllBut(Vec::new()),
+                (b"params", StructuredItem::Boolean(true)) => {
+                    read.params = QueryParams::AllBut(Vec::new())
+                }
                 (b"params", StructuredItem::Boolean(false)) => read.params = QueryParams::None,
-                (b"params", StructuredItem::Inner(names)) => read.params = QueryParams::These(strings(names)?),
+                (b"params", StructuredItem::Inner(names)) => {
+                    read.params = QueryParams::These(strings(names)?)
+                }
                 (b"except", StructuredItem::Inner(names)) => except = Some(strings(names)?),
                 // A known key with a value of the wrong type makes the field invalid.
                 (b"key-order" | b"params" | b"except", _) => return None,

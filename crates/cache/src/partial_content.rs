@@ -33,7 +33,10 @@ impl<'f> ContentRange<'f> {
     /// The part in a 206 with these fields, if it may be stored: a single range, within the one requested in `asked`,
     /// of a representation of known length, with at most one entity tag. A part of any other range is not trusted.
     #[must_use]
-    pub fn from_fields(asked: &[u8], fields: impl Iterator<Item = RawFieldLine<'f>> + Clone) -> Option<ContentRange<'f>> {
+    pub fn from_fields(
+        asked: &[u8],
+        fields: impl Iterator<Item = RawFieldLine<'f>> + Clone,
+    ) -> Option<ContentRange<'f>> {
         let named = |name: &'static [u8]| {
             let is_it = move |(own, _): &RawFieldLine<'f>| own.eq_ignore_ascii_case(name);
             fields.clone().filter(is_it)
@@ -51,7 +54,9 @@ impl<'f> ContentRange<'f> {
             return None;
         };
         let is_within = asked.start <= range.start && range.end <= asked.end;
-        let etag = StoredValidators::from_fields(fields).etag.filter(|tag| is_strong(tag));
+        let etag = StoredValidators::from_fields(fields)
+            .etag
+            .filter(|tag| is_strong(tag));
         is_within.then_some(ContentRange { range, len, etag })
     }
 }
@@ -191,7 +196,11 @@ mod tests {
         assert_eq!(parts.missing(), [bytes(3, 6)]);
         assert!(parts.has(bytes(7, 9)) && !parts.has(bytes(2, 4)) && !parts.is_whole());
         assert!(parts.add(bytes(2, 6), 10, TAG));
-        assert!(parts.is_whole() && parts.missing().is_empty() && parts.answers(&RangesSpecifier::Whole));
+        assert!(
+            parts.is_whole()
+                && parts.missing().is_empty()
+                && parts.answers(&RangesSpecifier::Whole)
+        );
     }
 
     #[test]
@@ -259,7 +268,8 @@ mod tests {
                 (b"Content-Range", range.as_bytes()),
                 (b"ETag", tag.as_bytes()),
             ];
-            ContentRange::from_fields(asked.as_bytes(), fields.into_iter()).map(|part| (part.range, part.len))
+            ContentRange::from_fields(asked.as_bytes(), fields.into_iter())
+                .map(|part| (part.range, part.len))
         };
         let tag = "\"a\"";
         let five = Some((bytes(5, 10), 10));
@@ -291,7 +301,10 @@ mod tests {
             (b"content-range", b"bytes 5-9/10"),
             (b"ETag", b"\"a\""),
         ];
-        assert_eq!(ContentRange::from_fields(b"bytes=5-", twice.into_iter()), None);
+        assert_eq!(
+            ContentRange::from_fields(b"bytes=5-", twice.into_iter()),
+            None
+        );
         assert!(ContentRange::from_fields(b"bytes=5-", twice.into_iter().skip(1)).is_some());
         let tags: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"b\""), (b"etag", b"\"b\"")];
         let two_tags = twice.into_iter().take(1).chain(tags);

@@ -338,7 +338,8 @@ mod tests {
             ("a:81", "/%78", true, "http://a:81/x*"),
             ("a:81", "/*", false, "http://a:81/%2A"),
         ] {
-            let pattern = RequestPattern::from_url(authority.as_bytes(), target.as_bytes(), is_prefix);
+            let pattern =
+                RequestPattern::from_url(authority.as_bytes(), target.as_bytes(), is_prefix);
             assert_eq!(pattern, RequestPattern::parse(text));
         }
         assert!(RequestPattern::from_url(b"", b"/", false).is_err());

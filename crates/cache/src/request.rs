@@ -1,6 +1,6 @@
 //! Parses the cache directives of a request. Read RFC 9111 §5.2.1, §5.4 and RFC 5861 §4.
 
-use crate::cache_control::{DeltaSeconds, CacheDirectives};
+use crate::cache_control::{CacheDirectives, DeltaSeconds};
 
 /// The parts of a request that decide about the use of stored responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

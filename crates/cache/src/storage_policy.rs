@@ -6,7 +6,9 @@
 //! checks: responses that need validation before each use, or set a cookie, are not stored.
 
 use crate::cache_control::{self, CacheControl};
-use crate::freshness::{self, Freshness, HEURISTIC_SECS_MAX, ReceiveTime, LifetimeSource, TimeFields};
+use crate::freshness::{
+    self, Freshness, HEURISTIC_SECS_MAX, LifetimeSource, ReceiveTime, TimeFields,
+};
 use crate::lifetime::StoragePlan;
 use crate::request::RequestDirectives;
 use crate::targeted_fields;
@@ -237,7 +239,8 @@ pub fn judge<'a>(
         ttl_secs,
         ..StoragePolicy::STRICT
     };
-    decide(&policy, &RequestDirectives::GET, status, fields, received).map(|storing| storing.freshness)
+    decide(&policy, &RequestDirectives::GET, status, fields, received)
+        .map(|storing| storing.freshness)
 }
 
 /// Judges a response to a request.
@@ -272,7 +275,9 @@ pub fn decide<'a>(
     let storing = seen.storing(status, freshness, policy);
     match storing.is_useful(policy.validates && seen.has_validator) {
         true => Ok(storing),
-        false if !policy.validates && source == LifetimeSource::Heuristic => Err(StorageRefusal::JustChanged),
+        false if !policy.validates && source == LifetimeSource::Heuristic => {
+            Err(StorageRefusal::JustChanged)
+        }
         // A different reason for the same result: the operator can act on it by waiting or by a ttl.
         false if !policy.validates => Err(StorageRefusal::Stale),
         false => Err(StorageRefusal::NoValidator),
@@ -421,7 +426,11 @@ fn check_vary(value: &[u8], policy: &StoragePolicy) -> Result<(), StorageRefusal
 }
 
 /// Checks everything except the lifetime.
-fn allowed(status: u16, seen: &StorableFields<'_>, policy: &StoragePolicy) -> Result<(), StorageRefusal> {
+fn allowed(
+    status: u16,
+    seen: &StorableFields<'_>,
+    policy: &StoragePolicy,
+) -> Result<(), StorageRefusal> {
     let control = &seen.control;
     let is_refused = is_refusal(status) && !policy.refusals;
     if is_refused || !(is_plain(status) || status == 206 && policy.partial) {

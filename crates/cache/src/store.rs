@@ -23,7 +23,7 @@
 //! A hit here is one probe, one key compare, and one byte that is written until it has reached 3.
 
 use crate::ghost_queue::GhostQueue;
-use crate::nodes::{KeyHash, CacheNode, NodeTable, FifoQueue};
+use crate::nodes::{CacheNode, FifoQueue, KeyHash, NodeTable};
 use alloc::vec::Vec;
 use core::mem::size_of;
 use hashbrown::HashTable;

@@ -115,7 +115,11 @@ pub fn conditions<'f>(
 /// Selects the stored response that a 304 refers to (§4.3.4); `asked` is the index in `stored` of the one being
 /// validated. `None` if the 304 refers to a response that is not stored.
 #[must_use]
-pub fn selected(stored: &[StoredValidators<'_>], asked: usize, by: StoredValidators<'_>) -> Option<usize> {
+pub fn selected(
+    stored: &[StoredValidators<'_>],
+    asked: usize,
+    by: StoredValidators<'_>,
+) -> Option<usize> {
     let others = (0..stored.len()).filter(|at| *at != asked);
     let mut asked_first = core::iter::once(asked).chain(others);
     let mut find = |fits: fn(&StoredValidators<'_>, &StoredValidators<'_>) -> bool| {
@@ -138,7 +142,11 @@ pub fn selected(stored: &[StoredValidators<'_>], asked: usize, by: StoredValidat
 
 /// The fields of a stored response after a 304, or after a response to HEAD for the same version
 /// (`HeadComparison::Same`): each new field replaces all lines of that name (§3.2).
-pub fn merged<'f>(stored: &[RawFieldLine<'f>], new: &[RawFieldLine<'f>], left_out: &FieldNames) -> Vec<RawFieldLine<'f>> {
+pub fn merged<'f>(
+    stored: &[RawFieldLine<'f>],
+    new: &[RawFieldLine<'f>],
+    left_out: &FieldNames,
+) -> Vec<RawFieldLine<'f>> {
     let options = connection_options(new);
     let is_kept = |name: &[u8]| {
         KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
@@ -229,11 +237,17 @@ mod tests {
 
     #[test]
     fn tags_of_all_variants_and_the_date_are_sent() {
-        let one = StoredValidators::from_fields([(&b"ETag"[..], &b"\"a\""[..]), (b"last-modified", b"D")]);
+        let one = StoredValidators::from_fields([
+            (&b"ETag"[..], &b"\"a\""[..]),
+            (b"last-modified", b"D"),
+        ]);
         let asked = conditions(one, [tag("W/\"b\""), tag("\"a\"")]);
         assert_eq!(asked.if_none_match.as_deref(), Some(&b"\"a\", W/\"b\""[..]));
         assert_eq!(asked.if_modified_since.as_deref(), Some(&b"D"[..]));
-        assert_eq!(StoredValidators::from_fields([(&b"etag"[..], &b"a b"[..])]).etag, None);
+        assert_eq!(
+            StoredValidators::from_fields([(&b"etag"[..], &b"a b"[..])]).etag,
+            None
+        );
         let twice = [(&b"etag"[..], &b"\"a\""[..]), (b"etag", b"\"b\"")];
         assert!(StoredValidators::from_fields(twice).is_empty());
     }
@@ -270,7 +284,8 @@ mod tests {
             (b"z", b"1"),
             (b"p", b"1"),
         ];
-        let expected: [RawFieldLine<'_>; 3] = [(b"Content-Length", b"5"), (b"X", b"y"), (b"a", b"3")];
+        let expected: [RawFieldLine<'_>; 3] =
+            [(b"Content-Length", b"5"), (b"X", b"y"), (b"a", b"3")];
         let left_out = [b"p"[..].into()].into_iter().collect();
         assert_eq!(merged(&stored, &new, &left_out), expected);
     }

@@ -40,7 +40,10 @@ impl SelectingFields {
     /// other request can be answered with the response: Vary has `*`, too many names or an invalid one, or a field in
     /// which proxies report the client, since a client's own value is not the one that the origin received. Reports
     /// that are part of the key, or are never sent to origins, are ignored.
-    pub fn from_vary<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<SelectingFields>
+    pub fn from_vary<'v, 'f, F>(
+        vary: impl IntoIterator<Item = &'v [u8]>,
+        request: F,
+    ) -> Option<SelectingFields>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
@@ -287,7 +290,8 @@ mod tests {
             (b"Cookie", b"a=1,2", b"a=1, 2", false),
             (b"User-Agent", b"a (b,c)", b"a (b, c)", false),
         ] {
-            let made = SelectingFields::from_vary([name], [(name, one)].into_iter()).expect("storable");
+            let made =
+                SelectingFields::from_vary([name], [(name, one)].into_iter()).expect("storable");
             assert_eq!(
                 made.takes([(name, other)].into_iter()),
                 same,
@@ -312,7 +316,8 @@ mod tests {
     fn an_empty_field_is_no_missing_field() {
         // RFC 9111 §4.1 distinguishes absent fields.
         for name in [&b"X"[..], b"Accept", b"Cookie"] {
-            let with = SelectingFields::from_vary([name], [(name, &b""[..])].into_iter()).expect("storable");
+            let with = SelectingFields::from_vary([name], [(name, &b""[..])].into_iter())
+                .expect("storable");
             let without = SelectingFields::from_vary([name], [].into_iter()).expect("storable");
             assert!(with.takes([(name, &b""[..])].into_iter()) && !with.takes([].into_iter()));
             assert!(!without.takes([(name, &b""[..])].into_iter()));
@@ -378,6 +383,9 @@ mod tests {
             .map(|n| alloc::format!("x{n}"))
             .collect::<Vec<_>>()
             .join(",");
-        assert_eq!(SelectingFields::from_vary([many.as_bytes()], [].into_iter()), None);
+        assert_eq!(
+            SelectingFields::from_vary([many.as_bytes()], [].into_iter()),
+            None
+        );
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::named::HOUR_MS;
-use crate::reader::{ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue};
 use crate::site_marks::SiteMarks;
-use crate::{AcmeConfig, AcmeAuthority, AcmeChallenge, SiteName, OnDemandConfig, SiteConfig};
+use crate::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig, SiteConfig, SiteName};
 
 const FOLDER: &str = "/var/lib/lowroad/acme";
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
@@ -142,7 +142,11 @@ fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
 }
 
 /// Checks that sites with `automatic` have an authority and a challenge that can prove their names.
-pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)], acme: Option<&AcmeConfig>) {
+pub(crate) fn check(
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    acme: Option<&AcmeConfig>,
+) {
     for (site, marks) in sites {
         let automatic = site.tls.as_ref().is_some_and(|tls| tls.automatic);
         let Some(at) = marks.tls.first().filter(|_| automatic) else {

@@ -1,7 +1,7 @@
 //! Reads `[[site.alias]]`. The meaning of the keys is in [`crate::schema`].
 
 use crate::AliasConfig;
-use crate::reader::{KeyPosition, ConfigSection};
+use crate::reader::{ConfigSection, KeyPosition};
 
 /// An alias, and the position of its folder.
 type MarkedAlias = (AliasConfig, KeyPosition);

@@ -3,7 +3,7 @@
 use crate::ApplicationConfig;
 use crate::named::{self, HOUR_MS};
 use crate::origin;
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
+use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 
 /// Reads an application; also returns the position of its name.
 pub(crate) fn application(section: ConfigSection<'_>) -> Option<(ApplicationConfig, KeyPosition)> {

@@ -4,7 +4,10 @@
 
 use crate::reader::ConfigSource;
 use crate::site_marks::SiteMarks;
-use crate::{ModuleConfig, ModuleCode, SiteName, SiteRoot, RouteTo, ProcessConfig, SiteConfig, SoftirqMode, module, site_rule};
+use crate::{
+    ModuleCode, ModuleConfig, ProcessConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SoftirqMode,
+    module, site_rule,
+};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -27,7 +30,9 @@ pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfi
                         "the default site".to_string(),
                         "one site without names (or with \"_\") at each address",
                     ),
-                    SiteName::Exact(host) => (format!("{host:?}"), "each name once at each address"),
+                    SiteName::Exact(host) => {
+                        (format!("{host:?}"), "each name once at each address")
+                    }
                     SiteName::Wildcard(host) => {
                         (format!("\"*.{host}\""), "each name once at each address")
                     }
@@ -45,7 +50,11 @@ pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfi
 
 /// Checks that all sites of an address trust the same proxies for PROXY headers, and that softirq is off there: the
 /// packet program would read a PROXY header as a request.
-pub(crate) fn proxies(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)], server: &ProcessConfig) {
+pub(crate) fn proxies(
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    server: &ProcessConfig,
+) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let at = marks.proxy_protocol.as_ref();
         // The position of the key, or of an address if only the other site has the key.

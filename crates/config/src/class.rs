@@ -6,10 +6,10 @@ use lowroad_limits::RequestRate;
 
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_literal_name;
 use crate::value::{self, InvalidValue};
-use crate::{ClassConfig, FieldMatch, ClassMembers, SiteName, AddressPrefix};
+use crate::{AddressPrefix, ClassConfig, ClassMembers, FieldMatch, SiteName};
 
 pub(crate) fn class(section: ConfigSection<'_>) -> Option<(ClassConfig, KeyPosition)> {
     let name_item = section.required("name");
@@ -27,7 +27,9 @@ pub(crate) fn class(section: ConfigSection<'_>) -> Option<(ClassConfig, KeyPosit
         members: ClassMembers {
             hosts: list(&section, "hosts", |item| item.read(host)),
             routes: list(&section, "routes", ConfigValue::pattern),
-            addresses: list(&section, "addresses", |item| item.read(AddressPrefix::parse)),
+            addresses: list(&section, "addresses", |item| {
+                item.read(AddressPrefix::parse)
+            }),
             headers: list(&section, "headers", |item| item.read(field_line)),
         },
         ..default
@@ -45,7 +47,10 @@ pub(crate) fn check(source: &ConfigSource<'_>, classes: &[(ClassConfig, KeyPosit
             break;
         }
         if class.name == ClassConfig::OTHERS {
-            let what = format!("{:?} is the class of what belongs to none", ClassConfig::OTHERS);
+            let what = format!(
+                "{:?} is the class of what belongs to none",
+                ClassConfig::OTHERS
+            );
             source.report(at, what, "another name, or nothing that belongs to it");
         }
     }

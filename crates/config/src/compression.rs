@@ -1,6 +1,6 @@
 //! Reads `[site.compress]` and the keys of a route that name content codings.
 
-use crate::reader::{ConfigValue, ConfigSection};
+use crate::reader::{ConfigSection, ConfigValue};
 use crate::{CompressConfig, OfferedCoding};
 
 pub(crate) fn compress(section: ConfigSection<'_>) -> CompressConfig {

@@ -1,7 +1,7 @@
 //! Reads the conditions of a route on requests, in addition to its path.
 
 use crate::RouteConditions;
-use crate::reader::{ConfigValue, ConfigSection};
+use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
 
@@ -16,7 +16,12 @@ const METHOD_LEN_MAX: usize = 30;
 
 /// The conditions of a route.
 pub(crate) fn conditions(section: &ConfigSection<'_>) -> RouteConditions {
-    let all = |key| section.item(key).map(ConfigValue::one_or_many).unwrap_or_default();
+    let all = |key| {
+        section
+            .item(key)
+            .map(ConfigValue::one_or_many)
+            .unwrap_or_default()
+    };
     let methods = all("methods");
     let methods = methods.iter().filter_map(|item| item.read(method));
     RouteConditions {

@@ -6,7 +6,7 @@
 use crate::DatabaseConfig;
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
+use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 
 const ALLOWED: &str =
     "sqlite:FILE, mysql://USER:PASSWORD@HOST/NAME, postgres://USER:PASSWORD@HOST/NAME, or ${NAME}";

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use crate::module::ModuleMarks as ModuleMarks;
-use crate::reader::{KeyPosition, ConfigSource};
+use crate::module::ModuleMarks;
+use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
-use crate::{DatabaseConfig, ModuleConfig, ModuleCode, RouteTo, SiteConfig};
+use crate::{DatabaseConfig, ModuleCode, ModuleConfig, RouteTo, SiteConfig};
 
 /// A part of the server that a build may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,9 @@ impl BuildFeature {
         match to {
             RouteTo::Module(_) => None,
             RouteTo::Origin(origin) if origin.is_encrypted() => Some(BuildFeature::Tls),
-            RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => Some(BuildFeature::Programs),
+            RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => {
+                Some(BuildFeature::Programs)
+            }
             RouteTo::Pages(_) => Some(BuildFeature::Sql),
         }
     }
@@ -97,7 +99,8 @@ pub(crate) fn check(
     let routes = sites
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
-    let of_routes = routes.filter_map(|(route, at)| Some((BuildFeature::from_route(&route.to)?, at)));
+    let of_routes =
+        routes.filter_map(|(route, at)| Some((BuildFeature::from_route(&route.to)?, at)));
     let of_tls = sites
         .iter()
         .filter_map(|(_, marks)| Some((BuildFeature::Tls, marks.tls.first()?)));

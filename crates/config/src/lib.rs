@@ -53,7 +53,7 @@ pub use prefix::{AddressPrefix, PrefixMap, PrefixSet};
 pub use problem::ConfigProblem;
 pub use schema::*;
 
-use reader::{KeyPosition, ConfigSection, ConfigSource, position};
+use reader::{ConfigSection, ConfigSource, KeyPosition, position};
 use site_marks::SiteMarks;
 use std::path::Path;
 use toml::de::DeTable;
@@ -114,7 +114,11 @@ fn read(
     text: &str,
     file: &Path,
     lacking: &[BuildFeature],
-    more_checks: impl FnOnce(&ConfigSource<'_>, &[(SiteConfig, SiteMarks)], &[(ModuleConfig, module::ModuleMarks)]),
+    more_checks: impl FnOnce(
+        &ConfigSource<'_>,
+        &[(SiteConfig, SiteMarks)],
+        &[(ModuleConfig, module::ModuleMarks)],
+    ),
 ) -> Result<Config, Vec<ConfigProblem>> {
     // After a syntax error the rest of the text has no reliable structure, so it is the only problem reported.
     let table = DeTable::parse(text).map_err(|error| {
@@ -140,7 +144,11 @@ fn config(
     source: &ConfigSource<'_>,
     top: ConfigSection<'_>,
     lacking: &[BuildFeature],
-    more_checks: impl FnOnce(&ConfigSource<'_>, &[(SiteConfig, SiteMarks)], &[(ModuleConfig, module::ModuleMarks)]),
+    more_checks: impl FnOnce(
+        &ConfigSource<'_>,
+        &[(SiteConfig, SiteMarks)],
+        &[(ModuleConfig, module::ModuleMarks)],
+    ),
 ) -> Config {
     let server = top
         .section("server")
@@ -194,7 +202,8 @@ fn config(
     // After the last look-up: every key that was not looked up is unknown.
     top.finish();
     // Checks across tables come after all tables are read, so that the order of the tables in the file is free.
-    let (origins, origin_marks): (Vec<OriginConfig>, Vec<KeyPosition>) = origins.into_iter().unzip();
+    let (origins, origin_marks): (Vec<OriginConfig>, Vec<KeyPosition>) =
+        origins.into_iter().unzip();
     let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
     named::each_once(source, "origin", origin_names);
     // Replaces origin names by their definitions first: `feature::check` below looks for https among the servers.

@@ -4,8 +4,8 @@
 //! loaded.
 
 use crate::named::{self, DAY_MS};
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
-use crate::{AllowedDestination, ModuleConfig, ModuleCode};
+use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
+use crate::{AllowedDestination, ModuleCode, ModuleConfig};
 
 /// The keys of a module's code, of which it has exactly one.
 const CODE: [&str; 3] = ["linked", "library", "wasm"];

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
@@ -87,7 +87,13 @@ pub(crate) fn each_once<'n>(
 }
 
 /// Reports a reference to an undefined name.
-pub(crate) fn check_known(source: &ConfigSource<'_>, array: &str, name: &str, at: &KeyPosition, known: &[&str]) {
+pub(crate) fn check_known(
+    source: &ConfigSource<'_>,
+    array: &str,
+    name: &str,
+    at: &KeyPosition,
+    known: &[&str],
+) {
     // An empty name was reported as invalid.
     if name.is_empty() || known.contains(&name) {
         return;

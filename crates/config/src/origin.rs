@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use crate::named::count;
 use crate::named::{self, DAY_MS, HOUR_MS};
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_literal_name;
 use crate::site_marks::SiteMarks;
 use crate::value::InvalidValue;
 use crate::{
-    BalanceConfig, HashBy, SiteName, OriginConfig, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
-    ProxyProtocol, RouteTo, SiteConfig,
+    BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,
+    OriginUrl, ProxyProtocol, RouteTo, SiteConfig, SiteName,
 };
 
 /// The maximum of `retry_body_max`: each request in progress may hold this much memory.
@@ -24,7 +24,10 @@ const REFUSED: InvalidValue = InvalidValue {
 };
 
 /// The origin of a route: by URL, or by name, and then without servers until [`resolve`].
-pub(crate) fn read_route_origin(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<OriginConfig> {
+pub(crate) fn read_route_origin(
+    section: &ConfigSection<'_>,
+    item: &ConfigValue<'_>,
+) -> Option<OriginConfig> {
     // Names have no colon, URLs always do.
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
@@ -49,7 +52,11 @@ fn reached(section: &ConfigSection<'_>, origin: OriginConfig) -> OriginConfig {
 }
 
 /// Replaces origin names in routes by the `[[origin]]` sections, and reports undefined names.
-pub(crate) fn resolve(source: &ConfigSource<'_>, sites: &mut [(SiteConfig, SiteMarks)], known: &[OriginConfig]) {
+pub(crate) fn resolve(
+    source: &ConfigSource<'_>,
+    sites: &mut [(SiteConfig, SiteMarks)],
+    known: &[OriginConfig],
+) {
     let names: Vec<&str> = known.iter().map(|origin| origin.name.as_str()).collect();
     let routes = sites
         .iter_mut()

@@ -186,7 +186,10 @@ fn split(mut text: &[u8]) -> Vec<PatternPart> {
                     .iter()
                     .position(|&byte| byte == b'*')
                     .unwrap_or(text.len());
-                (PatternPart::Literal(text.iter().take(len).copied().collect()), len)
+                (
+                    PatternPart::Literal(text.iter().take(len).copied().collect()),
+                    len,
+                )
             }
             1 => (PatternPart::Within, 1),
             _ => (PatternPart::Across, stars),

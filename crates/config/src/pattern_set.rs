@@ -14,7 +14,7 @@ mod scope;
 
 use std::collections::BTreeMap;
 
-use crate::{PathExpression, PathSelector, PathPattern};
+use crate::{PathExpression, PathPattern, PathSelector};
 use automaton::{LiteralAutomaton, ROOT};
 use literals::RequiredLiteral;
 pub use scope::MatchScope;
@@ -75,7 +75,9 @@ impl PatternSetBuilder {
     pub fn add(&mut self, pattern: &PathPattern, scope: MatchScope) {
         let pattern = ScopedPattern::new(pattern, scope);
         self.required
-            .push(LiteralRequirement::All(literals::collect_parts(pattern.parts())));
+            .push(LiteralRequirement::All(literals::collect_parts(
+                pattern.parts(),
+            )));
         self.patterns.push(pattern);
     }
 

@@ -98,7 +98,8 @@ impl PrefixSet {
     /// The addresses of these prefixes.
     #[must_use]
     pub fn new(prefixes: &[AddressPrefix]) -> PrefixSet {
-        let mut sorted: Vec<RangeInclusive<IpAddr>> = prefixes.iter().map(AddressPrefix::range).collect();
+        let mut sorted: Vec<RangeInclusive<IpAddr>> =
+            prefixes.iter().map(AddressPrefix::range).collect();
         sorted.sort_unstable_by_key(|range| *range.start());
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {

@@ -3,9 +3,12 @@
 //! Keys and ranges are here; their meaning and defaults are in [`crate::schema`].
 
 use crate::named::{DAY_MS, HOUR_MS, account, count};
-use crate::reader::{ConfigValue, ConfigSection, size_text};
+use crate::reader::{ConfigSection, ConfigValue, size_text};
 use crate::value;
-use crate::{AccessLogConfig, BuildFeature, AccessLogFormat, MissingFeature, ErrorLogLevel, LimitsConfig, LogConfig, LogTarget, ProcessConfig, SoftirqMode};
+use crate::{
+    AccessLogConfig, AccessLogFormat, BuildFeature, ErrorLogLevel, LimitsConfig, LogConfig,
+    LogTarget, MissingFeature, ProcessConfig, SoftirqMode,
+};
 use std::ops::RangeInclusive;
 
 const CACHE_LEN_MIN: u64 = 64 << 10;

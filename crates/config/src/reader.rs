@@ -50,7 +50,12 @@ impl<'d> ConfigSource<'d> {
         }
     }
 
-    pub(crate) fn report(&self, at: &KeyPosition, what: impl Into<String>, allowed: impl Into<String>) {
+    pub(crate) fn report(
+        &self,
+        at: &KeyPosition,
+        what: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
         // Positions are computed for problems only: the usual file has none.
         let (line, column) = position(self.text.as_bytes(), at.offset);
         let problem = ConfigProblem {
@@ -152,7 +157,12 @@ impl<'d> ConfigSection<'d> {
     }
 
     /// Reports a problem at a position from [`ConfigSection::entries`].
-    pub(crate) fn report_at(&self, at: &KeyPosition, what: impl Into<String>, allowed: impl Into<String>) {
+    pub(crate) fn report_at(
+        &self,
+        at: &KeyPosition,
+        what: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
         self.source.report(at, what, allowed);
     }
 

@@ -8,12 +8,12 @@ use crate::compression::on_the_fly;
 use crate::conditions::conditions;
 use crate::named::{self, DAY_MS, absolute_path, account, count, file_name};
 use crate::origin;
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::value;
 use crate::{
-    BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, ResponseStorage, ModuleConfig, SiteName, PagesConfig, PathPattern, RouteConfig, RouteTo, SiteConfig,
-    UpstreamAddress,
+    BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, ModuleConfig, PagesConfig,
+    PathPattern, ResponseStorage, RouteConfig, RouteTo, SiteConfig, SiteName, UpstreamAddress,
 };
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -68,7 +68,12 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     let missing = section.flag("missing", false);
     let internal = section.flag("internal", false);
     let timeout_ms = section.duration_ms("timeout", RouteConfig::TIMEOUT_MS, 1..=DAY_MS);
-    let concurrency_max = count(&section, "concurrency", RouteConfig::CONCURRENCY_MAX, 1..=65_536);
+    let concurrency_max = count(
+        &section,
+        "concurrency",
+        RouteConfig::CONCURRENCY_MAX,
+        1..=65_536,
+    );
     let conditions = conditions(&section);
     // Read only with a handler that has the key; `keys_of_other_targets` reports it otherwise.
     let of = |key, default, most| match target.as_ref() {
@@ -81,9 +86,17 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     let (head_len_max, head_fields_max) = match kind {
         Some("cgi" | "fastcgi") => (
             section.size("head_len_max", RouteConfig::HEAD_LEN_MAX as u64, HEAD_LENS),
-            count(&section, "fields_max", RouteConfig::HEAD_FIELDS_MAX, 8..=4096),
+            count(
+                &section,
+                "fields_max",
+                RouteConfig::HEAD_FIELDS_MAX,
+                8..=4096,
+            ),
         ),
-        _ => (RouteConfig::HEAD_LEN_MAX as u64, RouteConfig::HEAD_FIELDS_MAX),
+        _ => (
+            RouteConfig::HEAD_LEN_MAX as u64,
+            RouteConfig::HEAD_FIELDS_MAX,
+        ),
     };
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
@@ -303,7 +316,9 @@ fn upstream(item: &ConfigValue<'_>) -> Option<UpstreamAddress> {
         let address = value::address(text).ok();
         // A listener's address may be a wildcard or port 0, a server's cannot.
         let known = address.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
-        let known = known.map(UpstreamAddress::Tcp).or_else(|| named_upstream(text));
+        let known = known
+            .map(UpstreamAddress::Tcp)
+            .or_else(|| named_upstream(text));
         known.ok_or(value::InvalidValue {
             what: "the address of a server",
             allowed: "unix:/PATH, HOST:PORT, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1",

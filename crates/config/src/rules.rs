@@ -5,8 +5,11 @@
 use std::collections::BTreeSet;
 
 use crate::paths::{TemplatePart, pieces};
-use crate::reader::{ConfigValue, ConfigSection};
-use crate::{PathExpression, HeaderRule, PathSelector, PathPattern, PatternRule, RedirectConfig, RewriteConfig};
+use crate::reader::{ConfigSection, ConfigValue};
+use crate::{
+    HeaderRule, PathExpression, PathPattern, PathSelector, PatternRule, RedirectConfig,
+    RewriteConfig,
+};
 
 #[cfg(test)]
 mod tests;

@@ -18,24 +18,28 @@ mod server;
 mod site;
 mod tls;
 
-pub use acme::{AcmeConfig, AcmeAuthority, AcmeChallenge, OnDemandConfig};
+pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig};
 pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
-pub use class::{ClassConfig, FieldMatch, ClassMembers};
+pub use class::{ClassConfig, ClassMembers, FieldMatch};
 pub use limits::{BufferConfig, LimitsConfig};
 pub use log::{AccessLogConfig, AccessLogFormat, ErrorLogLevel, LogConfig, LogTarget};
 pub use origin::{
-    BalanceConfig, HashBy, OriginConfig, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
-    ProxyProtocol,
+    BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,
+    OriginUrl, ProxyProtocol,
 };
-pub use program::{ApplicationConfig, DatabaseConfig, ModuleConfig, ModuleCode};
+pub use program::{ApplicationConfig, DatabaseConfig, ModuleCode, ModuleConfig};
 pub use representation::{
-    CompressConfig, OfferedCoding, EntityTags, HeaderRule, PatternRule, RedirectConfig, RewriteConfig,
+    CompressConfig, EntityTags, HeaderRule, OfferedCoding, PatternRule, RedirectConfig,
+    RewriteConfig,
 };
-pub use route::{CgiConfig, RouteConditions, FastCgiConfig, ResponseStorage, PagesConfig, RouteConfig, RouteTo, UpstreamAddress};
-pub use rule::{RuleAction, AuthConfig, ClientField, RuleConfig, TrustedProxies};
+pub use route::{
+    CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConditions, RouteConfig, RouteTo,
+    UpstreamAddress,
+};
+pub use rule::{AuthConfig, ClientField, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};
-pub use site::{SiteName, PassThroughConfig, SiteRoot, SiteConfig, SymlinkPolicy, site_for_folder};
+pub use site::{PassThroughConfig, SiteConfig, SiteName, SiteRoot, SymlinkPolicy, site_for_folder};
 pub use tls::{CertificateFiles, ClientAuthConfig, TlsConfig, TlsVersion};
 
 /// The whole configuration of a server.

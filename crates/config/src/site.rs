@@ -4,10 +4,11 @@
 //! several sites are in [`crate::check`].
 
 use crate::named::{absolute_path, file_name};
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
+use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    CompressConfig, EntityTags, SiteName, PathPattern, AddressPrefix, RedirectConfig, SiteRoot, RouteConfig, RouteTo, SiteConfig, SymlinkPolicy,
+    AddressPrefix, CompressConfig, EntityTags, PathPattern, RedirectConfig, RouteConfig, RouteTo,
+    SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
 };
 use crate::{alias, compression, route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
@@ -39,7 +40,9 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     // Error pages are files; without a root they cannot be found.
-    if let (SiteRoot::None, true, Some(at)) = (&root, section.is_without("root"), page_marks.first()) {
+    if let (SiteRoot::None, true, Some(at)) =
+        (&root, section.is_without("root"), page_marks.first())
+    {
         section.report_at(
             at,
             "the site has no root that the page is under",
@@ -177,13 +180,18 @@ fn listen(
 }
 
 /// The addresses of a key, and the position of the key.
-fn prefixes(section: &ConfigSection<'_>, key: &'static str) -> (Vec<AddressPrefix>, Option<KeyPosition>) {
+fn prefixes(
+    section: &ConfigSection<'_>,
+    key: &'static str,
+) -> (Vec<AddressPrefix>, Option<KeyPosition>) {
     let Some(item) = section.item(key) else {
         return (Vec::new(), None);
     };
     let at = item.at.clone();
     let items = item.one_or_many();
-    let prefixes = items.iter().filter_map(|item| item.read(AddressPrefix::parse));
+    let prefixes = items
+        .iter()
+        .filter_map(|item| item.read(AddressPrefix::parse));
     (prefixes.collect(), Some(at))
 }
 

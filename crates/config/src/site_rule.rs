@@ -6,10 +6,13 @@ use std::io::{self, ErrorKind};
 
 use crate::class::{list, rate_of};
 use crate::named::absolute_path;
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::value::InvalidValue;
-use crate::{RuleAction, AuthConfig, ClientField, PathPattern, AddressPrefix, RuleConfig, SiteConfig, TrustedProxies, conditions};
+use crate::{
+    AddressPrefix, AuthConfig, ClientField, PathPattern, RuleAction, RuleConfig, SiteConfig,
+    TrustedProxies, conditions,
+};
 
 /// A rule, and the position of its action key.
 pub(crate) type MarkedRule = (RuleConfig, KeyPosition);
@@ -26,7 +29,9 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
     };
     // The remaining keys are read even if the pattern is invalid: all problems are reported at once.
     let methods = list(&section, "methods", |item| item.read(conditions::method));
-    let addresses = list(&section, "addresses", |item| item.read(AddressPrefix::parse));
+    let addresses = list(&section, "addresses", |item| {
+        item.read(AddressPrefix::parse)
+    });
     let except = list(&section, "except", |item| item.read(AddressPrefix::parse));
     let action = action(&section);
     section.finish();
@@ -132,7 +137,9 @@ fn deny(item: &ConfigValue<'_>) -> Option<u16> {
 }
 
 pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {
-    let addresses = list(section, "trusted_proxies", |item| item.read(AddressPrefix::parse));
+    let addresses = list(section, "trusted_proxies", |item| {
+        item.read(AddressPrefix::parse)
+    });
     if addresses.is_empty() {
         section.only_with("client_field", "trusted_proxies");
         return TrustedProxies::default();

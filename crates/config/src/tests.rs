@@ -359,7 +359,10 @@ fn one_value_stands_for_an_array_of_one_and_numbers_for_their_text() {
     );
     assert_eq!(
         (&site.names[..], &site.listen[..]),
-        (&[SiteName::Default][..], &addresses(&["127.0.0.1:9090"])[..])
+        (
+            &[SiteName::Default][..],
+            &addresses(&["127.0.0.1:9090"])[..]
+        )
     );
     assert_eq!(site.index, ["i"]);
     assert_eq!(

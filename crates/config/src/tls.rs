@@ -4,12 +4,12 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_field_value;
 use crate::site_marks::SiteMarks;
 use crate::{
-    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, SiteConfig, SoftirqMode, TlsConfig,
-    TlsVersion, value,
+    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, SiteConfig,
+    SoftirqMode, TlsConfig, TlsVersion, value,
 };
 
 /// A year, the minimum for HSTS preload lists.
@@ -67,7 +67,10 @@ fn certificates(section: &ConfigSection<'_>) -> Vec<CertificateFiles> {
     let paths = |key| {
         let item = section.item(key);
         let items = item.map(ConfigValue::one_or_many).unwrap_or_default();
-        items.iter().filter_map(ConfigValue::path).collect::<Vec<_>>()
+        items
+            .iter()
+            .filter_map(ConfigValue::path)
+            .collect::<Vec<_>>()
     };
     let (certificates, keys) = (paths("certificate"), paths("key"));
     let staples = paths("staple");
@@ -169,7 +172,11 @@ pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
 
 /// Checks that an address has TLS for all of its sites or for none, and that its sites agree in the settings that take
 /// effect before SNI selects one of them.
-pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)], server: &ProcessConfig) {
+pub(crate) fn check(
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    server: &ProcessConfig,
+) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };
         for (address, at) in tls.listen.iter().zip(&marks.tls) {

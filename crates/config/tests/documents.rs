@@ -130,7 +130,10 @@ fn the_example_is_right() {
     let config = config.unwrap_or_else(|problems| panic!("{}", problems[0]));
     assert_eq!(config.sites.len(), 2);
     assert_eq!(config.sites[0].names, [SiteName::Default]);
-    assert_eq!(config.sites[0].root, SiteRoot::Folder(project("examples/site")));
+    assert_eq!(
+        config.sites[0].root,
+        SiteRoot::Folder(project("examples/site"))
+    );
     assert_eq!(
         config.sites[1].names,
         [SiteName::Exact("plain.localhost".into())]

@@ -5,14 +5,17 @@
 
 use std::time::Instant;
 
-use lowroad_disk::{WalkCursor, DiskFolder, DiskOptions, DiskStore};
+use lowroad_disk::{DiskFolder, DiskOptions, DiskStore, WalkCursor};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("a folder is missing")?;
     let objects: u64 = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let begun = Instant::now();
-    let store = DiskStore::open(DiskFolder::take(path.as_ref())?, DiskOptions::with_capacity(8 << 30))?;
+    let store = DiskStore::open(
+        DiskFolder::take(path.as_ref())?,
+        DiskOptions::with_capacity(8 << 30),
+    )?;
     println!("opened after {:?}: {:?}", begun.elapsed(), store.counters());
     if store.counters().objects > 0 {
         let found = store.find(&key(objects / 2), 0);

@@ -9,7 +9,7 @@ use std::io;
 use crate::counters::count;
 use crate::files::SegmentFiles;
 use crate::journal::{IndexJournal, checkpoint_name, journal_name};
-use crate::log::{JournalIdentity, RECORD_LEN, JournalEntry};
+use crate::log::{JournalEntry, JournalIdentity, RECORD_LEN};
 use crate::store::{DiskContext, DiskStore, lock};
 
 const NEW_NAME: &str = "new";
@@ -98,7 +98,13 @@ impl<F: SegmentFiles> DiskContext<F> {
     }
 
     /// Appends the records of some slots. Returns the number of slots.
-    fn copy_entries(&self, from: u32, identity: JournalIdentity, at: u64, bytes: &mut Vec<u8>) -> u32 {
+    fn copy_entries(
+        &self,
+        from: u32,
+        identity: JournalIdentity,
+        at: u64,
+        bytes: &mut Vec<u8>,
+    ) -> u32 {
         let state = lock(&self.state);
         let entries = (from..from + BATCH_LEN).filter_map(|slot| state.index.at(slot));
         for entry in entries {

@@ -15,7 +15,7 @@ use crate::counters::count;
 use crate::files::SegmentFiles;
 use crate::index::IndexEntry;
 use crate::record::RecordHead;
-use crate::segments::{RecordPlace, DiskState};
+use crate::segments::{DiskState, RecordPlace};
 use crate::store::{DiskContext, lock, place_entry};
 
 /// At most this share of an evicted segment is rewritten.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::files::SegmentFiles;
-use crate::log::{JournalIdentity, RECORD_LEN, JournalEntry};
+use crate::log::{JournalEntry, JournalIdentity, RECORD_LEN};
 
 /// The maximum number of removals that wait for a retry after a failed write.
 const PENDING_MAX: usize = 64 * 1024;

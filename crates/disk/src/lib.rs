@@ -35,7 +35,6 @@
 
 #![forbid(unsafe_code)]
 
-mod object_walks;
 mod checkpoint;
 mod counters;
 mod eviction;
@@ -43,14 +42,15 @@ mod files;
 mod index;
 mod journal;
 mod log;
-mod recovery;
+mod object_walks;
 mod record;
+mod recovery;
 mod segments;
 mod store;
 mod writer;
 
-pub use object_walks::WalkCursor;
 pub use counters::DiskCounters;
-pub use files::{SegmentFiles, DiskFolder, FolderError};
-pub use store::{StoredBody, DiskObject, DiskOptions, DiskStore};
-pub use writer::{WriteError, ObjectWriter};
+pub use files::{DiskFolder, FolderError, SegmentFiles};
+pub use object_walks::WalkCursor;
+pub use store::{DiskObject, DiskOptions, DiskStore, StoredBody};
+pub use writer::{ObjectWriter, WriteError};

@@ -141,7 +141,11 @@ mod tests {
 
     #[test]
     fn steps_come_back_as_they_were() {
-        for step in [JournalEntry::Put(entry()), JournalEntry::Remove(8), JournalEntry::End(4)] {
+        for step in [
+            JournalEntry::Put(entry()),
+            JournalEntry::Remove(8),
+            JournalEntry::End(4),
+        ] {
             let bytes = step.encode(LOG, 80);
             assert_eq!(JournalEntry::decode(&bytes, LOG, 80), Some(step));
             assert_eq!(JournalEntry::decode(&bytes, LOG, 120), None, "elsewhere");
@@ -149,7 +153,11 @@ mod tests {
                 generation: 1,
                 ..LOG
             };
-            assert_eq!(JournalEntry::decode(&bytes, older, 80), None, "of another file");
+            assert_eq!(
+                JournalEntry::decode(&bytes, older, 80),
+                None,
+                "of another file"
+            );
         }
         let begin = JournalEntry::Begin(LOG).encode(LOG, 0);
         assert_eq!(JournalIdentity::decode(&begin), Some(LOG));
@@ -166,6 +174,10 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(JournalEntry::decode(&damaged, LOG, 40), None);
         }
-        assert_eq!(JournalEntry::decode(&[0; RECORD_LEN], LOG, 40), None, "zeros");
+        assert_eq!(
+            JournalEntry::decode(&[0; RECORD_LEN], LOG, 40),
+            None,
+            "zeros"
+        );
     }
 }

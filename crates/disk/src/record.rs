@@ -215,7 +215,10 @@ mod tests {
                 ..ORIGIN
             },
         ] {
-            assert_eq!(RecordHead::decode(&mut encoded(), other), Err(RecordDamage::Checksum));
+            assert_eq!(
+                RecordHead::decode(&mut encoded(), other),
+                Err(RecordDamage::Checksum)
+            );
         }
     }
 

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex};
 use crate::counters::DiskTallies;
 use crate::files::SegmentFiles;
 use crate::index::IndexEntry;
-use crate::journal::{IndexJournal, JournalReplay, checkpoint_name, journal_name, replay, segment_name};
-use crate::log::{JournalIdentity, RECORD_LEN, JournalEntry};
+use crate::journal::{
+    IndexJournal, JournalReplay, checkpoint_name, journal_name, replay, segment_name,
+};
+use crate::log::{JournalEntry, JournalIdentity, RECORD_LEN};
 use crate::segments::DiskState;
-use crate::store::{DiskOptions, DiskContext, DiskStore, MaintenanceState};
+use crate::store::{DiskContext, DiskOptions, DiskStore, MaintenanceState};
 
 /// The files of a store, classified by name.
 #[derive(Default)]

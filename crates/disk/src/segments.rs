@@ -136,7 +136,12 @@ impl<T> DiskState<T> {
     }
 
     /// Reserves a place in the active segment, if it has room.
-    pub fn take(&mut self, head_len: u64, body_len: u64, segment_len: u64) -> Option<RecordPlace<T>> {
+    pub fn take(
+        &mut self,
+        head_len: u64,
+        body_len: u64,
+        segment_len: u64,
+    ) -> Option<RecordPlace<T>> {
         let id = self.active?;
         let offset = self.segments.get(&id)?.end;
         let fits = record::end(offset, head_len, body_len) <= segment_len;

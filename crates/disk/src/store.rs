@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::counters::{DiskCounters, DiskTallies, count};
-use crate::files::{SegmentFiles, DiskFolder};
+use crate::files::{DiskFolder, SegmentFiles};
 use crate::index::IndexEntry;
 use crate::journal::{IndexJournal, segment_name};
 use crate::log::JournalEntry;
 use crate::record::{RecordHead, RecordSeed};
-use crate::segments::{RecordPlace, DiskState};
+use crate::segments::{DiskState, RecordPlace};
 
 const READ_LEN: u64 = 256 * 1024;
 /// A body may take this share of the capacity.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::counters::count;
-use crate::files::{SegmentFiles, DiskFolder};
+use crate::files::{DiskFolder, SegmentFiles};
 use crate::index::IndexEntry;
-use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, RecordHead, PAGED_FROM};
+use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, PAGED_FROM, RecordHead};
 use crate::segments::RecordPlace;
-use crate::store::{StoredBody, DiskContext, DiskStore, lock, place_entry};
+use crate::store::{DiskContext, DiskStore, StoredBody, lock, place_entry};
 
 /// The length of the buffer. At least [`PAGED_FROM`]: the alignment of a body depends on whether it is longer than
 /// that.
@@ -269,7 +269,11 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         copied
     }
 
-    fn copy_from(&self, sole: &RecordPlace<F::File>, entry: &mut IndexEntry) -> Result<(), WriteError> {
+    fn copy_from(
+        &self,
+        sole: &RecordPlace<F::File>,
+        entry: &mut IndexEntry,
+    ) -> Result<(), WriteError> {
         let Some(shared) = &self.place else {
             return Ok(());
         };
@@ -286,7 +290,12 @@ impl<F: SegmentFiles> ObjectWriter<F> {
 
 impl<F: SegmentFiles> DiskContext<F> {
     /// Extends a separate segment for a grown body. Returns the end of the record.
-    fn extend_sole(&self, place: &RecordPlace<F::File>, head_len: u64, len: u64) -> io::Result<u64> {
+    fn extend_sole(
+        &self,
+        place: &RecordPlace<F::File>,
+        head_len: u64,
+        len: u64,
+    ) -> io::Result<u64> {
         let end = record::end(place.offset, head_len, len);
         let _upkeep = lock(&self.upkeep);
         self.make_room(end.saturating_sub(place.end))?;

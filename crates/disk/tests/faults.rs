@@ -2,7 +2,9 @@
 
 mod memory;
 
-use lowroad_disk::{WalkCursor, SegmentFiles, DiskFolder, FolderError, DiskOptions, DiskStore, WriteError};
+use lowroad_disk::{
+    DiskFolder, DiskOptions, DiskStore, FolderError, SegmentFiles, WalkCursor, WriteError,
+};
 use memory::{Faults, Memory};
 
 const OPTIONS: DiskOptions = DiskOptions {

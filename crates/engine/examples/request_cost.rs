@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lowroad_engine::arena::{ResponseArena, ArenaBlock};
+use lowroad_engine::arena::{ArenaBlock, ResponseArena};
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::driver::{IoDriver, ListenerId};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_engine::listener::ListenSocket;
 use lowroad_engine::mailbox::WorkerMailbox;
-use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::service::{ConnectionRefusal, Exchange, HttpService, ServiceOutcome};
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::{MailboxMessage, Worker};
 use lowroad_engine::{BodyPart, ResponseWriter};
@@ -61,7 +61,10 @@ impl HttpService for Bodies {
             _ => "",
         };
         let len = len.parse().unwrap_or(0).min(BODY_LEN_MAX);
-        if response.head(StatusCode::OK).end(BodyLen::Known(len as u64)) {
+        if response
+            .head(StatusCode::OK)
+            .end(BodyLen::Known(len as u64))
+        {
             let block = self.of(len);
             match len < BLOCK_LEN_MIN {
                 true => response.copied(&block[..len]),
@@ -84,7 +87,12 @@ impl HttpService for Bodies {
         ServiceOutcome::Ready(None)
     }
 
-    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), u64> {
+    fn body_dropped(
+        &mut self,
+        (): (),
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), u64> {
         ServiceOutcome::Ready(None)
     }
 

@@ -10,17 +10,20 @@ use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
 use lowroad_limits::ConnectionOverload;
 
-use crate::response_body::OutputBuffer;
 use crate::buffer::SendBuffer;
 use crate::connection::WorkerConnection;
 use crate::context::{DRAIN_IDLE_MS, WorkerContext};
-use crate::driver::{AcceptFailure, AcceptedSocket, IoDriver, GENERATION_MAX, ListenerId, ReceiveOutcome, ConnectionToken};
+use crate::driver::{
+    AcceptFailure, AcceptedSocket, ConnectionToken, GENERATION_MAX, IoDriver, ListenerId,
+    ReceiveOutcome,
+};
 use crate::input::InputBuffer;
 use crate::protocol::Protocol;
 use crate::response::ResponseWriter;
-use crate::service::{Exchange, ConnectionRefusal, HttpService};
-use crate::transport::{TransferOutcome, ClientTransport};
+use crate::response_body::OutputBuffer;
+use crate::service::{ConnectionRefusal, Exchange, HttpService};
 use crate::stream_table::StreamTable;
+use crate::transport::{ClientTransport, TransferOutcome};
 use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory ran out.
@@ -144,7 +147,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         http.give_up();
         let from = (listener, transport.peer);
         let now_ms = self.context.driver.now_ms();
-        let mut exchange = Exchange::without_client(from, http.version(), now_ms, self.context.unix_s);
+        let mut exchange =
+            Exchange::without_client(from, http.version(), now_ms, self.context.unix_s);
         let mut out = OutputBuffer::default();
         let mut response = ResponseWriter::new(&mut http, &mut out, &self.context.date);
         let record = self.context.service.refuse(
@@ -156,7 +160,12 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         // One try: whoever has too many connections is not worth a buffer.
         let len = out.bytes.len();
         let mut buffer = SendBuffer::Vec(out.bytes);
-        let sent = transport.send(&mut self.context.driver, ConnectionToken::NOBODY, &mut buffer, false);
+        let sent = transport.send(
+            &mut self.context.driver,
+            ConnectionToken::NOBODY,
+            &mut buffer,
+            false,
+        );
         let whole = matches!(sent, TransferOutcome::Bytes { len: sent, .. } if sent == len);
         transport.finish(&mut self.context.driver);
         // Read what it had sent, as closing over unread bytes would reset the answer away.
@@ -244,7 +253,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
     /// Lets all connections act.
     fn visit_all(&mut self, act: impl Fn(&mut WorkerConnection<D, V>, &mut WorkerContext<D, V>)) {
-        let tokens: Vec<ConnectionToken> = self.connections.iter().map(|(_, it)| it.token).collect();
+        let tokens: Vec<ConnectionToken> =
+            self.connections.iter().map(|(_, it)| it.token).collect();
         for token in tokens {
             self.visit(token, &act);
         }

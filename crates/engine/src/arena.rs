@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_cache::{ExtentAlign, ArenaExtent, ExtentAllocator, ShortExtent};
+use lowroad_cache::{ArenaExtent, ExtentAlign, ExtentAllocator, ShortExtent};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
 use crate::system_calls::FileMapping;

@@ -4,7 +4,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_http::fields::{ResponseFields, FieldLines};
+use lowroad_http::fields::{FieldLines, ResponseFields};
 
 use crate::client_pace::ClientPace;
 use crate::stream::BodySender;
@@ -52,7 +52,9 @@ impl RequestBodyStream {
         let Some(to) = self.to.take() else { return };
         match trailers.is_empty() {
             true => to.end(),
-            false => to.end_with(Some(Box::new(ResponseFields::from_trailers(trailers.clone())))),
+            false => to.end_with(Some(Box::new(ResponseFields::from_trailers(
+                trailers.clone(),
+            )))),
         }
     }
 

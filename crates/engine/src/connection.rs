@@ -11,13 +11,13 @@
 
 use lowroad_http::protocol::StreamId;
 
-use crate::driver::{IoDriver, ListenerId, ConnectionToken};
+use crate::driver::{ConnectionToken, IoDriver, ListenerId};
 use crate::input::InputBuffer;
 use crate::protocol::Protocol;
 use crate::send_queue::SendQueue;
 use crate::service::HttpService;
-use crate::transport::ClientTransport;
 use crate::stream_table::StreamTable;
+use crate::transport::ClientTransport;
 
 /// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
 pub(crate) struct WorkerConnection<D: IoDriver, V: HttpService> {

@@ -75,7 +75,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Tells the service of a request that will not be answered.
-    pub(crate) fn abandon(&mut self, worker: &mut WorkerContext<D, V>, waiting: DeferredRequest<V>) {
+    pub(crate) fn abandon(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        waiting: DeferredRequest<V>,
+    ) {
         let mut exchange = self.resumed(worker, waiting.exchange);
         worker.service.abandoned(waiting.pending, &mut exchange);
     }

@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::response_body::OutputBuffer;
 use crate::counters::WorkerCounters;
-use crate::driver::{IoDriver, ConnectionToken};
+use crate::driver::{ConnectionToken, IoDriver};
 use crate::h2::state::SharedHttp2;
-use crate::worker_handle::WorkerHandle;
 use crate::mailbox::WorkerMailbox;
 use crate::message::WorkerMessage;
+use crate::response_body::OutputBuffer;
 use crate::send_queue::PendingRecord;
 use crate::service::HttpService;
 use crate::settings::WorkerSettings;
 use crate::timers::TICK_MS;
 use crate::transport::Plaintext;
+use crate::worker_handle::WorkerHandle;
 use lowroad_limits::ConnectionLimit;
 use lowroad_timer_wheel::TimerWheel;
 
@@ -162,7 +162,8 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     pub fn note_sent(&mut self, record: Option<V::Record>, body_len: u64) {
         if let Some(record) = record {
             let end = self.out.bytes.len() as u64;
-            self.records.push(PendingRecord::from_frames(record, end, body_len));
+            self.records
+                .push(PendingRecord::from_frames(record, end, body_len));
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! A deadline is a number in its connection; the wheel only says when to look at it.
 
+use crate::client_pace::PaceVerdict;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::client_pace::PaceVerdict;
 use crate::send_queue::TransferStep;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::worker::Worker;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use crate::buffer::SendBuffer;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::file::{FileSent, OpenFile};
-use crate::worker_handle::WorkerHandle;
 use crate::mailbox::WorkerNotify;
 use crate::upstream_network::SocketEvent;
+use crate::worker_handle::WorkerHandle;
 
 /// Names one connection of a worker for as long as the worker runs: slot and generation, so that
 /// news for a closed connection cannot reach its successor in the slot.
@@ -188,7 +188,10 @@ pub trait IoDriver {
     ///
     /// # Errors
     /// [`AcceptFailure`] says why there is none.
-    fn accept(&mut self, listener: ListenerId) -> Result<AcceptedSocket<Self::Socket>, AcceptFailure>;
+    fn accept(
+        &mut self,
+        listener: ListenerId,
+    ) -> Result<AcceptedSocket<Self::Socket>, AcceptFailure>;
 
     /// Stops (`false`) or goes on (`true`) reporting connections that wait at a listener.
     fn listen(&mut self, listener: ListenerId, on: bool);
@@ -207,7 +210,11 @@ pub trait IoDriver {
     fn register(&mut self, socket: &Self::Socket, token: ConnectionToken) -> io::Result<()>;
 
     /// Receives what has come. Connections that are over soon need not be registered for it.
-    fn receive(&mut self, socket: &Self::Socket, token: ConnectionToken) -> ReceiveOutcome<Self::Lent>;
+    fn receive(
+        &mut self,
+        socket: &Self::Socket,
+        token: ConnectionToken,
+    ) -> ReceiveOutcome<Self::Lent>;
 
     /// Takes back what a receive has lent.
     fn give_back(&mut self, lent: Self::Lent);

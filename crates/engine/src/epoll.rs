@@ -24,20 +24,21 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::event_count::EventCount;
 use crate::buffer::SendBuffer;
 use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::driver::{
-    AcceptFailure, AcceptedSocket, DatagramSocketId, IoDriver, DriverEvent, ListenerId, ReceiveOutcome, SendOutcome, ConnectionToken,
+    AcceptFailure, AcceptedSocket, ConnectionToken, DatagramSocketId, DriverEvent, IoDriver,
+    ListenerId, ReceiveOutcome, SendOutcome,
 };
+use crate::event_count::EventCount;
 use crate::file::{self, FileSent, OpenFile};
 use crate::helper_pool::HelperPool;
 use crate::kernel_tls;
 use crate::listener::ListenSocket;
-use crate::worker_handle::WorkerHandle;
-use crate::upstream_socket::UpstreamSockets;
 use crate::system_calls;
+use crate::upstream_socket::UpstreamSockets;
+use crate::worker_handle::WorkerHandle;
 
 use self::datagrams::{DATAGRAMS, EpollDatagrams};
 use self::network::{EpollNetwork, MARK, news};
@@ -382,7 +383,13 @@ impl IoDriver for EpollDriver {
         self.lent = lent.buffer;
     }
 
-    fn send(&mut self, socket: &OwnedFd, _: ConnectionToken, buffer: &mut SendBuffer, more: bool) -> SendOutcome {
+    fn send(
+        &mut self,
+        socket: &OwnedFd,
+        _: ConnectionToken,
+        buffer: &mut SendBuffer,
+        more: bool,
+    ) -> SendOutcome {
         let flags = match more {
             true => SendFlags::NOSIGNAL | SendFlags::MORE,
             false => SendFlags::NOSIGNAL,

@@ -10,9 +10,9 @@ use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::{IoDriver, ReceiveOutcome};
 use crate::interim_response::InterimResponse;
-use crate::service::{ServiceOutcome, Exchange, ExchangeId, ConnectionRefusal, HttpService};
+use crate::service::{ConnectionRefusal, Exchange, ExchangeId, HttpService, ServiceOutcome};
+use crate::stream_table::{DeferredRequest, ResumeReason};
 use crate::transport::Plaintext;
-use crate::stream_table::{ResumeReason, DeferredRequest};
 
 /// Full reads of one connection in one turn of the loop; then it is the others' turn.
 const READS_MAX: usize = 4;
@@ -235,7 +235,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             ServiceOutcome::Ready(record) => {
                 return self.written(worker, exchange.id.stream, record, wants_more);
             }
-            ServiceOutcome::Deferred { pending, gives_up } => (pending, ResumeReason::Nothing, gives_up),
+            ServiceOutcome::Deferred { pending, gives_up } => {
+                (pending, ResumeReason::Nothing, gives_up)
+            }
             ServiceOutcome::AfterBody(pending) => {
                 let is_over = !exchange.is_body_coming;
                 (pending, ResumeReason::Body { is_over }, false)

@@ -20,11 +20,11 @@ mod tunnels;
 use lowroad_http::h2;
 use lowroad_http::protocol::ServerProtocol;
 
+use crate::client_pace::ClientPace;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::h2::state::H2Session;
-use crate::client_pace::ClientPace;
 use crate::protocol::Protocol;
 use crate::service::HttpService;
 

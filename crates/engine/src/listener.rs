@@ -192,7 +192,8 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_uid(nobody).expect("root may become anybody");
         }
-        let mut listener = ListenSocket::open(address.parse().expect("an address")).expect("a port");
+        let mut listener =
+            ListenSocket::open(address.parse().expect("an address")).expect("a port");
         let port = listener.address().expect("an address").port();
         let at = SocketAddr::new(asked, port);
         let mut halfway = TcpStream::connect(at).expect("a listener");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::{IoDriver, ListenerId, ConnectionToken};
+use crate::driver::{ConnectionToken, IoDriver, ListenerId};
 use crate::interim_response::InterimResponse;
 use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
@@ -40,5 +40,8 @@ impl<O, C, L> From<ConnectionToken> for MailboxMessage<O, C, L> {
 }
 
 /// A message to a worker with this driver and service.
-pub type WorkerMessage<D, V> =
-    MailboxMessage<<V as HttpService>::Outcome, <V as HttpService>::Command, <D as IoDriver>::Listener>;
+pub type WorkerMessage<D, V> = MailboxMessage<
+    <V as HttpService>::Outcome,
+    <V as HttpService>::Command,
+    <D as IoDriver>::Listener,
+>;

@@ -18,11 +18,11 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
 use crate::buffer::SendBuffer;
-use crate::worker_handle::WorkerHandle;
+use crate::stream::{BodyReceiver, BodySender, StreamItem};
+use crate::tunnel::TunnelPeer;
 use crate::upstream_network::ConnectTarget;
 use crate::upstream_socket::UpstreamSocket;
-use crate::stream::{StreamItem, BodyReceiver, BodySender};
-use crate::tunnel::TunnelPeer;
+use crate::worker_handle::WorkerHandle;
 
 /// Buffer size for each direction.
 pub(crate) const WAITING_LEN_MAX: usize = 64 << 10;

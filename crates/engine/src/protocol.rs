@@ -10,12 +10,12 @@ use lowroad_http::h1;
 use lowroad_http::h2::ErrorCode;
 use lowroad_http::protocol::{ServerProtocol, StreamId};
 
-use crate::response_body::OutputBuffer;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::h2::state::H2Session;
 use crate::response::ResponseWriter;
+use crate::response_body::OutputBuffer;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::settings::WorkerSettings;
 
@@ -192,7 +192,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Refuses `input`, which is no valid request, and ends the connection.
-    pub(crate) fn refuse(&mut self, worker: &mut WorkerContext<D, V>, why: ConnectionRefusal, input: &[u8]) {
+    pub(crate) fn refuse(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        why: ConnectionRefusal,
+        input: &[u8],
+    ) {
         if self.transport.is_handshaking() {
             return self.close();
         }

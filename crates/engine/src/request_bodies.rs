@@ -7,14 +7,14 @@ use lowroad_http::fields::FieldLines;
 use lowroad_http::protocol::StreamId;
 use lowroad_http::status::StatusCode;
 
+use crate::body_stream::RequestBodyStream;
+use crate::client_pace::ClientPace;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::body_stream::RequestBodyStream;
-use crate::client_pace::ClientPace;
 use crate::service::HttpService;
-use crate::tunnel::{TunnelReturn, TunnelActivity};
 use crate::stream_table::ResumeReason;
+use crate::tunnel::{TunnelActivity, TunnelReturn};
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Some of a body has come.

@@ -4,8 +4,8 @@
 mod head;
 
 use bytes::Bytes;
-use lowroad_http::fields::{ResponseFields, FieldLines};
-use lowroad_http::h1::{H1ServerEvent, H1Server, put_fields};
+use lowroad_http::fields::{FieldLines, ResponseFields};
+use lowroad_http::h1::{H1Server, H1ServerEvent, put_fields};
 use lowroad_http::h2;
 use lowroad_http::head_writer::{HeadWriter, date_offset};
 use lowroad_http::limits::RequestLimits;
@@ -14,7 +14,7 @@ use lowroad_http::request::Request;
 use lowroad_http::status::StatusCode;
 use lowroad_http::version::HttpVersion;
 
-use crate::response_body::{OutputBuffer, BodyPart, BodySource, StreamedBody};
+use crate::response_body::{BodyPart, BodySource, OutputBuffer, StreamedBody};
 use crate::tunnel::ClientTunnel;
 
 pub use self::head::HeadBuilder;
@@ -66,7 +66,11 @@ pub struct PreparedResponse<'b> {
 }
 
 impl<'r> ResponseWriter<'r> {
-    pub(crate) fn new(http: &'r mut H1Server, out: &'r mut OutputBuffer, date: &'r [u8; 29]) -> ResponseWriter<'r> {
+    pub(crate) fn new(
+        http: &'r mut H1Server,
+        out: &'r mut OutputBuffer,
+        date: &'r [u8; 29],
+    ) -> ResponseWriter<'r> {
         out.body_in_bytes = 0;
         let wire = ResponseProtocol::Http1(http);
         ResponseWriter { wire, out, date }
@@ -229,7 +233,9 @@ impl<'r> ResponseWriter<'r> {
                 }
                 can_upgrade
             }
-            ResponseProtocol::Http2(http, stream) => http.open_tunnel(*stream, fields, self.date, out),
+            ResponseProtocol::Http2(http, stream) => {
+                http.open_tunnel(*stream, fields, self.date, out)
+            }
         };
         if !is_written {
             return Err(tunnel);
@@ -242,7 +248,9 @@ impl<'r> ResponseWriter<'r> {
 
     /// The rest of the body comes from there.
     pub fn stream(&mut self, from: impl Into<BodySource>) {
-        self.out.parts.push(BodyPart::Stream(StreamedBody::new(from)));
+        self.out
+            .parts
+            .push(BodyPart::Stream(StreamedBody::new(from)));
     }
 }
 

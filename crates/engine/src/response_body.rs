@@ -9,10 +9,10 @@ use lowroad_http::fields::ResponseFields;
 use lowroad_http::h1::{H1Server, put_fields};
 
 use crate::arena::ArenaBlock;
-use crate::buffer::{SendBuffer, FramedPart};
+use crate::buffer::{FramedPart, SendBuffer};
 use crate::file::OpenFile;
 use crate::shared_body::SharedBodyReader;
-use crate::stream::{StreamItem, BodyReceiver};
+use crate::stream::{BodyReceiver, StreamItem};
 use crate::tunnel::TunnelReturn;
 
 /// A piece of a response that is sent after the bytes of [`OutputBuffer`].
@@ -222,12 +222,16 @@ impl BodyPart {
     pub(crate) fn lend(&mut self) -> Option<SendBuffer> {
         match self {
             BodyPart::Bytes(bytes) => Some(SendBuffer::Bytes(std::mem::take(bytes))),
-            BodyPart::Stream(streamed) => Some(SendBuffer::Framed(std::mem::take(&mut streamed.framed))),
+            BodyPart::Stream(streamed) => {
+                Some(SendBuffer::Framed(std::mem::take(&mut streamed.framed)))
+            }
             BodyPart::File { .. } => None,
-            BodyPart::Block { .. } => match std::mem::replace(self, BodyPart::Bytes(Bytes::new())) {
-                BodyPart::Block { block, range } => Some(SendBuffer::Block { block, range }),
-                _ => None,
-            },
+            BodyPart::Block { .. } => {
+                match std::mem::replace(self, BodyPart::Bytes(Bytes::new())) {
+                    BodyPart::Block { block, range } => Some(SendBuffer::Block { block, range }),
+                    _ => None,
+                }
+            }
         }
     }
 

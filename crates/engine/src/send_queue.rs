@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::response_body::BodyPart;
 use crate::buffer::SendBuffer;
 use crate::client_pace::ClientPace;
+use crate::response_body::BodyPart;
 
 /// Responses on their way, one behind the other.
 pub(crate) struct SendQueue<R> {

@@ -12,11 +12,11 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::HttpVersion;
 
-use crate::driver::{ListenerId, ConnectionToken};
-use crate::tls_session::{TlsSession, TlsInfo};
+use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
 use crate::response::ResponseWriter;
 use crate::stream::BodyReceiver;
+use crate::tls_session::{TlsInfo, TlsSession};
 
 /// Names an exchange of a worker for as long as the worker runs. A late outcome of a finished exchange reaches no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

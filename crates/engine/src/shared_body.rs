@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use slab::Slab;
 
-use crate::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use crate::stream::{BodyReceiver, BodySender, StreamItem, stream};
 
 /// What a reader gets in its first turn: what TCP sends before it hears of the other end (RFC 6928 §2).
 const FIRST_TURN_LEN: usize = 14_600;
@@ -337,7 +337,11 @@ impl SharedBodyReader {
 
 impl ReaderState {
     /// A reader whose next part has this number; none has the greatest.
-    fn at(of: &Arc<Mutex<SharedBodyState>>, state: &mut SharedBodyState, next: usize) -> SharedBodyReader {
+    fn at(
+        of: &Arc<Mutex<SharedBodyState>>,
+        state: &mut SharedBodyState,
+        next: usize,
+    ) -> SharedBodyReader {
         let place = state.readers.insert(ReaderPosition {
             next,
             waker: None,
@@ -388,7 +392,9 @@ impl ReaderState {
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         if let Some(own) = &self.own {
             return match (own.poll_next(context), self.seat.take()) {
-                (Poll::Ready(StreamItem::End | StreamItem::Cut), Some(seat)) => self.take(&seat, context),
+                (Poll::Ready(StreamItem::End | StreamItem::Cut), Some(seat)) => {
+                    self.take(&seat, context)
+                }
                 (next, seat) => {
                     self.seat = seat;
                     next

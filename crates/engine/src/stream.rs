@@ -262,7 +262,10 @@ mod tests {
         assert_eq!(receiver.len_of_rest(), Some(2));
         let next = StreamItem::Bytes(Bytes::from_static(b"de"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
-        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(StreamItem::End));
+        assert_eq!(
+            receiver.poll_next(&mut context),
+            Poll::Ready(StreamItem::End)
+        );
     }
 
     #[test]
@@ -275,7 +278,10 @@ mod tests {
         sender.announce(Some(Box::new(fields.clone())));
         assert!(receiver.has_trailers());
         sender.end();
-        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(StreamItem::End));
+        assert_eq!(
+            receiver.poll_next(&mut context),
+            Poll::Ready(StreamItem::End)
+        );
         assert_eq!(receiver.take_trailers().as_deref(), Some(&fields));
         let (sender, receiver) = stream(4);
         sender.end_with(Some(Box::default()));
@@ -288,7 +294,10 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let (sender, receiver) = stream(4);
         drop(sender);
-        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(StreamItem::Cut));
+        assert_eq!(
+            receiver.poll_next(&mut context),
+            Poll::Ready(StreamItem::Cut)
+        );
     }
 
     #[test]
@@ -300,7 +309,10 @@ mod tests {
         assert!(sender.poll_closed(&mut context).is_pending());
         drop(receiver);
         assert_eq!(sender.poll_closed(&mut context), Poll::Ready(()));
-        assert_eq!(sender.poll_room(&mut context), Poll::Ready(Err(StreamClosed)));
+        assert_eq!(
+            sender.poll_room(&mut context),
+            Poll::Ready(Err(StreamClosed))
+        );
         assert_eq!(sender.push(Bytes::from_static(b"abc")), Err(StreamClosed));
     }
 }

@@ -4,9 +4,9 @@
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::tls_session::{AlpnProtocol, LayerFault};
 use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
+use crate::tls_session::{AlpnProtocol, LayerFault};
 use crate::transport::TransferOutcome;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {

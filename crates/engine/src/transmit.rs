@@ -6,11 +6,11 @@ use std::task::Context;
 
 use bytes::Bytes;
 
-use crate::response_body::{FillOutcome, BodyPart};
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::{SendCompletion, IoDriver};
+use crate::driver::{IoDriver, SendCompletion};
 use crate::protocol::Protocol;
+use crate::response_body::{BodyPart, FillOutcome};
 use crate::send_queue::{SendQueue, TransferStep};
 use crate::service::HttpService;
 use crate::transport::{SendEnd, TransferOutcome};
@@ -121,7 +121,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// A send that was under way is over.
-    pub(crate) fn send_ended(&mut self, worker: &mut WorkerContext<D, V>, completion: SendCompletion) {
+    pub(crate) fn send_ended(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        completion: SendCompletion,
+    ) {
         match self.transport.sent(completion) {
             SendEnd::Broken => return self.close_broken(worker),
             SendEnd::Sealed { wire_len } => self.moved(worker, 0, wire_len),

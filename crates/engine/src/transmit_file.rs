@@ -4,11 +4,11 @@
 
 use std::io;
 
-use crate::response_body::BodyPart;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::file::TAIL_LEN;
+use crate::response_body::BodyPart;
 use crate::send_queue::TransferStep;
 use crate::service::HttpService;
 

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::SendBuffer;
-use crate::driver::{AcceptedSocket, SendCompletion, IoDriver, ReceiveOutcome, SendOutcome, ConnectionToken};
+use crate::driver::{
+    AcceptedSocket, ConnectionToken, IoDriver, ReceiveOutcome, SendCompletion, SendOutcome,
+};
 use crate::file::OpenFile;
-use crate::tls_session::{TlsSession, LayerFault, TlsInfo};
+use crate::tls_session::{LayerFault, TlsInfo, TlsSession};
 
 mod tls;
 
@@ -79,7 +81,10 @@ impl From<SendOutcome> for TransferOutcome {
 
 impl<S> ClientTransport<S> {
     /// Over a socket that was accepted.
-    pub fn new(accepted: AcceptedSocket<S>, layer: Option<Box<dyn TlsSession>>) -> ClientTransport<S> {
+    pub fn new(
+        accepted: AcceptedSocket<S>,
+        layer: Option<Box<dyn TlsSession>>,
+    ) -> ClientTransport<S> {
         ClientTransport {
             socket: accepted.socket,
             peer: accepted.peer,
@@ -116,7 +121,11 @@ impl<S> ClientTransport<S> {
     }
 
     /// See [`IoDriver::register`].
-    pub fn register(&self, driver: &mut impl IoDriver<Socket = S>, token: ConnectionToken) -> io::Result<()> {
+    pub fn register(
+        &self,
+        driver: &mut impl IoDriver<Socket = S>,
+        token: ConnectionToken,
+    ) -> io::Result<()> {
         driver.register(&self.socket, token)
     }
 
@@ -185,7 +194,11 @@ impl<S> ClientTransport<S> {
     }
 
     /// Sends a start of what was taken before, of which there is some. `len` of what moved is 0.
-    pub fn push(&mut self, driver: &mut impl IoDriver<Socket = S>, token: ConnectionToken) -> TransferOutcome {
+    pub fn push(
+        &mut self,
+        driver: &mut impl IoDriver<Socket = S>,
+        token: ConnectionToken,
+    ) -> TransferOutcome {
         match &mut self.layer {
             Some(layer) => layer.push(driver, &self.socket, token),
             None => TransferOutcome::Bytes {

@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::buffer::SendBuffer;
 use crate::driver::GENERATION_MAX;
-use crate::upstream_network::{UpstreamNetwork, NoNetwork, NetworkSocket, UpstreamSendOutcome};
+use crate::upstream_network::{NetworkSocket, NoNetwork, UpstreamNetwork, UpstreamSendOutcome};
 
-pub use crate::upstream_network::{SocketEvent, PeerReception, ConnectTarget, SourceId};
+pub use crate::upstream_network::{ConnectTarget, PeerReception, SocketEvent, SourceId};
 
 /// One worker's sockets to elsewhere. Clones lead to the same.
 #[derive(Clone)]
@@ -223,7 +223,10 @@ impl UpstreamSocket {
     ///
     /// # Errors
     /// What the system says; `WouldBlock` where a unix socket's queue is full.
-    pub async fn connect(sources: &UpstreamSockets, to: ConnectTarget<'_>) -> io::Result<UpstreamSocket> {
+    pub async fn connect(
+        sources: &UpstreamSockets,
+        to: ConnectTarget<'_>,
+    ) -> io::Result<UpstreamSocket> {
         // It is there before the first news can be.
         let rest = SourceState {
             generation: 0,

@@ -11,11 +11,11 @@ use slab::Slab;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::counters::WorkerCounters;
-use crate::driver::{IoDriver, DriverEvent, ListenerId, ConnectionToken};
-use crate::worker_handle::ROUNDS_MAX;
+use crate::driver::{ConnectionToken, DriverEvent, IoDriver, ListenerId};
 use crate::mailbox::WorkerMailbox;
 use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
+use crate::worker_handle::ROUNDS_MAX;
 
 pub use crate::message::{MailboxMessage, WorkerMessage};
 pub use crate::system_calls::pin_to_cpu;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::event_count::EventCount;
 use crate::helper_pool::QueueFull;
 use crate::offload::{BlockingOffload, OffloadHandle};
-use crate::upstream_socket::UpstreamSockets;
 use crate::tasks::WorkerTasks;
 use crate::timers::WorkerTimers;
+use crate::upstream_socket::UpstreamSockets;
 
 /// How often tasks are run, and messages taken, before sockets have their turn again.
 pub(crate) const ROUNDS_MAX: usize = 8;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::datagrams::{DatagramTrain, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, IoDriver, DriverEvent};
+use lowroad_engine::driver::{DatagramSocketId, DriverEvent, IoDriver};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_testkit::net::{CableEnd, NetNamespace, lacks, pair};
@@ -208,7 +208,10 @@ fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
                 driver.wait(Some(1), &mut events);
                 while receive_numbered(peer, &mut arrived) {}
             }
-            assert!(matches!(events[..], [DriverEvent::Room(ECHO)]), "{events:?}");
+            assert!(
+                matches!(events[..], [DriverEvent::Room(ECHO)]),
+                "{events:?}"
+            );
             rooms += 1;
         }
     }

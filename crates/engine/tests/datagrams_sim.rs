@@ -6,7 +6,7 @@ mod datagram_exchange;
 use std::net::SocketAddr;
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, IoDriver, DriverEvent};
+use lowroad_engine::driver::{DatagramSocketId, DriverEvent, IoDriver};
 use lowroad_engine_sim::{DatagramFaults, DatagramStats, FaultRates, SharedWorld, for_each_seed};
 
 use datagram_exchange::{DatagramClient, DatagramEcho, run};
@@ -205,7 +205,10 @@ fn a_closed_socket_takes_nothing_and_says_nothing() {
     assert!(peer.send(address("10.0.0.1:1"), None, Ecn::NotEct, b"one"));
     let mut events = Vec::new();
     driver.wait(Some(1), &mut events);
-    assert!(matches!(events[..], [DriverEvent::Datagrams(ECHO)]), "{events:?}");
+    assert!(
+        matches!(events[..], [DriverEvent::Datagrams(ECHO)]),
+        "{events:?}"
+    );
     driver.close_datagrams(ECHO);
     assert!(peer.send(address("10.0.0.1:1"), None, Ecn::NotEct, b"two"));
     events.clear();

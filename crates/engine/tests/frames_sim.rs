@@ -7,10 +7,10 @@ mod echo;
 
 use std::collections::HashMap;
 
-use lowroad_engine_sim::{FaultRates, SharedWorld, FakeTls, for_each_seed};
+use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld, for_each_seed};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{self, OutgoingRequest, H2Client, H2ClientEvent, ErrorCode};
+use lowroad_http::h2::{self, ErrorCode, H2Client, H2ClientEvent, OutgoingRequest};
 use lowroad_http::method::Method;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
@@ -97,9 +97,21 @@ impl Browser {
         self.announce_with(world, path, body_len, b"")
     }
 
-    fn announce_with(&mut self, world: &SharedWorld, path: &str, body_len: usize, lines: &[u8]) -> u32 {
+    fn announce_with(
+        &mut self,
+        world: &SharedWorld,
+        path: &str,
+        body_len: usize,
+        lines: &[u8],
+    ) -> u32 {
         let mut out = Vec::new();
-        let stream = self.put_head(path, Method::Post, body_len, FieldLines::new(lines), &mut out);
+        let stream = self.put_head(
+            path,
+            Method::Post,
+            body_len,
+            FieldLines::new(lines),
+            &mut out,
+        );
         self.say(world, &out);
         stream.0
     }
@@ -559,7 +571,8 @@ fn a_drain_lets_what_is_under_way_end() {
     let mut browsers = [Browser::connect(&case.world, false)];
     let stream = browsers[0].ask(&case.world, "/deferred/3000", Method::Get, 0);
     case.turn_for(2);
-    case.mailbox.post(MailboxMessage::Drain { timeout_ms: 30_000 });
+    case.mailbox
+        .post(MailboxMessage::Drain { timeout_ms: 30_000 });
     turn_all(&mut case, 1, &mut browsers);
     assert_eq!(browsers[0].got[&stream].body, pattern_of(3000));
     case.turn_for(5_000);

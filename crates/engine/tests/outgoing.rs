@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use lowroad_engine::WorkerHandle;
-use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
-use lowroad_engine::upstream_socket::{UpstreamSocket, ConnectTarget, UpstreamSockets};
 use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_engine::upstream_socket::{ConnectTarget, UpstreamSocket, UpstreamSockets};
 use lowroad_testkit::TempFolder;
 
 /// A worker without connections.
@@ -255,7 +255,9 @@ fn tcp_connects_or_says_why_not() {
     let connecting = sources.clone();
     let got = world.run(async move {
         let to = ConnectTarget::Tcp(address);
-        let mut outgoing = UpstreamSocket::connect(&connecting, to).await.expect("a peer");
+        let mut outgoing = UpstreamSocket::connect(&connecting, to)
+            .await
+            .expect("a peer");
         write(&mut outgoing, b"hello").await.expect("room");
         read(&mut outgoing).await
     });
@@ -267,7 +269,8 @@ fn tcp_connects_or_says_why_not() {
     });
     assert_eq!(refused, Some(std::io::ErrorKind::ConnectionRefused));
     let none = world.run(async move {
-        let connected = UpstreamSocket::connect(&UpstreamSockets::none(), ConnectTarget::Tcp(address)).await;
+        let connected =
+            UpstreamSocket::connect(&UpstreamSockets::none(), ConnectTarget::Tcp(address)).await;
         connected.is_err()
     });
     assert!(none);
@@ -281,7 +284,8 @@ fn tcp_connects_from_an_address_that_is_named() {
     let from = "127.0.0.77".parse().expect("an address");
     let sources = world.local.sources.clone();
     let _outgoing = world.run(async move {
-        let connected = UpstreamSocket::connect(&sources, ConnectTarget::TcpFrom { to, from }).await;
+        let connected =
+            UpstreamSocket::connect(&sources, ConnectTarget::TcpFrom { to, from }).await;
         connected.expect("a peer")
     });
     let (_, peer) = listener.accept().expect("a connection");

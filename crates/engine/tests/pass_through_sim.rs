@@ -12,10 +12,10 @@ use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::driver::{IoDriver, ListenerId};
 use lowroad_engine::mailbox::WorkerMailbox;
 use lowroad_engine::pass_through::PassThroughTarget;
-use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::service::{ConnectionRefusal, Exchange, HttpService, ServiceOutcome};
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::{MailboxMessage, Worker};
-use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld, SimDriver};
+use lowroad_engine_sim::{FaultRates, PeerBehavior, SharedWorld, SimDriver};
 use lowroad_http::h1::{BodyLen, H1RequestHead};
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{PartialRequest, Request};
@@ -35,7 +35,11 @@ impl HttpService for PassThroughHandler {
     type Record = ();
     type Command = ();
 
-    fn pass_through(&mut self, _: ListenerId, head: Option<&H1RequestHead<'_>>) -> Option<PassThroughTarget> {
+    fn pass_through(
+        &mut self,
+        _: ListenerId,
+        head: Option<&H1RequestHead<'_>>,
+    ) -> Option<PassThroughTarget> {
         let is_own = head.is_some_and(|head| head.request.raw_target() == b"/own");
         (!is_own).then_some(PassThroughTarget {
             to: ([192, 0, 2, 1], 80).into(),
@@ -45,7 +49,12 @@ impl HttpService for PassThroughHandler {
         })
     }
 
-    fn passed_through(&mut self, _: Option<&H1RequestHead<'_>>, input: &[u8], _: &Exchange) -> Option<()> {
+    fn passed_through(
+        &mut self,
+        _: Option<&H1RequestHead<'_>>,
+        input: &[u8],
+        _: &Exchange,
+    ) -> Option<()> {
         assert!(!input.is_empty());
         Some(())
     }
@@ -61,11 +70,22 @@ impl HttpService for PassThroughHandler {
         ServiceOutcome::Ready(None)
     }
 
-    fn resume(&mut self, (): (), (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
+    fn resume(
+        &mut self,
+        (): (),
+        (): (),
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
         panic!("nothing is deferred")
     }
 
-    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
+    fn body_dropped(
+        &mut self,
+        (): (),
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
         panic!("nothing is deferred")
     }
 

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::driver::{IoDriver, ListenerId};
 use lowroad_engine::mailbox::WorkerMailbox;
-use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::service::{ConnectionRefusal, Exchange, HttpService, ServiceOutcome};
 use lowroad_engine::settings::WorkerSettings;
-use lowroad_engine::stream::{StreamItem, BodySender};
-use lowroad_engine::tunnel::{TunnelPeer, ClientTunnel};
+use lowroad_engine::stream::{BodySender, StreamItem};
+use lowroad_engine::tunnel::{ClientTunnel, TunnelPeer};
 use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
 use lowroad_engine::{ExchangeId, ResponseWriter};
 use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver};
@@ -129,7 +129,8 @@ impl Program {
                 Poll::Ready(ended) => {
                     let far = self.far.take();
                     if ended == StreamItem::End {
-                        far.into_iter().for_each(|far| BodySender::end(far.to_client));
+                        far.into_iter()
+                            .for_each(|far| BodySender::end(far.to_client));
                     }
                     self.ended = Some(ended);
                 }
@@ -218,7 +219,12 @@ impl HttpService for Upgrading {
         self.upgrade(response)
     }
 
-    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
+    fn body_dropped(
+        &mut self,
+        (): (),
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
         panic!("there are no bodies")
     }
 
@@ -477,7 +483,9 @@ fn a_slow_far_end_holds_the_client_up_and_nothing_is_lost() {
             let far = program.far.as_ref().expect("it sleeps");
             let mut context = Context::from_waker(waker);
             let mut all = Vec::new();
-            while let Poll::Ready(StreamItem::Bytes(bytes)) = far.from_client.poll_next(&mut context) {
+            while let Poll::Ready(StreamItem::Bytes(bytes)) =
+                far.from_client.poll_next(&mut context)
+            {
                 all.extend_from_slice(&bytes);
             }
             program.got = all;

@@ -11,7 +11,7 @@ use lowroad_engine::driver::ListenerId;
 use lowroad_engine::settings::ProxyProtocolListener;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::MailboxMessage;
-use lowroad_engine_sim::{FaultRates, SharedWorld, FakeTls};
+use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld};
 use lowroad_limits::ConnectionLimit;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
@@ -175,7 +175,12 @@ fn other_keys_are_of_no_matter_while_the_layer_seals() {
     case.world.set_seal_failures(1000);
     let id = case.world.connect();
     let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
-    let said = [FakeTls::hello(), FakeTls::another_mask(), FakeTls::records(request)].concat();
+    let said = [
+        FakeTls::hello(),
+        FakeTls::another_mask(),
+        FakeTls::records(request),
+    ]
+    .concat();
     case.world.send(id, &said);
     case.turn_until(1, "an answer", |world| world.read(id).len() > 90_000);
     case.turn_for(100);
@@ -511,7 +516,8 @@ fn a_drain_answers_what_is_under_way_and_ends() {
         case.world
             .send(idle, b"GET /bytes/1 HTTP/1.1\r\nHost: sim\r\n\r\n");
         case.turn_until(seed, "an answer", |world| !world.read(idle).is_empty());
-        case.mailbox.post(MailboxMessage::Drain { timeout_ms: 60_000 });
+        case.mailbox
+            .post(MailboxMessage::Drain { timeout_ms: 60_000 });
         let begun_ms = case.world.now_ms();
         for _ in 0..100_000 {
             if case.worker.drained() {
@@ -542,7 +548,8 @@ fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
         let hold = case.local.tasks.hold();
         let restless = std::future::pending::<()>();
         case.local.tasks.spawn(restless).detach();
-        case.mailbox.post(MailboxMessage::Drain { timeout_ms: 5_000 });
+        case.mailbox
+            .post(MailboxMessage::Drain { timeout_ms: 5_000 });
         let begun_ms = case.world.now_ms();
         case.turn_for(2_000);
         assert!(!case.worker.drained(), "it is held");

@@ -224,7 +224,8 @@ impl DatagramNetwork {
             return None;
         }
         port.is_full = false;
-        port.owner.map(|(driver, id)| (driver, DriverEvent::Room(id)))
+        port.owner
+            .map(|(driver, id)| (driver, DriverEvent::Room(id)))
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use lowroad_engine::tls_session::{TlsSession, LayerFault, LayerState, TlsInfo};
+use lowroad_engine::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
 
 const HELLO: &[u8] = b"HELLO\n";
 const WELCOME: &[u8] = b"WELCOME\n";

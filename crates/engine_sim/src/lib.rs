@@ -11,10 +11,10 @@
 
 mod datagram_network;
 mod datagrams;
-mod network;
 mod fake_tls;
-mod workers;
+mod network;
 mod sim_world;
+mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,23 +23,26 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_engine::event_count::EventCount;
 use lowroad_engine::buffer::SendBuffer;
 use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use lowroad_engine::driver::{
-    AcceptFailure, AcceptedSocket, DatagramSocketId, IoDriver, DriverEvent, ListenerId, ReceiveOutcome, SendOutcome, ConnectionToken,
+    AcceptFailure, AcceptedSocket, ConnectionToken, DatagramSocketId, DriverEvent, IoDriver,
+    ListenerId, ReceiveOutcome, SendOutcome,
 };
+use lowroad_engine::event_count::EventCount;
 use lowroad_engine::file::{FileSent, OpenFile, TAIL_LEN};
-use lowroad_engine::worker_handle::WorkerHandle;
 use lowroad_engine::upstream_socket::UpstreamSockets;
+use lowroad_engine::worker_handle::WorkerHandle;
 
 pub use self::datagram_network::{DatagramFaults, DatagramStats};
 pub use self::datagrams::{SimDatagram, SimDatagrams};
-use self::network::{SimHelpers, SimNetwork};
 pub use self::fake_tls::FakeTls;
+use self::network::{SimHelpers, SimNetwork};
 pub use self::workers::{SimWorkers, for_each_seed, turn_until};
 
-use self::sim_world::{SimEvent, SocketName, SocketOwner, PendingSend, DriverWaits, EndRecipient, SimWorld};
+use self::sim_world::{
+    DriverWaits, EndRecipient, PendingSend, SimEvent, SimWorld, SocketName, SocketOwner,
+};
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
@@ -310,7 +313,10 @@ impl IoDriver for SimDriver {
         Ok(())
     }
 
-    fn accept(&mut self, _listener: ListenerId) -> Result<AcceptedSocket<SimSocket>, AcceptFailure> {
+    fn accept(
+        &mut self,
+        _listener: ListenerId,
+    ) -> Result<AcceptedSocket<SimSocket>, AcceptFailure> {
         let mut world = self.world.lock();
         if world.dice(1000) < world.faults.accept_failures {
             return Err(AcceptFailure::Exhausted);
@@ -370,7 +376,13 @@ impl IoDriver for SimDriver {
 
     fn give_back(&mut self, _: Vec<u8>) {}
 
-    fn send(&mut self, socket: &SimSocket, token: ConnectionToken, buffer: &mut SendBuffer, _: bool) -> SendOutcome {
+    fn send(
+        &mut self,
+        socket: &SimSocket,
+        token: ConnectionToken,
+        buffer: &mut SendBuffer,
+        _: bool,
+    ) -> SendOutcome {
         let mut world = self.world.lock();
         assert!(!world.socket(socket.id).has_underway(), "one at a time");
         if world.dice(1000) < world.faults.late_sends {

@@ -5,13 +5,15 @@ use std::any::Any;
 use std::io;
 
 use super::SharedWorld;
-use super::sim_world::{SimEvent, SocketName, SocketOwner, PendingSend, EndRecipient};
-use lowroad_engine::panic_policy::contain;
+use super::sim_world::{EndRecipient, PendingSend, SimEvent, SocketName, SocketOwner};
 use lowroad_engine::buffer::SendBuffer;
 use lowroad_engine::driver::{SendCompletion, SendOutcome};
 use lowroad_engine::helper_pool::QueueFull;
-use lowroad_engine::upstream_network::{PendingConnect, UpstreamNetwork, ConnectTarget, NetworkSocket, SourceId, UpstreamSendOutcome};
-use lowroad_engine::offload::{OffloadJob, BlockingOffload};
+use lowroad_engine::offload::{BlockingOffload, OffloadJob};
+use lowroad_engine::panic_policy::contain;
+use lowroad_engine::upstream_network::{
+    ConnectTarget, NetworkSocket, PendingConnect, SourceId, UpstreamNetwork, UpstreamSendOutcome,
+};
 
 /// One driver's.
 pub struct SimNetwork {
@@ -34,7 +36,9 @@ impl UpstreamNetwork for SimNetwork {
         let chances = world.elsewhere.clone();
         let refused = world.dice(1000) < chances.refused;
         let connected = match to {
-            ConnectTarget::Unix(_) if refused => return Err(io::ErrorKind::ConnectionRefused.into()),
+            ConnectTarget::Unix(_) if refused => {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
             ConnectTarget::Unix(_) if world.dice(1000) < chances.queue_full => {
                 return Err(io::ErrorKind::WouldBlock.into());
             }

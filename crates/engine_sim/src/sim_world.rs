@@ -6,13 +6,15 @@ use std::io;
 use std::sync::Arc;
 
 use super::datagram_network::{DatagramNetwork, DatagramTransit};
-use super::{PeerBehavior, FaultRates, FakeTls};
-use lowroad_engine::event_count::EventCount;
+use super::{FakeTls, FaultRates, PeerBehavior};
 use lowroad_engine::buffer::SendBuffer;
-use lowroad_engine::driver::{SendCompletion, DriverEvent, ListenerId, SendOutcome, ConnectionToken};
+use lowroad_engine::driver::{
+    ConnectionToken, DriverEvent, ListenerId, SendCompletion, SendOutcome,
+};
+use lowroad_engine::event_count::EventCount;
 use lowroad_engine::file::FileSent;
-use lowroad_engine::upstream_network::{SocketEvent, SourceId};
 use lowroad_engine::timers::WorkerTimers;
+use lowroad_engine::upstream_network::{SocketEvent, SourceId};
 
 /// The world of one test.
 pub struct SimWorld {
@@ -188,8 +190,9 @@ impl SimWorld {
         let waiting = self.listening && !self.backlog.is_empty();
         let drivers = self.drivers.iter().enumerate();
         let drivers = drivers.filter(|(_, driver)| !driver.is_stopped);
-        let has_work =
-            |(at, driver): (usize, &DriverWaits)| driver.has_work() || self.datagrams.has_received(at);
+        let has_work = |(at, driver): (usize, &DriverWaits)| {
+            driver.has_work() || self.datagrams.has_received(at)
+        };
         if waiting || drivers.clone().any(has_work) {
             return;
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{SharedWorld, SimDriver};
-use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::worker_handle::WorkerHandle;
 
 /// How often a case may be asked in vain before it is a busy loop.

@@ -87,7 +87,11 @@ mod tests {
                 (state >> 56) as u8
             })
             .collect();
-        for encoding in [ContentCoding::Gzip, ContentCoding::Brotli, ContentCoding::Zstd] {
+        for encoding in [
+            ContentCoding::Gzip,
+            ContentCoding::Brotli,
+            ContentCoding::Zstd,
+        ] {
             assert!(compress(&noise, encoding).expect("memory").is_none());
         }
     }

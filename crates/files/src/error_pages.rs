@@ -12,7 +12,7 @@ use lowroad_config::{self as config, SymlinkPolicy};
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
 
-use crate::folder::{self, SiteFolder, PathTarget};
+use crate::folder::{self, PathTarget, SiteFolder};
 use crate::mime;
 
 /// Larger pages are ignored.

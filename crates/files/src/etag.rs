@@ -139,8 +139,15 @@ mod tests {
 
     #[test]
     fn codings_have_tags_of_their_own() {
-        assert_eq!(with_encoding("W/\"a-1\"", ContentCoding::Brotli), "W/\"a-1-br\"");
+        assert_eq!(
+            with_encoding("W/\"a-1\"", ContentCoding::Brotli),
+            "W/\"a-1-br\""
+        );
         assert_eq!(with_encoding("\"a\"", ContentCoding::Identity), "\"a\"");
-        assert_eq!(with_encoding("", ContentCoding::Gzip), "", "the site removes it");
+        assert_eq!(
+            with_encoding("", ContentCoding::Gzip),
+            "",
+            "the site removes it"
+        );
     }
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use lowroad_engine::panic_policy::contain;
 use lowroad_engine::helper_pool::{HelperPool, QueueFull};
+use lowroad_engine::panic_policy::contain;
 use lowroad_http::content_coding::ContentCoding;
 use lowroad_http::status::StatusCode;
-use lowroad_store::disk_cache::{RecallRequest, RecallOutcome};
+use lowroad_store::disk_cache::{RecallOutcome, RecallRequest};
 use lowroad_store::in_flight::{InFlightKey, InFlightTable, InFlightTicket};
 use lowroad_store::object::ObjectKind;
 use lowroad_store::validity::ObjectValidity;
-use lowroad_store::{StoredObject, ObjectArc};
+use lowroad_store::{ObjectArc, StoredObject};
 
-use crate::file_loader::{LoadOutcome, FileLoader, LoadRequest};
+use crate::file_loader::{FileLoader, LoadOutcome, LoadRequest};
 
 /// Waits for the result of a helper.
 pub trait FetchWaiter: Send + 'static {

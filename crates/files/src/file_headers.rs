@@ -4,10 +4,10 @@
 //! about the content, then its length.
 
 use lowroad_config as config;
-use lowroad_http::date;
-use lowroad_http::stored_head::{HeadMap, HeadEncoder};
 use lowroad_http::content_coding::ContentCoding;
+use lowroad_http::date;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::{HeadEncoder, HeadMap};
 use lowroad_site_rules::{HeaderPatterns, SiteFields};
 
 /// The input of a head.
@@ -85,8 +85,8 @@ fn is(name: &str, known: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_http::stored_head::StoredSection;
     use lowroad_http::fields::FieldName;
+    use lowroad_http::stored_head::StoredSection;
 
     fn facts() -> HeadFacts<'static> {
         HeadFacts {

@@ -12,20 +12,20 @@ use std::sync::Arc;
 use lowroad_config::EntityTags;
 use lowroad_engine::file::{OpenFile, digest_bytes};
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
 use lowroad_http::status::StatusCode;
 use lowroad_site_rules::{FolderPath, SiteRules};
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::clock;
 use lowroad_store::object::{ObjectKind, SourceFiles};
 use lowroad_store::placement::PlacementError;
-use lowroad_store::watch::{WatchTrust, FolderWatcher};
-use lowroad_store::{StoredObject, ObjectArc, SharedStore};
+use lowroad_store::watch::{FolderWatcher, WatchTrust};
+use lowroad_store::{ObjectArc, SharedStore, StoredObject};
 
-use self::representation::{RepresentationInfo, NewRepresentation, bare, keeps, refused};
+use self::representation::{NewRepresentation, RepresentationInfo, bare, keeps, refused};
 use crate::etag::{self, ContentDigests};
-use crate::folder::{self, SiteFolder, PathTarget};
 use crate::file_headers::HeadFacts;
+use crate::folder::{self, PathTarget, SiteFolder};
 use crate::{listing, mime};
 
 /// The maximum number of attempts to read a file that changes during the read.
@@ -218,7 +218,9 @@ impl FileLoader {
                 };
                 self.file(want, &folder, found, checked_ms)
             }
-            PathTarget::Folder if is_folder => self.folder(want, &folder, &relative, trust, checked_ms),
+            PathTarget::Folder if is_folder => {
+                self.folder(want, &folder, &relative, trust, checked_ms)
+            }
             PathTarget::Folder => {
                 let kind = ObjectKind::Folder(want.key[..].into());
                 Ok(ObjectArc::new(bare(kind, trust, checked_ms)))
@@ -388,7 +390,12 @@ impl FileLoader {
 
     /// The stamps of a file and its precompressed siblings that are not older, and whether a sibling can change without
     /// notice to the watched folder.
-    fn sources(&self, rules: &SiteRules, folder: &SiteFolder, found: &LocatedFile) -> (SourceFiles, bool) {
+    fn sources(
+        &self,
+        rules: &SiteRules,
+        folder: &SiteFolder,
+        found: &LocatedFile,
+    ) -> (SourceFiles, bool) {
         let mut any_linked = false;
         let mut sources = SourceFiles {
             original: Some(found.file.stamp),
@@ -464,7 +471,9 @@ impl FileLoader {
         });
         match made {
             Ok(made) => Ok(ContentRead::Made(Box::new(made))),
-            Err(PlacementError::NoRoom) => Ok(ContentRead::Made(Box::new(about.in_file(file.clone())))),
+            Err(PlacementError::NoRoom) => {
+                Ok(ContentRead::Made(Box::new(about.in_file(file.clone()))))
+            }
             Err(PlacementError::Changed) => Ok(ContentRead::Changed),
             Err(PlacementError::Failed) => Err(StatusCode::INTERNAL_ERROR),
         }

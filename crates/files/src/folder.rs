@@ -61,7 +61,11 @@ impl SiteFolder {
     ///
     /// # Errors
     /// The status of the kernel's error, see [`status_of`].
-    pub fn open(base: &Path, relative: &Path, symlinks: SymlinkPolicy) -> Result<SiteFolder, StatusCode> {
+    pub fn open(
+        base: &Path,
+        relative: &Path,
+        symlinks: SymlinkPolicy,
+    ) -> Result<SiteFolder, StatusCode> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, base, flags, Mode::empty()).map_err(status_of)?;
         let base = SiteFolder { fd, symlinks };
@@ -202,7 +206,8 @@ impl SiteFolder {
             }
             at = Some(fd);
         }
-        at.map(|fd| (fd, false)).ok_or(denied(StatusCode::NOT_FOUND))
+        at.map(|fd| (fd, false))
+            .ok_or(denied(StatusCode::NOT_FOUND))
     }
 }
 
@@ -211,7 +216,9 @@ pub fn status_of(error: Errno) -> StatusCode {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => StatusCode::NOT_FOUND,
         Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => StatusCode::FORBIDDEN,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => StatusCode::SERVICE_UNAVAILABLE,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         _ => StatusCode::INTERNAL_ERROR,
     }
 }
@@ -241,7 +248,10 @@ mod tests {
             ("a/out", Err(StatusCode::FORBIDDEN)),
         ] {
             let path = Path::new(path);
-            let walked = folder.walk(path, flags).map(|_| ()).map_err(StatusCode::from);
+            let walked = folder
+                .walk(path, flags)
+                .map(|_| ())
+                .map_err(StatusCode::from);
             let opened = folder
                 .open_at(path, flags)
                 .map(|_| ())

@@ -62,7 +62,11 @@ pub fn page(
     Ok((render(path, &lines, cut), linked))
 }
 
-fn read(folder: &SiteFolder, relative: &Path, hidden: bool) -> Result<(Vec<ListingLine>, bool), StatusCode> {
+fn read(
+    folder: &SiteFolder,
+    relative: &Path,
+    hidden: bool,
+) -> Result<(Vec<ListingLine>, bool), StatusCode> {
     let mut names = FirstNames::new(NAMES_MAX);
     for found in folder.list(relative)? {
         let Ok(found) = found else { continue };

@@ -10,14 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use lowroad_config::{FastCgiConfig, PathPattern, RouteConfig, RouteTo, SymlinkPolicy, UpstreamAddress};
-use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_config::{
+    FastCgiConfig, PathPattern, RouteConfig, RouteTo, SymlinkPolicy, UpstreamAddress,
+};
+use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_gateway::fastcgi::FastCgiHandler;
 use lowroad_gateway::fastcgi::server::FastCgiServers;
 use lowroad_handler::request::RequestHead;
-use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, Handler, SubrequestLoad, SubrequestSource, HandlerRequest};
+use lowroad_handler::{
+    Handler, HandlerRequest, HandlerResult, RequestBody, ResponseContent, SubrequestLoad,
+    SubrequestSource,
+};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 
@@ -57,7 +62,8 @@ fn ask(count: usize, socket: &Path) {
     let done = Arc::new(AtomicUsize::new(0));
     let mut events = Vec::new();
     for number in 0..count {
-        let HandlerResult::OnWorker(answering) = handler.clone().begin(0, request(&objects, &root)) else {
+        let HandlerResult::OnWorker(answering) = handler.clone().begin(0, request(&objects, &root))
+        else {
             panic!("it is polled here");
         };
         let done_here = done.clone();

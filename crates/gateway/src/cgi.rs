@@ -1,6 +1,6 @@
 //! CGI programs (RFC 3875): one process for each request.
 //!
-//! A program runs in the folder of its file, in its own process group and under limits ([`lowroad_children::limits`]),
+//! A program runs in the folder of its file, in its own process group and under limits ([`lowroad_child_processes::limits`]),
 //! with exactly the variables of [`environment`] and none of the server's. A separate process starts it ([`spawner`]).
 //! Each line of its stderr is logged. Its response ends with its output. If its request is cancelled, its process
 //! group is killed; children of a program that exits by itself live on.
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_children::descriptors;
-use lowroad_children::limits::ProcessLimits;
+use lowroad_child_processes::descriptors;
+use lowroad_child_processes::limits::ProcessLimits;
 use lowroad_config::{CgiConfig, RouteConfig, SymlinkPolicy};
-use lowroad_handler::request_body::PartialBody;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::request_body::PartialBody;
 use lowroad_handler::spool::SpoolLimits;
-use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest};
+use lowroad_handler::{Handler, HandlerFailure, HandlerRequest, HandlerResult};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
@@ -28,10 +28,10 @@ use self::environment::CgiEnvironment;
 use self::process::CgiProcess;
 use self::spawner::CgiSpawner;
 use crate::head::reply::CgiReply;
-use crate::head::{OutputForm, HeadLimits};
-use crate::script::lookup::{self, kind_below};
+use crate::head::{HeadLimits, OutputForm};
 use crate::script::exchange::{self, ScriptTerms};
-use crate::script::{PathMeaning, ScriptRules, LocatedScript, base_of, find, mounted};
+use crate::script::lookup::{self, kind_below};
+use crate::script::{LocatedScript, PathMeaning, ScriptRules, base_of, find, mounted};
 
 /// The handler of a route to CGI programs.
 pub struct CgiHandler {
@@ -116,9 +116,9 @@ impl CgiHandler {
         // Both the look-up and the start of a program may wait for the disk, so they run on a blocking thread.
         let started =
             tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
-        let (process, form) = started
-            .await
-            .map_err(|_| HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a helper thread ended"))??;
+        let (process, form) = started.await.map_err(|_| {
+            HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a helper thread ended")
+        })??;
         let reply = CgiReply::new(process.file().clone(), form, self.head_limits, method);
         exchange::answer(process, body, reply, &self.terms)
             .await
@@ -210,7 +210,11 @@ impl CgiHandler {
         Ok((script, file))
     }
 
-    fn script(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Option<LocatedScript> {
+    fn script(
+        &self,
+        (folder, way_len): (&Path, usize),
+        path: (&[u8], usize),
+    ) -> Option<LocatedScript> {
         path.0.strip_prefix(self.base.as_bytes())?;
         let look = |name: &[u8]| kind_below(folder, (name, way_len), self.symlinks);
         match find(path, &self.rules, look) {

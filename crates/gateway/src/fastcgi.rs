@@ -5,10 +5,10 @@
 //! (`exclusive_request`). With several interchangeable servers, `backends` chooses one.
 
 mod backends;
-mod multiplexed_request;
-pub mod link;
 mod exclusive_request;
+pub mod link;
 mod multiplexed_link;
+mod multiplexed_request;
 pub mod record;
 pub mod server;
 
@@ -18,29 +18,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy};
-use lowroad_handler::request_body::PartialBody;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::request_body::PartialBody;
 use lowroad_handler::spool::SpoolLimits;
-use lowroad_handler::{HandlerResult, ResponseContent, HandlerFailure, Handler, RouteProbe, HandlerRequest, HandlerResponse};
+use lowroad_handler::{
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, ResponseContent,
+    RouteProbe,
+};
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 use lowroad_origin::PoolCounters;
 use lowroad_origin::group::AttemptOutcome;
 
-use self::backends::{BackendSet, BackendAttempt};
-use self::multiplexed_request::MultiplexedRequest;
+use self::backends::{BackendAttempt, BackendSet};
 use self::exclusive_request::{ExclusiveRequest, LoneTerms};
 use self::multiplexed_link::RequestTicket;
+use self::multiplexed_request::MultiplexedRequest;
 use self::record::ParamsWriter;
 use self::server::{FastCgiLease, FastCgiServer, FastCgiServers, ServerUnreachable};
 use crate::cgi::environment::CgiEnvironment;
 use crate::cgi::stderr::StderrLines;
 use crate::head::reply::CgiReply;
-use crate::head::{OutputForm, HeadLimits};
-use crate::script::lookup::{ScriptCache, kind_below};
+use crate::head::{HeadLimits, OutputForm};
 use crate::script::exchange::{ScriptFailure, ScriptTerms, answer};
-use crate::script::{PathMeaning, ScriptRules, LocatedScript, base_of, find, find_by_name, front, mounted};
+use crate::script::lookup::{ScriptCache, kind_below};
+use crate::script::{
+    LocatedScript, PathMeaning, ScriptRules, base_of, find, find_by_name, front, mounted,
+};
 
 /// The handler of a route to FastCGI servers.
 pub struct FastCgiHandler {
@@ -277,7 +282,10 @@ impl FastCgiHandler {
 
     /// Connects to a server for a request. Servers that refuse the connection have not seen the request, so the next
     /// is tried.
-    async fn reach(&self, asked: &ScriptRequest) -> Result<(ServerLease, Option<BackendAttempt>), HandlerFailure> {
+    async fn reach(
+        &self,
+        asked: &ScriptRequest,
+    ) -> Result<(ServerLease, Option<BackendAttempt>), HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
             // Failures of one client must not eject a server for all (see the circuit breaker).
@@ -371,7 +379,8 @@ impl FastCgiHandler {
             LeaseKind::Guest(ticket) => {
                 // Multiplexed connections are always kept: other requests use them.
                 let out = self.encode(asked, ticket.id, true);
-                let guest = MultiplexedRequest::new(ticket, own, asked.worker, out, idempotent, permit);
+                let guest =
+                    MultiplexedRequest::new(ticket, own, asked.worker, out, idempotent, permit);
                 answer(guest, body, reply, &self.terms).await
             }
             LeaseKind::Lone(lease) => {

@@ -4,17 +4,17 @@
 //! the origin (request smuggling). Sites and caching are outside of this module.
 
 mod checks;
+mod connect_errors;
+mod exchange;
 mod forwarding;
-mod permit;
 mod link;
 pub(crate) mod origins;
-mod self_reference;
+mod permit;
 mod request_body;
 mod request_send;
+mod self_reference;
 mod servers;
-mod exchange;
 mod tunnel;
-mod connect_errors;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,24 +26,27 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
 use lowroad_http::status::StatusCode;
-use lowroad_origin::group::{NoMember, AttemptOutcome};
+use lowroad_origin::group::{AttemptOutcome, NoMember};
 use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, RetryEvidence};
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
+use self::connect_errors::unavailable_text;
+use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
 use self::forwarding::ForwardTerms;
-use self::permit::{RouteBounds, RoutePermit};
 use self::link::OriginLink;
 pub use self::origins::{OriginRegistry, check_tls};
+use self::permit::{RouteBounds, RoutePermit};
 use self::request_body::ProxyRequestBody;
 use self::request_send::RequestSend;
-use self::servers::{OriginEndpoint, OriginServers, OriginAttempt};
-use self::exchange::{BodyProgress, ProxyFailure, ProxyExchange};
-use self::connect_errors::unavailable_text;
+use self::servers::{OriginAttempt, OriginEndpoint, OriginServers};
 use crate::script::exchange::ScriptTerms;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::spool::SpoolLimits;
-use lowroad_handler::{HandlerResult, ResponseContent, HandlerFailure, ResponseFields, Handler, RouteProbe, HandlerRequest, HandlerResponse};
+use lowroad_handler::{
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, ResponseContent,
+    ResponseFields, RouteProbe,
+};
 #[cfg(feature = "tls")]
 pub use lowroad_origin::tls::open_files_with;
 
@@ -78,7 +81,11 @@ struct RetryableRequest {
 }
 
 impl RetryableRequest {
-    fn take_from(request: &mut HandlerRequest, leave: RoutePermit, retry_body_max: u64) -> RetryableRequest {
+    fn take_from(
+        request: &mut HandlerRequest,
+        leave: RoutePermit,
+        retry_body_max: u64,
+    ) -> RetryableRequest {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
             (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
@@ -319,9 +326,15 @@ impl ProxyHandler {
         sending.is_without_body = match begun {
             Ok(has_body) => !has_body,
             Err(_) => {
-                let failure = HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
+                let failure =
+                    HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
                 let body = (body, leave);
-                return Err(ProxyFailure::before(failure, AttemptOutcome::Cancelled, attempt, body));
+                return Err(ProxyFailure::before(
+                    failure,
+                    AttemptOutcome::Cancelled,
+                    attempt,
+                    body,
+                ));
             }
         };
         // Boxed: each future that awaits it would otherwise contain its full size.
@@ -376,7 +389,9 @@ impl ProxyHandler {
     fn unavailable(&self, place: &OriginEndpoint, why: &PoolUnavailable) -> HandlerFailure {
         let text = unavailable_text(why, self.patience, &format!(" to {}", place.name));
         let status = match why {
-            PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => StatusCode::SERVICE_UNAVAILABLE,
+            PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             PoolUnavailable::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
             PoolUnavailable::Failed(_) => StatusCode::BAD_GATEWAY,
         };
@@ -388,7 +403,9 @@ impl ProxyHandler {
 fn outcome(why: &PoolUnavailable) -> AttemptOutcome {
     match why {
         PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => AttemptOutcome::Cancelled,
-        PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_) => AttemptOutcome::ConnectFailed,
+        PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_) => {
+            AttemptOutcome::ConnectFailed
+        }
     }
 }
 
@@ -397,7 +414,11 @@ fn outcome(why: &PoolUnavailable) -> AttemptOutcome {
 ///
 /// # Errors
 /// 502 for such a response.
-fn judged(response: HandlerResponse, request: &HandlerRequest, place: &OriginEndpoint) -> Result<HandlerResponse, HandlerFailure> {
+fn judged(
+    response: HandlerResponse,
+    request: &HandlerRequest,
+    place: &OriginEndpoint,
+) -> Result<HandlerResponse, HandlerFailure> {
     let is_condition = |name: &[u8]| {
         name.eq_ignore_ascii_case(b"if-none-match")
             || name.eq_ignore_ascii_case(b"if-modified-since")

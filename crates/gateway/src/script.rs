@@ -3,8 +3,8 @@
 //! Pure: a function parameter reports the contents of the folder. [`lookup`] accesses the file system, `exchange` runs
 //! the exchange with the script.
 
-pub mod lookup;
 pub mod exchange;
+pub mod lookup;
 #[cfg(test)]
 mod tests;
 
@@ -161,7 +161,11 @@ fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// Finds the index file, if the whole path is a folder.
-fn find_index(path: &[u8], rules: &ScriptRules, mut kind: impl FnMut(&[u8]) -> ScriptKind) -> PathMeaning {
+fn find_index(
+    path: &[u8],
+    rules: &ScriptRules,
+    mut kind: impl FnMut(&[u8]) -> ScriptKind,
+) -> PathMeaning {
     if rules.index.is_empty() {
         return PathMeaning::Nothing;
     }

@@ -13,7 +13,7 @@ use lowroad_config::{CgiConfig, RouteConfig, SymlinkPolicy};
 use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_gateway::cgi::CgiHandler;
 use lowroad_gateway::cgi::spawner::CgiSpawner;
-use lowroad_handler::{HandlerResult, ResponseContent, Handler};
+use lowroad_handler::{Handler, HandlerResult, ResponseContent};
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use lowroad_testkit::TempFolder;
@@ -55,7 +55,10 @@ impl Programs {
         self.handler_with(|_, _| {})
     }
 
-    fn handler_with(&self, change: impl FnOnce(&mut RouteConfig, &mut CgiConfig)) -> Arc<CgiHandler> {
+    fn handler_with(
+        &self,
+        change: impl FnOnce(&mut RouteConfig, &mut CgiConfig),
+    ) -> Arc<CgiHandler> {
         self.handler_by(spawner(), change)
     }
 
@@ -333,7 +336,9 @@ fn a_program_whose_client_is_gone_ends_with_its_children() {
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let HandlerResult::OnRuntime(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+        let HandlerResult::OnRuntime(answering) =
+            handler.clone().begin(0, get(&root, "/cgi-bin/hang"))
+        else {
             panic!("at once");
         };
         let task = tokio::spawn(answering);
@@ -549,7 +554,8 @@ fn programs_end_when_who_asks_for_them_is_gone() {
     let root = programs.path();
     let runtime = runtime();
     let pids = runtime.block_on(async {
-        let HandlerResult::OnRuntime(answering) = handler.begin(0, get(&root, "/cgi-bin/tell")) else {
+        let HandlerResult::OnRuntime(answering) = handler.begin(0, get(&root, "/cgi-bin/tell"))
+        else {
             panic!("at once");
         };
         tokio::spawn(answering);
@@ -624,7 +630,10 @@ fn what_may_be_kept_comes_whole() {
         let ResponseContent::Stream { stream, .. } = response.expect("a head").content else {
             panic!("not streamed");
         };
-        assert_eq!(stream.next().await, StreamItem::Bytes(Bytes::from_static(b"one")));
+        assert_eq!(
+            stream.next().await,
+            StreamItem::Bytes(Bytes::from_static(b"one"))
+        );
     });
 }
 
@@ -671,7 +680,9 @@ fn processes_are_limited_in_number_memory_and_time() {
     });
     let root = programs.path();
     runtime().block_on(async {
-        let HandlerResult::OnRuntime(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+        let HandlerResult::OnRuntime(answering) =
+            handler.clone().begin(0, get(&root, "/cgi-bin/hang"))
+        else {
             panic!("at once");
         };
         let task = tokio::spawn(answering);
@@ -720,7 +731,9 @@ fn nothing_outlives_the_runtime() {
     let root = programs.path();
     let runtime = runtime();
     let pids = runtime.block_on(async {
-        let HandlerResult::OnRuntime(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+        let HandlerResult::OnRuntime(answering) =
+            handler.clone().begin(0, get(&root, "/cgi-bin/hang"))
+        else {
             panic!("at once");
         };
         tokio::spawn(answering);

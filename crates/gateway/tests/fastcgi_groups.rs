@@ -29,7 +29,10 @@ fn handler(
     fastcgi.script = Some("/index.php".to_string());
     fastcgi.servers = servers;
     change(&mut fastcgi);
-    let (all, notices) = (FastCgiServers::new(&[local(), start_local()]), Notices::default());
+    let (all, notices) = (
+        FastCgiServers::new(&[local(), start_local()]),
+        Notices::default(),
+    );
     let notice = notices.notice();
     let handler = FastCgiHandler::new(&route, &fastcgi, SymlinkPolicy::Beneath, &all, notice);
     (Arc::new(handler), notices)

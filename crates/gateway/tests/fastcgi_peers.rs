@@ -118,7 +118,9 @@ fn by_default_each_request_has_its_own_connection() {
                 }
             })
             .await;
-            let change = |_: &mut RouteConfig, fastcgi: &mut FastCgiConfig| fastcgi.keeps_connections = false;
+            let change = |_: &mut RouteConfig, fastcgi: &mut FastCgiConfig| {
+                fastcgi.keeps_connections = false
+            };
             let handler = handler_with(&responder, &Notices::default(), change);
             let mut numbers = Vec::new();
             for turn in 0..20 {

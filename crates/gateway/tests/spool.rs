@@ -11,8 +11,11 @@ use bytes::Bytes;
 use lowroad_config::BufferConfig;
 use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_handler::executor::ResponseExecutor;
-use lowroad_handler::spool::{SpoolAccount, BufferingHandler, SpoolLimits};
-use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, HandlerFailure, ResponseFields, Handler, HandlerRequest, HandlerResponse};
+use lowroad_handler::spool::{BufferingHandler, SpoolAccount, SpoolLimits};
+use lowroad_handler::{
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
+    ResponseContent, ResponseFields,
+};
 use lowroad_http::status::StatusCode;
 
 use cgi_support::{get, runtime, until};
@@ -60,7 +63,10 @@ fn counted(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(u32::to_be_bytes).take(len).collect()
 }
 
-async fn answer(handler: &Arc<BufferingHandler>, request: HandlerRequest) -> Result<Vec<u8>, HandlerFailure> {
+async fn answer(
+    handler: &Arc<BufferingHandler>,
+    request: HandlerRequest,
+) -> Result<Vec<u8>, HandlerFailure> {
     let answer = match handler.clone().begin(0, request) {
         HandlerResult::Ready(answer) => answer,
         HandlerResult::OnWorker(answering) | HandlerResult::OnRuntime(answering) => answering.await,
@@ -153,7 +159,12 @@ fn no_more_files_than_there_may_be() {
 }
 
 /// Passes a response through a spool, to a reader that pauses after some pieces.
-async fn passed(limits: &BufferConfig, len: usize, end: bool, pause_after: usize) -> (Vec<u8>, StreamItem) {
+async fn passed(
+    limits: &BufferConfig,
+    len: usize,
+    end: bool,
+    pause_after: usize,
+) -> (Vec<u8>, StreamItem) {
     let (spools, account) = spools(limits, 10);
     let (client, from) = stream(64 << 10);
     let sender = spools.behind(client, &ResponseExecutor::Runtime);

@@ -107,7 +107,8 @@ mod tests {
                         .iter()
                         .all(|byte| *byte == 7)
                 );
-                MimallocAllocator.dealloc(longer, Layout::from_size_align_unchecked(3 * size, align));
+                MimallocAllocator
+                    .dealloc(longer, Layout::from_size_align_unchecked(3 * size, align));
                 let other = MimallocAllocator.alloc(layout);
                 assert_eq!(other.addr() % align, 0);
                 MimallocAllocator.dealloc(other, layout);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use crate::{PendingResponse, HandlerResult, HandlerFailure, Handler, HandlerRequest};
+use crate::{Handler, HandlerFailure, HandlerRequest, HandlerResult, PendingResponse};
 
 /// A handler with bounds.
 pub struct LimitedHandler<H> {
@@ -33,13 +33,20 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
                 "{} requests are being answered already; more are let in by concurrency",
                 self.concurrency.max()
             );
-            return HandlerResult::Ready(Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)));
+            return HandlerResult::Ready(Err(HandlerFailure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                detail,
+            )));
         };
         match self.inner.clone().begin(worker, request) {
             HandlerResult::Ready(answer) => HandlerResult::Ready(answer),
-            HandlerResult::OnRuntime(answering) => HandlerResult::OnRuntime(within(self.timeout, permit, answering)),
+            HandlerResult::OnRuntime(answering) => {
+                HandlerResult::OnRuntime(within(self.timeout, permit, answering))
+            }
             // The timeout is a timer of the runtime, so the future must be polled there.
-            HandlerResult::OnWorker(answering) => HandlerResult::OnRuntime(within(self.timeout, permit, answering)),
+            HandlerResult::OnWorker(answering) => {
+                HandlerResult::OnRuntime(within(self.timeout, permit, answering))
+            }
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::request::HandlerRequest;
 use crate::response::HandlerResponse;
 
 /// A pending response. Dropping it cancels the work for it.
-pub type PendingResponse = Pin<Box<dyn Future<Output = Result<HandlerResponse, HandlerFailure>> + Send>>;
+pub type PendingResponse =
+    Pin<Box<dyn Future<Output = Result<HandlerResponse, HandlerFailure>> + Send>>;
 
 /// Makes responses to requests. Shared by all workers; it enforces its own limits (concurrency,
 /// time, memory).
@@ -75,7 +76,9 @@ impl HandlerResult {
         match self {
             HandlerResult::Ready(answer) => answer,
             HandlerResult::OnWorker(answering) => answering.await,
-            HandlerResult::OnRuntime(answering) => RuntimeTask(tokio::spawn(answering)).answer().await,
+            HandlerResult::OnRuntime(answering) => {
+                RuntimeTask(tokio::spawn(answering)).answer().await
+            }
         }
     }
 }

@@ -67,10 +67,15 @@ mod tests {
     fn there_are_some_but_not_without_end() {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let into = sent.clone();
-        let post = move |_, it: InterimResponse| into.lock().expect("no panic").push(it.status.code());
+        let post =
+            move |_, it: InterimResponse| into.lock().expect("no panic").push(it.status.code());
         let mut interims = InterimSink::new(Arc::new(post), ExchangeId::NOBODY);
         let hints = StatusCode::EARLY_HINTS;
-        for not in [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS, StatusCode::OK] {
+        for not in [
+            StatusCode::CONTINUE,
+            StatusCode::SWITCHING_PROTOCOLS,
+            StatusCode::OK,
+        ] {
             assert!(!interims.send(not, ResponseFields::new()));
         }
         let count = (0..100).filter(|_| interims.send(hints, ResponseFields::new()));

@@ -6,20 +6,20 @@
 //! in the crates `gateway`, `module_host` and `sql_pages`.
 
 pub mod allocator;
-pub mod request_body;
+pub mod concurrency_bound;
 pub mod executor;
 pub mod fields;
 pub mod handler;
 pub mod interim_responses;
-pub mod concurrency_bound;
 pub mod memory;
 pub mod operator_notice;
 pub mod request;
+pub mod request_body;
 pub mod response;
 pub mod secrets;
 pub mod spool;
 
 pub use fields::ResponseFields;
-pub use handler::{PendingResponse, HandlerResult, HandlerFailure, Handler, RouteProbe};
-pub use request::{RequestBody, SubrequestLoad, SubrequestSource, HandlerRequest};
-pub use response::{WrappedObject, ResponseContent, HandlerResponse, UpgradedConnection};
+pub use handler::{Handler, HandlerFailure, HandlerResult, PendingResponse, RouteProbe};
+pub use request::{HandlerRequest, RequestBody, SubrequestLoad, SubrequestSource};
+pub use response::{HandlerResponse, ResponseContent, UpgradedConnection, WrappedObject};

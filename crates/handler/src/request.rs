@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_engine::tls_session::TlsInfo;
-use lowroad_engine::stream::{StreamItem, BodyReceiver};
-use lowroad_http::fields::{ResponseFields, FieldLines};
+use lowroad_http::fields::{FieldLines, ResponseFields};
 use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::upgrade_asked;
 use lowroad_http::method::Method;

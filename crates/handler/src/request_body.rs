@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamItem, BodyReceiver};
+use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_http::status::StatusCode;
 
-use crate::{RequestBody, HandlerFailure};
+use crate::{HandlerFailure, RequestBody};
 
 /// The maximum of a body without a length, in bytes.
 const LEN_MAX: usize = 1 << 20;

@@ -6,10 +6,10 @@
 //! happens on separate threads, in [`mod@file`].
 
 mod account;
+mod failure;
 mod file;
 mod request;
 mod response;
-mod failure;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use lowroad_config::BufferConfig;
 
 pub use account::SpoolAccount;
+use failure::SpoolFailure;
 pub use request::BufferingHandler;
 pub use response::STALL;
-use failure::SpoolFailure;
 
 use crate::operator_notice::OperatorNotice;
 

@@ -9,9 +9,9 @@
 
 use std::hint::black_box;
 
-use lowroad_http::h1::{H1ServerEvent, H1Server};
+use lowroad_http::h1::{H1Server, H1ServerEvent};
 use lowroad_http::head_writer::{HeadWriter, date_offset};
-use lowroad_http::{RequestLimits, Request, StatusCode};
+use lowroad_http::{Request, RequestLimits, StatusCode};
 
 const HEAD: &[u8] = b"GET /index.html HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: loadgen/1.0\r\nAccept: */*\r\n\r\n";
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -31,7 +31,13 @@ fn main() {
 
 /// The work of a worker for received bytes.
 #[inline(never)]
-fn take(server: &mut H1Server, input: &[u8], limits: &RequestLimits, built: &[u8], out: &mut Vec<u8>) {
+fn take(
+    server: &mut H1Server,
+    input: &[u8],
+    limits: &RequestLimits,
+    built: &[u8],
+    out: &mut Vec<u8>,
+) {
     let mut used = 0;
     while used < input.len() {
         let mut place = None;

@@ -11,9 +11,12 @@
 
 use std::hint::black_box;
 
-use lowroad_http::fields::{StandardHeader, FieldLines, FieldName};
+use lowroad_http::fields::{FieldLines, FieldName, StandardHeader};
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{FieldBlock, GlitchCounters, H2ServerEvent, PREFACE, H2Server, H2Settings, StreamId, ConnectionTurn, frame};
+use lowroad_http::h2::{
+    ConnectionTurn, FieldBlock, GlitchCounters, H2Server, H2ServerEvent, H2Settings, PREFACE,
+    StreamId, frame,
+};
 use lowroad_http::{Request, StatusCode};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -35,7 +38,10 @@ fn main() {
     let mut input = PREFACE.to_vec();
     frame::put_settings(&[(4, 1 << 30)], &mut input);
     frame::put_window_update(0, 1 << 30, &mut input);
-    let fields = [(FieldName::Known(StandardHeader::ContentType), &b"text/html"[..])];
+    let fields = [(
+        FieldName::Known(StandardHeader::ContentType),
+        &b"text/html"[..],
+    )];
     let block = FieldBlock::new(StatusCode::OK, fields, BodyLen::Known(1024));
     let (body, mut text, mut id) = (vec![b'x'; 1024], Vec::new(), 1);
     for round in 0..rounds {

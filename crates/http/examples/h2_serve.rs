@@ -14,7 +14,9 @@ use std::time::Instant;
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{GlitchCounters, H2ServerEvent, H2Server, H2Settings, StreamId, ConnectionTurn};
+use lowroad_http::h2::{
+    ConnectionTurn, GlitchCounters, H2Server, H2ServerEvent, H2Settings, StreamId,
+};
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::{RequestLimits, StatusCode};
 

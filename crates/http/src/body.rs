@@ -92,7 +92,9 @@ impl BodyReader {
     pub fn new(framing: BodyFraming, limits: &RequestLimits) -> Result<BodyReader, RequestRefusal> {
         Ok(BodyReader(match framing {
             BodyFraming::None | BodyFraming::Length(0) => BodyReaderState::Done,
-            BodyFraming::Length(len) if len > limits.body_len_max => return Err(RequestRefusal::BodyTooLarge),
+            BodyFraming::Length(len) if len > limits.body_len_max => {
+                return Err(RequestRefusal::BodyTooLarge);
+            }
             BodyFraming::Length(len) => BodyReaderState::Length(len),
             BodyFraming::Chunked => BodyReaderState::Chunked(ChunkedDecoder::new(limits)),
         }))
@@ -100,7 +102,9 @@ impl BodyReader {
 
     /// A reader for the chunks of a response, where whitespace may follow a size.
     pub(crate) fn from_response_chunks(limits: &RequestLimits) -> BodyReader {
-        BodyReader(BodyReaderState::Chunked(ChunkedDecoder::for_response(limits)))
+        BodyReader(BodyReaderState::Chunked(ChunkedDecoder::for_response(
+            limits,
+        )))
     }
 
     /// The outstanding bytes of the body, if its length was announced.

@@ -18,10 +18,10 @@
 //! after mending ([`crate::h1::mend_trailers`]).
 
 use crate::body::{self, FeedProgress};
-use crate::limits::RequestLimits;
-use crate::field_lines::{self, LineParseStop};
-use crate::refusal::RequestRefusal;
 use crate::byte_scan::{self, TOKEN, VALUE};
+use crate::field_lines::{self, LineParseStop};
+use crate::limits::RequestLimits;
+use crate::refusal::RequestRefusal;
 use crate::target::hex_digit;
 
 /// The most digits of a chunk size: those of a `u64`.
@@ -144,8 +144,12 @@ impl ChunkedDecoder {
         while next.first() != Some(&b'\r') {
             match self.trailer(next) {
                 Ok(after) if rest.len() - after.len() <= len_max => next = after,
-                Err(LineParseStop::Partial) if rest.len() < whole_len_max => return Ok(FeedProgress::NOTHING),
-                Ok(_) | Err(LineParseStop::Partial) => return Err(RequestRefusal::TrailersTooLarge),
+                Err(LineParseStop::Partial) if rest.len() < whole_len_max => {
+                    return Ok(FeedProgress::NOTHING);
+                }
+                Ok(_) | Err(LineParseStop::Partial) => {
+                    return Err(RequestRefusal::TrailersTooLarge);
+                }
                 Err(LineParseStop::Refused(refusal)) => return Err(refusal),
             }
         }
@@ -164,7 +168,9 @@ impl ChunkedDecoder {
     /// The bytes after the trailer line at the start of `rest`.
     fn trailer<'i>(&self, rest: &'i [u8]) -> Result<&'i [u8], LineParseStop> {
         let line = field_lines::line(rest).map_err(|stop| match stop {
-            LineParseStop::Refused(refusal) => LineParseStop::Refused(self.trailer_refusal(refusal)),
+            LineParseStop::Refused(refusal) => {
+                LineParseStop::Refused(self.trailer_refusal(refusal))
+            }
             LineParseStop::Partial => stop,
         })?;
         match field_lines::name_fault(rest, line.name.len()) {
@@ -236,29 +242,44 @@ impl ChunkedDecoder {
     /// A byte between the size and its CR (RFC 9112 §7.1.1).
     fn extension(&mut self, byte: u8) -> Result<ChunkState, RequestRefusal> {
         let next = match (self.state, byte) {
-            (ChunkState::Name | ChunkState::Value | ChunkState::QuotedEnd, b'\r') => return Ok(ChunkState::SizeLf),
+            (ChunkState::Name | ChunkState::Value | ChunkState::QuotedEnd, b'\r') => {
+                return Ok(ChunkState::SizeLf);
+            }
             // Padding by servers; in a request it is refused, since another decoder may read it differently.
             (ChunkState::Space | ChunkState::NameSpace, b'\r') if self.is_response => {
                 return Ok(ChunkState::SizeLf);
             }
             (
-                ChunkState::Space | ChunkState::Name | ChunkState::NameSpace | ChunkState::Value | ChunkState::QuotedEnd,
+                ChunkState::Space
+                | ChunkState::Name
+                | ChunkState::NameSpace
+                | ChunkState::Value
+                | ChunkState::QuotedEnd,
                 b';',
             ) => ChunkState::NameStart,
             (ChunkState::Name | ChunkState::NameSpace, b'=') => ChunkState::ValueStart,
             (ChunkState::Name, b' ' | b'\t') => ChunkState::NameSpace,
             (ChunkState::Value | ChunkState::QuotedEnd, b' ' | b'\t') => ChunkState::Space,
             (
-                same @ (ChunkState::Space | ChunkState::NameStart | ChunkState::NameSpace | ChunkState::ValueStart),
+                same @ (ChunkState::Space
+                | ChunkState::NameStart
+                | ChunkState::NameSpace
+                | ChunkState::ValueStart),
                 b' ' | b'\t',
             ) => same,
             (ChunkState::ValueStart, b'"') => ChunkState::Quoted,
             (ChunkState::Quoted, b'"') => ChunkState::QuotedEnd,
             (ChunkState::Quoted, b'\\') => ChunkState::Escaped,
             // RFC 9110 §5.6.4: any value byte, or an escaped one.
-            (ChunkState::Quoted | ChunkState::Escaped, _) if byte_scan::is(byte, VALUE) => ChunkState::Quoted,
-            (ChunkState::NameStart | ChunkState::Name, _) if byte_scan::is(byte, TOKEN) => ChunkState::Name,
-            (ChunkState::ValueStart | ChunkState::Value, _) if byte_scan::is(byte, TOKEN) => ChunkState::Value,
+            (ChunkState::Quoted | ChunkState::Escaped, _) if byte_scan::is(byte, VALUE) => {
+                ChunkState::Quoted
+            }
+            (ChunkState::NameStart | ChunkState::Name, _) if byte_scan::is(byte, TOKEN) => {
+                ChunkState::Name
+            }
+            (ChunkState::ValueStart | ChunkState::Value, _) if byte_scan::is(byte, TOKEN) => {
+                ChunkState::Value
+            }
             _ => return Err(RequestRefusal::ChunkExtension),
         };
         self.spend(next, RequestRefusal::ChunkExtensionTooLong)
@@ -280,7 +301,11 @@ impl ChunkedDecoder {
     }
 
     /// Moves to `next` and charges one byte to the extension budget.
-    fn spend(&mut self, next: ChunkState, otherwise: RequestRefusal) -> Result<ChunkState, RequestRefusal> {
+    fn spend(
+        &mut self,
+        next: ChunkState,
+        otherwise: RequestRefusal,
+    ) -> Result<ChunkState, RequestRefusal> {
         self.budget = self.budget.checked_sub(1).ok_or(otherwise)?;
         Ok(next)
     }

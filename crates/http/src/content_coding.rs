@@ -1,7 +1,7 @@
 //! Content codings and the selection among them. Read RFC 9110 §8.4.1 and §12.5.3.
 
-use crate::list_values;
 use crate::field_values::FieldLineValues;
+use crate::list_values;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +103,9 @@ impl CodingSet {
 
     /// The codings of the set, in order of preference.
     pub fn iter(self) -> impl Iterator<Item = ContentCoding> {
-        ContentCoding::ALL.into_iter().filter(move |e| self.contains(*e))
+        ContentCoding::ALL
+            .into_iter()
+            .filter(move |e| self.contains(*e))
     }
 }
 

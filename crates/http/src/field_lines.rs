@@ -1,8 +1,8 @@
 //! Parses field lines of requests, responses and trailers, without regard to their names. Read RFC 9112 §5.
 
+use crate::byte_scan::{self, TOKEN};
 use crate::list_values;
 use crate::refusal::RequestRefusal;
-use crate::byte_scan::{self, TOKEN};
 
 /// Why parsing stops.
 #[derive(Clone, Copy)]
@@ -76,7 +76,9 @@ fn no_colon(rest: &[u8]) -> LineParseStop {
         // is.
         [] | [b'\r'] => LineParseStop::Partial,
         [b' ' | b'\t'] if after.len() < rest.len() => LineParseStop::Partial,
-        _ => LineParseStop::Refused(name_fault(rest, rest.len()).unwrap_or(RequestRefusal::FieldName)),
+        _ => LineParseStop::Refused(
+            name_fault(rest, rest.len()).unwrap_or(RequestRefusal::FieldName),
+        ),
     }
 }
 
@@ -90,7 +92,9 @@ pub(crate) fn name_fault(line: &[u8], colon: usize) -> Option<RequestRefusal> {
     }
     Some(match rest {
         [b' ' | b'\t', ..] if token.is_empty() => RequestRefusal::ObsFold,
-        [b' ' | b'\t', ..] if list_values::trim_start(rest).is_empty() => RequestRefusal::SpaceBeforeColon,
+        [b' ' | b'\t', ..] if list_values::trim_start(rest).is_empty() => {
+            RequestRefusal::SpaceBeforeColon
+        }
         [b'\r', next, ..] if *next != b'\n' => RequestRefusal::BareCr,
         [b'\n', ..] => RequestRefusal::BareLf,
         [0, ..] => RequestRefusal::Nul,

@@ -3,13 +3,13 @@
 //! The fields of a request are `FieldLines` of the buffer that received it; those of a response made here are
 //! `ResponseFields`. Neither has connection-specific fields, unless a client sent them.
 
-mod standard_headers;
 mod lines;
 mod names;
 mod response;
+mod standard_headers;
 mod trailers;
 
-pub use self::standard_headers::StandardHeader;
 pub use self::lines::FieldLines;
 pub use self::names::FieldNames;
-pub use self::response::{ResponseFields, FieldName, is_token};
+pub use self::response::{FieldName, ResponseFields, is_token};
+pub use self::standard_headers::StandardHeader;

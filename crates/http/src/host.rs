@@ -7,8 +7,8 @@
 
 use core::net::Ipv6Addr;
 
-use crate::list_values;
 use crate::byte_scan::{self, DIGIT, HOST};
+use crate::list_values;
 
 /// The longest name, without the port, before and after [`normalize`].
 pub const NAME_LEN_MAX: usize = 255;
@@ -105,7 +105,8 @@ fn address_end(raw: &[u8]) -> Option<usize> {
 fn is_port(digits: &[u8]) -> bool {
     let all_digits = byte_scan::run(digits, DIGIT) == digits.len();
     // `Option` orders by its value: the digits are checked above.
-    all_digits && (digits.len() < 5 || digits.len() == 5 && list_values::decimal(digits) <= Some(0xffff))
+    all_digits
+        && (digits.len() < 5 || digits.len() == 5 && list_values::decimal(digits) <= Some(0xffff))
 }
 
 #[cfg(test)]

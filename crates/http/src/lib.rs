@@ -15,17 +15,16 @@
 
 extern crate alloc;
 
+mod byte_scan;
 mod chunked;
 mod field_lines;
 mod list_values;
-mod byte_scan;
 
 pub mod body;
-pub mod preconditions;
-pub mod date;
-pub mod stored_head;
 pub mod content_coding;
+pub mod date;
 pub mod error_page;
+pub mod field_values;
 pub mod fields;
 pub mod forwarding;
 pub mod h1;
@@ -34,26 +33,27 @@ pub mod head_writer;
 pub mod host;
 pub mod limits;
 pub mod method;
+pub mod preconditions;
 pub mod protocol;
 pub mod proxy_protocol;
 pub mod range;
 pub mod refusal;
 pub mod request;
 pub mod status;
+pub mod stored_head;
 pub mod structured_fields;
 pub mod target;
-pub mod field_values;
 pub mod version;
 
-pub use body::{BodyReader, FeedProgress, BodyFraming};
-pub use preconditions::{PreconditionOutcome, Validators};
-pub use content_coding::{ContentCoding, CodingSet};
+pub use body::{BodyFraming, BodyReader, FeedProgress};
+pub use content_coding::{CodingSet, ContentCoding};
+pub use field_values::FieldLineValues;
 pub use head_writer::HeadWriter;
 pub use limits::RequestLimits;
 pub use method::Method;
+pub use preconditions::{PreconditionOutcome, Validators};
 pub use range::{ByteRange, RangeSet, RangesSpecifier};
 pub use refusal::RequestRefusal;
 pub use request::{OwnedRequest, Request, RequestTarget};
 pub use status::StatusCode;
-pub use field_values::FieldLineValues;
 pub use version::HttpVersion;

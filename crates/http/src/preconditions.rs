@@ -4,11 +4,11 @@
 //! To be evaluated only if the response without preconditions would be 2xx (§13.2.1).
 
 use crate::date;
+use crate::field_values::FieldLineValues;
 use crate::list_values;
 use crate::method::Method;
 use crate::range::{self, RangesSpecifier};
 use crate::request::Request;
-use crate::field_values::FieldLineValues;
 
 /// The validators of the selected representation.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,11 @@ pub enum PreconditionOutcome {
 /// Evaluates all preconditions except If-Range. `now_secs` (seconds since 1970) is needed for dates with two-digit
 /// years.
 #[inline]
-pub fn evaluate(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> PreconditionOutcome {
+pub fn evaluate(
+    req: &Request<'_>,
+    validators: &Validators<'_>,
+    now_secs: u64,
+) -> PreconditionOutcome {
     match req.is_conditional() {
         true => evaluate_steps(req, validators, now_secs),
         false => PreconditionOutcome::Proceed,
@@ -48,7 +52,12 @@ pub fn may_differ(req: &Request<'_>) -> bool {
 
 /// The requested parts of a representation of `len` bytes: Range applies to GET only, and if If-Range permits it
 /// (§13.1.5, §14.2). To be called after [`evaluate`].
-pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len: u64) -> RangesSpecifier {
+pub fn ranges(
+    req: &Request<'_>,
+    validators: &Validators<'_>,
+    now_secs: u64,
+    len: u64,
+) -> RangesSpecifier {
     match req.range() {
         // RFC 9110 §14.2: Range is defined for GET only.
         Some(value) if req.method == Method::Get && if_range_holds(req, validators, now_secs) => {

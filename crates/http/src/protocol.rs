@@ -37,7 +37,13 @@ pub trait ServerProtocol {
     fn expects_continue(&mut self, stream: StreamId) -> bool;
 
     /// Writes an interim response (1xx except 101) with these field lines, if the client supports it.
-    fn interim(&mut self, stream: StreamId, status: StatusCode, lines: FieldLines<'_>, out: &mut Vec<u8>);
+    fn interim(
+        &mut self,
+        stream: StreamId,
+        status: StatusCode,
+        lines: FieldLines<'_>,
+        out: &mut Vec<u8>,
+    );
 
     /// Leaves the rest of a request's body unread. In HTTP/1 the connection then ends with the response.
     fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>);

@@ -81,7 +81,9 @@ impl ProxyHeaderError {
             ProxyHeaderError::TooLong => "the PROXY header is too long",
             ProxyHeaderError::Line => "the line of the PROXY header is malformed",
             ProxyHeaderError::Command => "the PROXY header has an unknown version or command",
-            ProxyHeaderError::Family => "the PROXY header has an unknown or unexpected address family",
+            ProxyHeaderError::Family => {
+                "the PROXY header has an unknown or unexpected address family"
+            }
             ProxyHeaderError::Length => "the PROXY header's parts do not fit its length",
             ProxyHeaderError::Checksum => "the PROXY header's checksum is wrong",
         }
@@ -117,7 +119,9 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
             false => Err(ProxyHeaderError::TooLong),
         };
     };
-    let line = line[..end].strip_suffix(b"\r").ok_or(ProxyHeaderError::Line)?;
+    let line = line[..end]
+        .strip_suffix(b"\r")
+        .ok_or(ProxyHeaderError::Line)?;
     let line = core::str::from_utf8(line).map_err(|_| ProxyHeaderError::Line)?;
     // `starts_like` accepts a prefix of the start, so a short line may still differ here.
     let rest = line.strip_prefix("PROXY ").ok_or(ProxyHeaderError::Line)?;

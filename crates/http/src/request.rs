@@ -13,9 +13,9 @@ pub(crate) use self::index::{FieldIndex, IndexedField};
 pub use self::owned::OwnedRequest;
 pub use self::partial::PartialRequest;
 
+use crate::field_values::FieldLineValues;
 use crate::fields::FieldLines;
 use crate::method::Method;
-use crate::field_values::FieldLineValues;
 
 /// The request target (RFC 9110 §7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

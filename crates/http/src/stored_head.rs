@@ -14,7 +14,7 @@
 use alloc::vec::Vec;
 
 use crate::date;
-use crate::fields::{StandardHeader, FieldLines, FieldName};
+use crate::fields::{FieldLines, FieldName, StandardHeader};
 use crate::head_writer::{HeadWriter, date_offset};
 use crate::status::StatusCode;
 
@@ -141,7 +141,9 @@ impl HeadMap {
     /// The value of Content-Type; empty if a rule sets it.
     #[must_use]
     pub fn content_type<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        let is = |(name, _): &(FieldName<'t>, &[u8])| *name == FieldName::Known(StandardHeader::ContentType);
+        let is = |(name, _): &(FieldName<'t>, &[u8])| {
+            *name == FieldName::Known(StandardHeader::ContentType)
+        };
         let last = self.content(text).fields().filter(is).last();
         last.map_or(&[], |(_, value)| value)
     }
@@ -318,6 +320,9 @@ mod tests {
             (FieldName::Other("X-Own"), b"1"),
             (FieldName::Known(StandardHeader::ContentType), b"text/css"),
         ];
-        assert_eq!((encoded.status(), &fields[..]), (StatusCode::OK, &wanted[..]));
+        assert_eq!(
+            (encoded.status(), &fields[..]),
+            (StatusCode::OK, &wanted[..])
+        );
     }
 }

@@ -28,7 +28,9 @@ pub enum StructuredItem {
 }
 
 /// Parses a dictionary from the lines of a field; the last value of a key counts, in the position of the first.
-pub fn dictionary<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Option<Vec<(Vec<u8>, StructuredItem)>> {
+pub fn dictionary<'v>(
+    lines: impl IntoIterator<Item = &'v [u8]>,
+) -> Option<Vec<(Vec<u8>, StructuredItem)>> {
     let joined = joined(lines);
     let mut members: Vec<(Vec<u8>, StructuredItem)> = Vec::new();
     // A map instead of a search: a field with many keys must not cost quadratic time.
@@ -83,7 +85,10 @@ struct StructuredReader<'b>(&'b [u8]);
 
 impl<'b> StructuredReader<'b> {
     /// Parses comma-separated members with `one` until the end.
-    fn members(&mut self, mut one: impl FnMut(&mut StructuredReader<'b>) -> Option<()>) -> Option<()> {
+    fn members(
+        &mut self,
+        mut one: impl FnMut(&mut StructuredReader<'b>) -> Option<()>,
+    ) -> Option<()> {
         self.spaces();
         while !self.0.is_empty() {
             one(self)?;
@@ -275,7 +280,13 @@ mod tests {
             StructuredItem::String(b"b".to_vec()),
         ]);
         let token = StructuredItem::Token(b"tok/x".to_vec());
-        let expected = [inner, StructuredItem::Boolean(false), token, StructuredItem::Other, StructuredItem::Other];
+        let expected = [
+            inner,
+            StructuredItem::Boolean(false),
+            token,
+            StructuredItem::Other,
+            StructuredItem::Other,
+        ];
         assert_eq!(read, expected);
         assert_eq!(list([&b""[..]]), Some(vec![]));
     }

@@ -19,7 +19,10 @@ pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Req
 ///
 /// # Errors
 /// Those of [`decode`], except `PathSlash`.
-pub fn decode_with_slashes<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], RequestRefusal> {
+pub fn decode_with_slashes<'a>(
+    path: &'a [u8],
+    scratch: &'a mut [u8],
+) -> Result<&'a [u8], RequestRefusal> {
     decode_as(path, scratch, SlashDecoding::Decoded)
 }
 
@@ -185,7 +188,10 @@ mod tests {
         ] {
             assert_eq!(decoded(path), Err(why), "{path}");
         }
-        assert_eq!(decode(b"/abc", &mut [0; 3]), Err(RequestRefusal::TargetTooLong));
+        assert_eq!(
+            decode(b"/abc", &mut [0; 3]),
+            Err(RequestRefusal::TargetTooLong)
+        );
     }
 
     #[test]

@@ -9,10 +9,11 @@ use http::{HeaderMap, Request, Response};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{
-    OutgoingRequest, H2Client, H2ClientEvent, ErrorCode, GlitchCounters, H2ServerEvent, H2Server, H2Settings, StreamId, ConnectionTurn,
+    ConnectionTurn, ErrorCode, GlitchCounters, H2Client, H2ClientEvent, H2Server, H2ServerEvent,
+    H2Settings, OutgoingRequest, StreamId,
 };
 use lowroad_http::protocol::ServerProtocol;
-use lowroad_http::{RequestLimits, Method, StatusCode};
+use lowroad_http::{Method, RequestLimits, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";

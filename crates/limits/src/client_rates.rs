@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::rate::{BucketState, CellRate, RequestRate};
 use crate::client_shares::client_network;
+use crate::rate::{BucketState, CellRate, RequestRate};
 
 /// The number of buckets; 16 bytes each.
 const CLIENTS_MAX: usize = 65_536;

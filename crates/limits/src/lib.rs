@@ -20,28 +20,28 @@ extern crate alloc;
 #[cfg(feature = "std")]
 mod client_rates;
 #[cfg(feature = "std")]
+mod client_shares;
+#[cfg(feature = "std")]
 mod connections;
 #[cfg(feature = "std")]
 mod permits;
-mod wait_queue;
 mod rate;
 mod scheduler;
-#[cfg(feature = "std")]
-mod client_shares;
 mod sliding_window;
 #[cfg(feature = "std")]
 mod wait_cell;
+mod wait_queue;
 
 #[cfg(feature = "std")]
 pub use client_rates::ClientRates;
 #[cfg(feature = "std")]
+pub use client_shares::{ClientPermit, ClientShares, ShareRefusal};
+#[cfg(feature = "std")]
 pub use connections::{ConnectionLimit, ConnectionOverload};
 #[cfg(feature = "std")]
-pub use permits::{PermitWait, ConcurrencyLimit, Permit, TooManyWaiters};
+pub use permits::{ConcurrencyLimit, Permit, PermitWait, TooManyWaiters};
 pub use rate::{BucketState, CellRate, RequestRate, TokenBucket, retry_after_s};
 pub use scheduler::{CallArrival, CallBounds, CallOutcome, ClassRules, ClassScheduler};
-#[cfg(feature = "std")]
-pub use client_shares::{ClientPermit, ClientShares, ShareRefusal};
 pub use sliding_window::SlidingWindow;
 #[cfg(feature = "std")]
 pub use wait_cell::WaitCell;

@@ -289,7 +289,10 @@ mod tests {
         // The date is cached; the clock may also step back.
         let seconds = [784_111_777, 784_111_777, 784_111_778, 784_111_776, 0, 0];
         for (format, form) in [
-            (LineFormat::Combined, civil_date::common_log as fn(u64) -> String),
+            (
+                LineFormat::Combined,
+                civil_date::common_log as fn(u64) -> String,
+            ),
             (LineFormat::Json, civil_date::rfc3339_seconds),
         ] {
             let mut formatter = LineFormatter::new(format);

@@ -189,7 +189,12 @@ impl LogMessage {
 
 fn line_into(lines: &mut String, unix_ms: u64, level: LogLevel, text: &str, repeated: u64) {
     // Writing into memory does not fail.
-    let _ = write!(lines, "{} {} ", civil_date::rfc3339(unix_ms), level.as_str());
+    let _ = write!(
+        lines,
+        "{} {} ",
+        civil_date::rfc3339(unix_ms),
+        level.as_str()
+    );
     // A line break could forge a second message, and an escape sequence could control a terminal.
     lines.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
     if repeated > 0 {

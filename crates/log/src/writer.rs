@@ -106,7 +106,11 @@ impl LogWriter {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn open_file(target: &LogDestination, file: File, delay: Duration) -> io::Result<LogWriter> {
+    pub fn open_file(
+        target: &LogDestination,
+        file: File,
+        delay: Duration,
+    ) -> io::Result<LogWriter> {
         LogWriter::start(target, file, |output| match output.file().is_terminal() {
             true => Duration::ZERO,
             false => delay,

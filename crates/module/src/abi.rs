@@ -6,7 +6,10 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use crate::{step, CallEvent, CallHost, MessageLevel, Module, CallStep, SendStatus, ModuleSettings, ResumeTicket, HostValue};
+use crate::{
+    step, CallEvent, CallHost, CallStep, HostValue, MessageLevel, Module, ModuleSettings,
+    ResumeTicket, SendStatus,
+};
 
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "abi/library.rs"]
@@ -109,7 +112,9 @@ pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     // its first page now; the length depends on a call, so that the compiler cannot remove the allocation.
     #[cfg(target_arch = "wasm32")]
     drop(vec![0u8; usize::from(host.now_ms() != 0)]);
-    let started = catch_unwind(AssertUnwindSafe(|| M::start(&mut ModuleSettings::new(&mut host))));
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        M::start(&mut ModuleSettings::new(&mut host))
+    }));
     let started = started.unwrap_or_else(|_| Err("the module panicked at its start".to_string()));
     match started {
         Ok(module) => Box::into_raw(Box::new(module)).cast(),

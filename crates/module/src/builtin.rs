@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::{step, CallEvent, CallHost, Module, CallStep, ModuleSettings};
+use crate::{step, CallEvent, CallHost, CallStep, Module, ModuleSettings};
 
 /// A module that is built into the server.
 #[derive(Clone, Copy)]
@@ -22,7 +22,12 @@ pub type CallData = Option<Box<dyn Any + Send>>;
 /// A module started for one worker, independent of its type.
 pub trait WorkerModule: Send {
     /// Passes an event to the module.
-    fn handle(&mut self, host: &mut dyn CallHost, kept: &mut CallData, event: CallEvent) -> CallStep;
+    fn handle(
+        &mut self,
+        host: &mut dyn CallHost,
+        kept: &mut CallData,
+        event: CallEvent,
+    ) -> CallStep;
     /// Stops the module.
     fn stop(self: Box<Self>);
 }
@@ -45,7 +50,12 @@ struct StartedModule<M> {
 }
 
 impl<M: Module> WorkerModule for StartedModule<M> {
-    fn handle(&mut self, host: &mut dyn CallHost, kept: &mut CallData, event: CallEvent) -> CallStep {
+    fn handle(
+        &mut self,
+        host: &mut dyn CallHost,
+        kept: &mut CallData,
+        event: CallEvent,
+    ) -> CallStep {
         let mut memory = kept
             .take()
             .map(|kept| kept.downcast().expect("a call stays with its module"));

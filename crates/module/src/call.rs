@@ -1,6 +1,6 @@
 //! The call as modules use it: typed convenience methods over `CallHost`.
 
-use crate::host::{CallHost, MessageLevel, SendStatus, ResumeTicket, HostValue};
+use crate::host::{CallHost, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
 /// A request being answered.
 pub struct Call<'a> {

@@ -33,13 +33,13 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod abi;
+pub mod builtin;
 mod call;
 mod host;
-pub mod builtin;
 pub mod testing;
 
 pub use call::{Call, ModuleSettings};
-pub use host::{CallEvent, CallHost, MessageLevel, CallStep, SendStatus, ResumeTicket, HostValue};
+pub use host::{CallEvent, CallHost, CallStep, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
 /// Code that answers requests. Each worker has one instance, which is never used by two threads at a time.
 pub trait Module: Sized + Send + 'static {
@@ -54,7 +54,12 @@ pub trait Module: Sized + Send + 'static {
 
     /// Handles an event. The first event is `CallEvent::Request`. After `CallStep::Done`, `CallStep::Failed` and
     /// `CallEvent::Gone` the call gets no further event, and its memory is dropped.
-    fn handle(&mut self, call: &mut Call<'_>, memory: &mut Self::Memory, event: CallEvent) -> CallStep;
+    fn handle(
+        &mut self,
+        call: &mut Call<'_>,
+        memory: &mut Self::Memory,
+        event: CallEvent,
+    ) -> CallStep;
 
     /// Stops the module: the worker ends, or the module is replaced. All its calls have ended. Not called in
     /// WebAssembly.

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::host::{CallEvent, CallHost, MessageLevel, CallStep, SendStatus, ResumeTicket, HostValue};
+use crate::host::{
+    CallEvent, CallHost, CallStep, HostValue, MessageLevel, ResumeTicket, SendStatus,
+};
 use crate::{step, Module, ModuleSettings};
 
 /// A GET request.

@@ -1,6 +1,6 @@
 //! `lowroad.h` and the Rust API use the same numbers.
 
-use lowroad_module::{abi, CallEvent, MessageLevel, CallStep, HostValue};
+use lowroad_module::{abi, CallEvent, CallStep, HostValue, MessageLevel};
 
 const HEADER: &str = include_str!("../include/lowroad.h");
 
@@ -60,7 +60,12 @@ fn all_numbers_are_the_same() {
         assert_eq!(number(&name), what as i64, "{name}");
         seen += 1;
     }
-    for level in [MessageLevel::Error, MessageLevel::Warn, MessageLevel::Info, MessageLevel::Debug] {
+    for level in [
+        MessageLevel::Error,
+        MessageLevel::Warn,
+        MessageLevel::Info,
+        MessageLevel::Debug,
+    ] {
         let name = constant(&format!("{level:?}"));
         assert_eq!(number(&name), level as i64, "{name}");
         seen += 1;

@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_handler::request::RequestHead;
-use lowroad_handler::{HandlerResult, RequestBody, Handler, SubrequestLoad, SubrequestSource, HandlerRequest};
+use lowroad_handler::{
+    Handler, HandlerRequest, HandlerResult, RequestBody, SubrequestLoad, SubrequestSource,
+};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 use lowroad_module::builtin::linked;
-use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
-use lowroad_module_host::module::library::LibraryCode;
+use lowroad_module::{Call, CallEvent, CallStep, Module, ModuleSettings};
 use lowroad_module_host::module::builtin::LinkedCode;
-use lowroad_module_host::module::{ModuleIdentity, CallLimits, ModuleHandler};
+use lowroad_module_host::module::library::LibraryCode;
+use lowroad_module_host::module::{CallLimits, ModuleHandler, ModuleIdentity};
 
 /// A page of 1 KB.
 struct Page(Vec<u8>);
@@ -62,7 +64,11 @@ fn main() {
         }
         "library" => {
             let code = LibraryCode::open(Path::new(text(3)), &identity, 1).expect("it loads");
-            Some(Arc::new(ModuleHandler::new(code, identity, CallLimits::default())))
+            Some(Arc::new(ModuleHandler::new(
+                code,
+                identity,
+                CallLimits::default(),
+            )))
         }
         _ => None,
     };

@@ -12,14 +12,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lowroad_handler::request::RequestHead;
-use lowroad_handler::{HandlerResult, RequestBody, Handler, SubrequestLoad, SubrequestSource, HandlerRequest};
+use lowroad_handler::{
+    Handler, HandlerRequest, HandlerResult, RequestBody, SubrequestLoad, SubrequestSource,
+};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 use lowroad_module::builtin::linked;
-use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
+use lowroad_module::{Call, CallEvent, CallStep, Module, ModuleSettings};
 use lowroad_module_host::module::builtin::LinkedCode;
-use lowroad_module_host::module::{ModuleIdentity, CallLimits as RouteLimits, ModuleHandler};
-use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits, WasmRuntime, WasmCode};
+use lowroad_module_host::module::{CallLimits as RouteLimits, ModuleHandler, ModuleIdentity};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmCode, WasmModuleLimits, WasmRuntime};
 
 /// Rounds in which each form has its turn.
 const ROUNDS: usize = 21;
@@ -172,7 +174,9 @@ fn round_ns(handler: &Arc<dyn Handler>, request: &HandlerRequest, calls: u32) ->
             HandlerResult::Ready(Ok(response)) => drop(black_box(response)),
             HandlerResult::Ready(Err(failure)) => panic!("{}", failure.detail),
             // The machine was busy for two milliseconds. The measurement of this call includes that.
-            HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => drop(answering),
+            HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => {
+                drop(answering)
+            }
         }
     }
     begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls)

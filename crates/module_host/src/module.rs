@@ -4,33 +4,33 @@
 //! `call` is one request as a module sees it, and `call_loop` takes a call from its first event to its response. Each
 //! kind of module has a separate file. Read first: `docs/modules.md`, and the crate `lowroad-module`, the authors' API.
 
+pub mod builtin;
 pub mod call;
+pub mod call_loop;
+mod call_wait;
 pub mod catalog;
 mod clock;
 pub mod counts;
 mod fetch;
 pub mod identity;
 pub mod library;
-pub mod builtin;
 mod native_worker;
-mod response_draft;
-mod parts;
-pub mod call_loop;
 pub mod out_of_process;
+mod parts;
+mod response_draft;
 mod table;
 mod tickets;
-mod call_wait;
 
 use std::future::Future;
 
 pub use call::HostedCall;
-pub use catalog::{ModuleCatalog, ModuleHandle, ModuleEntry, open_native, open_separate};
+pub use call_loop::{CallLimits, ModuleHandler};
+pub use catalog::{ModuleCatalog, ModuleEntry, ModuleHandle, open_native, open_separate};
 pub use clock::now_ms;
 pub use counts::ModuleCounters;
 pub use identity::{ModuleIdentity, StartContext};
 use lowroad_handler::HandlerFailure;
 use lowroad_module::{CallEvent, CallStep};
-pub use call_loop::{CallLimits, ModuleHandler};
 pub use tickets::go_on;
 
 /// The code of a module, callable by all workers.
@@ -42,7 +42,11 @@ pub trait ModuleBackend: Send + Sync + 'static {
     ///
     /// # Errors
     /// The response if the module cannot accept the call.
-    fn instance(&self, worker: usize, call: HostedCall) -> Result<Self::CallInstance, HandlerFailure>;
+    fn instance(
+        &self,
+        worker: usize,
+        call: HostedCall,
+    ) -> Result<Self::CallInstance, HandlerFailure>;
 }
 
 /// A module with one call. If it is dropped while the module waits, the module gets `CallEvent::Gone`.
@@ -62,5 +66,8 @@ pub trait Instance: Send + 'static {
 
     /// Passes an event to the module. The future may first be polled on a worker, without a runtime: it must not need
     /// a runtime, nor compute for long in one poll.
-    fn handle(&mut self, event: CallEvent) -> impl Future<Output = Result<CallStep, HandlerFailure>> + Send;
+    fn handle(
+        &mut self,
+        event: CallEvent,
+    ) -> impl Future<Output = Result<CallStep, HandlerFailure>> + Send;
 }

@@ -6,42 +6,42 @@
 //! (`snapshot`); or each worker keeps one for all its requests (`retained_instance`). [`crate::module`] defines calls
 //! and how they wait.
 
-mod write_analysis;
 mod code;
 mod counts;
 mod file;
 mod fresh;
 mod guest;
 mod host;
-mod instance;
-mod retained_instance;
-mod memory;
-mod trap;
 mod idle_instances;
-mod runtime;
+mod instance;
+mod memory;
 mod memory_share;
+mod retained_instance;
+mod runtime;
 mod shared;
 mod snapshot;
 mod ticker;
+mod trap;
 mod wasi;
+mod write_analysis;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use lowroad_config::schema::{ModuleConfig, ModuleCode};
+use lowroad_config::schema::{ModuleCode, ModuleConfig};
 use lowroad_handler::HandlerFailure;
 use lowroad_log::ErrorLogger;
 use lowroad_module::{CallEvent, CallStep};
 
-use crate::module::{self, HostedCall, ModuleIdentity, ModuleHandle, ModuleEntry};
+use crate::module::{self, HostedCall, ModuleEntry, ModuleHandle, ModuleIdentity};
 pub use counts::WasmCounters;
 use file::CodeFile;
 use fresh::FreshInstance;
-use retained_instance::{InstanceKeeper, RetainedCall};
 use idle_instances::IdleInstances;
+use retained_instance::{InstanceKeeper, RetainedCall};
 pub use runtime::{RuntimeLimits, WasmRuntime};
-pub use shared::WasmModuleLimits;
 use shared::WasmContext;
+pub use shared::WasmModuleLimits;
 
 /// The code of a WebAssembly module.
 pub struct WasmCode {

@@ -17,7 +17,7 @@ use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use lowroad_engine::stream::{StreamItem, stream};
-use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, Handler, HandlerResponse};
+use lowroad_handler::{Handler, HandlerResponse, HandlerResult, RequestBody, ResponseContent};
 use lowroad_http::status::StatusCode;
 use lowroad_module::builtin::linked;
 use lowroad_module_host::module::builtin::LinkedCode;
@@ -198,7 +198,8 @@ async fn what_is_not_listed_is_told_in_the_log() {
     let entry = linked::<features::Features>("features");
     let code = LinkedCode::start(&entry, &identity, 2).expect("it starts");
     let code = Arc::new(code);
-    let handler: Arc<dyn Handler> = Arc::new(ModuleHandler::new(code, identity, CallLimits::default()));
+    let handler: Arc<dyn Handler> =
+        Arc::new(ModuleHandler::new(code, identity, CallLimits::default()));
     let target = "/fetch?of=http://169.254.169.254/latest";
     assert_eq!(text(&handler, target).await, "0");
     let lines = lines.lock().expect("nobody panicked");
@@ -290,7 +291,8 @@ async fn a_call_that_waits_for_ever_is_ended_and_the_module_told() {
 async fn a_call_that_is_dropped_is_told_to_the_module() {
     for (form, handler) in forms(CallLimits::default()) {
         let before: u32 = text(&handler, "/gone").await.parse().expect("a number");
-        let HandlerResult::OnRuntime(mut answer) = handler.clone().begin(1, request("/forever")) else {
+        let HandlerResult::OnRuntime(mut answer) = handler.clone().begin(1, request("/forever"))
+        else {
             panic!("{form}: it waits");
         };
         let mut context = Context::from_waker(Waker::noop());

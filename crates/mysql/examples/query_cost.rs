@@ -10,7 +10,7 @@
 
 use std::hint::black_box;
 
-use lowroad_mysql::{MySqlClient, MySqlEvent, MySqlLimits, LoginRequest, SqlValue};
+use lowroad_mysql::{LoginRequest, MySqlClient, MySqlEvent, MySqlLimits, SqlValue};
 
 const STATEMENT: &str = "SELECT text FROM bare WHERE size = ? ORDER BY line";
 

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use crate::auth::AuthPlugin;
 use crate::error::{MySqlError, StatementRefusal};
 use crate::event::{MySqlEvent, ServerFailure, SqlValue};
-use crate::greeting::{SessionCapabilities, ServerGreeting};
-use crate::login::{MySqlLimits, LoginRequest};
+use crate::greeting::{ServerGreeting, SessionCapabilities};
+use crate::login::{LoginRequest, MySqlLimits};
 use crate::packet::{self, FirstPacket};
 use crate::packet_reader::PacketReader;
 use crate::request;
@@ -140,7 +140,11 @@ impl MySqlClient {
     ///
     /// # Errors
     /// The connection must be closed; the statement in progress has failed.
-    pub fn input(&mut self, bytes: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+    pub fn input(
+        &mut self,
+        bytes: &[u8],
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         if self.state == ClientState::Ended {
             return Err(MySqlError::Ended);
         }
@@ -229,7 +233,11 @@ impl MySqlClient {
         self.state = state;
     }
 
-    fn take(&mut self, bytes: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         let len_max = self.limits.packet_len_max;
         let mut rest = bytes;
         // First completes the packet that the last input ended within.
@@ -292,7 +300,9 @@ impl MySqlClient {
                 is_prepared,
             } => self.column(payload, at, count, is_prepared, events),
             ClientState::Prepared => self.prepared(payload, events),
-            ClientState::Parameters { left, columns } => self.parameter(payload, left, columns, events),
+            ClientState::Parameters { left, columns } => {
+                self.parameter(payload, left, columns, events)
+            }
             ClientState::Greeting => self.greeting(payload, events),
             // An attacker could inject a packet before the handshake that would then count as received inside TLS.
             ClientState::Tls => Err(MySqlError::Protocol(
@@ -306,7 +316,11 @@ impl MySqlClient {
     }
 
     /// The statement has failed; the connection remains usable.
-    fn failed(&mut self, payload: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+    fn failed(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         // An ERR packet ends the command; the session and its prepared statements stay valid.
         failure(payload, events)?;
         self.state = ClientState::Idle;

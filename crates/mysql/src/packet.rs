@@ -116,7 +116,10 @@ mod tests {
         for len in [0, 250, 251, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000] {
             let mut bytes = Vec::new();
             put_lenenc(&mut bytes, len);
-            assert_eq!(crate::packet_reader::PacketReader(&bytes).lenenc(), Ok(len as u64));
+            assert_eq!(
+                crate::packet_reader::PacketReader(&bytes).lenenc(),
+                Ok(len as u64)
+            );
         }
         let mut bytes = alloc::vec![1];
         let start = begin(&mut bytes, 3);

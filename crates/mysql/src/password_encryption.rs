@@ -27,7 +27,11 @@ struct LoginKey {
 ///
 /// # Errors
 /// The key is not of 1,024 to 4,096 bits, or too short for the message.
-pub fn password_encryption(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result<Vec<u8>, MySqlError> {
+pub fn password_encryption(
+    message: &[u8],
+    key_pem: &[u8],
+    random: &[u8; DIGEST_LEN],
+) -> Result<Vec<u8>, MySqlError> {
     let key = key(key_pem).ok_or(NO_KEY)?;
     let len = key.modulus.len();
     // OAEP needs two digests and two bytes besides the message.
@@ -247,7 +251,8 @@ mod tests {
                 let message = vec![0xa5; len];
                 let mut random = [0; 20];
                 numbers.fill_bytes(&mut random);
-                let sealed = password_encryption(&message, pem.as_bytes(), &random).expect("sealed");
+                let sealed =
+                    password_encryption(&message, pem.as_bytes(), &random).expect("sealed");
                 let open = private
                     .decrypt(Oaep::new::<Sha1>(), &sealed)
                     .expect("opened");

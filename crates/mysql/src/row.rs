@@ -1,9 +1,9 @@
 //! Rows of the binary protocol: a bitmap of NULLs, then the values. Uses columns; independent of connections.
 
 use crate::column::{ColumnInfo, ColumnType};
+use crate::date_time;
 use crate::error::MySqlError;
 use crate::event::SqlValue;
-use crate::date_time;
 use crate::packet_reader::PacketReader;
 
 /// Reports the values of a row one after the other.
@@ -68,7 +68,9 @@ fn value(
         ColumnType::Double => SqlValue::Float(f64::from_bits(from.u64()?)),
         ColumnType::Bit => bits(from.text()?)?,
         ColumnType::Null => SqlValue::Null,
-        ColumnType::Date => return date_time::date(from, None).map(|date| give(SqlValue::Text(date.as_str()))),
+        ColumnType::Date => {
+            return date_time::date(from, None).map(|date| give(SqlValue::Text(date.as_str())));
+        }
         ColumnType::DateTime => {
             let date = date_time::date(from, Some(column.decimals))?;
             give(SqlValue::Text(date.as_str()));

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 
 use lowroad_net::{
-    AddressSource, StackCalls, ConnectionEnd, OutgoingFrame, ConnectionId, LinkDevice, DeviceOffload, ConnectionInitiator, SendPiece, ReceivedFrame, TcpService, StackSettings,
-    TcpStack,
+    AddressSource, ConnectionEnd, ConnectionId, ConnectionInitiator, DeviceOffload, LinkDevice,
+    OutgoingFrame, ReceivedFrame, SendPiece, StackCalls, StackSettings, TcpService, TcpStack,
 };
 
 struct Sink {

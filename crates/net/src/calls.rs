@@ -3,9 +3,11 @@
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use crate::stack_api::{StackCalls, SendQueueFull, ConnectionId, LinkDevice, SendPiece, TcpService};
 use crate::context::{StackContext, StackCore};
-use crate::tcp::connection::{TcpConnection, HandshakeState};
+use crate::stack_api::{
+    ConnectionId, LinkDevice, SendPiece, SendQueueFull, StackCalls, TcpService,
+};
+use crate::tcp::connection::{HandshakeState, TcpConnection};
 use crate::tcp::queue::QueueRefusal;
 use crate::tcp::segment::ConnectionKey;
 use crate::tcp::{end, output, receive_data};

@@ -5,13 +5,13 @@ use core::net::Ipv4Addr;
 
 use lowroad_timer_wheel::TimerWheel;
 
-use crate::stack_api::{OutgoingFrame, LinkDevice, DeviceOffload};
 use crate::arp::ArpCache;
 use crate::counters::StackCounters;
 use crate::dhcp::DhcpClient;
 use crate::local::LocalAddress;
 use crate::pool::BufferPool;
 use crate::rate::RateBucket;
+use crate::stack_api::{DeviceOffload, LinkDevice, OutgoingFrame};
 use crate::steering::FlowShare;
 use crate::tcp::half_open::HalfOpens;
 use crate::tcp::table::FlowTable;
@@ -99,7 +99,11 @@ pub struct StackContext<'c, L> {
 
 impl<'c, L: LinkDevice> StackContext<'c, L> {
     /// A context at this time. Time never goes backward.
-    pub(crate) fn new(core: &'c mut StackCore, link: &'c mut L, now_us: u64) -> StackContext<'c, L> {
+    pub(crate) fn new(
+        core: &'c mut StackCore,
+        link: &'c mut L,
+        now_us: u64,
+    ) -> StackContext<'c, L> {
         core.now_us = core.now_us.max(now_us);
         let offload = link.offload();
         StackContext {

@@ -41,7 +41,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Ipv4Error> {
         if head[0] >> 4 != 4 {
             return Err(Ipv4Error::Malformed);
         }
-        let options = bytes.get(HEADER_LEN..header_len).ok_or(Ipv4Error::Malformed)?;
+        let options = bytes
+            .get(HEADER_LEN..header_len)
+            .ok_or(Ipv4Error::Malformed)?;
         sum += u32::from(crate::payload_checksums::sum_of(options));
     }
     if fold(sum) != 0xffff {

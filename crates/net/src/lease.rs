@@ -1,13 +1,13 @@
 //! The address by DHCP: sends and receives its messages, and applies a new or lost address to connections.
 
-use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 use crate::context::StackContext;
 use crate::dhcp::message::{self, MESSAGE_LEN};
 use crate::dhcp::{CLIENT_PORT, DhcpAction, DhcpEvent, SERVER_PORT};
 use crate::ipv4::Ipv4Packet;
 use crate::local::LocalAddress;
+use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 use crate::tcp::end::end;
-use crate::udp::{self, PAYLOAD_AT, DatagramPath};
+use crate::udp::{self, DatagramPath, PAYLOAD_AT};
 
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 const BROADCAST: u32 = u32::MAX;
@@ -86,7 +86,11 @@ pub(crate) fn datagram<L: LinkDevice, S: TcpService>(
     }
 }
 
-fn bind<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, local: LocalAddress) {
+fn bind<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    local: LocalAddress,
+) {
     cx.core.counters.dhcp_bound += 1;
     set(cx, service, Some(local));
 }

@@ -15,7 +15,6 @@
 
 extern crate alloc;
 
-mod stack_api;
 mod arp;
 mod bytes;
 mod calls;
@@ -26,20 +25,22 @@ mod icmp;
 mod ipv4;
 mod lease;
 mod local;
+mod payload_checksums;
 mod pool;
 mod rate;
 mod stack;
+mod stack_api;
 mod steering;
-mod payload_checksums;
 mod tcp;
 mod udp;
 
-pub use stack_api::{
-    AddressSource, StackCalls, ConnectionEnd, OutgoingFrame, SendQueueFull, ConnectionId, LARGE, LinkDevice, DeviceOffload, ConnectionInitiator, SendPiece, ReceivedFrame, SMALL,
-    TcpService, StackSettings, WAITING_MAX,
-};
 pub use context::StackContext;
 pub use counters::StackCounters;
-pub use stack::TcpStack;
-pub use steering::{FrameOwner, FlowShare, FlowSteering};
 pub use payload_checksums::{SUM_LEN, sums};
+pub use stack::TcpStack;
+pub use stack_api::{
+    AddressSource, ConnectionEnd, ConnectionId, ConnectionInitiator, DeviceOffload, LARGE,
+    LinkDevice, OutgoingFrame, ReceivedFrame, SMALL, SendPiece, SendQueueFull, StackCalls,
+    StackSettings, TcpService, WAITING_MAX,
+};
+pub use steering::{FlowShare, FlowSteering, FrameOwner};

@@ -12,7 +12,11 @@ pub(crate) struct LocalAddress {
 
 impl LocalAddress {
     /// From the types of the API.
-    pub(crate) fn new(address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> LocalAddress {
+    pub(crate) fn new(
+        address: Ipv4Addr,
+        prefix_len: u8,
+        gateway: Option<Ipv4Addr>,
+    ) -> LocalAddress {
         LocalAddress {
             address: address.to_bits(),
             prefix_len,

@@ -32,6 +32,9 @@ mod tests {
         let whole = sums
             .iter()
             .fold(InternetChecksum::default(), |sum, part| sum.word(*part));
-        assert_eq!(whole.checksum(), InternetChecksum::default().bytes(&bytes).checksum());
+        assert_eq!(
+            whole.checksum(),
+            InternetChecksum::default().bytes(&bytes).checksum()
+        );
     }
 }

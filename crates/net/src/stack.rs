@@ -5,11 +5,10 @@ use core::net::Ipv4Addr;
 
 use lowroad_timer_wheel::TimerWheel;
 
-use crate::stack_api::{AddressSource, LinkDevice, ReceivedFrame, TcpService, StackSettings};
 use crate::arp::{self, ArpCache};
 use crate::bytes::mac;
 use crate::calls::flush;
-use crate::context::{StackContext, StackCore, ReplyRates, address_of};
+use crate::context::{ReplyRates, StackContext, StackCore, address_of};
 use crate::counters::StackCounters;
 use crate::dhcp::DhcpClient;
 use crate::ipv4::{self, Ipv4Error, Ipv4Packet};
@@ -17,6 +16,7 @@ use crate::lease;
 use crate::local::LocalAddress;
 use crate::pool::BufferPool;
 use crate::rate::RateBucket;
+use crate::stack_api::{AddressSource, LinkDevice, ReceivedFrame, StackSettings, TcpService};
 use crate::steering::FrameOwner;
 use crate::tcp::half_open::HalfOpens;
 use crate::tcp::segment::TcpSegment;
@@ -187,8 +187,8 @@ impl TcpStack {
         address: Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>,
     ) {
         let mut cx = StackContext::new(&mut self.core, link, now_us);
-        let local =
-            address.map(|(address, prefix_len, gateway)| LocalAddress::new(address, prefix_len, gateway));
+        let local = address
+            .map(|(address, prefix_len, gateway)| LocalAddress::new(address, prefix_len, gateway));
         lease::set(&mut cx, service, local);
         flush(&mut cx, service);
     }

@@ -151,7 +151,12 @@ pub struct ConnectionInitiator {
 /// The application. `TcpStack` calls it; it acts through `calls`.
 pub trait TcpService {
     /// A connection is open.
-    fn opened(&mut self, calls: &mut impl StackCalls, id: ConnectionId, opened: ConnectionInitiator);
+    fn opened(
+        &mut self,
+        calls: &mut impl StackCalls,
+        id: ConnectionId,
+        opened: ConnectionInitiator,
+    );
     /// Delivers all unread bytes; returns how many were taken. Called again with the remainder when more bytes arrive,
     /// or after `StackCalls::resume`. At most [`WAITING_MAX`] bytes are buffered; the window closes for a service that
     /// takes none.

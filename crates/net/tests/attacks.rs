@@ -208,7 +208,12 @@ fn who_takes_nothing_does_not_keep_buffers_from_others() {
     // Closed windows with ACKs at all times are no progress.
     assert!(side.stack.free_buffers().1 > 0);
     assert!(side.counter("evicted_stalled") > 0);
-    assert!(side.user.ended.iter().all(|it| it.1 == ConnectionEnd::TimedOut));
+    assert!(
+        side.user
+            .ended
+            .iter()
+            .all(|it| it.1 == ConnectionEnd::TimedOut)
+    );
 }
 
 #[test]

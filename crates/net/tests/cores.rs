@@ -4,7 +4,7 @@ mod common;
 
 use common::peer::{ACK, FIN, Peer, RST, SYN, Said, heard};
 use common::{CLIENT, CLIENT_MAC, SERVER, SERVER_MAC, Side, is_tcp, repair, settings};
-use lowroad_net::{AddressSource, FrameOwner, StackSettings, FlowShare, FlowSteering};
+use lowroad_net::{AddressSource, FlowShare, FlowSteering, FrameOwner, StackSettings};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const S: u64 = 1_000_000;

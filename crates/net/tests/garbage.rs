@@ -4,7 +4,7 @@ mod common;
 
 use common::{Answer, CLIENT, CLIENT_MAC, Random, SERVER, SERVER_MAC, Side, User, World, repair};
 use common::{settings, text};
-use lowroad_net::{AddressSource, StackCalls, SendPiece, StackSettings};
+use lowroad_net::{AddressSource, SendPiece, StackCalls, StackSettings};
 use std::net::SocketAddrV4;
 
 /// Frames of an exchange with losses, to the server.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Answer, User, World, text};
-use lowroad_net::{StackCalls, ConnectionEnd};
+use lowroad_net::{ConnectionEnd, StackCalls};
 
 /// Handshake, request, response, close. Returns the number of frames that each side sent.
 fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -> [usize; 2] {

@@ -4,7 +4,7 @@ mod common;
 
 use common::peer::{ACK, FIN, Peer, RST, SYN, Said, heard};
 use common::{Answer, SERVER, SERVER_MAC, Side, User, settings, text};
-use lowroad_net::{StackCalls, ConnectionEnd, SendPiece};
+use lowroad_net::{ConnectionEnd, SendPiece, StackCalls};
 
 const S: u64 = 1_000_000;
 const SACK_PERMITTED: [u8; 8] = [2, 4, 5, 0xb4, 1, 1, 4, 2];
@@ -425,7 +425,10 @@ fn a_full_table_lets_the_idle_go_and_keeps_the_busy() {
     }
     late.open_in_full(&mut side, 4 * S, numbers[5]);
     // Only the idle connection was evicted.
-    assert_eq!(side.user.ended, [(side.user.opened[5].0, ConnectionEnd::TimedOut)]);
+    assert_eq!(
+        side.user.ended,
+        [(side.user.opened[5].0, ConnectionEnd::TimedOut)]
+    );
     assert_eq!(side.stack.open_count(), 32);
     assert_eq!(side.counter("evicted_idle"), 1);
 }

@@ -40,7 +40,9 @@ impl fmt::Display for ServerAddress {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerAddress::Unix(path) => write!(to, "unix:{}", path.display()),
-            ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => address.fmt(to),
+            ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
+                address.fmt(to)
+            }
         }
     }
 }

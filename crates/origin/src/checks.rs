@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lowroad_engine::WorkerHandle;
-use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_engine::tasks::TaskHandle;
+use lowroad_engine::upstream_socket::UpstreamSocket;
 
-use crate::group::MemberId;
 use crate::connector::PoolConnector;
+use crate::group::MemberId;
 use crate::pool::ConnectionPool;
 use crate::upstream::Upstream;
 
@@ -23,7 +23,11 @@ pub trait HealthCheck<P>: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why the member is unhealthy.
-    fn check(&self, place: &P, local: &WorkerHandle) -> impl Future<Output = Result<(), String>> + Send;
+    fn check(
+        &self,
+        place: &P,
+        local: &WorkerHandle,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// The schedule of checks.
@@ -60,7 +64,11 @@ pub enum HealthChange {
 pub struct ConnectCheck;
 
 impl<O: PoolConnector> HealthCheck<Arc<ConnectionPool<O>>> for ConnectCheck {
-    async fn check(&self, pool: &Arc<ConnectionPool<O>>, local: &WorkerHandle) -> Result<(), String> {
+    async fn check(
+        &self,
+        pool: &Arc<ConnectionPool<O>>,
+        local: &WorkerHandle,
+    ) -> Result<(), String> {
         let remote = pool.address().remote();
         let connected = UpstreamSocket::connect(&local.sources, remote).await;
         connected.map(drop).map_err(|error| error.to_string())
@@ -98,7 +106,10 @@ where
             let now_ms = on.timers.now_ms();
             // Only changes are reported, or each check would log a line.
             if upstream.with(|group| group.checked(member, found.is_ok(), now_ms)) {
-                changed(member, found.map_or_else(HealthChange::Down, |()| HealthChange::Up));
+                changed(
+                    member,
+                    found.map_or_else(HealthChange::Down, |()| HealthChange::Up),
+                );
             }
             drop(upstream);
             on.timers.sleep(checking.pause(random())).await;

@@ -8,26 +8,28 @@
 //! (`panic_percent`). The `BalancingPolicy` takes one of the candidates. Members are unhealthy after failed active
 //! checks ([`MemberGroup::checked`]) or failed requests (`circuit`).
 
-mod selection;
 mod circuit;
 mod clients;
 mod hash;
 mod member;
-mod settings;
 mod pick_reason;
+mod selection;
+mod settings;
 
 use std::net::IpAddr;
 
-use selection::MemberCandidate;
-use circuit::{CircuitTicket, CircuitChange, CircuitBreaker, CircuitReport};
+use circuit::{CircuitBreaker, CircuitChange, CircuitReport, CircuitTicket};
 use clients::ClientSet;
 use member::GroupMember;
+use selection::MemberCandidate;
 
-pub use selection::SelectionReason;
 pub use hash::hash_of;
-pub use member::{MemberCounters, NewMember, MemberHealth};
-pub use settings::{CircuitSettings as CircuitSettings, HealthThresholds as HealthSettings, BalancingPolicy, GroupSettings};
-pub use pick_reason::{NoMember, MemberStatus, CandidateTier, PickReason};
+pub use member::{MemberCounters, MemberHealth, NewMember};
+pub use pick_reason::{CandidateTier, MemberStatus, NoMember, PickReason};
+pub use selection::SelectionReason;
+pub use settings::{
+    BalancingPolicy, CircuitSettings, GroupSettings, HealthThresholds as HealthSettings,
+};
 
 /// Identifies a member during the lifetime of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -397,7 +399,13 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    fn is_of(&self, tier: CandidateTier, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
+    fn is_of(
+        &self,
+        tier: CandidateTier,
+        member: &GroupMember<P>,
+        clients: ClientSet,
+        now_ms: u64,
+    ) -> bool {
         match tier {
             _ if member.draining => false,
             CandidateTier::Primary => !member.backup && self.is_well(member, clients, now_ms),
@@ -409,7 +417,10 @@ impl<P> MemberGroup<P> {
     /// Whether a member is healthy, regardless of its load.
     fn is_well(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
         match member.standing(&self.settings, clients, now_ms) {
-            MemberHealth::Up | MemberHealth::SlowStart { .. } | MemberHealth::Trial | MemberHealth::Full => true,
+            MemberHealth::Up
+            | MemberHealth::SlowStart { .. }
+            | MemberHealth::Trial
+            | MemberHealth::Full => true,
             MemberHealth::Tried | MemberHealth::Ejected { .. } => false,
             MemberHealth::Down | MemberHealth::Draining => false,
         }
@@ -484,7 +495,9 @@ impl MemberCounters {
             AttemptOutcome::Answered => Some(CircuitReport::Well),
             AttemptOutcome::Cancelled => None,
             AttemptOutcome::ConnectFailed | AttemptOutcome::Lost => Some(CircuitReport::Absent),
-            AttemptOutcome::TimedOut | AttemptOutcome::Malformed | AttemptOutcome::ServerError => Some(CircuitReport::Failing),
+            AttemptOutcome::TimedOut | AttemptOutcome::Malformed | AttemptOutcome::ServerError => {
+                Some(CircuitReport::Failing)
+            }
         }
     }
 }

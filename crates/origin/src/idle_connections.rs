@@ -112,10 +112,17 @@ impl<C> IdleConnections<C> {
     ///
     /// # Errors
     /// Returns the connection if it must not be kept.
-    pub fn put(&mut self, worker: usize, of: ConnectionUse, connection: C, now_ms: u64) -> Result<(), C> {
+    pub fn put(
+        &mut self,
+        worker: usize,
+        of: ConnectionUse,
+        connection: C,
+        now_ms: u64,
+    ) -> Result<(), C> {
         // A silent connection that began before this use has already waited longer than the whole use took.
-        let waits_longer =
-            |unheard: &UnprovenEntry| unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS);
+        let waits_longer = |unheard: &UnprovenEntry| {
+            unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS)
+        };
         if self.crowded || self.unheard.iter().any(waits_longer) {
             return Err(connection);
         }
@@ -148,7 +155,8 @@ impl<C> IdleConnections<C> {
         let mut old = Vec::new();
         for idle in &mut self.of {
             // Connections are pushed in the order of time, so the old ones are in front.
-            let is_old = |kept: &&IdleConnection<C>| now_ms.saturating_sub(kept.since_ms) >= idle_ms_max;
+            let is_old =
+                |kept: &&IdleConnection<C>| now_ms.saturating_sub(kept.since_ms) >= idle_ms_max;
             let count = idle.iter().take_while(is_old).count();
             old.extend(idle.drain(..count).map(|kept| kept.connection));
         }
@@ -174,7 +182,11 @@ mod tests {
     const IDLE_MS_MAX: u64 = 2_000;
 
     /// A new connection receives bytes, is kept, and is used for another request.
-    fn used_again(idle: &mut IdleConnections<&'static str>, of: ConnectionUse, now_ms: u64) -> (&'static str, ConnectionUse) {
+    fn used_again(
+        idle: &mut IdleConnections<&'static str>,
+        of: ConnectionUse,
+        now_ms: u64,
+    ) -> (&'static str, ConnectionUse) {
         idle.heard(of.number);
         assert_eq!(idle.put(0, of, "a", now_ms), Ok(()));
         idle.take(0).expect("it was kept")

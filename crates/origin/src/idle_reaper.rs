@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::idle_connections::CROWDED_MS;
 use crate::connector::PoolConnector;
+use crate::idle_connections::CROWDED_MS;
 use crate::pool::{ConnectionPool, PoolState};
 
 /// The job of a reaper task.
@@ -41,7 +41,11 @@ impl<C> ReaperTarget<C> {
 }
 
 /// Starts a task on a worker; the caller has already set its flag.
-pub fn begin<O: PoolConnector>(pool: &Arc<ConnectionPool<O>>, worker: usize, look: ReaperTarget<O::PooledConnection>) {
+pub fn begin<O: PoolConnector>(
+    pool: &Arc<ConnectionPool<O>>,
+    worker: usize,
+    look: ReaperTarget<O::PooledConnection>,
+) {
     let pause = look.pause;
     // Created before the spawn: even if the task is never polled, its drop resets the flag.
     let mut tending = IdleReaper {

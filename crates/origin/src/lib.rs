@@ -14,23 +14,23 @@
 
 mod address;
 pub mod checks;
+mod connector;
 pub mod group;
 mod idle_connections;
+mod idle_reaper;
+mod multiplexed;
 pub mod name_resolution;
-mod connector;
 mod pool;
 pub mod retry;
-mod multiplexed;
 mod stream;
-mod idle_reaper;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod upstream;
 
 pub use address::ServerAddress;
-pub use idle_connections::CROWDED_MS;
 pub use connector::{Connection, PoolConnector, PoolUnavailable};
-pub use pool::{PoolCounters, Lease, PoolLimits, AcquireTimeouts, ConnectionPool};
+pub use idle_connections::CROWDED_MS;
 pub use multiplexed::{MultiplexedConnection, SharedConnections};
+pub use pool::{AcquireTimeouts, ConnectionPool, Lease, PoolCounters, PoolLimits};
 pub use stream::{UpstreamStream, UpstreamTransport};
-pub use upstream::{UpstreamAttempt, Upstream};
+pub use upstream::{Upstream, UpstreamAttempt};

@@ -35,7 +35,12 @@ pub trait NameResolver: Send + Sync + 'static {
 pub struct SystemResolver;
 
 impl NameResolver for SystemResolver {
-    async fn resolve(&self, host: &str, port: u16, local: &WorkerHandle) -> io::Result<Vec<SocketAddr>> {
+    async fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        local: &WorkerHandle,
+    ) -> io::Result<Vec<SocketAddr>> {
         let host = host.to_string();
         let asking = local.offload(move || addresses(&host, port));
         let asking = asking.map_err(|_| io::Error::other("too much waits for helpers"))?;

@@ -11,8 +11,8 @@ use lowroad_engine::WorkerHandle;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::ServerAddress;
-use crate::idle_connections::{IdleConnections, ConnectionUse};
 use crate::connector::{self, Connection, PoolConnector, PoolUnavailable};
+use crate::idle_connections::{ConnectionUse, IdleConnections};
 use crate::idle_reaper::{self, ReaperTarget};
 
 /// The bounds of a pool.
@@ -113,7 +113,11 @@ pub struct Lease<O: PoolConnector> {
 }
 
 impl<O: PoolConnector> Lease<O> {
-    fn again((connection, of): (O::PooledConnection, ConnectionUse), worker: usize, permit: Permit) -> Lease<O> {
+    fn again(
+        (connection, of): (O::PooledConnection, ConnectionUse),
+        worker: usize,
+        permit: Permit,
+    ) -> Lease<O> {
         Lease {
             connection,
             worker,
@@ -149,7 +153,12 @@ impl<O: PoolConnector> Drop for UnprovenConnection<O> {
 
 impl<O: PoolConnector> ConnectionPool<O> {
     /// An empty pool for `address` and at least one worker.
-    pub fn new(address: ServerAddress, opener: O, limits: PoolLimits, workers: Arc<[WorkerHandle]>) -> ConnectionPool<O> {
+    pub fn new(
+        address: ServerAddress,
+        opener: O,
+        limits: PoolLimits,
+        workers: Arc<[WorkerHandle]>,
+    ) -> ConnectionPool<O> {
         let count = workers.len();
         let state = PoolState {
             idle: IdleConnections::new(count),

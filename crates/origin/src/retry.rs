@@ -89,9 +89,7 @@ impl fmt::Display for NoRetry {
         to.write_str(match self {
             NoRetry::Tries => "it was tried as often as may be",
             NoRetry::ResponseSeen => "a part of the response had come",
-            NoRetry::NotIdempotent => {
-                "it may have been executed, and its method is not idempotent"
-            }
+            NoRetry::NotIdempotent => "it may have been executed, and its method is not idempotent",
             NoRetry::BodyConsumed => "its body is not kept",
             NoRetry::TimedOut => "its time was over",
             NoRetry::Budget => "there were too many retries",
@@ -191,7 +189,12 @@ mod tests {
     };
 
     fn judge(failed: FailureStage) -> Result<(), NoRetry> {
-        may_retry(&RetryLimits::default(), &failed, &mut RetryBudget::default(), 0)
+        may_retry(
+            &RetryLimits::default(),
+            &failed,
+            &mut RetryBudget::default(),
+            0,
+        )
     }
 
     #[test]

@@ -37,7 +37,9 @@ impl UpstreamTransport {
         match self {
             UpstreamTransport::Plain => Ok(UpstreamStream::Plain(socket)),
             #[cfg(feature = "tls")]
-            UpstreamTransport::Tls(tls) => Ok(UpstreamStream::Tls(Box::new(tls.connect(socket).await?))),
+            UpstreamTransport::Tls(tls) => {
+                Ok(UpstreamStream::Tls(Box::new(tls.connect(socket).await?)))
+            }
         }
     }
 }

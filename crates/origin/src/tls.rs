@@ -4,8 +4,8 @@
 //! private ones included, and the distribution updates them. A list in the program would be a second one that ages.
 //! The cryptography is AWS-LC, as for clients.
 
-mod stream;
 mod handshake_error;
+mod stream;
 
 use std::fmt;
 use std::fs::File;
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use lowroad_engine::upstream_socket::UpstreamSocket;
-use lowroad_tls::certificates::{self, CertificatePaths, CertificatePair, ProblemReason};
+use lowroad_tls::certificates::{self, CertificatePair, CertificatePaths, ProblemReason};
 use lowroad_tls::{ClientConnector, ServerTrust, is_server_name};
 
-pub use stream::EncryptedStream;
 pub use handshake_error::{HandshakeFault, HandshakeRefusal};
+pub use stream::EncryptedStream;
 
 /// Opens the files of settings, for a process that lacks the permission to open them itself.
 static OPEN: OnceLock<FileOpener> = OnceLock::new();
@@ -103,9 +103,15 @@ pub enum TlsSettingsError {
 impl TlsSettingsError {
     fn of(file: PathBuf, reason: ProblemReason) -> TlsSettingsError {
         match reason {
-            ProblemReason::KeyMismatch | ProblemReason::UnusableKey(_) => TlsSettingsError::Identity(reason.to_string()),
-            ProblemReason::NoCertificate => TlsSettingsError::File(file, "no certificates".to_owned()),
-            ProblemReason::Unreadable(why) | ProblemReason::Malformed(why) => TlsSettingsError::File(file, why),
+            ProblemReason::KeyMismatch | ProblemReason::UnusableKey(_) => {
+                TlsSettingsError::Identity(reason.to_string())
+            }
+            ProblemReason::NoCertificate => {
+                TlsSettingsError::File(file, "no certificates".to_owned())
+            }
+            ProblemReason::Unreadable(why) | ProblemReason::Malformed(why) => {
+                TlsSettingsError::File(file, why)
+            }
             reason => TlsSettingsError::File(file, reason.to_string()),
         }
     }
@@ -114,12 +120,16 @@ impl TlsSettingsError {
 impl fmt::Display for TlsSettingsError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TlsSettingsError::Name(name) => write!(to, "{name:?} is no name that a certificate can have"),
+            TlsSettingsError::Name(name) => {
+                write!(to, "{name:?} is no name that a certificate can have")
+            }
             TlsSettingsError::File(path, why) => write!(to, "{}: {why}", path.display()),
             TlsSettingsError::NoAuthorities => to.write_str(
                 "the system has no authorities to trust: install ca-certificates, or name a file",
             ),
-            TlsSettingsError::Identity(why) => write!(to, "the client certificate cannot be used: {why}"),
+            TlsSettingsError::Identity(why) => {
+                write!(to, "the client certificate cannot be used: {why}")
+            }
         }
     }
 }
@@ -145,7 +155,8 @@ impl TlsConnector {
         let trust = trust(settings)?;
         let identity = settings.identity.as_ref().map(pair).transpose()?;
         let protocols: Vec<&str> = settings.protocols.iter().map(String::as_str).collect();
-        let connector = ClientConnector::new(&trust, &protocols, identity.as_ref(), SESSIONS_MAX, None);
+        let connector =
+            ClientConnector::new(&trust, &protocols, identity.as_ref(), SESSIONS_MAX, None);
         Ok(TlsConnector {
             connector: connector.map_err(|_| TlsSettingsError::NoAuthorities)?,
             name: settings.name.as_str().into(),
@@ -170,9 +181,8 @@ impl TlsConnector {
 fn trust(settings: &OriginTlsSettings) -> Result<ServerTrust, TlsSettingsError> {
     match &settings.authorities {
         _ if !settings.verify => Ok(ServerTrust::any_certificate()),
-        Some(path) => {
-            ServerTrust::from_pem(&read(path)?).map_err(|reason| TlsSettingsError::of(path.clone(), reason))
-        }
+        Some(path) => ServerTrust::from_pem(&read(path)?)
+            .map_err(|reason| TlsSettingsError::of(path.clone(), reason)),
         None => Ok(ServerTrust::system()),
     }
 }

@@ -3,8 +3,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::group::{MemberGroup, MemberId, NoMember, AttemptOutcome, PickRequest, PickedMember, GroupSettings, PickReason};
-use crate::retry::{self, RetryBudget, FailureStage, NoRetry, RetryLimits};
+use crate::group::{
+    AttemptOutcome, GroupSettings, MemberGroup, MemberId, NoMember, PickReason, PickRequest,
+    PickedMember,
+};
+use crate::retry::{self, FailureStage, NoRetry, RetryBudget, RetryLimits};
 
 /// A shared group. `P` is the target of a member, usually an `Arc` of a pool.
 pub struct Upstream<P> {

@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use lowroad_engine::WorkerHandle;
-use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_engine_sim::{FaultRates, SharedWorld as World, SimDriver};
-use lowroad_origin::tls::{TlsSettingsError, HandshakeFault, TlsIdentity, HandshakeRefusal, OriginTlsSettings, TlsConnector};
+use lowroad_origin::tls::{
+    HandshakeFault, HandshakeRefusal, OriginTlsSettings, TlsConnector, TlsIdentity,
+    TlsSettingsError,
+};
 use lowroad_origin::{ServerAddress, UpstreamStream, UpstreamTransport};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
@@ -418,7 +421,10 @@ fn settings_that_cannot_be_are_refused() {
         Ok(_) => panic!("{settings:?}"),
         Err(error) => error,
     };
-    assert!(matches!(error(&OriginTlsSettings::with_name("not a name")), TlsSettingsError::Name(_)));
+    assert!(matches!(
+        error(&OriginTlsSettings::with_name("not a name")),
+        TlsSettingsError::Name(_)
+    ));
     let mut settings = authority.settings("origin.example");
     settings.authorities = Some(authority.folder.file("empty.pem", "nothing"));
     assert!(matches!(error(&settings), TlsSettingsError::File(..)));

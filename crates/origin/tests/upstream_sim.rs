@@ -17,15 +17,22 @@ use std::time::Duration;
 
 use line::{Lines, answer};
 use lowroad_engine::WorkerHandle;
-use lowroad_engine::driver::{IoDriver, DriverEvent};
-use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld as World, SimDriver};
-use lowroad_origin::checks::{self, HealthChange, HealthCheck, CheckSettings, ConnectCheck, RandomSource};
-use lowroad_origin::group::{
-    MemberId, NewMember, NoMember, AttemptOutcome, PickRequest, BalancingPolicy, GroupSettings, MemberHealth,
+use lowroad_engine::driver::{DriverEvent, IoDriver};
+use lowroad_engine_sim::{FaultRates, PeerBehavior, SharedWorld as World, SimDriver};
+use lowroad_origin::checks::{
+    self, CheckSettings, ConnectCheck, HealthChange, HealthCheck, RandomSource,
 };
-use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameResolver, SystemResolver};
-use lowroad_origin::retry::{BodyReplay, FailureStage, RetryLimits, RetryEvidence};
-use lowroad_origin::{ServerAddress, PoolLimits, AcquireTimeouts, ConnectionPool, PoolUnavailable, Upstream};
+use lowroad_origin::group::{
+    AttemptOutcome, BalancingPolicy, GroupSettings, MemberHealth, MemberId, NewMember, NoMember,
+    PickRequest,
+};
+use lowroad_origin::name_resolution::{
+    self, HostName, MemberFactory, NameResolver, SystemResolver,
+};
+use lowroad_origin::retry::{BodyReplay, FailureStage, RetryEvidence, RetryLimits};
+use lowroad_origin::{
+    AcquireTimeouts, ConnectionPool, PoolLimits, PoolUnavailable, ServerAddress, Upstream,
+};
 use peer::{Manners, Server};
 
 /// Timers are never early, and late by at most the timer wheel's precision.
@@ -127,7 +134,12 @@ fn pool(local: &WorkerHandle, address: SocketAddr) -> Arc<ConnectionPool<Lines>>
         age_max: Duration::MAX,
     };
     let workers = [local.clone()].into();
-    Arc::new(ConnectionPool::new(ServerAddress::Tcp(address), Lines, limits, workers))
+    Arc::new(ConnectionPool::new(
+        ServerAddress::Tcp(address),
+        Lines,
+        limits,
+        workers,
+    ))
 }
 
 fn at(number: usize) -> SocketAddr {
@@ -231,11 +243,20 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
         case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
         let down = [HealthChange::Down(why.into())];
         assert_eq!(*changes.lock().expect("a lock"), down);
-        assert_eq!(standings(&upstream, case.world.now_ms()), [MemberHealth::Down]);
+        assert_eq!(
+            standings(&upstream, case.world.now_ms()),
+            [MemberHealth::Down]
+        );
         *check.mood.lock().expect("a lock") = Mood::Well;
         case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
-        assert_eq!(changes.lock().expect("a lock").last(), Some(&HealthChange::Up));
-        assert_ne!(standings(&upstream, case.world.now_ms()), [MemberHealth::Down]);
+        assert_eq!(
+            changes.lock().expect("a lock").last(),
+            Some(&HealthChange::Up)
+        );
+        assert_ne!(
+            standings(&upstream, case.world.now_ms()),
+            [MemberHealth::Down]
+        );
         // The task ends with its handle, its member or its group.
         match seed % 3 {
             0 => drop(task),
@@ -259,7 +280,8 @@ fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
         let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let pool = pool(&case.local, at(1));
         let member = upstream.with(|group| group.add(new_member(1), pool, 0));
-        let (local, random, checking) = (case.local.clone(), case.random(), CheckSettings::default());
+        let (local, random, checking) =
+            (case.local.clone(), case.random(), CheckSettings::default());
         let check = Arc::new(ConnectCheck);
         let task = checks::begin(
             &upstream,
@@ -277,10 +299,16 @@ fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
         case.world.set_elsewhere(refused(1000));
         // Enough for `fall` checks at the default interval.
         case.run_for(30_000);
-        assert_eq!(standings(&upstream, case.world.now_ms()), [MemberHealth::Down]);
+        assert_eq!(
+            standings(&upstream, case.world.now_ms()),
+            [MemberHealth::Down]
+        );
         case.world.set_elsewhere(refused(0));
         case.run_for(30_000);
-        assert_eq!(standings(&upstream, case.world.now_ms()), [MemberHealth::Up]);
+        assert_eq!(
+            standings(&upstream, case.world.now_ms()),
+            [MemberHealth::Up]
+        );
         drop(task);
         case.run_until_quiet();
     });
@@ -295,7 +323,12 @@ struct Drawn {
 }
 
 impl NameResolver for Drawn {
-    async fn resolve(&self, host: &str, port: u16, _: &WorkerHandle) -> io::Result<Vec<SocketAddr>> {
+    async fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        _: &WorkerHandle,
+    ) -> io::Result<Vec<SocketAddr>> {
         assert_eq!((host, port), ("origin.example", 7));
         let drawn = self.world.dice(8);
         if drawn < 3 {
@@ -485,8 +518,13 @@ async fn ask(
         seen: RetryEvidence::Nothing,
         timed_out: false,
     };
-    let outcome = match pool.lease(0, false, AcquireTimeouts::from_total(ms(1_000))).await {
-        Err(PoolUnavailable::Failed(_) | PoolUnavailable::ConnectTimeout) => AttemptOutcome::ConnectFailed,
+    let outcome = match pool
+        .lease(0, false, AcquireTimeouts::from_total(ms(1_000)))
+        .await
+    {
+        Err(PoolUnavailable::Failed(_) | PoolUnavailable::ConnectTimeout) => {
+            AttemptOutcome::ConnectFailed
+        }
         Err(_) => AttemptOutcome::Cancelled,
         Ok(mut lease) => {
             attempt.connected();

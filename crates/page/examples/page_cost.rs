@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
+use lowroad_page::{CompiledPage, PageLimits, PageRequest, PageRun, PageValue, RunStep};
 
 struct Visit;
 

@@ -27,7 +27,11 @@ const OP_COUNT_MAX: usize = 1 << 18;
 pub type PartLookup<'f, 's> = &'f mut dyn FnMut(&str) -> Option<&'s str>;
 
 /// Compiles a page of this name.
-pub fn page<'s>(name: &str, source: &'s str, find: PartLookup<'_, 's>) -> Result<CompiledPage, ParseError> {
+pub fn page<'s>(
+    name: &str,
+    source: &'s str,
+    find: PartLookup<'_, 's>,
+) -> Result<CompiledPage, ParseError> {
     let mut compiler = PageCompiler {
         tokens: lexer::tokens(source)?,
         at: 0,

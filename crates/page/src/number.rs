@@ -36,7 +36,9 @@ fn float(value: MachineValue) -> Option<f64> {
 
 fn two(left: MachineValue, right: MachineValue) -> Option<NumberPair> {
     Some(match (left, right) {
-        (MachineValue::Float(_), _) | (_, MachineValue::Float(_)) => NumberPair::Float(float(left)?, float(right)?),
+        (MachineValue::Float(_), _) | (_, MachineValue::Float(_)) => {
+            NumberPair::Float(float(left)?, float(right)?)
+        }
         _ => NumberPair::Whole(whole(left)?, whole(right)?),
     })
 }
@@ -55,7 +57,11 @@ pub fn compared(left: MachineValue, right: MachineValue) -> Option<Ordering> {
 }
 
 /// The result of an operator on two numbers.
-pub fn calculated(op: BinaryOp, left: MachineValue, right: MachineValue) -> Result<MachineValue, String> {
+pub fn calculated(
+    op: BinaryOp,
+    left: MachineValue,
+    right: MachineValue,
+) -> Result<MachineValue, String> {
     let Some(two) = two(left, right) else {
         let (left, right) = (left.kind(), right.kind());
         return Err(format!("{left} and {right} can't be calculated with"));
@@ -156,7 +162,9 @@ pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<Mach
     match value {
         MachineValue::Int(_) | MachineValue::UInt(_) => Ok(value),
         // Formatting rounds the exact decimal value.
-        MachineValue::Float(it) => Ok(MachineValue::Float(format!("{it:.digits$}").parse().unwrap_or(it))),
+        MachineValue::Float(it) => Ok(MachineValue::Float(
+            format!("{it:.digits$}").parse().unwrap_or(it),
+        )),
         other => Err(format!("{} can't be rounded", other.kind())),
     }
 }
@@ -208,7 +216,9 @@ pub fn write_plain(value: MachineValue, to: &mut String) {
         MachineValue::Int(it) => write!(to, "{it}"),
         MachineValue::UInt(it) => write!(to, "{it}"),
         MachineValue::Float(it) if it.is_nan() => to.write_str("NaN"),
-        MachineValue::Float(it) if it.is_infinite() => to.write_str(if it < 0.0 { "-inf" } else { "inf" }),
+        MachineValue::Float(it) if it.is_infinite() => {
+            to.write_str(if it < 0.0 { "-inf" } else { "inf" })
+        }
         MachineValue::Float(it) => {
             let before = to.len();
             let written = write!(to, "{it}");

@@ -183,14 +183,16 @@ impl PageRun {
         // `go` stops behind the operation, so the last one is at `at - 1`.
         let last = self.at.checked_sub(1).and_then(|at| page.ops.get(at));
         match last {
-            Some(&PageOp::Query { statement, .. }) if self.asking != QueryState::No => RunStep::Query {
-                statement: page.text(statement),
-                values: StatementValues {
-                    values: self.values.iter(),
-                    page,
-                    store: &self.store,
-                },
-            },
+            Some(&PageOp::Query { statement, .. }) if self.asking != QueryState::No => {
+                RunStep::Query {
+                    statement: page.text(statement),
+                    values: StatementValues {
+                        values: self.values.iter(),
+                        page,
+                        store: &self.store,
+                    },
+                }
+            }
             _ => RunStep::Done,
         }
     }

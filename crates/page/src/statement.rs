@@ -12,7 +12,9 @@ pub fn reads(sql: &str) -> bool {
 
 /// The number of values of a statement.
 pub fn values(sql: &str) -> usize {
-    pieces(sql).filter(|(kind, _)| *kind == TokenKind::Value).count()
+    pieces(sql)
+        .filter(|(kind, _)| *kind == TokenKind::Value)
+        .count()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,10 @@ fn first_piece(text: &str) -> Option<(TokenKind, usize)> {
         return Some((TokenKind::Other, text.find('\n').unwrap_or(text.len())));
     }
     if text.starts_with("/*") {
-        return Some((TokenKind::Other, text.find("*/").map_or(text.len(), |at| at + 2)));
+        return Some((
+            TokenKind::Other,
+            text.find("*/").map_or(text.len(), |at| at + 2),
+        ));
     }
     // A doubled quote ends one text and begins the next, which has the same effect.
     if matches!(first, '\'' | '"' | '`') {

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use crate::value::{TextRef, MachineValue};
+use crate::value::{MachineValue, TextRef};
 
 /// The empty text: the result of functions called for their effect.
 pub const EMPTY: MachineValue = MachineValue::Text(TextRef {

@@ -98,7 +98,12 @@ impl MachineValue {
     pub fn is_single(self) -> bool {
         matches!(
             self,
-            MachineValue::None | MachineValue::Bool(_) | MachineValue::Int(_) | MachineValue::UInt(_) | MachineValue::Float(_) | MachineValue::Text(_)
+            MachineValue::None
+                | MachineValue::Bool(_)
+                | MachineValue::Int(_)
+                | MachineValue::UInt(_)
+                | MachineValue::Float(_)
+                | MachineValue::Text(_)
         )
     }
 

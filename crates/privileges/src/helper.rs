@@ -5,10 +5,10 @@
 //! over a Unix socket (`SCM_RIGHTS`). The helper reads the configuration itself and opens only files that it names, on
 //! paths that only root can change (`path_walk`). docs/operation.md has the trust model.
 
-mod named_files;
-mod process;
-mod path_walk;
 mod messages;
+mod named_files;
+mod path_walk;
+mod process;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -20,14 +20,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_children::message::PacketChannel;
-use lowroad_children::process::{ChildHandle, ChildProcess, helper_command};
+use lowroad_child_processes::message::PacketChannel;
+use lowroad_child_processes::process::{ChildHandle, ChildProcess, helper_command};
 use lowroad_file_stamp::FileStamp;
 use rustix::fs::OFlags;
 
-pub use process::serve;
-pub use path_walk::{UntrustedPath, is_roots, open_log, open_secret};
 use messages::OpenPurpose;
+pub use path_walk::{UntrustedPath, is_roots, open_log, open_secret};
+pub use process::serve;
 
 /// The error after the helper is gone.
 const GONE: &str = "the helper with root's rights is gone until the next start";
@@ -155,7 +155,8 @@ fn ask(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Result<File> 
     let Some(channel) = helper.as_ref() else {
         return Err(because(GONE));
     };
-    let answer = std::path::absolute(path).and_then(|path| Ok(messages::ask(channel, purpose, &path)?));
+    let answer =
+        std::path::absolute(path).and_then(|path| Ok(messages::ask(channel, purpose, &path)?));
     match answer {
         Ok(Ok(file)) => Ok(file),
         Ok(Err(reason)) => Err(because(&reason)),

@@ -8,7 +8,7 @@ use lowroad_routes::routes::Route;
 use lowroad_store::object::{BodyLocation, Representation};
 use lowroad_store::validity::StoredExpiry;
 
-use crate::storage::{StoredResponse, HitKind};
+use crate::storage::{HitKind, StoredResponse};
 
 /// The name of this cache.
 const NAME: &str = "lowroad";
@@ -35,7 +35,11 @@ pub fn hit(ttl_secs: i64, content: Option<&BodyLocation>) -> CacheStatus<'static
 }
 
 /// The member for a response from the store; `None` if the route omits Cache-Status.
-pub fn for_stored(route: &Route, stored: &StoredResponse, now_ms: u64) -> Option<CacheStatus<'static>> {
+pub fn for_stored(
+    route: &Route,
+    stored: &StoredResponse,
+    now_ms: u64,
+) -> Option<CacheStatus<'static>> {
     let object = &stored.object;
     let content = object.representation().map(Representation::content);
     let ttl_secs = ttl_secs(route, object.validity.lifetime(), now_ms)?;

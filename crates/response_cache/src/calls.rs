@@ -25,7 +25,7 @@ use lowroad_engine::{Exchange, ExchangeId, InterimResponse, WorkerHandle};
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::interim_responses::{InterimSink, PostInterim};
-use lowroad_handler::{PendingResponse, HandlerResult, HandlerFailure};
+use lowroad_handler::{HandlerFailure, HandlerResult, PendingResponse};
 use lowroad_http::request::Request;
 use lowroad_routes::counts::increment;
 use lowroad_routes::routes::{Route, RouteTable, WaitCount};
@@ -36,19 +36,19 @@ use lowroad_store::in_flight::{CoalescingRole, InFlightTicket};
 use lowroad_store::object::ObjectKind;
 use lowroad_store::purge_epoch::PurgeEpoch;
 use lowroad_store::validity::Reusability;
-use lowroad_store::{StoredObject, ObjectArc, SharedStore};
+use lowroad_store::{ObjectArc, SharedStore, StoredObject};
 use tokio::runtime::Handle;
 
-use crate::invalidation::InvalidationSet;
-use crate::objects::SiteObjects;
 use crate::handler_outcome::OutcomeWaiter;
 use crate::handler_outcome::{HandlerOutcome, OutcomeSender};
+use crate::invalidation::InvalidationSet;
+use crate::objects::SiteObjects;
 use crate::reply::HandlerReply;
 use crate::reuse::{CacheKey, RequestedPart, is_plain_range};
-use crate::storage::{StoredResponse, StoreRequest, HitKind};
+use crate::storage::{HitKind, StoreRequest, StoredResponse};
 use crate::validation::{self, StaleResponse};
 use request::{OriginConditions, request_of};
-use task::{DueOutcome, CallGuard, CallFollowers, CallTask, forget_changed, store};
+use task::{CallFollowers, CallGuard, CallTask, DueOutcome, forget_changed, store};
 
 /// The access of one worker to the handlers.
 pub struct HandlerCalls {
@@ -141,7 +141,8 @@ impl HandlerCalls {
                 if let Some(stored) = self.stored_meanwhile(call, exchange.now_ms) {
                     shared.over(Some(&stored));
                     // Posted, not returned: this request's time is earlier than the time of storing.
-                    self.waiter(exchange.id).wake(HandlerOutcome::Stored(stored));
+                    self.waiter(exchange.id)
+                        .wake(HandlerOutcome::Stored(stored));
                     return CallStatus::Runs(Box::new(()));
                 }
                 (Some(shared), Some(work))
@@ -170,7 +171,8 @@ impl HandlerCalls {
     pub fn start_refresh(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) {
         let purges = self.purges(call);
         let stale = self.stale(call, purges);
-        let may_store = |key: &&CacheKey| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
+        let may_store =
+            |key: &&CacheKey| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
         let Some(key) = call.key.as_ref().filter(may_store) else {
             return;
         };
@@ -292,7 +294,9 @@ impl HandlerCalls {
                 ),
             },
             HandlerResult::OnRuntime(answering) => (answering, ResponseExecutor::Runtime),
-            HandlerResult::OnWorker(answering) => (answering, ResponseExecutor::Worker(self.local.clone())),
+            HandlerResult::OnWorker(answering) => {
+                (answering, ResponseExecutor::Worker(self.local.clone()))
+            }
         };
         let storing = self.storing(call, (purges, stale.as_ref()), executor.clone());
         let stale = stale.filter(|stale| !completes(call, stale));
@@ -359,7 +363,13 @@ impl HandlerCalls {
     }
 
     /// Joins an equal request's call, or registers this one as leader; `None` if the call must not be shared.
-    fn share(&self, key: &CacheKey, call: &HandlerCall<'_>, id: ExchangeId, purges: PurgeEpoch) -> Option<CoalescingRole> {
+    fn share(
+        &self,
+        key: &CacheKey,
+        call: &HandlerCall<'_>,
+        id: ExchangeId,
+        purges: PurgeEpoch,
+    ) -> Option<CoalescingRole> {
         if !self.is_for_many(key, call) {
             return None;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lowroad_access_control::passwords::PasswordOutcome;
 use lowroad_engine::ExchangeId;
-use lowroad_files::file_fetcher::{FetchWaiter, FetchOutcome};
+use lowroad_files::file_fetcher::{FetchOutcome, FetchWaiter};
 use lowroad_files::file_loader::LoadOutcome;
 use lowroad_handler::HandlerFailure;
 use lowroad_store::disk_cache::RecallOutcome;

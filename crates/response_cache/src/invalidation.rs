@@ -73,7 +73,10 @@ impl InvalidationSet {
             return;
         }
         for group in groups::names(fields.values("Cache-Group-Invalidation")) {
-            store.purge(&PurgeRequest::Group(&self.authority, &group), PurgeMode::Hard);
+            store.purge(
+                &PurgeRequest::Group(&self.authority, &group),
+                PurgeMode::Hard,
+            );
             // The levels below have no groups, so they discard all copies.
             self.changes.tell();
         }

@@ -7,12 +7,12 @@
 
 pub mod cache_status;
 pub mod calls;
-mod stored_heads;
+pub mod handler_outcome;
 pub mod invalidation;
 mod objects;
-pub mod handler_outcome;
 pub mod purge;
 pub mod reply;
 pub mod reuse;
 pub mod storage;
+mod stored_heads;
 pub mod validation;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::LoadRequest;
-use lowroad_handler::{ResponseContent, HandlerFailure, SubrequestLoad, SubrequestSource, HandlerResponse};
+use lowroad_handler::{
+    HandlerFailure, HandlerResponse, ResponseContent, SubrequestLoad, SubrequestSource,
+};
 use lowroad_http::content_coding::ContentCoding;
 use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;
@@ -84,7 +86,10 @@ impl SiteObjects {
     }
 
     /// Adds the referenced object to a response, if it is in memory.
-    pub fn complete_now(&self, response: HandlerResponse) -> Result<HandlerReply, Box<HandlerResponse>> {
+    pub fn complete_now(
+        &self,
+        response: HandlerResponse,
+    ) -> Result<HandlerReply, Box<HandlerResponse>> {
         let ResponseContent::Stored(around) = &response.content else {
             return Ok(HandlerReply::new(response, None));
         };
@@ -97,7 +102,10 @@ impl SiteObjects {
     }
 
     /// Adds the referenced object to a response.
-    pub async fn complete(&self, response: HandlerResponse) -> Result<HandlerReply, HandlerFailure> {
+    pub async fn complete(
+        &self,
+        response: HandlerResponse,
+    ) -> Result<HandlerReply, HandlerFailure> {
         let ResponseContent::Stored(around) = &response.content else {
             return Ok(HandlerReply::new(response, None));
         };

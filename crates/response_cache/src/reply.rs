@@ -1,6 +1,6 @@
 //! A handler's response and the stored object that it refers to.
 
-use lowroad_handler::{ResponseContent, HandlerResponse};
+use lowroad_handler::{HandlerResponse, ResponseContent};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::StatusCode;
 use lowroad_store::ObjectArc;

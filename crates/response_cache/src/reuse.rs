@@ -10,18 +10,18 @@ use lowroad_cache::freshness::ReceiveTime;
 use lowroad_cache::groups;
 use lowroad_cache::lifetime::StoragePlan as Stored;
 use lowroad_cache::request::RequestDirectives;
-use lowroad_cache::storage_policy::{self, StorageRefusal, StoragePolicy};
+use lowroad_cache::storage_policy::{self, StoragePolicy, StorageRefusal};
 use lowroad_cache::vary::SelectingFields;
 use lowroad_handler::ResponseFields;
 use lowroad_handler::fields::TAG_FIELD;
-use lowroad_http::preconditions;
-use lowroad_http::fields::{FieldNames, FieldLines};
+use lowroad_http::fields::{FieldLines, FieldNames};
 use lowroad_http::method::Method;
+use lowroad_http::preconditions;
 use lowroad_http::range::{self, RangesSpecifier};
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
-use lowroad_store::key;
 use lowroad_store::in_flight::InFlightKey;
+use lowroad_store::key;
 use lowroad_store::purge_epoch::PurgeEpoch;
 use lowroad_store::validity::StoredExpiry;
 
@@ -173,7 +173,11 @@ fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
 
 impl CacheKey {
     /// The key of the variant that this request selects.
-    pub fn with_variant(mut self, selecting: Option<&SelectingFields>, request: &Request<'_>) -> CacheKey {
+    pub fn with_variant(
+        mut self,
+        selecting: Option<&SelectingFields>,
+        request: &Request<'_>,
+    ) -> CacheKey {
         if let Some(selecting) = selecting {
             let mut variant = Vec::new();
             let selecting = selecting.select_from(request.fields());
@@ -291,14 +295,21 @@ impl ReuseJudge<'_> {
             .policy
             .encoding_in_key
             .then_some(&b"accept-encoding"[..]);
-        SelectingFields::from_vary(fields.values("Vary").chain(encoding), FieldLines::new(lines))
+        SelectingFields::from_vary(
+            fields.values("Vary").chain(encoding),
+            FieldLines::new(lines),
+        )
     }
 
     /// The expiry of a response.
     ///
     /// # Errors
     /// The reason why it must not be reused.
-    pub fn lifetime(&self, status: StatusCode, fields: &ResponseFields) -> Result<StorageDecision, StorageRefusal> {
+    pub fn lifetime(
+        &self,
+        status: StatusCode,
+        fields: &ResponseFields,
+    ) -> Result<StorageDecision, StorageRefusal> {
         // 304 answers a conditional request only; it is not a representation.
         if status == StatusCode::NOT_MODIFIED {
             return Err(StorageRefusal::Status(status.code()));

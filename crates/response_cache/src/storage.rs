@@ -7,28 +7,28 @@ use lowroad_cache::cache_status::CacheResult;
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::vary::SelectingFields;
 use lowroad_engine::shared_body::SharedBodyReader;
-use lowroad_engine::stream::{StreamItem, BodyReceiver};
+use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_handler::executor::ResponseExecutor;
-use lowroad_handler::{ResponseContent as Made, ResponseFields, HandlerResponse};
+use lowroad_handler::{HandlerResponse, ResponseContent as Made, ResponseFields};
 use lowroad_http::date;
-use lowroad_http::stored_head::HeadMap;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::HeadMap;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
-use lowroad_store::streaming_object::StreamingObject;
 use lowroad_store::in_flight::InFlightTable;
 use lowroad_store::object::{ObjectKind, PlacedResponse, Representation};
 use lowroad_store::placement;
 use lowroad_store::purge_epoch::PurgeEpoch;
-use lowroad_store::validity::{StoredExpiry, ObjectValidity};
-use lowroad_store::{StoredObject, ObjectArc, SharedStore};
+use lowroad_store::streaming_object::StreamingObject;
+use lowroad_store::validity::{ObjectValidity, StoredExpiry};
+use lowroad_store::{ObjectArc, SharedStore, StoredObject};
 
-use crate::stored_heads;
 use crate::handler_outcome::{HandlerOutcome, OutcomeWaiter};
 use crate::reply::HandlerReply;
-use crate::reuse::{ReuseJudge, StorageDecision, CacheKey, RequestedPart, is_plain_range};
+use crate::reuse::{CacheKey, RequestedPart, ReuseJudge, StorageDecision, is_plain_range};
+use crate::stored_heads;
 
 mod cache_fill;
 mod disk_copy;
@@ -108,7 +108,10 @@ impl StoredResponse {
 
     /// Returns the response if its body has begun or is whole. Otherwise the waiter gets it once the body begins, or
     /// is told to call the handler itself. The leader always gets it back.
-    pub fn unless_quiet(mut self, waiter: impl FnOnce() -> OutcomeWaiter) -> Option<StoredResponse> {
+    pub fn unless_quiet(
+        mut self,
+        waiter: impl FnOnce() -> OutcomeWaiter,
+    ) -> Option<StoredResponse> {
         let object = self.object.clone();
         let ObjectKind::Filling(filling, _) = &object.kind else {
             return Some(self);
@@ -187,7 +190,12 @@ impl StoreRequest {
         clippy::result_large_err,
         reason = "it goes on at once, and a box is an allocation a call"
     )]
-    pub fn store(mut self, mut reply: HandlerReply, path: &[u8], lines: &[u8]) -> Result<StoredResponse, HandlerReply> {
+    pub fn store(
+        mut self,
+        mut reply: HandlerReply,
+        path: &[u8],
+        lines: &[u8],
+    ) -> Result<StoredResponse, HandlerReply> {
         let is_part = reply.response.status == StatusCode::PARTIAL_CONTENT;
         if is_part && reply.response.made_from.is_some() {
             return Err(reply);
@@ -389,7 +397,12 @@ impl StoreRequest {
 }
 
 /// Builds a complete object, if there is room.
-fn whole(store: &SharedStore, under: (u64, &[u8]), head: PendingHead, parts: &[Bytes]) -> Option<StoredObject> {
+fn whole(
+    store: &SharedStore,
+    under: (u64, &[u8]),
+    head: PendingHead,
+    parts: &[Bytes],
+) -> Option<StoredObject> {
     let len: usize = parts.iter().map(Bytes::len).sum();
     let copy = |mut into: &mut [u8]| {
         for part in parts {

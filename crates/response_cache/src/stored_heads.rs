@@ -3,9 +3,9 @@
 
 use lowroad_handler::ResponseFields;
 use lowroad_handler::fields::TAG_FIELD;
-use lowroad_http::stored_head::{HeadMap, HeadEncoder};
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::{HeadEncoder, HeadMap};
 use lowroad_site_rules::SiteFields;
 
 /// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `left_out` names

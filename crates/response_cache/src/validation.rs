@@ -3,18 +3,18 @@
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::validation::{self, HeadComparison, StoredValidators};
 use lowroad_handler::{HandlerFailure, ResponseFields};
-use lowroad_http::fields::{FieldNames, StandardHeader, FieldLines, FieldName};
+use lowroad_http::fields::{FieldLines, FieldName, FieldNames, StandardHeader};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::StatusCode;
 use lowroad_routes::compression_handler::{self, fields::names_coding};
 use lowroad_site_rules::SiteFields;
 use lowroad_store::clock;
 use lowroad_store::object::{ObjectKind, Representation};
-use lowroad_store::{StoredObject, ObjectArc};
+use lowroad_store::{ObjectArc, StoredObject};
 
 use crate::reply::HandlerReply;
 use crate::reuse::RequestedPart;
-use crate::storage::{StoredResponse, StoreRequest, HitKind};
+use crate::storage::{HitKind, StoreRequest, StoredResponse};
 
 /// The conditional field lines that validate a stored response, or that request its missing part; empty without
 /// validators.
@@ -27,7 +27,8 @@ pub fn conditions(stale: &StoredObject) -> Vec<u8> {
         return lines;
     };
     let stored = representation.head.all(representation.bytes()).fields();
-    let validators = StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
+    let validators =
+        StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
     let conditions = validation::conditions(validators, []);
     if let Some(tags) = conditions.if_none_match {
         put(&mut lines, b"If-None-Match", &tags);
@@ -87,9 +88,11 @@ impl StaleResponse {
             return false;
         };
         let stored = representation.head.all(representation.bytes()).fields();
-        let stored = StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
+        let stored =
+            StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
         let news = reply.response.fields.iter();
-        let news = StoredValidators::from_fields(news.map(|(name, value)| (name.as_bytes(), value)));
+        let news =
+            StoredValidators::from_fields(news.map(|(name, value)| (name.as_bytes(), value)));
         self.is_validated
             && reply.status() == StatusCode::NOT_MODIFIED
             && validation::selected(&[stored], 0, news).is_none()
@@ -104,7 +107,10 @@ impl StaleResponse {
         };
         // A page made from a stored object may have other content than the response to HEAD describes.
         let is_made = reply.response.made_from.is_some();
-        if is_made || reply.status() != StatusCode::OK || representation.head.status() != StatusCode::OK {
+        if is_made
+            || reply.status() != StatusCode::OK
+            || representation.head.status() != StatusCode::OK
+        {
             return;
         }
         let renewed = || renew(storing, &self.object, &reply.response.fields, request);
@@ -200,7 +206,12 @@ pub(super) fn merged(representation: &Representation, news: &ResponseFields) -> 
     // The response was compressed by this server, so the origin's 304 may lack Vary: Accept-Encoding.
     let is_vary = |(name, _): &&(&[u8], &[u8])| name.eq_ignore_ascii_case(b"vary");
     let vary = stored.iter().filter(is_vary).map(|(_, value)| *value);
-    if fields.known(StandardHeader::ContentEncoding).next().is_some() && names_coding(vary) {
+    if fields
+        .known(StandardHeader::ContentEncoding)
+        .next()
+        .is_some()
+        && names_coding(vary)
+    {
         compression_handler::fields::vary(&mut fields);
     }
     if let Some(date) = news.date().or(representation.head.date(bytes)) {

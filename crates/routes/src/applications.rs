@@ -1,4 +1,4 @@
-//! Supervises the applications of a configuration across reloads; see `lowroad_children::supervisor`.
+//! Supervises the applications of a configuration across reloads; see `lowroad_child_processes::supervisor`.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_children::supervisor::{self, StartDecision, ApplicationSupervisor};
+use lowroad_child_processes::supervisor::{self, ApplicationSupervisor, StartDecision};
 use lowroad_config::{ApplicationConfig, OriginUrl};
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_log::ErrorLogger;
@@ -45,7 +45,11 @@ impl ApplicationSet {
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn keep(&mut self, wanted: &[ApplicationConfig], logger: &ErrorLogger) -> Result<ApplicationChanges, String> {
+    pub fn keep(
+        &mut self,
+        wanted: &[ApplicationConfig],
+        logger: &ErrorLogger,
+    ) -> Result<ApplicationChanges, String> {
         let old = std::mem::take(&mut self.0);
         let (same, gone): (Vec<_>, Vec<_>) = old
             .into_iter()
@@ -137,7 +141,10 @@ fn is_in_the_way(old: &ApplicationConfig, new: &ApplicationConfig) -> bool {
     }
 }
 
-fn start(application: &ApplicationConfig, logger: &ErrorLogger) -> std::io::Result<ApplicationSupervisor> {
+fn start(
+    application: &ApplicationConfig,
+    logger: &ErrorLogger,
+) -> std::io::Result<ApplicationSupervisor> {
     let (logger, name) = (logger.clone(), application.name.clone());
     let notice: OperatorNotice = Arc::new(move |line| logger.info(format_args!("{name}: {line}")));
     ApplicationSupervisor::start(supervised(application), notice)

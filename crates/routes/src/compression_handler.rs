@@ -14,13 +14,15 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lowroad_config as config;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, stream};
+use lowroad_engine::stream::{BodyReceiver, StreamItem, stream};
 use lowroad_files::compression::streaming::BodyEncoder;
-use lowroad_handler::{HandlerResult, ResponseContent, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
-use lowroad_http::content_coding::{self, ContentCoding, CodingSet};
+use lowroad_handler::{
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, ResponseContent,
+};
+use lowroad_http::content_coding::{self, CodingSet, ContentCoding};
+use lowroad_http::field_values::FieldLineValues;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
-use lowroad_http::field_values::FieldLineValues;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 use lowroad_site_rules::content_codings;
 
@@ -152,8 +154,12 @@ impl Handler for CompressingHandler {
                     Ok(compressed(response, asked.coding, turn).await)
                 })),
             },
-            HandlerResult::OnRuntime(answering) => HandlerResult::OnRuntime(Box::pin(self.answer(answering, asked))),
-            HandlerResult::OnWorker(answering) => HandlerResult::OnWorker(Box::pin(self.answer(answering, asked))),
+            HandlerResult::OnRuntime(answering) => {
+                HandlerResult::OnRuntime(Box::pin(self.answer(answering, asked)))
+            }
+            HandlerResult::OnWorker(answering) => {
+                HandlerResult::OnWorker(Box::pin(self.answer(answering, asked)))
+            }
         }
     }
 }
@@ -192,7 +198,10 @@ fn joined(request: &HandlerRequest, name: &[u8]) -> Vec<u8> {
 }
 
 fn is_body(content: &ResponseContent) -> bool {
-    matches!(content, ResponseContent::Bytes(_) | ResponseContent::Stream { .. })
+    matches!(
+        content,
+        ResponseContent::Bytes(_) | ResponseContent::Stream { .. }
+    )
 }
 
 /// The length of a body, if known.
@@ -203,7 +212,9 @@ fn len_of(content: &ResponseContent, is_head: bool) -> Option<u64> {
         _ if is_head => None,
         ResponseContent::Bytes(bytes) => Some(bytes.len() as u64),
         ResponseContent::Stream { stream, .. } => stream.len_of_rest().map(|len| len as u64),
-        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => None,
+        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
+            None
+        }
     }
 }
 
@@ -216,7 +227,11 @@ fn mark_head(response: &mut HandlerResponse, coding: Option<ContentCoding>) {
 }
 
 /// Compresses the body, at once or as it arrives.
-async fn compressed(mut response: HandlerResponse, coding: ContentCoding, turn: Permit) -> HandlerResponse {
+async fn compressed(
+    mut response: HandlerResponse,
+    coding: ContentCoding,
+    turn: Permit,
+) -> HandlerResponse {
     if let Some(whole) = take_whole(&mut response.content) {
         let given = whole.clone();
         // On the runtime, never on a worker.
@@ -254,7 +269,9 @@ async fn compressed(mut response: HandlerResponse, coding: ContentCoding, turn: 
 /// Takes the body if it is complete and short enough to be compressed at once.
 fn take_whole(content: &mut ResponseContent) -> Option<Bytes> {
     match content {
-        ResponseContent::Bytes(bytes) if bytes.len() <= AT_ONCE_LEN_MAX => Some(std::mem::take(bytes)),
+        ResponseContent::Bytes(bytes) if bytes.len() <= AT_ONCE_LEN_MAX => {
+            Some(std::mem::take(bytes))
+        }
         ResponseContent::Stream { stream, len } if !stream.has_trailers() => {
             let here = stream.len_of_rest()?;
             // A body shorter than announced must remain cut.

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use lowroad_config::{RouteConditions, RouteConfig};
-use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest as ProgramRequest, HandlerResponse};
+use lowroad_handler::{
+    Handler, HandlerFailure, HandlerRequest as ProgramRequest, HandlerResponse, HandlerResult,
+};
 use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 

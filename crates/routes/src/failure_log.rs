@@ -120,8 +120,8 @@ mod tests {
     fn reasons_without_number_have_no_lines_without_number() {
         let faults = RouteFailures::default();
         let count = |status: u16, reason: &str| faults.count((status, reason), 0, || reason.into());
-        let lines =
-            (0..1000).filter(|number| matches!(count(502, &number.to_string()), FailureNotice::Line(_)));
+        let lines = (0..1000)
+            .filter(|number| matches!(count(502, &number.to_string()), FailureNotice::Line(_)));
         assert_eq!(lines.count(), KINDS_MAX);
         // The first failure of a status always has a line.
         assert_eq!(count(504, "silence"), FailureNotice::Line("silence".into()));

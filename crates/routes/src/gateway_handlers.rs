@@ -3,8 +3,8 @@
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 
-use lowroad_children::message::PacketChannel;
-use lowroad_children::process::helper_command;
+use lowroad_child_processes::message::PacketChannel;
+use lowroad_child_processes::process::helper_command;
 use lowroad_config::{CgiConfig, Config, FastCgiConfig, OriginConfig, RouteTo};
 use lowroad_engine::WorkerHandle;
 use lowroad_gateway::cgi::CgiHandler;
@@ -43,7 +43,12 @@ impl GatewayConnections {
         }
     }
 
-    fn cgi(&self, cgi: &CgiConfig, route: &RouteContext<'_>, notice: OperatorNotice) -> BuiltHandler {
+    fn cgi(
+        &self,
+        cgi: &CgiConfig,
+        route: &RouteContext<'_>,
+        notice: OperatorNotice,
+    ) -> BuiltHandler {
         let spawner = self.spawner.clone();
         let handler = CgiHandler::new(route.rules, cgi, route.symlinks, spawner, notice);
         let handler = handler.map_err(|error| error.to_string())?;
@@ -54,7 +59,12 @@ impl GatewayConnections {
         Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
-    fn fastcgi(&self, fastcgi: &FastCgiConfig, route: &RouteContext<'_>, notice: OperatorNotice) -> BuiltHandler {
+    fn fastcgi(
+        &self,
+        fastcgi: &FastCgiConfig,
+        route: &RouteContext<'_>,
+        notice: OperatorNotice,
+    ) -> BuiltHandler {
         let (rules, servers) = (route.rules, &self.servers);
         let handler = FastCgiHandler::new(rules, fastcgi, route.symlinks, servers, notice);
         Ok(Arc::new(handler.with_spools(route.spools.clone())))

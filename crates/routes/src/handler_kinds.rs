@@ -94,12 +94,17 @@ pub trait OpenedKind: Send {
 /// # Errors
 /// The system returns no random bytes.
 #[allow(unused_variables, reason = "a build may lack the kinds that need them")]
-pub fn built_in(workers: &[WorkerHandle], notice: OperatorNotice) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
+pub fn built_in(
+    workers: &[WorkerHandle],
+    notice: OperatorNotice,
+) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
     Ok(listed([
         #[cfg(feature = "modules")]
         Arc::new(crate::modules::ModuleRuntimes::default()),
         #[cfg(feature = "programs")]
-        Arc::new(crate::gateway_handlers::GatewayConnections::new(workers, notice)),
+        Arc::new(crate::gateway_handlers::GatewayConnections::new(
+            workers, notice,
+        )),
         #[cfg(feature = "sql")]
         Arc::new(crate::pages::FormKeys::new()?),
     ]))

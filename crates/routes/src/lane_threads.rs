@@ -27,7 +27,8 @@ impl LaneThreads {
     /// # Errors
     /// A thread can't be started.
     pub fn start(count: usize) -> io::Result<LaneThreads> {
-        let lanes: io::Result<Vec<LaneThread>> = (0..count.max(1)).map(|_| LaneThread::start()).collect();
+        let lanes: io::Result<Vec<LaneThread>> =
+            (0..count.max(1)).map(|_| LaneThread::start()).collect();
         lanes.map(LaneThreads)
     }
 

@@ -6,19 +6,19 @@
 #![forbid(unsafe_code)]
 
 pub mod applications;
-pub mod route_builder;
 pub mod compression_handler;
 mod conditions;
 pub mod counts;
-pub mod response_redirect;
 pub mod failure_log;
+#[cfg(feature = "programs")]
+pub mod gateway_handlers;
 pub mod handler_kinds;
 mod lane_threads;
 #[cfg(feature = "modules")]
 pub mod modules;
 #[cfg(feature = "sql")]
 mod pages;
+pub mod response_redirect;
+pub mod route_builder;
 mod route_index;
 pub mod routes;
-#[cfg(feature = "programs")]
-pub mod gateway_handlers;

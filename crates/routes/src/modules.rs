@@ -7,12 +7,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use lowroad_children::process::helper_command;
-use lowroad_config::{Config, ModuleConfig, ModuleCode, RouteTo};
+use lowroad_child_processes::process::helper_command;
 #[cfg(not(feature = "wasm"))]
 use lowroad_config::{BuildFeature, MissingFeature};
+use lowroad_config::{Config, ModuleCode, ModuleConfig, RouteTo};
 use lowroad_module::builtin::LinkedModule;
-use lowroad_module_host::module::{ModuleCatalog, CallLimits, ModuleHandle, open_native, open_separate, out_of_process};
+use lowroad_module_host::module::{
+    CallLimits, ModuleCatalog, ModuleHandle, open_native, open_separate, out_of_process,
+};
 
 use lowroad_privileges::hide_process;
 
@@ -34,7 +36,7 @@ impl HandlerKind for ModuleRuntimes {
         config: &Config,
         context: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
-        let linked = lowroad_linked::modules();
+        let linked = lowroad_builtin_modules::modules();
         let mut catalog = ModuleCatalog::default();
         for module in &config.modules {
             let opened = self.one(module, &linked, context)?;
@@ -55,7 +57,11 @@ impl OpenedKind for ModuleCatalog {
         let RouteTo::Module(name) = &route.rules.to else {
             return None;
         };
-        let handler = self.handler(name, CallLimits::from_route(route.rules), route.spools.clone());
+        let handler = self.handler(
+            name,
+            CallLimits::from_route(route.rules),
+            route.spools.clone(),
+        );
         Some(match handler {
             Some(handler) => Ok((format!("module {name}"), handler)),
             None => Err(format!("there is no module {name}")),
@@ -83,7 +89,7 @@ impl ModuleRuntimes {
             ModuleCode::Wasm(_) => Err(format!(
                 "module {}: {}",
                 module.name,
-                Lacking(Feature::Wasm)
+                MissingFeature(BuildFeature::Wasm)
             )),
             ModuleCode::Library(_) if module.separate => {
                 let host = || helper_command("module-host");

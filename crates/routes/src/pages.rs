@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lowroad_config::{Config, RouteTo};
 use lowroad_handler::concurrency_bound::LimitedHandler;
-use lowroad_sql_pages::{self as sql_pages, DatabaseSet, CsrfKey, PagesHandler, TemplateSites};
+use lowroad_sql_pages::{self as sql_pages, CsrfKey, DatabaseSet, PagesHandler, TemplateSites};
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};

@@ -2,7 +2,7 @@
 //! local redirect (RFC 3875 §6.2.2) a target as if the client had requested it.
 
 use lowroad_handler::ResponseFields;
-use lowroad_handler::response::{ResponseContent, FILE_INSTEAD, PATH_INSTEAD, HandlerResponse};
+use lowroad_handler::response::{FILE_INSTEAD, HandlerResponse, PATH_INSTEAD, ResponseContent};
 
 /// The target of an internal redirect.
 #[derive(Debug, PartialEq, Eq)]

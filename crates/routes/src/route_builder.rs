@@ -7,7 +7,7 @@ use lowroad_config as config;
 use lowroad_config::RouteTo;
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
-use lowroad_handler::spool::{SpoolAccount, BufferingHandler, SpoolLimits};
+use lowroad_handler::spool::{BufferingHandler, SpoolAccount, SpoolLimits};
 use lowroad_log::ErrorLogger;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
@@ -16,7 +16,9 @@ use tokio::runtime::Handle;
 
 use crate::compression_handler::{self, CompressingHandler, CompressionLimits};
 use crate::conditions::{self, VaryingHandler};
-use crate::handler_kinds::{self, HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
+use crate::handler_kinds::{
+    self, HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext,
+};
 use crate::lane_threads::LaneThreads;
 use crate::routes::{Route, RouteTable};
 
@@ -103,7 +105,8 @@ impl HandlerRuntime {
         let kinds = OpenedKinds(kinds.collect::<Result<_, _>>()?);
         let logger = self.logger.clone();
         let notice: OperatorNotice = Arc::new(move |text| logger.warn(format_args!("{text}")));
-        let compressors = CompressionLimits::new(config.limits.compressors_max, self.compressed.clone());
+        let compressors =
+            CompressionLimits::new(config.limits.compressors_max, self.compressed.clone());
         Ok(HandlerSet {
             programs: self,
             compressors: Arc::new(compressors),
@@ -142,12 +145,16 @@ impl HandlerSet<'_> {
             }
             let needs_length = matches!(rules.to, RouteTo::Cgi(_) | RouteTo::FastCgi(_));
             if !rules.request_buffering && needs_length {
-                handler = Arc::new(BufferingHandler::without_length(handler, self.spools.clone()));
+                handler = Arc::new(BufferingHandler::without_length(
+                    handler,
+                    self.spools.clone(),
+                ));
             }
             if rules.request_buffering {
                 handler = Arc::new(BufferingHandler::new(handler, self.spools.clone()));
             }
-            let handler = CompressingHandler::around(handler, rules, &site.compress, &self.compressors);
+            let handler =
+                CompressingHandler::around(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
             let mut route = Route::new(rules, label, handler, spools);
             route.keeps_nothing |= read_reports;

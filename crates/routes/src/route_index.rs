@@ -51,10 +51,12 @@ impl RouteIndex {
 
     /// The first route whose pattern matches a path, regardless of its conditions.
     pub(crate) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
-        let found = self.find_patterns(matches).filter_map(|routes| match is_missing {
-            true => routes.first_missing,
-            false => routes.first,
-        });
+        let found = self
+            .find_patterns(matches)
+            .filter_map(|routes| match is_missing {
+                true => routes.first_missing,
+                false => routes.first,
+            });
         found.min()
     }
 
@@ -151,7 +153,8 @@ mod tests {
     fn find(site: &config::SiteConfig, request: &str) -> (Option<usize>, usize) {
         let head = parse(request.as_bytes(), &RequestLimits::default());
         let request = head.expect("a request").expect("a whole one").request;
-        let fits = |route: &config::RouteConfig| !route.missing && hold(&route.conditions, &request);
+        let fits =
+            |route: &config::RouteConfig| !route.missing && hold(&route.conditions, &request);
         let patterns = SitePatterns::new(site);
         let looks = Cell::new(0);
         let index = RouteIndex::new(&site.routes);

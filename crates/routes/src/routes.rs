@@ -8,7 +8,9 @@ use lowroad_cache::excluded_paths::ExcludedPaths;
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::storage_policy::{CookiePolicy, StoragePolicy};
 use lowroad_config as config;
-use lowroad_config::{CacheBypass, CacheConfig, RouteConditions, ResponseStorage, PathPattern, RouteTo};
+use lowroad_config::{
+    CacheBypass, CacheConfig, PathPattern, ResponseStorage, RouteConditions, RouteTo,
+};
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{Handler, HandlerResponse};
 use lowroad_http::method::Method;
@@ -17,8 +19,8 @@ use lowroad_site_rules::PathMatches;
 
 use crate::conditions;
 use crate::counts::{RouteCounters, increment};
-use crate::response_redirect::{self, InternalRedirect};
 use crate::failure_log::RouteFailures;
+use crate::response_redirect::{self, InternalRedirect};
 use crate::route_index::RouteIndex;
 
 /// A pattern and its handler.
@@ -135,7 +137,8 @@ impl Route {
 
     /// The internal redirect of a response, if the route permits them.
     pub fn elsewhere(&self, response: &HandlerResponse) -> Option<InternalRedirect> {
-        self.leads_within.then(|| response_redirect::from_response(response))?
+        self.leads_within
+            .then(|| response_redirect::from_response(response))?
     }
 
     /// Whether a request bypasses the cache: no stored response is used, and none is stored.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lowroad_response_cache::purge::PurgeReport;
 
 use crate::cli::ExplainArgs;
-use crate::cli::servers::{PurgeArgs, ControlArgs};
+use crate::cli::servers::{ControlArgs, PurgeArgs};
 use crate::terminal_output;
 
 /// Timeout of a read or a write.
@@ -102,7 +102,9 @@ pub fn reload(told: &ControlArgs) -> Result<(), String> {
 pub fn stop(told: &ControlArgs) -> Result<(), String> {
     let answer = tell(told, "stop\n")?;
     match answer.strip_prefix(DONE) {
-        Some(process) => terminal_output::out(format_args!("process {} has ended\n", process.trim())),
+        Some(process) => {
+            terminal_output::out(format_args!("process {} has ended\n", process.trim()))
+        }
         None => Err(answer.trim_end().into()),
     }
 }
@@ -144,7 +146,11 @@ pub fn statuses() -> Vec<String> {
     ask(None, EVERY_SERVER, "status\n").unwrap_or_default()
 }
 
-fn ask(admin: Option<&Path>, is_asked: ServerFilter<'_>, question: &str) -> Result<Vec<String>, String> {
+fn ask(
+    admin: Option<&Path>,
+    is_asked: ServerFilter<'_>,
+    question: &str,
+) -> Result<Vec<String>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],
         None => every_socket()

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_engine::panic_policy;
-use lowroad_response_cache::purge::{self, PurgeTarget, PurgeReport};
+use lowroad_response_cache::purge::{self, PurgeReport, PurgeTarget};
 use lowroad_site::explain;
 use lowroad_site::explain::ExplainView;
 use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
@@ -78,7 +78,11 @@ impl AdminSocket {
     ///
     /// # Errors
     /// When no thread or descriptor is available.
-    pub fn serve(&self, running: Arc<Mutex<RunningServer>>, news: Sender<MainEvent>) -> io::Result<()> {
+    pub fn serve(
+        &self,
+        running: Arc<Mutex<RunningServer>>,
+        news: Sender<MainEvent>,
+    ) -> io::Result<()> {
         let listener = self.listener.try_clone()?;
         panic_policy::start("admin", move || {
             for stream in listener.incoming() {
@@ -141,7 +145,11 @@ impl Drop for AdminSocket {
     }
 }
 
-fn answer(mut stream: UnixStream, running: &Mutex<RunningServer>, news: &Sender<MainEvent>) -> io::Result<()> {
+fn answer(
+    mut stream: UnixStream,
+    running: &Mutex<RunningServer>,
+    news: &Sender<MainEvent>,
+) -> io::Result<()> {
     // One thread serves all connections: a silent client must not hold it.
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -202,7 +210,11 @@ fn stop(mut stream: UnixStream) -> io::Result<()> {
 }
 
 /// Purges stored responses, unless a port is given at which the server does not listen.
-fn purge(running: &Mutex<RunningServer>, (what, is_soft): (&str, bool), port: Option<u16>) -> String {
+fn purge(
+    running: &Mutex<RunningServer>,
+    (what, is_soft): (&str, bool),
+    port: Option<u16>,
+) -> String {
     let (store, ports) = {
         let running = lock(running);
         let addresses = running.listeners.addresses.iter();

@@ -2,7 +2,7 @@
 
 mod serve;
 pub mod servers;
-#[cfg_attr(not(feature = "softirq"), path = "without/softirq_options.rs")]
+#[cfg_attr(not(feature = "softirq"), path = "stubs/softirq_options.rs")]
 pub mod softirq;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use lowroad_config::{self as config, Config};
 use lowroad_privileges::helper;
 
 use self::serve::{AccelerateArgs, ServeArgs};
-use self::servers::{PurgeArgs, StatusArgs, ControlArgs};
+use self::servers::{ControlArgs, PurgeArgs, StatusArgs};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
 use crate::features;
 use crate::image::options as image;

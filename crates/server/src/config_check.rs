@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use lowroad_config::{RuleAction, Config, LogTarget, ModuleCode, AddressPrefix, SiteRoot, RouteTo};
+use lowroad_config::{AddressPrefix, Config, LogTarget, ModuleCode, RouteTo, RuleAction, SiteRoot};
 use lowroad_disk::{DiskFolder, FolderError};
 use lowroad_handler::spool;
 use lowroad_privileges::account;

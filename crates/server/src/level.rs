@@ -43,7 +43,8 @@ pub trait FrontServer {
     ///
     /// # Errors
     /// A message for the user.
-    fn intercept(&mut self, listeners: &mut ListenerSet, opened: &NewSockets) -> Result<(), String>;
+    fn intercept(&mut self, listeners: &mut ListenerSet, opened: &NewSockets)
+    -> Result<(), String>;
 
     /// Reports readiness, and sends SIGTERM as an event when the supervising process has ended.
     ///

@@ -1,7 +1,7 @@
 //! Converts the configuration's limits to the engine's settings, within the limits of the machine.
 
-use lowroad_children::descriptors;
-use lowroad_config::{AcceptLimit, Config, AddressPrefix};
+use lowroad_child_processes::descriptors;
+use lowroad_config::{AcceptLimit, AddressPrefix, Config};
 use lowroad_engine::settings::ProxyProtocolListener;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_site::listeners::ListenerSet;
@@ -109,7 +109,10 @@ fn section_len_max(limits: &lowroad_config::LimitsConfig) -> usize {
 }
 
 /// The listeners that expect a PROXY header. All sites of an address have the same setting.
-fn proxy_protocol_listeners(config: &Config, listeners: &ListenerSet) -> Vec<ProxyProtocolListener> {
+fn proxy_protocol_listeners(
+    config: &Config,
+    listeners: &ListenerSet,
+) -> Vec<ProxyProtocolListener> {
     let mut all: Vec<ProxyProtocolListener> = Vec::new();
     let places = listeners.places(&config.sites);
     for site in config
@@ -120,7 +123,11 @@ fn proxy_protocol_listeners(config: &Config, listeners: &ListenerSet) -> Vec<Pro
         for listener in places.for_site(site) {
             // All sites of a listener have the same setting, so the first one counts.
             if !all.iter().any(|known| known.listener == listener) {
-                let from = site.proxy_protocol.iter().map(AddressPrefix::range).collect();
+                let from = site
+                    .proxy_protocol
+                    .iter()
+                    .map(AddressPrefix::range)
+                    .collect();
                 all.push(ProxyProtocolListener { listener, from });
             }
         }

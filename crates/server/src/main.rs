@@ -17,11 +17,11 @@
 )]
 
 mod admin;
-mod config_check;
-mod cli;
 mod admin_socket;
+mod cli;
+mod config_check;
 mod features;
-#[cfg_attr(not(feature = "image"), path = "without/image.rs")]
+#[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
 mod image;
 mod init;
 mod level;
@@ -33,18 +33,18 @@ mod news;
 mod process;
 mod reload;
 mod running_server;
-mod terminal_output;
 mod scaffold;
 #[cfg(any(feature = "image", feature = "softirq"))]
 mod signals;
 #[cfg(all(test, feature = "programs"))]
 mod simulation;
 mod site_files;
-#[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
+#[cfg_attr(not(feature = "softirq"), path = "stubs/softirq.rs")]
 mod softirq;
 mod status;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod stubs;
+mod terminal_output;
 
 use std::process::ExitCode;
 
@@ -53,7 +53,7 @@ use lowroad_engine::{panic_policy, tasks};
 use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::CountingAllocator;
 
-use cli::{CommandLine, CliCommand};
+use cli::{CliCommand, CommandLine};
 
 /// Counts allocations, since pages have a memory limit. mimalloc, because a request to a handler makes about a dozen
 /// allocations, which are slow with the C library's allocator (docs/performance.md).
@@ -112,7 +112,9 @@ fn run(command: CliCommand) -> ExitCode {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config), None))
         }
         CliCommand::Check { config } => match config_check::check(&config) {
-            Ok(config_check::CheckOutcome::Warnings) => return ExitCode::from(config_check::WARNINGS_CODE),
+            Ok(config_check::CheckOutcome::Warnings) => {
+                return ExitCode::from(config_check::WARNINGS_CODE);
+            }
             checked => checked.map(|_| ()),
         },
         CliCommand::Completions { shell } => man_pages::completions(shell),
@@ -129,7 +131,9 @@ fn run(command: CliCommand) -> ExitCode {
         #[cfg(feature = "programs")]
         CliCommand::Spawner => lowroad_routes::gateway_handlers::spawner(),
         #[cfg(not(feature = "programs"))]
-        CliCommand::Spawner => features::need(lowroad_config::BuildFeature::Programs, "lowroad spawner"),
+        CliCommand::Spawner => {
+            features::need(lowroad_config::BuildFeature::Programs, "lowroad spawner")
+        }
         CliCommand::RightsHelper {
             config,
             user,

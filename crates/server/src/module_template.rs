@@ -76,10 +76,19 @@ fn is_name(name: &str) -> bool {
 type EmbeddedFile = &'static [(&'static str, &'static str)];
 
 const RUST: EmbeddedFile = &[
-    ("Cargo.toml", include_str!("module_template/rust/Cargo.toml.in")),
+    (
+        "Cargo.toml",
+        include_str!("module_template/rust/Cargo.toml.in"),
+    ),
     ("src/lib.rs", include_str!("module_template/rust/lib.rs.in")),
-    ("lowroad.toml", include_str!("module_template/rust/lowroad.toml.in")),
-    ("public/index.html", include_str!("module_template/index.html.in")),
+    (
+        "lowroad.toml",
+        include_str!("module_template/rust/lowroad.toml.in"),
+    ),
+    (
+        "public/index.html",
+        include_str!("module_template/index.html.in"),
+    ),
     (".gitignore", "/target\n"),
 ];
 
@@ -87,8 +96,14 @@ const C: EmbeddedFile = &[
     ("NAME.c", include_str!("module_template/c/module.c.in")),
     ("test.c", include_str!("module_template/c/test.c.in")),
     ("Makefile", include_str!("module_template/c/Makefile.in")),
-    ("lowroad.toml", include_str!("module_template/c/lowroad.toml.in")),
-    ("public/index.html", include_str!("module_template/index.html.in")),
+    (
+        "lowroad.toml",
+        include_str!("module_template/c/lowroad.toml.in"),
+    ),
+    (
+        "public/index.html",
+        include_str!("module_template/index.html.in"),
+    ),
     (".gitignore", "*.so\n*.wasm\n/test\n"),
 ];
 

@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_config::{Config, AccessLogFormat, ErrorLogLevel, LogTarget, SiteRoot};
+use lowroad_config::{AccessLogFormat, Config, ErrorLogLevel, LogTarget, SiteRoot};
 use lowroad_disk::{DiskFolder, FolderError};
-use lowroad_engine::panic_policy;
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_engine::listener::ListenSocket;
 use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::panic_policy;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::{MailboxMessage, Worker};
 use lowroad_engine::{IoDriver, ListenerId};
@@ -38,10 +38,10 @@ use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
 use lowroad_routes::routes::Route;
-use lowroad_site::access::{WorkerAccessLog, WRITE_DELAY};
+use lowroad_site::access::{WRITE_DELAY, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
 use lowroad_site::explain_files;
-use lowroad_site::listeners::{ListenerSet, ListenerAddresses};
+use lowroad_site::listeners::{ListenerAddresses, ListenerSet};
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
@@ -369,11 +369,14 @@ fn start_worker(
 ) -> std::io::Result<()> {
     let mailbox: WorkerBox = WorkerMailbox::new(driver.waker());
     let own = mailbox.clone();
-    let post: OutcomeSender = Arc::new(move |id, outcome: HandlerOutcome| own.post(MailboxMessage::Outcome(id, outcome)));
+    let post: OutcomeSender =
+        Arc::new(move |id, outcome: HandlerOutcome| own.post(MailboxMessage::Outcome(id, outcome)));
     let own = mailbox.clone();
     let post_interim: PostInterim =
         Arc::new(move |id, interim| own.post(MailboxMessage::Interim(id, Box::new(interim))));
-    let log = place.log.map(|(sink, format)| WorkerAccessLog::new(sink, format));
+    let log = place
+        .log
+        .map(|(sink, format)| WorkerAccessLog::new(sink, format));
     let runtime = running.programs.runtime(place.number);
     let calls = HandlerCalls {
         worker: place.number,
@@ -441,7 +444,11 @@ struct ProcessEnvironment<'a> {
 }
 
 /// Handles signals and events until all workers have drained, or the drain timeout has passed.
-fn live(running: &Mutex<RunningServer>, news: &Receiver<MainEvent>, mut with: ProcessEnvironment<'_>) {
+fn live(
+    running: &Mutex<RunningServer>,
+    news: &Receiver<MainEvent>,
+    mut with: ProcessEnvironment<'_>,
+) {
     let mut drain_end: Option<Instant> = None;
     let mut alive = lock(running).workers.len();
     while alive > 0 {
@@ -617,7 +624,11 @@ fn announce(running: &RunningServer) {
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-fn urls(running: &RunningServer, places: &ListenerAddresses<'_>, site: &lowroad_config::SiteConfig) -> Vec<String> {
+fn urls(
+    running: &RunningServer,
+    places: &ListenerAddresses<'_>,
+    site: &lowroad_config::SiteConfig,
+) -> Vec<String> {
     let url = |id: &ListenerId| {
         let scheme = match running.sites.offer(*id) {
             Some(_) => "https",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::SiteRoot;
 use lowroad_site::sites::{Site, SiteTable};
-use lowroad_store::watch::{PathWatch, FolderWatcher};
+use lowroad_store::watch::{FolderWatcher, PathWatch};
 
 use crate::reload;
 use crate::running_server::{RunningServer, lock};

@@ -35,8 +35,9 @@ pub fn status(running: &RunningServer) -> String {
     let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
     line(&mut out, "log_lines_lost", &lost.to_string());
     let (shards, arena_used) = running.store.counters();
-    let sum =
-        |of: fn(&lowroad_cache::StoreCounters) -> u64| shards.iter().map(of).sum::<u64>().to_string();
+    let sum = |of: fn(&lowroad_cache::StoreCounters) -> u64| {
+        shards.iter().map(of).sum::<u64>().to_string()
+    };
     add_up(&mut out, running.cache_counters.iter().map(|of| of.list()));
     line(&mut out, "cache_inserted", &sum(|c| c.inserted));
     line(&mut out, "cache_evicted", &sum(|c| c.evicted));

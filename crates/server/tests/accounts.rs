@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{TestClient, TempFolder, TestServer, skip};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Much more than sockets and the first digests take.

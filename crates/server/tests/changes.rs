@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use lowroad_testkit::hostile::{GOOD, responses_to_end};
 use lowroad_testkit::process::{PrivateMemory, enough_descriptors};
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::{TestClient, TempFolder, PATIENCE, ClientResponse, TestServer, wait_until};
+use lowroad_testkit::{ClientResponse, PATIENCE, TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const LARGE: usize = 48 << 20;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::{TestClient, TempFolder, PATIENCE, TestServer};
+use lowroad_testkit::{PATIENCE, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The server takes a file that did not change for 20 ms as settled. A writer that the scheduler holds up for longer

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, PATIENCE, TestServer, wait_until};
+use lowroad_testkit::{PATIENCE, TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip, wait_until};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The user `nobody`.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -339,7 +339,8 @@ fn the_client_is_whom_a_trusted_proxy_names() {
     assert!(told.contains("client                 192.0.2.1"), "{told}");
     assert!(told.contains("403"), "{told}");
     // Reports of other clients are not trusted.
-    let mut other = TestClient::connect_from("127.0.0.2".parse().expect("one"), site.server.address());
+    let mut other =
+        TestClient::connect_from("127.0.0.2".parse().expect("one"), site.server.address());
     assert_eq!(other.get("/app", &named("192.0.2.9")).text(), "127.0.0.2");
     let log = lowroad_testkit::wait_until("the log", || {
         let log = std::fs::read_to_string(site.folder.path().join("access.log")).ok()?;

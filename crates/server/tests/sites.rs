@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip, wait_until};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 

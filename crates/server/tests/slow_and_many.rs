@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lowroad_testkit::hostile::{GOOD, responses_to_end};
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lowroad_testkit::{TestClient, TempFolder, PATIENCE, TestServer, skip};
+use lowroad_testkit::{PATIENCE, TempFolder, TestClient, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -498,6 +498,9 @@ fn several_addresses() {
         .collect();
     assert_eq!(ips, ["127.0.0.1", "127.0.0.2"]);
     for address in &server.addresses {
-        assert_eq!(TestClient::connect(*address).get("/who", "").text(), "served");
+        assert_eq!(
+            TestClient::connect(*address).get("/who", "").text(),
+            "served"
+        );
     }
 }

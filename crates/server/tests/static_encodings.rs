@@ -5,7 +5,7 @@
 use std::io::Read;
 use std::time::{Duration, SystemTime};
 
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const ENCODINGS: [&str; 3] = ["br", "zstd", "gzip"];

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Sun, 06 Nov 1994 08:49:37 GMT.

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use lowroad_testkit::{TempFolder, PROGRAM};
+use lowroad_testkit::{PROGRAM, TempFolder};
 
 fn lowroad(arguments: &[&str]) -> Output {
     let program = std::env::var_os(PROGRAM).expect("its path");

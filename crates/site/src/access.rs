@@ -51,8 +51,12 @@ impl RequestOutcome {
     pub fn as_str(self) -> &'static str {
         match self {
             RequestOutcome::Hit | RequestOutcome::Stored(HitKind::Hit) => "hit",
-            RequestOutcome::Miss | RequestOutcome::Stored(HitKind::Made | HitKind::Shared) => "miss",
-            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "made",
+            RequestOutcome::Miss | RequestOutcome::Stored(HitKind::Made | HitKind::Shared) => {
+                "miss"
+            }
+            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::ProgramStored(_) => {
+                "made"
+            }
             RequestOutcome::Stale | RequestOutcome::Stored(HitKind::OnError) => "stale",
             RequestOutcome::Stored(HitKind::Validated) => "revalidated",
             RequestOutcome::Passed => "pass",
@@ -63,7 +67,8 @@ impl RequestOutcome {
     fn level(self) -> &'static str {
         match self {
             RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "module",
-            RequestOutcome::Stored(HitKind::Made | HitKind::Shared | HitKind::Validated) | RequestOutcome::Passed => "origin",
+            RequestOutcome::Stored(HitKind::Made | HitKind::Shared | HitKind::Validated)
+            | RequestOutcome::Passed => "origin",
             _ => "worker",
         }
     }
@@ -282,7 +287,12 @@ impl WorkerAccessLog {
         record
     }
 
-    fn begin_record(&mut self, exchange: &Exchange, status: u16, outcome: RequestOutcome) -> Box<AccessRecord> {
+    fn begin_record(
+        &mut self,
+        exchange: &Exchange,
+        status: u16,
+        outcome: RequestOutcome,
+    ) -> Box<AccessRecord> {
         let mut record = self.spare.take();
         record.set_exchange(exchange, status, outcome);
         if self.is_precise {

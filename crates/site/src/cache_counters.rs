@@ -39,8 +39,12 @@ impl CacheCounters {
             RequestOutcome::Hit => self.hits.bump(),
             RequestOutcome::Stale => self.count_hit_stale(),
             RequestOutcome::Miss => self.misses.bump(),
-            RequestOutcome::Stored(way) | RequestOutcome::ProgramStored(way) => self.count_stored(way),
-            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::Passed => self.passes.bump(),
+            RequestOutcome::Stored(way) | RequestOutcome::ProgramStored(way) => {
+                self.count_stored(way)
+            }
+            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::Passed => {
+                self.passes.bump()
+            }
         }
     }
 

@@ -4,20 +4,20 @@
 //! its validity and its content coding; then `responder` writes the response. A file that is not in memory is loaded
 //! by a helper thread, and the request resumes when the load ends.
 
-mod handling;
-mod handler_request;
-mod context;
 mod access;
-mod internal_redirect;
-mod rewritten_target;
-mod lookup;
-mod level_offer;
-mod path;
-mod programs;
-mod purge;
-mod proxy_scope;
+mod context;
 mod deferral;
 mod effects;
+mod handler_request;
+mod handling;
+mod internal_redirect;
+mod level_offer;
+mod lookup;
+mod path;
+mod programs;
+mod proxy_scope;
+mod purge;
+mod rewritten_target;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -26,10 +26,10 @@ use std::sync::mpsc::Sender;
 
 use lowroad_access_control::traffic_classes::ClassTable;
 use lowroad_config::RequestPath;
-use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::pass_through::PassThroughTarget;
 use lowroad_engine::service::ConnectionRefusal;
-use lowroad_engine::{ServiceOutcome, Exchange, ListenerId, ResponseWriter, HttpService};
+use lowroad_engine::tls_session::TlsSession;
+use lowroad_engine::{Exchange, HttpService, ListenerId, ResponseWriter, ServiceOutcome};
 use lowroad_http::h1::H1RequestHead;
 use lowroad_http::host;
 use lowroad_http::method::Method;
@@ -39,20 +39,20 @@ use lowroad_log::ErrorLogger;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 
-use crate::access::{WorkerAccessLog, AccessRecord};
+use crate::access::{AccessRecord, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
 use crate::responder::RequestResponder;
-use crate::sites::{SitePath, Site, SiteTable};
-use handling::admitted;
-use context::{RequestContext, PendingRequest, WaitContext, generated_response};
+use crate::sites::{Site, SitePath, SiteTable};
 use access::AccessRefusal;
+use context::{PendingRequest, RequestContext, WaitContext, generated_response};
+use deferral::{WaitEnd, WaitReason};
+use handling::admitted;
 use lookup::ResponseLookup;
 use path::{decoded, may_have};
-use deferral::{WaitEnd, WaitReason};
 
 pub use context::RequestDecision;
+pub use effects::{DiskRecall, Effects, LoadProgress, TraceEvent};
 pub use level_offer::LevelOffer;
-pub use effects::{LoadProgress, DiskRecall, TraceEvent, Effects};
 
 /// Serves the sites on one worker.
 pub struct SiteService {
@@ -95,7 +95,12 @@ pub enum WorkerCommand {
 
 impl SiteService {
     /// Creates a service for `sites`; `calls` gives access to handlers and to the store.
-    pub fn new(sites: Arc<SiteTable>, calls: HandlerCalls, logger: ErrorLogger, log: Option<WorkerAccessLog>) -> SiteService {
+    pub fn new(
+        sites: Arc<SiteTable>,
+        calls: HandlerCalls,
+        logger: ErrorLogger,
+        log: Option<WorkerAccessLog>,
+    ) -> SiteService {
         SiteService {
             sites,
             calls,
@@ -155,7 +160,9 @@ impl SiteService {
         exchange: &Exchange,
     ) -> ServiceOutcome<Box<PendingRequest>, Box<AccessRecord>> {
         match decision {
-            RequestDecision::Deferred(pending) if matches!(pending.waiting.waits_for, WaitReason::Body) => {
+            RequestDecision::Deferred(pending)
+                if matches!(pending.waiting.waits_for, WaitReason::Body) =>
+            {
                 ServiceOutcome::AfterBody(pending)
             }
             RequestDecision::Deferred(pending) => ServiceOutcome::Deferred {
@@ -173,7 +180,11 @@ impl SiteService {
 
 impl<W: Effects> RequestDecider<'_, W> {
     #[inline]
-    pub fn decide(self, request: &Request<'_>, to: &mut RequestResponder<'_, '_>) -> RequestDecision {
+    pub fn decide(
+        self,
+        request: &Request<'_>,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
         let mut name = [0; 256];
         let found = self
             .sites
@@ -219,8 +230,11 @@ impl<W: Effects> RequestDecider<'_, W> {
         let (path, query, plain) = match request.target {
             RequestTarget::Origin { path, query, plain } => (path, query, plain),
             _ if reads => {
-                self.world.trace(TraceEvent::BadTarget("the target is no path"));
-                return generated_response(to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST));
+                self.world
+                    .trace(TraceEvent::BadTarget("the target is no path"));
+                return generated_response(
+                    to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST),
+                );
             }
             _ => return generated_response(to.other_method(SitePath { site, path: b"/" })),
         };
@@ -238,7 +252,9 @@ impl<W: Effects> RequestDecider<'_, W> {
                 }
                 Err(refusal) => {
                     self.world.trace(TraceEvent::BadTarget(refusal.as_str()));
-                    return generated_response(to.refuse_target(SitePath { site, path: b"/" }, refusal));
+                    return generated_response(
+                        to.refuse_target(SitePath { site, path: b"/" }, refusal),
+                    );
                 }
             }
         };
@@ -363,7 +379,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             } => {
                 to.exchange.body = body;
                 let Some(guard) = &asked.site.guard else {
-                    return generated_response(to.refuse(Some(asked.at()), StatusCode::INTERNAL_ERROR));
+                    return generated_response(
+                        to.refuse(Some(asked.at()), StatusCode::INTERNAL_ERROR),
+                    );
                 };
                 let world = lookup.world;
                 match access::go_on(guard, (rule, checked), world, asked.passing(), to) {
@@ -554,7 +572,8 @@ impl HttpService for SiteService {
             path: &pending.waiting.path,
         };
         let status = crate::responder::refused(why, Some(at), response);
-        self.cache_counters.count(crate::access::RequestOutcome::Made);
+        self.cache_counters
+            .count(crate::access::RequestOutcome::Made);
         let log = self.log.as_mut();
         log.map(|log| {
             log.record(
@@ -568,7 +587,8 @@ impl HttpService for SiteService {
 
     fn abandoned(&mut self, pending: Box<PendingRequest>, exchange: &mut Exchange) {
         // The request may have waited for any event; the store has not answered it, so it counts as passed.
-        self.cache_counters.count(crate::access::RequestOutcome::Passed);
+        self.cache_counters
+            .count(crate::access::RequestOutcome::Passed);
         let Some(log) = &mut self.log else {
             return;
         };

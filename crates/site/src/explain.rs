@@ -8,19 +8,19 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use lowroad_access_control::passwords::{PasswordOutcome, BasicCredentials, PasswordFile};
+use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::TrafficClass;
 use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::storage_policy::StorageRefusal;
 use lowroad_cache::vary::SelectingFields;
 use lowroad_config::SiteRoot;
 use lowroad_engine::tls_session::TlsInfo;
-use lowroad_engine::{Exchange, ExchangeId, ListenerId, DetachedResponse};
+use lowroad_engine::{DetachedResponse, Exchange, ExchangeId, ListenerId};
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_handler::RouteProbe;
-use lowroad_http::date;
 use lowroad_http::content_coding::ContentCoding;
+use lowroad_http::date;
 use lowroad_http::error_page;
 use lowroad_http::forwarding::default_port;
 use lowroad_http::h1;
@@ -29,16 +29,18 @@ use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
-use lowroad_response_cache::calls::{HandlerCall, CallStatus};
+use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::handler_outcome::OutcomeWaiter;
 use lowroad_response_cache::reuse::CacheKey;
 use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;
 use lowroad_store::disk_cache;
 use lowroad_store::object::{BodyLocation, ObjectKind, Representation};
-use lowroad_store::{VariantSet, StoredObject, SharedStore, key};
+use lowroad_store::{SharedStore, StoredObject, VariantSet, key};
 
-use crate::decision::{RequestDecider, RequestDecision, LoadProgress, DiskRecall, DecisionScratch, TraceEvent, Effects};
+use crate::decision::{
+    DecisionScratch, DiskRecall, Effects, LoadProgress, RequestDecider, RequestDecision, TraceEvent,
+};
 use crate::explain_files;
 use crate::responder::RequestResponder;
 use crate::sites::SiteTable;
@@ -310,7 +312,8 @@ impl Effects for ExplainTrace<'_> {
                 seen.found(object);
                 seen.alias = alias(&asked.site.rules, asked.path);
                 if let ObjectKind::Refused(..) | ObjectKind::NoIndex(_) = object.kind {
-                    seen.why = explain_files::find_cause(asked.site, asked.host, asked.path).or(seen.why.take());
+                    seen.why = explain_files::find_cause(asked.site, asked.host, asked.path)
+                        .or(seen.why.take());
                 }
             }
             TraceEvent::Chosen(object) => seen.chosen(object, self.view.object_len_max),
@@ -338,16 +341,26 @@ impl TraceNotes {
         };
         match &base.kind {
             ObjectKind::Representation(identity) => {
-                let choices: Vec<&str> =
-                    identity.encodings().iter().map(ContentCoding::as_str).collect();
+                let choices: Vec<&str> = identity
+                    .encodings()
+                    .iter()
+                    .map(ContentCoding::as_str)
+                    .collect();
                 self.choices = match choices.is_empty() {
                     true => "no other".into(),
                     false => choices.join(", "),
                 };
             }
-            ObjectKind::Folder(_) => self.why = Some("it is a folder, and those end in a slash".into()),
-            ObjectKind::Refused(status, _) => self.why = Some(error_page::explanation(*status).into()),
-            ObjectKind::NoIndex(_) | ObjectKind::Index(..) | ObjectKind::Filling(..) | ObjectKind::Parts(_) => {}
+            ObjectKind::Folder(_) => {
+                self.why = Some("it is a folder, and those end in a slash".into())
+            }
+            ObjectKind::Refused(status, _) => {
+                self.why = Some(error_page::explanation(*status).into())
+            }
+            ObjectKind::NoIndex(_)
+            | ObjectKind::Index(..)
+            | ObjectKind::Filling(..)
+            | ObjectKind::Parts(_) => {}
         }
     }
 
@@ -389,7 +402,12 @@ impl TraceNotes {
     }
 
     /// Records the stored response that can't be used, or the reason for its absence.
-    fn unused(&mut self, key: Option<&CacheKey>, found: Option<&StoredObject>, why: Option<StorageRefusal>) {
+    fn unused(
+        &mut self,
+        key: Option<&CacheKey>,
+        found: Option<&StoredObject>,
+        why: Option<StorageRefusal>,
+    ) {
         let Some(key) = key else {
             let stored = "no: such a request is always passed on (keep = \"never\", a body, conditions on a change, credentials, Connection; by `attach --worker` also Cookie, Cache-Control and excluded paths)";
             return self.more.push(("stored", stored.into()));

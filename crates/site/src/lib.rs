@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-pub mod decision;
 pub mod cache_counters;
-pub mod explain_files;
+pub mod decision;
 pub mod explain;
+pub mod explain_files;
 pub mod listeners;
 mod responder;
 pub mod sites;

@@ -1,7 +1,7 @@
 //! The addresses at which the process listens, and the sockets for each worker.
 
-mod socket_activation;
 mod addresses;
+mod socket_activation;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -14,8 +14,8 @@ use lowroad_engine::ListenerId;
 use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
-use socket_activation::AdoptedSocket;
 pub use addresses::ListenerAddresses;
+use socket_activation::AdoptedSocket;
 
 /// Timeout for workers to close a listener; a reload that needs its address again waits at most this long.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -209,7 +209,11 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 }
 
 /// Opens a socket for each worker; returns the real address.
-fn open_all(address: SocketAddr, id: ListenerId, opened: &mut NewSockets) -> io::Result<SocketAddr> {
+fn open_all(
+    address: SocketAddr,
+    id: ListenerId,
+    opened: &mut NewSockets,
+) -> io::Result<SocketAddr> {
     let mut real = address;
     for sockets in opened {
         // The first socket resolves port 0; the others share its port by SO_REUSEPORT.

@@ -5,18 +5,18 @@ mod extra_headers;
 
 use bytes::Bytes;
 use lowroad_engine::service::ConnectionRefusal;
-use lowroad_engine::{PreparedResponse, Exchange, HeadBuilder, BodyPart, ResponseWriter};
+use lowroad_engine::{BodyPart, Exchange, HeadBuilder, PreparedResponse, ResponseWriter};
 use lowroad_handler::ResponseFields;
-use lowroad_http::preconditions::{self, PreconditionOutcome};
-use lowroad_http::stored_head::StoredSection;
 use lowroad_http::error_page;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::head_writer::HeadWriter;
 use lowroad_http::method::Method;
+use lowroad_http::preconditions::{self, PreconditionOutcome};
 use lowroad_http::range::{ByteRange, RangeSet, RangesSpecifier};
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::StoredSection;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{BodyLocation, Representation};
 
@@ -154,7 +154,9 @@ impl RequestResponder<'_, '_> {
         let now_s = self.exchange.unix_s;
         match preconditions::evaluate(self.request, &validators, now_s) {
             PreconditionOutcome::NotModified => return self.not_modified(representation, aside),
-            PreconditionOutcome::Failed => return self.refuse(Some(at), StatusCode::PRECONDITION_FAILED),
+            PreconditionOutcome::Failed => {
+                return self.refuse(Some(at), StatusCode::PRECONDITION_FAILED);
+            }
             PreconditionOutcome::Proceed => {}
         }
         let ranges = preconditions::ranges(self.request, &validators, now_s, representation.len());
@@ -265,7 +267,12 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Redirects the client.
-    pub fn redirect(&mut self, at: SitePath<'_>, status: StatusCode, location: &[u8]) -> StatusCode {
+    pub fn redirect(
+        &mut self,
+        at: SitePath<'_>,
+        status: StatusCode,
+        location: &[u8],
+    ) -> StatusCode {
         self.page(
             Some(at),
             status,
@@ -342,7 +349,12 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Sends an error page for a handler. Uncacheable, because the handler may answer a moment later.
-    pub fn refuse_program(&mut self, at: SitePath<'_>, status: StatusCode, explanation: Option<&str>) {
+    pub fn refuse_program(
+        &mut self,
+        at: SitePath<'_>,
+        status: StatusCode,
+        explanation: Option<&str>,
+    ) {
         self.page(
             Some(at),
             status,
@@ -378,7 +390,11 @@ impl RequestResponder<'_, '_> {
 }
 
 /// Answers input that is not a complete request. Returns the status for the log.
-pub fn refused(why: ConnectionRefusal, at: Option<SitePath<'_>>, response: &mut ResponseWriter<'_>) -> StatusCode {
+pub fn refused(
+    why: ConnectionRefusal,
+    at: Option<SitePath<'_>>,
+    response: &mut ResponseWriter<'_>,
+) -> StatusCode {
     let (status, explanation) = match why {
         ConnectionRefusal::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
         ConnectionRefusal::Timeout => (StatusCode::REQUEST_TIMEOUT, None),
@@ -449,7 +465,11 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
 }
 
 /// Appends a range of a body: short bodies are copied, long ones are referenced.
-pub fn append(representation: &Representation, range: ByteRange, response: &mut ResponseWriter<'_>) {
+pub fn append(
+    representation: &Representation,
+    range: ByteRange,
+    response: &mut ResponseWriter<'_>,
+) {
     // The casts are exact: ranges are cut to the representation's length, which is a usize for bodies in memory.
     let within = range.start as usize..range.end as usize;
     match representation.content() {

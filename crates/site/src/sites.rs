@@ -3,8 +3,8 @@
 //! It is built from the configuration at each load and immutable afterwards, except for the error pages, which follow
 //! their files. An unchanged site keeps its number across reloads, and with the number its stored responses.
 
-mod previous_config;
 mod fingerprint;
+mod previous_config;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use lowroad_access_control::AccessPolicy;
 use lowroad_access_control::traffic_classes::ClassTable;
 use lowroad_config as config;
-use lowroad_config::{SiteName, PrefixSet};
+use lowroad_config::{PrefixSet, SiteName};
 use lowroad_engine::ListenerId;
 use lowroad_engine::tls_session::TlsInfo;
 use lowroad_files::error_pages::ErrorPages;
@@ -25,8 +25,8 @@ use lowroad_site_rules::{BaseFolders, SiteRules};
 use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
 use crate::listeners::ListenerSet;
-use previous_config::EarlierSites;
 use fingerprint::SiteFingerprint;
+use previous_config::EarlierSites;
 
 /// All sites, by listener and host name.
 pub struct SiteTable {
@@ -119,7 +119,8 @@ impl SiteTable {
             let routes = Arc::new(routes);
             all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
         }
-        let classes = ClassTable::from_rules(config, before.and_then(|before| before.classes.as_ref()));
+        let classes =
+            ClassTable::from_rules(config, before.and_then(|before| before.classes.as_ref()));
         let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
         let places = listeners.places(&config.sites);
         let offers = ids.map(|id| tls.offer(places.tls_address(id)?));

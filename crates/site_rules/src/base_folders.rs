@@ -32,10 +32,15 @@ impl BaseFolders {
     /// A folder can't be served; the text names it and the reason.
     pub fn from_site(rules: &config::SiteConfig) -> io::Result<BaseFolders> {
         let root = match &rules.root {
-            SiteRoot::Folder(folder) | SiteRoot::PerHost { prefix: folder, .. } => BaseFolder::open(folder)?,
+            SiteRoot::Folder(folder) | SiteRoot::PerHost { prefix: folder, .. } => {
+                BaseFolder::open(folder)?
+            }
             SiteRoot::None => BaseFolder::none(),
         };
-        let aliases = rules.aliases.iter().map(|alias| BaseFolder::open(&alias.folder));
+        let aliases = rules
+            .aliases
+            .iter()
+            .map(|alias| BaseFolder::open(&alias.folder));
         let aliases = aliases.collect::<io::Result<_>>()?;
         Ok(BaseFolders { root, aliases })
     }

@@ -82,7 +82,10 @@ impl SiteRules {
     }
 
     /// The alias that a decoded path is below, its folder, and the path in that.
-    pub fn alias<'p>(&self, path: &'p [u8]) -> Option<(&config::AliasConfig, &Arc<Path>, &'p [u8])> {
+    pub fn alias<'p>(
+        &self,
+        path: &'p [u8],
+    ) -> Option<(&config::AliasConfig, &Arc<Path>, &'p [u8])> {
         self.matched_alias(&self.match_path(path), path)
     }
 

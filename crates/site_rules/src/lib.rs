@@ -11,8 +11,8 @@ mod header_fields;
 mod site_patterns;
 
 use lowroad_config as config;
-use lowroad_config::{SiteName, RequestPath, SiteRoot};
-use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_config::{RequestPath, SiteName, SiteRoot};
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
 
 pub use base_folders::BaseFolders;
 pub use distinct_patterns::DistinctPatterns;
@@ -42,7 +42,12 @@ pub struct SiteRules {
 
 impl SiteRules {
     /// The rules of a site in these folders.
-    pub fn new(id: u32, disk_id: [u8; 16], site: &config::SiteConfig, bases: &BaseFolders) -> SiteRules {
+    pub fn new(
+        id: u32,
+        disk_id: [u8; 16],
+        site: &config::SiteConfig,
+        bases: &BaseFolders,
+    ) -> SiteRules {
         let label = match site.names.first() {
             Some(SiteName::Exact(name) | SiteName::Wildcard(name)) => name.clone(),
             _ if site.root == SiteRoot::None => "any host".into(),

@@ -1,8 +1,8 @@
 //! The daemon's loop: reads events, has responses fetched, publishes and validates them, and writes a heartbeat.
 //! `learner` decides; this module carries out the actions.
 
-mod fetchers;
 mod bypass_control;
+mod fetchers;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -13,22 +13,22 @@ use std::time::{Duration, SystemTime};
 use lowroad_http::date;
 
 use crate::error::LevelError;
-use crate::fetch::address_fetcher::{AddressFetcher, ServerConnector, OfferLookup};
-use crate::migration;
+use crate::fetch::address_fetcher::{AddressFetcher, OfferLookup, ServerConnector};
 use crate::layout;
 use crate::learner::bypass;
-use crate::learner::{LearnAction, FetchDenial, ResponseLearner, LearnSettings};
-use crate::level::events::{LevelEvent, EventRing};
+use crate::learner::{FetchDenial, LearnAction, LearnSettings, ResponseLearner};
+use crate::level::events::{EventRing, LevelEvent};
 use crate::level::publisher::{PublishRequest, ResponsePublisher};
 use crate::level::{self, SoftirqLevel};
 use crate::machine::filter::FirewallRules;
 use crate::machine::interfaces;
+use crate::migration;
 use crate::pattern::RequestPattern;
 use crate::response::FetchError;
 use lowroad_wire::key::RequestKey;
 
-use self::fetchers::{FetchCompletion, FetchOrder};
 use self::bypass_control::BypassControl;
+use self::fetchers::{FetchCompletion, FetchOrder};
 
 /// Polling interval of the ring while there is no other work.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -85,7 +85,8 @@ impl DaemonContext<'_> {
     /// When the kernel refuses an operation.
     pub fn run(mut self) -> Result<(), LevelError> {
         let count = self.learning.under_way_max;
-        let asker = || AddressFetcher::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
+        let asker =
+            || AddressFetcher::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
         let (jobs, done) = fetchers::start(asker, count)?;
         // The callback can't borrow the loop's state, so it collects keys for it.
         let asked = Mutex::new(Vec::new());
@@ -267,7 +268,11 @@ impl DaemonLoop<'_> {
         }
     }
 
-    fn fetched(&mut self, done: FetchCompletion, note: &mut dyn FnMut(&str)) -> Result<(), LevelError> {
+    fn fetched(
+        &mut self,
+        done: FetchCompletion,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<(), LevelError> {
         let FetchCompletion {
             ticket,
             key,
@@ -323,7 +328,11 @@ impl DaemonLoop<'_> {
     }
 
     /// Carries out one action; refused publications add to `refused`.
-    fn act_one(&mut self, action: LearnAction, refused: &mut Vec<LearnAction>) -> Result<(), LevelError> {
+    fn act_one(
+        &mut self,
+        action: LearnAction,
+        refused: &mut Vec<LearnAction>,
+    ) -> Result<(), LevelError> {
         match action {
             LearnAction::Fetch {
                 ticket,

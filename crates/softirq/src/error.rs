@@ -40,7 +40,9 @@ impl fmt::Display for LevelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LevelError::System { what, error } => write!(f, "{what}: {error}"),
-            LevelError::Verifier(text) => write!(f, "the kernel did not take the programs:\n{text}"),
+            LevelError::Verifier(text) => {
+                write!(f, "the kernel did not take the programs:\n{text}")
+            }
             LevelError::Machine(text) | LevelError::Usage(text) => f.write_str(text),
         }
     }

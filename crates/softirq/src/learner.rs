@@ -18,11 +18,11 @@
 
 mod account;
 mod action;
-mod jobs;
+pub mod bypass;
 mod denial_kind;
 mod hit_forecast;
+mod jobs;
 mod responses;
-pub mod bypass;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -30,12 +30,12 @@ mod verdict;
 
 use self::account::FetchBudget;
 pub use self::account::FetchBudgetRules as Trust;
-pub use self::action::{LearnAction, WithdrawnResponse, ResponseSerial, FetchTicket};
-use self::jobs::{FetchJob, FetchJobs};
+pub use self::action::{FetchTicket, LearnAction, ResponseSerial, WithdrawnResponse};
 pub use self::denial_kind::DenialKind;
-use self::responses::{LearnedResponses, LearnedResponse};
+use self::jobs::{FetchJob, FetchJobs};
+use self::responses::{LearnedResponse, LearnedResponses};
 pub use self::settings::LearnSettings;
-pub use self::verdict::{PublishableResponse, FetchDenial, VerdictTerms, judge};
+pub use self::verdict::{FetchDenial, PublishableResponse, VerdictTerms, judge};
 use crate::pattern::{RequestPattern, is_meant};
 use crate::response::FetchError;
 use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
@@ -268,7 +268,10 @@ impl ResponseLearner {
             // A key with conditional fields is fetched with these, not with ours.
             let asks_after = entry.filter(|_| !key.parts().is_conditional());
             let previous = asks_after.map(|e| Arc::clone(&e.stored));
-            let validators = previous.as_deref().map(RevalidationFields::from_response).unwrap_or_default();
+            let validators = previous
+                .as_deref()
+                .map(RevalidationFields::from_response)
+                .unwrap_or_default();
             let ticket = self.jobs.begin(FetchJob {
                 key: key.clone(),
                 hash,
@@ -305,7 +308,13 @@ impl ResponseLearner {
         }
     }
 
-    fn accept(&mut self, job: FetchJob, accepted: PublishableResponse, now_ns: u64, out: &mut Vec<LearnAction>) {
+    fn accept(
+        &mut self,
+        job: FetchJob,
+        accepted: PublishableResponse,
+        now_ns: u64,
+        out: &mut Vec<LearnAction>,
+    ) {
         let born_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
         let expires_ns = now_ns.saturating_add(accepted.left_ms * MILLISECOND_NS);
         let with_age = self.settings.with_age;
@@ -378,7 +387,13 @@ impl ResponseLearner {
 
     /// Denies a key. A published response stays if the origin merely failed, and is retired if the origin sent another
     /// response.
-    fn refuse(&mut self, job: &FetchJob, denial: FetchDenial, now_ns: u64, out: &mut Vec<LearnAction>) {
+    fn refuse(
+        &mut self,
+        job: &FetchJob,
+        denial: FetchDenial,
+        now_ns: u64,
+        out: &mut Vec<LearnAction>,
+    ) {
         if denial.is_failure()
             && let Some(entry) = self.published.by_hash_mut(job.hash)
         {

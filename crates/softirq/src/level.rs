@@ -1,16 +1,16 @@
 //! The level as seen from user space: its maps as memory, found by the folder in which they are pinned. Works with and
 //! without attached programs, and with and without the daemon.
 
+mod bypass;
 pub mod clients;
 pub mod connections;
 mod counts;
 pub mod events;
 mod extents;
 mod hash;
-pub mod parked;
 mod mapped_array;
+pub mod parked;
 pub mod publisher;
-mod bypass;
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -356,7 +356,8 @@ fn pinned(folder: &Path, name: &str) -> Result<MapHandle, LevelError> {
 }
 
 fn memory<T: Copy>(map: &MapHandle) -> Result<MappedArray<T>, LevelError> {
-    MappedArray::new(map, index(map.max_entries())).map_err(LevelError::system("mapping a map into memory"))
+    MappedArray::new(map, index(map.max_entries()))
+        .map_err(LevelError::system("mapping a map into memory"))
 }
 
 /// The number of values, which fits a map's size.

@@ -17,7 +17,7 @@ use crate::level::connections::ends_of;
 use crate::machine::netlink::{self, KernelSocket};
 use crate::machine::tcp_settings::{self, TcpSettings};
 
-use judge::{MigrationCounters, MigrationJudge, MigratedConnection};
+use judge::{MigratedConnection, MigrationCounters, MigrationJudge};
 
 /// Why connections are left to the kernel, and the remedy; `None`: they are not.
 #[must_use]
@@ -52,7 +52,11 @@ impl MigrationWatch {
     ///
     /// # Errors
     /// When counters can't be read.
-    pub fn look(&mut self, level: &SoftirqLevel, now_ns: u64) -> Result<Option<String>, LevelError> {
+    pub fn look(
+        &mut self,
+        level: &SoftirqLevel,
+        now_ns: u64,
+    ) -> Result<Option<String>, LevelError> {
         let settings = TcpSettings::read();
         let known = level.control().settings;
         // Sysctls may change while the level runs.
@@ -75,7 +79,10 @@ impl MigrationWatch {
         };
         let has_socket = |who: &SocketAddrV6, server: &SocketAddrV6| {
             // A failed query is no evidence.
-            !matches!(netlink::socket_of(*server, *who), Ok(KernelSocket::Listener))
+            !matches!(
+                netlink::socket_of(*server, *who),
+                Ok(KernelSocket::Listener)
+            )
         };
         let before = self.judge.problem();
         let has_cookies = settings.cookies != Some(0);

@@ -16,10 +16,10 @@ use rustix::thread::UnshareFlags;
 use crate::error::LevelError;
 use crate::layout::REASONS;
 use crate::level::SoftirqLevel;
-use crate::level::events::{LevelEvent, EventRing};
+use crate::level::events::{EventRing, LevelEvent};
 use crate::level::publisher::{self, PublishedResponse};
 use crate::programs::fan_out;
-use crate::programs::loader::{TrialPrograms, ProgramTier, load_for_trial};
+use crate::programs::loader::{ProgramTier, TrialPrograms, load_for_trial};
 use crate::programs::maps::FreshMaps;
 
 use self::frames::{ACK, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, PSH, SYN, TrialSegment};

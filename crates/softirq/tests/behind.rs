@@ -98,7 +98,10 @@ fn comes_again(test: &str, tier: ProgramTier) {
 
 #[test]
 fn native_xdp_hands_over_once_time_wait_has_ended() {
-    comes_again("native_xdp_hands_over_once_time_wait_has_ended", ProgramTier::Xdp);
+    comes_again(
+        "native_xdp_hands_over_once_time_wait_has_ended",
+        ProgramTier::Xdp,
+    );
 }
 
 #[test]

@@ -463,10 +463,18 @@ fn walks_end_alike(test: &str, tier: ProgramTier, seed: u64) {
 
 #[test]
 fn the_tc_program_and_the_rules_walk_alike() {
-    walks_end_alike("the_tc_program_and_the_rules_walk_alike", ProgramTier::Tc, 4);
+    walks_end_alike(
+        "the_tc_program_and_the_rules_walk_alike",
+        ProgramTier::Tc,
+        4,
+    );
 }
 
 #[test]
 fn the_xdp_program_and_the_rules_walk_alike() {
-    walks_end_alike("the_xdp_program_and_the_rules_walk_alike", ProgramTier::Xdp, 5);
+    walks_end_alike(
+        "the_xdp_program_and_the_rules_walk_alike",
+        ProgramTier::Xdp,
+        5,
+    );
 }

@@ -23,11 +23,11 @@ use lowroad_mysql::DataFault;
 
 use self::address::DatabaseAddress;
 use self::pool::DatabasePool;
-use self::trouble::{GOODBYES, DriverError, is_goodbye};
+use self::trouble::{DriverError, GOODBYES, is_goodbye};
 use super::budget;
 
 pub use self::answer::DatabaseAnswer;
-pub use self::call::{DatabaseCall, CallMode, ResultShape};
+pub use self::call::{CallMode, DatabaseCall, ResultShape};
 pub use self::session::PageSession;
 
 /// All databases, by their names.
@@ -69,7 +69,9 @@ impl DatabaseSet {
     ///
     /// # Errors
     /// The database's name and the fault of its address.
-    pub fn new(configured: &[lowroad_config::schema::DatabaseConfig]) -> Result<DatabaseSet, String> {
+    pub fn new(
+        configured: &[lowroad_config::schema::DatabaseConfig],
+    ) -> Result<DatabaseSet, String> {
         configured
             .iter()
             .map(PageDatabase::new)
@@ -84,7 +86,9 @@ impl DatabaseSet {
 }
 
 impl PageDatabase {
-    fn new(configured: &lowroad_config::schema::DatabaseConfig) -> Result<Arc<PageDatabase>, String> {
+    fn new(
+        configured: &lowroad_config::schema::DatabaseConfig,
+    ) -> Result<Arc<PageDatabase>, String> {
         let timeout = Duration::from_millis(configured.timeout_ms);
         let address = DatabaseAddress::parse(&configured.url, timeout)
             .map_err(|reason| format!("database {}: {reason}", configured.name))?;
@@ -150,7 +154,9 @@ impl PageDatabase {
             }
             DriverError::Unfit(reason) => DatabaseFault::new(StatusCode::BAD_REQUEST, reason),
             DriverError::Unknown(reason) => DatabaseFault::new(StatusCode::INTERNAL_ERROR, reason),
-            DriverError::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => self.slow(),
+            DriverError::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => {
+                self.slow()
+            }
             DriverError::Refused { code, .. } if SLOW.contains(&code) => self.slow(),
             DriverError::Refused { code, message } if GOODBYES.contains(&code) => {
                 self.unreachable(message)

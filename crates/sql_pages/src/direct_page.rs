@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 
 use lowroad_handler::{HandlerFailure, HandlerResponse};
 use lowroad_http::fields::FieldLines;
-use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue as Cell};
+use lowroad_page::{CompiledPage, PageLimits, PageRequest, PageRun, PageValue as Cell, RunStep};
 
-use super::database::{DatabaseAnswer, DatabaseCall, PageDatabase, CallMode, PageSession, ResultShape};
+use super::database::{
+    CallMode, DatabaseAnswer, DatabaseCall, PageDatabase, PageSession, ResultShape,
+};
 use super::functions::CALLS_MAX;
 use super::reply::PageResponseHead;
+use super::request_values::VisitContext;
 use super::templates::TemplateSet;
 use super::value::SqlParam;
-use super::request_values::VisitContext;
-use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, render_attempt, place, statement};
+use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, place, render_attempt, statement};
 
 /// The most steps; the engine allows more.
 const STEPS_MAX: u64 = 500_000;

@@ -6,9 +6,9 @@ use lowroad_http::status::StatusCode;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::render_attempt::{self, RenderAttempt, RenderStop};
 use super::csrf;
-use super::database::{DatabaseCall, DatabaseFault, CallMode, ResultShape};
+use super::database::{CallMode, DatabaseCall, DatabaseFault, ResultShape};
+use super::render_attempt::{self, RenderAttempt, RenderStop};
 use super::reply::SetCookie;
 use super::statement;
 use super::value::SqlParam;
@@ -132,7 +132,8 @@ fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<SqlPara
     let (mut params, mut counts) = (Vec::with_capacity(given.len()), Vec::new());
     for (at, value) in given.iter().enumerate() {
         let of = |value: &Value| {
-            SqlParam::from_value(value).map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
+            SqlParam::from_value(value)
+                .map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
         };
         if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
             params.push(of(value)?);

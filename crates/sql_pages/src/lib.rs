@@ -4,41 +4,41 @@
 //! `constant` prevents SQL injection, and `render_attempt` describes how a page waits for databases. This file leads a
 //! request through them. `docs/pages.md` is for authors.
 
-mod render_attempt;
 mod budget;
+mod budget_guards;
 mod constant;
 mod csrf;
 mod database;
 mod direct_page;
 mod form;
 mod functions;
-mod budget_guards;
-mod template_budget;
+mod render_attempt;
 mod reply;
+mod request_values;
 mod sites;
 mod statement;
 mod table;
+mod template_budget;
 mod templates;
 mod value;
-mod request_values;
 
 use std::io::Write;
 use std::sync::Arc;
 
 use lowroad_handler::request::BodyReadError;
-use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
+use lowroad_handler::{Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::ConcurrencyLimit;
 use minijinja::{ErrorKind, Value, context};
 
-use self::render_attempt::{RenderAttempt, RenderStop};
 use self::budget::TIME_MAX;
 use self::database::{DatabaseAnswer, PageDatabase, PageSession};
 use self::direct_page::DirectPage;
+use self::render_attempt::{RenderAttempt, RenderStop};
 use self::reply::PageResponseHead;
-use self::sites::TemplateSite;
-use self::templates::{TemplateSet, TemplateFault};
 use self::request_values::VisitContext;
+use self::sites::TemplateSite;
+use self::templates::{TemplateFault, TemplateSet};
 
 pub use self::csrf::CsrfKey;
 pub use self::database::DatabaseSet;
@@ -126,7 +126,11 @@ impl PagesHandler {
     }
 
     /// Reads the body, and refuses forms of other sites.
-    async fn visit(&self, name: &str, request: &mut HandlerRequest) -> Result<VisitContext, HandlerFailure> {
+    async fn visit(
+        &self,
+        name: &str,
+        request: &mut HandlerRequest,
+    ) -> Result<VisitContext, HandlerFailure> {
         if !form::is_safe(request.method) && request_values::is_from_elsewhere(request) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -218,7 +222,10 @@ impl PagesHandler {
                     let response = tried.reply.response(text, visit.is_personal(), visit.safe);
                     let response = response.map_err(|reason| page.failure(&reason))?;
                     session.end().await.map_err(|fault| {
-                        HandlerFailure::new(fault.status, format!("{}: {}", page.file(), fault.reason))
+                        HandlerFailure::new(
+                            fault.status,
+                            format!("{}: {}", page.file(), fault.reason),
+                        )
                     })?;
                     return Ok(response);
                 }
@@ -226,7 +233,11 @@ impl PagesHandler {
         }
     }
 
-    async fn tried(&self, page: &Arc<SitePage>, attempt: RenderAttempt) -> Result<AttemptResult, HandlerFailure> {
+    async fn tried(
+        &self,
+        page: &Arc<SitePage>,
+        attempt: RenderAttempt,
+    ) -> Result<AttemptResult, HandlerFailure> {
         if !page.templates.is_heavy(&page.name) {
             return Ok(page.tried(attempt));
         }
@@ -321,7 +332,10 @@ impl SitePage {
     }
 
     fn failure(&self, reason: &str) -> HandlerFailure {
-        HandlerFailure::new(StatusCode::INTERNAL_ERROR, format!("{}: {reason}", self.file()))
+        HandlerFailure::new(
+            StatusCode::INTERNAL_ERROR,
+            format!("{}: {reason}", self.file()),
+        )
     }
 }
 
@@ -346,7 +360,9 @@ impl Write for BoundedText {
 fn is_there(templates: &TemplateSet, name: &str) -> Result<(), HandlerFailure> {
     match templates.environment.get_template(name) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::TemplateNotFound => Err(HandlerFailure::not_found()),
+        Err(error) if error.kind() == ErrorKind::TemplateNotFound => {
+            Err(HandlerFailure::not_found())
+        }
         Err(error) => Err(failure(templates, StatusCode::INTERNAL_ERROR, &error)),
     }
 }
@@ -367,7 +383,11 @@ fn unread(name: &str, why: BodyReadError, body_len_max: usize) -> HandlerFailure
 }
 
 /// An engine's error as `FILE:LINE: reason`, at its origin: for an included template, the innermost one.
-fn failure(templates: &TemplateSet, status: StatusCode, error: &minijinja::Error) -> HandlerFailure {
+fn failure(
+    templates: &TemplateSet,
+    status: StatusCode,
+    error: &minijinja::Error,
+) -> HandlerFailure {
     let mut at = (error.name().unwrap_or_default().to_string(), error.line());
     let mut reason = reason(error);
     let mut source = std::error::Error::source(error);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind, Value};
 
-use super::database::{DatabaseCall, PageDatabase, DatabaseSet, DatabaseFault};
+use super::database::{DatabaseCall, DatabaseFault, DatabaseSet, PageDatabase};
 use super::reply::PageResponseHead;
 use super::request_values::VisitContext;
 

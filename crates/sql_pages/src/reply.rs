@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use lowroad_handler::fields::is_token;
-use lowroad_handler::{ResponseContent, ResponseFields, HandlerResponse};
+use lowroad_handler::{HandlerResponse, ResponseContent, ResponseFields};
 use lowroad_http::status::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
@@ -337,6 +337,10 @@ mod tests {
         reply.keep(60, vec![]).unwrap();
         reply.cookie(&cookie("x")).unwrap();
         assert!(reply.response(vec![], false, true).is_err());
-        assert!(PageResponseHead::default().keep(1, vec!["a,b".into()]).is_err());
+        assert!(
+            PageResponseHead::default()
+                .keep(1, vec!["a,b".into()])
+                .is_err()
+        );
     }
 }

@@ -50,7 +50,12 @@ pub struct CsrfToken {
 
 impl VisitContext {
     /// A request with its body parsed as a form, or as text.
-    pub fn new(request: &HandlerRequest, form: FormPairs, body: String, key: &CsrfKey) -> VisitContext {
+    pub fn new(
+        request: &HandlerRequest,
+        form: FormPairs,
+        body: String,
+        key: &CsrfKey,
+    ) -> VisitContext {
         VisitContext {
             method: request.method,
             path: copy(request.path()),

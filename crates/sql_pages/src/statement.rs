@@ -44,7 +44,9 @@ fn has_more(sql: &str) -> bool {
 
 fn first_word(sql: &str) -> &str {
     let start = StatementPieces::new(sql)
-        .find(|(kind, piece)| *kind == PieceKind::Code && !piece.trim_matches([' ', '(']).is_empty())
+        .find(|(kind, piece)| {
+            *kind == PieceKind::Code && !piece.trim_matches([' ', '(']).is_empty()
+        })
         .map_or("", |(_, piece)| piece);
     let start = start.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
     let end = start.find(|c: char| !c.is_ascii_alphabetic());

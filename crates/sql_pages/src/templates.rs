@@ -9,7 +9,7 @@ use lowroad_file_stamp::FileStamp;
 use lowroad_page::CompiledPage;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
 
-use super::{constant, functions, budget_guards, template_budget};
+use super::{budget_guards, constant, functions, template_budget};
 
 /// The suffix of template names.
 pub const SUFFIX: &str = ".lrp";

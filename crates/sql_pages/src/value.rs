@@ -36,8 +36,12 @@ impl SqlParam {
             ValueKind::None => Ok(SqlParam::Null),
             ValueKind::Bool => Ok(SqlParam::Bool(value.is_true())),
             ValueKind::Number => number(value),
-            ValueKind::String => Ok(SqlParam::Text(value.as_str().unwrap_or_default().to_string())),
-            ValueKind::Bytes => Ok(SqlParam::Blob(value.as_bytes().unwrap_or_default().to_vec())),
+            ValueKind::String => Ok(SqlParam::Text(
+                value.as_str().unwrap_or_default().to_string(),
+            )),
+            ValueKind::Bytes => Ok(SqlParam::Blob(
+                value.as_bytes().unwrap_or_default().to_vec(),
+            )),
             other => Err(format!("is a {other}; only single values can be given")),
         }
     }
@@ -97,7 +101,10 @@ mod tests {
             (Value::from(-7), SqlParam::Int(-7)),
             (Value::from(0.5), SqlParam::Float(0.5)),
             (Value::from("a'b"), SqlParam::Text("a'b".into())),
-            (Value::from_bytes(vec![0, 255]), SqlParam::Blob(vec![0, 255])),
+            (
+                Value::from_bytes(vec![0, 255]),
+                SqlParam::Blob(vec![0, 255]),
+            ),
         ];
         for (value, param) in params {
             assert_eq!(SqlParam::from_value(&value), Ok(param));

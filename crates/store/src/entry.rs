@@ -9,7 +9,7 @@ use lowroad_cache::KeyedValue;
 use lowroad_cache::vary::SelectingFields;
 use lowroad_http::content_coding::ContentCoding;
 
-use super::object::{StoredObject, ObjectArc};
+use super::object::{ObjectArc, StoredObject};
 
 /// The variants under one key.
 #[derive(Clone)]

@@ -123,7 +123,11 @@ impl<W> InFlightTable<W> {
         Some(self.insert(&mut table, job))
     }
 
-    fn insert(&self, table: &mut InFlightMap<W>, job: &InFlightKey) -> (InFlightTicket, Arc<FetchWork>) {
+    fn insert(
+        &self,
+        table: &mut InFlightMap<W>,
+        job: &InFlightKey,
+    ) -> (InFlightTicket, Arc<FetchWork>) {
         let (ticket, work) = (self.ticket(job), Arc::default());
         let making = InFlightFetch {
             id: ticket.id,
@@ -225,7 +229,10 @@ mod tests {
             panic!("it was given up");
         };
         assert!(makings.end(&ticket).is_empty());
-        assert!(matches!(makings.join(&job("a"), 3), CoalescingRole::Waits(_)));
+        assert!(matches!(
+            makings.join(&job("a"), 3),
+            CoalescingRole::Waits(_)
+        ));
         assert_eq!(makings.end(&next), [3]);
     }
 

@@ -12,16 +12,16 @@ use lowroad_cache::vary::SelectingFields;
 use lowroad_engine::arena::{self, ArenaBlock};
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::preconditions::Validators;
-use lowroad_http::stored_head::HeadMap;
-use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
 use lowroad_http::h2::LazyBlock;
+use lowroad_http::preconditions::Validators;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::HeadMap;
 use once_cell::race::OnceBox;
 
-use super::streaming_object::StreamingObject;
 use super::partial_content::{PartialContent, PieceList};
-use super::validity::{StoredExpiry, ObjectValidity};
+use super::streaming_object::StreamingObject;
+use super::validity::{ObjectValidity, StoredExpiry};
 
 /// A shared object. Without weak references, which would take 8 more bytes for each of millions of objects.
 pub type ObjectArc = triomphe::Arc<StoredObject>;
@@ -198,7 +198,10 @@ impl BodyLocation {
         match self {
             BodyLocation::Block(block) => Some(BodyLocation::Block(block.clone())),
             BodyLocation::Segment(segment) => Some(BodyLocation::Segment(segment.clone())),
-            BodyLocation::Inline | BodyLocation::Heap(_) | BodyLocation::Pieces(_) | BodyLocation::File(_) => None,
+            BodyLocation::Inline
+            | BodyLocation::Heap(_)
+            | BodyLocation::Pieces(_)
+            | BodyLocation::File(_) => None,
         }
     }
 }
@@ -220,7 +223,10 @@ impl StoredObject {
             ObjectKind::Representation(representation) => Some(representation.selecting()),
             ObjectKind::Filling(filling, _) => Some(&filling.selecting),
             ObjectKind::Parts(partial) => Some(partial.representation.selecting()),
-            ObjectKind::Folder(_) | ObjectKind::NoIndex(_) | ObjectKind::Refused(..) | ObjectKind::Index(..) => None,
+            ObjectKind::Folder(_)
+            | ObjectKind::NoIndex(_)
+            | ObjectKind::Refused(..)
+            | ObjectKind::Index(..) => None,
         }
     }
 
@@ -359,8 +365,9 @@ impl Representation {
     }
 
     fn size(&self) -> u64 {
-        let size =
-            |apart: &RepresentationExtras| (size_of::<RepresentationExtras>() + apart.selecting.size()) as u64 + apart.size;
+        let size = |apart: &RepresentationExtras| {
+            (size_of::<RepresentationExtras>() + apart.selecting.size()) as u64 + apart.size
+        };
         let stored = (self.stored.len() as u64).next_multiple_of(UNIT);
         stored + self.apart().map_or(0, size)
     }

@@ -5,7 +5,7 @@ use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{ArenaBlock, BlockDraft, PAGED_LEN_MIN};
 use lowroad_http::stored_head::HeadMap;
 
-use crate::object::{StoredBytes, BodyLocation, PlacedResponse};
+use crate::object::{BodyLocation, PlacedResponse, StoredBytes};
 use crate::shared_store::SharedStore;
 
 /// Shorter heads and bodies are stored in one piece and copied for sending. For longer ones only the head is copied,
@@ -38,7 +38,13 @@ pub fn in_memory(
     fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
 ) -> Result<PlacedResponse, PlacementError> {
     if head.0.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
-        return beside_key(store, (hash, key), head, (body_len, fill), BodyLocation::Inline);
+        return beside_key(
+            store,
+            (hash, key),
+            head,
+            (body_len, fill),
+            BodyLocation::Inline,
+        );
     }
     let content = match filled(store, hash, body_len, fill)? {
         PlacedBytes::Arena(draft) => BodyLocation::Block(draft.finish()),

@@ -5,17 +5,17 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lowroad_cache::{StoreCounters, CacheStore};
-use lowroad_engine::arena::{ResponseArena, BlockDraft};
+use lowroad_cache::{CacheStore, StoreCounters};
+use lowroad_engine::arena::{BlockDraft, ResponseArena};
 
 use crate::disk_cache::DiskCache;
 use crate::entry::VariantSet;
 use crate::forgotten_keys::ForgottenKeys;
 use crate::lock::lock;
-use crate::object::{StoredObject, ObjectArc};
-use crate::purge_rules::{PurgeMode, PurgeRequest, PurgeCounters, StorePurges};
-use crate::unstored_reasons::UnstoredReasons;
+use crate::object::{ObjectArc, StoredObject};
 use crate::purge_epoch::PurgeEpoch;
+use crate::purge_rules::{PurgeCounters, PurgeMode, PurgeRequest, StorePurges};
+use crate::unstored_reasons::UnstoredReasons;
 
 /// The maximum number of objects that a purge compares at once, so that its command can report a purge without a
 /// match; with more objects, the report omits this.
@@ -276,7 +276,8 @@ impl SharedStore {
     pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
-            let has = |entry: &&VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
+            let has =
+                |entry: &&VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
             let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
             Some(self.bounded(entry.with_selected(object)))
         })

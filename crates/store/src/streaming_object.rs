@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use lowroad_cache::vary::SelectingFields;
 use lowroad_engine::shared_body::{SharedBody, SharedBodyReader};
-use lowroad_engine::stream::{StreamItem, BodySender};
+use lowroad_engine::stream::{BodySender, StreamItem};
 use lowroad_http::stored_head::HeadMap;
 
 use crate::disk_cache::UnfinishedBody;
@@ -123,7 +123,12 @@ impl StreamingObject {
 
     /// Returns the reader if bytes arrived recently; otherwise the reader waits for more. A response that has begun
     /// can't change to another source, so it must not begin while the body is stalled.
-    pub fn wait(&self, from: SharedBodyReader, now_ms: u64, tell: JoinCallback) -> Option<SharedBodyReader> {
+    pub fn wait(
+        &self,
+        from: SharedBodyReader,
+        now_ms: u64,
+        tell: JoinCallback,
+    ) -> Option<SharedBodyReader> {
         let mut body = self.lock();
         if body.state != ObjectFillState::Growing || !body.is_quiet(now_ms) {
             return Some(from);
@@ -223,7 +228,11 @@ impl StreamingObject {
         if body.state != ObjectFillState::Growing {
             return None;
         }
-        body.state = if has_all { ObjectFillState::Whole } else { ObjectFillState::Cut };
+        body.state = if has_all {
+            ObjectFillState::Whole
+        } else {
+            ObjectFillState::Cut
+        };
         has_all.then(|| self.growing.parts())
     }
 

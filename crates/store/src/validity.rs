@@ -15,7 +15,7 @@ pub use lowroad_cache::lifetime::Reusability;
 
 use super::object::SourceFiles;
 use super::purge_epoch::PurgeEpoch;
-use crate::watch::{WatchedFolder, WatchTrust};
+use crate::watch::{WatchTrust, WatchedFolder};
 
 /// The time in ms for which an unwatched object is trusted. A change is thus detected within a second.
 pub const TRUST_MS: u64 = 500;
@@ -428,7 +428,10 @@ mod tests {
     #[test]
     fn its_times_are_those_that_it_was_given() {
         let plain = StoredExpiry::until(5000).times();
-        assert_eq!(StoredExpiry::new(&plain, LifetimeSource::MaxAge).times(), plain);
+        assert_eq!(
+            StoredExpiry::new(&plain, LifetimeSource::MaxAge).times(),
+            plain
+        );
         let times = Times {
             born_ms: -7,
             swr_until_ms: 6000,

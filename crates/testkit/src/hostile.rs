@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::{TestClient, TempFolder, ClientResponse, TestServer};
+use crate::{ClientResponse, TempFolder, TestClient, TestServer};
 
 /// The file that every site here has, and its content.
 pub const GOOD: (&str, &str) = ("good.txt", "good\n");

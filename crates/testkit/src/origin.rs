@@ -140,7 +140,11 @@ impl Drop for TestOrigin {
 }
 
 /// Serves one connection.
-fn serve(mut stream: TcpStream, all: &Mutex<Vec<OriginRequest>>, script: &TestScript) -> Option<()> {
+fn serve(
+    mut stream: TcpStream,
+    all: &Mutex<Vec<OriginRequest>>,
+    script: &TestScript,
+) -> Option<()> {
     // Without Nagle's algorithm, separately written heads and bodies become separate segments.
     stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();

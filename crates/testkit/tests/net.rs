@@ -5,8 +5,8 @@ use std::process::Command;
 
 use lowroad_testkit::net::frame::SynEdits;
 use lowroad_testkit::net::{
-    CLIENT, WireCheck, LaneCounts, DEVICE, ManglingRule, LinkMangling, NetNamespace, TestPath, CheckReport, SERVER, TestSite,
-    FrameVerdict, WebServer, XdpVerdict, lacks, starts,
+    CLIENT, CheckReport, DEVICE, FrameVerdict, LaneCounts, LinkMangling, ManglingRule,
+    NetNamespace, SERVER, TestPath, TestSite, WebServer, WireCheck, XdpVerdict, lacks, starts,
 };
 use lowroad_testkit::{skip, wait_until};
 

@@ -13,7 +13,8 @@ use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use lowroad_tls::authority::LocalAuthority;
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use lowroad_tls::{
-    TlsAcceptor, TlsClient, TlsClock, ClientConnector, TlsServer, TlsServerSettings, TicketKeys, TicketService, ServerTrust,
+    ClientConnector, ServerTrust, TicketKeys, TicketService, TlsAcceptor, TlsClient, TlsClock,
+    TlsServer, TlsServerSettings,
 };
 use rustls::crypto::aws_lc_rs::kx_group::X25519;
 use rustls::pki_types::ServerName;
@@ -59,7 +60,8 @@ impl Setting {
         let clock = TlsClock::new(NOW_S);
         let mut certificates = CertificateMap::new();
         certificates.add(&authority.sign(&[], NOW_S).expect("a certificate"));
-        let mut settings = TlsServerSettings::new(CertificateStore::new(certificates), clock.clone());
+        let mut settings =
+            TlsServerSettings::new(CertificateStore::new(certificates), clock.clone());
         let keys = TicketKeys::new(3600, NOW_S).expect("keys");
         settings.tickets = Some(TicketService::new(keys, clock.clone()).expect("tickets"));
         let acceptor = TlsAcceptor::new(&settings).expect("settings");

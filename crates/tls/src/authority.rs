@@ -90,8 +90,10 @@ impl LocalAuthority {
             return LocalAuthority::make(folder, host, unix_s);
         }
         let key_file = folder.join(KEY_FILE);
-        let key = fs::read_to_string(&key_file).map_err(|e| AuthorityError::File(key_file.clone(), e))?;
-        let key = KeyPair::from_pem(&key).map_err(|e| AuthorityError::Unusable(key_file, e.to_string()))?;
+        let key =
+            fs::read_to_string(&key_file).map_err(|e| AuthorityError::File(key_file.clone(), e))?;
+        let key = KeyPair::from_pem(&key)
+            .map_err(|e| AuthorityError::Unusable(key_file, e.to_string()))?;
         Ok(LocalAuthority::from_parts(folder, pem, params(&name), key))
     }
 
@@ -109,7 +111,12 @@ impl LocalAuthority {
         Ok(LocalAuthority::from_parts(folder, pem, params, key))
     }
 
-    fn from_parts(folder: &Path, pem: String, params: CertificateParams, key: KeyPair) -> LocalAuthority {
+    fn from_parts(
+        folder: &Path,
+        pem: String,
+        params: CertificateParams,
+        key: KeyPair,
+    ) -> LocalAuthority {
         LocalAuthority {
             folder: folder.into(),
             pem,
@@ -141,7 +148,8 @@ impl LocalAuthority {
             key: key.as_bytes(),
             staple: None,
         };
-        let (pair, _) = CertificatePair::load(&texts, unix_s).map_err(|e| AuthorityError::Making(e.to_string()))?;
+        let (pair, _) = CertificatePair::load(&texts, unix_s)
+            .map_err(|e| AuthorityError::Making(e.to_string()))?;
         Ok(pair)
     }
 
@@ -149,7 +157,11 @@ impl LocalAuthority {
     ///
     /// # Errors
     /// As of `LocalAuthority::sign`.
-    pub fn sign_pem(&self, names: &[&str], unix_s: u64) -> Result<(String, String), AuthorityError> {
+    pub fn sign_pem(
+        &self,
+        names: &[&str],
+        unix_s: u64,
+    ) -> Result<(String, String), AuthorityError> {
         let mut all: Vec<String> = LOCAL.map(str::to_owned).to_vec();
         all.extend(names.iter().map(|name| (*name).to_owned()));
         all.dedup();

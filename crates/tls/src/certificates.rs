@@ -9,14 +9,14 @@ use rustls::SignatureAlgorithm;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+mod certificate_pair;
 mod chain;
 mod files;
-mod certificate_pair;
 mod problem;
 
-pub use files::{CertificatePaths, read, read_with};
 pub(crate) use certificate_pair::all;
 pub use certificate_pair::{CertificatePair, PemTexts};
+pub use files::{CertificatePaths, read, read_with};
 pub use problem::{CertificateProblem, ProblemReason};
 
 /// The ALPN protocol of a client that validates an ACME challenge (RFC 8737).

@@ -11,8 +11,8 @@ use crate::certificates::CertificatePair;
 use crate::clock::TlsClock;
 use crate::failure::TlsFailure;
 use crate::provider::provider;
-use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
 use crate::server_trust::ServerTrust;
+use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
 
 /// Makes client connections, which share one session cache.
 #[derive(Clone)]
@@ -66,7 +66,8 @@ impl ClientConnector {
     /// No certificate can be valid for the name.
     pub fn connect(&self, name: &str, to_send: &mut Vec<u8>) -> Result<TlsClient, TlsFailure> {
         let name = ServerName::try_from(name.to_owned());
-        let name = name.map_err(|error| TlsFailure::from_error(Error::General(error.to_string())))?;
+        let name =
+            name.map_err(|error| TlsFailure::from_error(Error::General(error.to_string())))?;
         let connection = UnbufferedClientConnection::new(self.0.clone(), name);
         let mut session = RustlsSession::new(connection.map_err(TlsFailure::from_error)?);
         session.start(to_send)?;

@@ -17,9 +17,9 @@ use rustls::{
     SupportedCipherSuite, Tls13CipherSuite,
 };
 
+use crate::established::{APPLICATION_DATA, SEALED_LEN_MAX};
 use crate::ktls::ALERT;
 use crate::session::HEADER_LEN;
-use crate::established::{APPLICATION_DATA, SEALED_LEN_MAX};
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 

@@ -12,12 +12,12 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, InvalidMessage, PeerMisbehaved};
 
+use crate::byte_queue::ByteQueue;
 use crate::failure::{TlsFailure, TlsFault};
 use crate::key_update::{KEY_UPDATE, KeyUpdateReader};
 use crate::ktls::{ALERT, CryptoInfo};
-use crate::byte_queue::ByteQueue;
 use crate::records::{FULL_LEN, RecordParser};
-use crate::session::{PeerClose, HEADER_LEN, ReceiveProgress, missing_len};
+use crate::session::{HEADER_LEN, PeerClose, ReceiveProgress, missing_len};
 
 /// Record types.
 pub(crate) const HANDSHAKE: u8 = 22;
@@ -227,7 +227,8 @@ impl EstablishedSession {
         }
         let secrets = self.connection.update_tx_secret()?;
         // The new key's sequence numbers start at 0.
-        self.sealing = EncryptionState::ours(secrets).map_err(|_| Error::General("a key".into()))?;
+        self.sealing =
+            EncryptionState::ours(secrets).map_err(|_| Error::General("a key".into()))?;
         Ok(())
     }
 
@@ -263,7 +264,8 @@ impl EstablishedSession {
             let len = RecordParser::len(std::mem::take(&mut small), waiting);
             // The key changes before its limit (RFC 8446, section 5.5).
             if self.sealing.is_used_up() {
-                self.update_to_send(to_send).map_err(TlsFailure::from_error)?;
+                self.update_to_send(to_send)
+                    .map_err(TlsFailure::from_error)?;
             }
             let EncryptionState::Ours(key, _) = &mut self.sealing else {
                 return Err(TlsFault::NotReady.into());
@@ -282,13 +284,17 @@ impl EstablishedSession {
             return Err(TlsFault::NotReady.into());
         }
         let alert = [WARNING, u8::from(AlertDescription::CloseNotify)];
-        self.sealing.alert(alert, to_send).map_err(TlsFailure::from_error)
+        self.sealing
+            .alert(alert, to_send)
+            .map_err(TlsFailure::from_error)
     }
 
     /// See `TlsServer::kernel_keys`.
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
         match &self.sealing {
-            EncryptionState::Ours(key, secrets) if !self.failed => CryptoInfo::new(key.sequence, secrets),
+            EncryptionState::Ours(key, secrets) if !self.failed => {
+                CryptoInfo::new(key.sequence, secrets)
+            }
             _ => None,
         }
     }
@@ -341,7 +347,9 @@ impl EncryptionState {
 }
 
 impl TrafficKey {
-    fn new((sequence, secrets): &(u64, ConnectionTrafficSecrets)) -> Result<TrafficKey, TlsFailure> {
+    fn new(
+        (sequence, secrets): &(u64, ConnectionTrafficSecrets),
+    ) -> Result<TrafficKey, TlsFailure> {
         use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
         let (algorithm, key, iv): (&'static Algorithm, _, _) = match secrets {
             Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),

@@ -8,18 +8,18 @@ use rustls::server::{ServerConfig, UnbufferedServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 
 mod alert;
-mod sni;
 mod settings;
+mod sni;
 
-pub use settings::{TlsAcceptor, ClientVerification, TlsServerSettings, MinimumVersion};
+pub use settings::{ClientVerification, MinimumVersion, TlsAcceptor, TlsServerSettings};
 
 use crate::clock::TlsClock;
+use crate::established::EstablishedSession;
 use crate::failure::{TlsFailure, TlsFault};
+use crate::first_bytes::{FirstBytes, opening};
 use crate::identity::ClientCertificate;
 use crate::ktls::CryptoInfo;
-use crate::first_bytes::{FirstBytes, opening};
 use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
-use crate::established::EstablishedSession;
 use crate::x509::X509Certificate;
 
 /// TLS with one client.
@@ -45,7 +45,10 @@ enum ServerStage {
 
 impl TlsServer {
     /// `clock` is set if clients are asked for certificates.
-    pub(crate) fn new(config: Arc<ServerConfig>, clock: Option<TlsClock>) -> Result<TlsServer, TlsFailure> {
+    pub(crate) fn new(
+        config: Arc<ServerConfig>,
+        clock: Option<TlsClock>,
+    ) -> Result<TlsServer, TlsFailure> {
         let connection = UnbufferedServerConnection::new(config).map_err(TlsFailure::from_error)?;
         Ok(TlsServer {
             spoken: ServerStage::Session(Box::new(RustlsSession::new(connection))),
@@ -65,14 +68,16 @@ impl TlsServer {
         if self.version() != Some(MinimumVersion::Tls13) {
             return Ok(());
         }
-        let ServerStage::Session(session) = mem::replace(&mut self.spoken, ServerStage::Over) else {
+        let ServerStage::Session(session) = mem::replace(&mut self.spoken, ServerStage::Over)
+        else {
             return Err(TlsFault::NotReady.into());
         };
         let (connection, pending, records) = session.into_parts()?;
         // The interface of `rustls` for kernel TLS; here `EstablishedSession` takes the secrets.
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, connection) = extracted.map_err(TlsFailure::from_error)?;
-        let settled = EstablishedSession::new(connection, secrets.tx, secrets.rx, pending, records)?;
+        let settled =
+            EstablishedSession::new(connection, secrets.tx, secrets.rx, pending, records)?;
         self.spoken = ServerStage::Settled(Box::new(settled));
         Ok(())
     }

@@ -123,7 +123,11 @@ impl ServerTrust {
                 let authorities = Arc::new(authorities.clone());
                 let built =
                     WebPkiServerVerifier::builder_with_provider(authorities, provider()).build();
-                Some(built.map_err(|error| TlsFailure::from_error(Error::General(error.to_string())))?)
+                Some(
+                    built.map_err(|error| {
+                        TlsFailure::from_error(Error::General(error.to_string()))
+                    })?,
+                )
             }
         };
         Ok(Arc::new(ServerVerifier {

@@ -12,9 +12,9 @@ use rustls::unbuffered::{
 };
 use rustls::{CommonState, Error, ProtocolVersion};
 
+use crate::byte_queue::ByteQueue;
 use crate::decryption;
 use crate::failure::{TlsFailure, TlsFault};
-use crate::byte_queue::ByteQueue;
 use crate::records::{FULL_LEN, RecordParser};
 
 /// The largest overhead of a record on the wire: header, explicit nonce, type, tag.
@@ -239,7 +239,12 @@ impl<S: SessionSide> RustlsSession<S> {
     }
 
     /// Lets `rustls` take one step with the window.
-    fn process(&mut self, wire: &mut [u8], window: &mut InputWindow, sinks: &mut OutputSinks<'_>) -> SessionStep {
+    fn process(
+        &mut self,
+        wire: &mut [u8],
+        window: &mut InputWindow,
+        sinks: &mut OutputSinks<'_>,
+    ) -> SessionStep {
         let mut refused_record;
         let bytes = match window.refusal.take() {
             Some(error) => {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use lowroad_tls::authority::LocalAuthority;
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use lowroad_tls::{
-    TlsAcceptor, TlsClient, TlsClock, ClientConnector, TlsServer, TlsServerSettings, TicketKeys, TicketService, ServerTrust,
+    ClientConnector, ServerTrust, TicketKeys, TicketService, TlsAcceptor, TlsClient, TlsClock,
+    TlsServer, TlsServerSettings,
 };
 
 struct Counting;

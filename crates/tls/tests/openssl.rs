@@ -13,8 +13,9 @@ use rcgen::{
 use lowroad_tls::authority::LocalAuthority;
 use lowroad_tls::certificates::{CertificateMap, CertificatePaths, CertificateStore, read};
 use lowroad_tls::{
-    TlsAcceptor, TlsClient, ClientVerification, TlsClock, ClientConnector, PeerClose, TlsFault, KeyLog, TlsServer, TlsServerSettings,
-    TicketKeys, TicketService, ServerTrust, MinimumVersion,
+    ClientConnector, ClientVerification, KeyLog, MinimumVersion, PeerClose, ServerTrust,
+    TicketKeys, TicketService, TlsAcceptor, TlsClient, TlsClock, TlsFault, TlsServer,
+    TlsServerSettings,
 };
 
 /// The timeout of each step, far above its usual duration.
@@ -32,7 +33,8 @@ impl Place {
         let now_s = now.expect("a clock").as_secs();
         let name = format!("lowroad-tls-openssl-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        let authority = LocalAuthority::open(&folder.join("ca"), "here", now_s).expect("an authority");
+        let authority =
+            LocalAuthority::open(&folder.join("ca"), "here", now_s).expect("an authority");
         Place {
             folder,
             authority,
@@ -61,7 +63,8 @@ impl Place {
         let mut certificates = CertificateMap::new();
         certificates.add(&pair);
         certificates.add_default(&pair);
-        let mut settings = TlsServerSettings::new(CertificateStore::new(certificates), self.clock.clone());
+        let mut settings =
+            TlsServerSettings::new(CertificateStore::new(certificates), self.clock.clone());
         let keys = TicketKeys::new(3600, self.clock.unix_s()).expect("keys");
         settings.tickets = Some(TicketService::new(keys, self.clock.clone()).expect("tickets"));
         settings
@@ -179,7 +182,10 @@ fn openssl_talks_to_us_in_both_versions() {
     let place = Place::new("versions");
     let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
     let ca = place.ca();
-    for (version, ours) in [("-tls1_2", MinimumVersion::Tls12), ("-tls1_3", MinimumVersion::Tls13)] {
+    for (version, ours) in [
+        ("-tls1_2", MinimumVersion::Tls12),
+        ("-tls1_3", MinimumVersion::Tls13),
+    ] {
         let arguments = [
             version,
             "-CAfile",

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg_attr(not(feature = "tls"), path = "without.rs")]
+#[cfg_attr(not(feature = "tls"), path = "stubs.rs")]
 mod tls;
 
 pub use tls::{TlsEndpoint, TlsListeners, check, check_ticket_keys, install, trust};

@@ -68,13 +68,19 @@ mod tests {
     fn the_example_of_the_rfc() {
         // RFC 1071 §3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(InternetChecksum::default().bytes(&bytes).checksum(), !0xddf2);
+        assert_eq!(
+            InternetChecksum::default().bytes(&bytes).checksum(),
+            !0xddf2
+        );
     }
 
     #[test]
     fn parts_add_up_and_an_odd_byte_is_high() {
         let whole = InternetChecksum::default().bytes(&[1, 2, 3, 4, 5]);
-        let parts = InternetChecksum::default().bytes(&[5]).bytes(&[3, 4]).word(0x0102);
+        let parts = InternetChecksum::default()
+            .bytes(&[5])
+            .bytes(&[3, 4])
+            .word(0x0102);
         assert_eq!(whole, parts);
     }
 
@@ -92,7 +98,10 @@ mod tests {
         // 0xffff and 0 are both zero in ones' complement; the result must be the same as that of single words.
         let ones = [0xff; 2000];
         assert_eq!(InternetChecksum::default().bytes(&ones).checksum(), 0);
-        assert_eq!(InternetChecksum::default().bytes(&[0; 64]).checksum(), 0xffff);
+        assert_eq!(
+            InternetChecksum::default().bytes(&[0; 64]).checksum(),
+            0xffff
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use core::net::IpAddr;
 
 use crate::frame::FourTuple;
-use crate::options::{TcpOptions, MSS_DEFAULT};
+use crate::options::{MSS_DEFAULT, TcpOptions};
 use crate::width::{index, upper};
 
 /// A cookie encodes the options rounded down to a class that the client certainly supports.
@@ -16,7 +16,13 @@ const CLASS_SHIFT: u32 = 29;
 
 /// The initial sequence number for a SYN with the number `client_isn`.
 #[must_use]
-pub fn make(key: [u64; 2], tuple: &FourTuple, client_isn: u32, minute: u64, can: &TcpOptions) -> u32 {
+pub fn make(
+    key: [u64; 2],
+    tuple: &FourTuple,
+    client_isn: u32,
+    minute: u64,
+    can: &TcpOptions,
+) -> u32 {
     hash(key, tuple, client_isn, minute) ^ class_of(can) << CLASS_SHIFT
 }
 

@@ -100,7 +100,9 @@ impl<'f> SegmentView<'f> {
         let head: &[u8; TCP_LEN] = tcp.first_chunk().ok_or(FrameRejection::NotPlain)?;
         // The data offset counts 32-bit words.
         let payload_at = usize::from(head[12] >> 4) * 4;
-        let options = tcp.get(TCP_LEN..payload_at).ok_or(FrameRejection::NotPlain)?;
+        let options = tcp
+            .get(TCP_LEN..payload_at)
+            .ok_or(FrameRejection::NotPlain)?;
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let word = |at: usize| u32::from(half(at)) << 16 | u32::from(half(at + 2));
         let mac = |at: usize| core::array::from_fn(|i| ethernet[at + i]);

@@ -22,8 +22,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 pub use self::request::{AnswerableRequest, derive, read};
-use crate::segment_reason::SegmentReason;
 use crate::ebpf_header;
+use crate::segment_reason::SegmentReason;
 use crate::width::index;
 
 /// The longest key in bytes.
@@ -49,7 +49,14 @@ impl ConnectionClass {
 
     /// Builds a class.
     pub const fn new(closes: bool, is_http10: bool) -> ConnectionClass {
-        ConnectionClass(if closes { ConnectionClass::CLOSES } else { 0 } | if is_http10 { ConnectionClass::HTTP10 } else { 0 })
+        ConnectionClass(
+            if closes { ConnectionClass::CLOSES } else { 0 }
+                | if is_http10 {
+                    ConnectionClass::HTTP10
+                } else {
+                    0
+                },
+        )
     }
 
     /// Whether the connection ends with the response.
@@ -63,7 +70,8 @@ impl ConnectionClass {
     }
 
     fn read(bits: u8) -> Option<ConnectionClass> {
-        (bits & !(ConnectionClass::CLOSES | ConnectionClass::HTTP10) == 0).then_some(ConnectionClass(bits))
+        (bits & !(ConnectionClass::CLOSES | ConnectionClass::HTTP10) == 0)
+            .then_some(ConnectionClass(bits))
     }
 }
 
@@ -251,7 +259,8 @@ mod tests {
 
     /// A candidate for a key of this class at port 80 of 192.0.2.1.
     fn at_80(class: u8, pieces: &[u8]) -> Vec<u8> {
-        let mut bytes = KeyBuilder::new(ConnectionClass(class), SocketAddr::new(PARTS.address, 80)).bytes;
+        let mut bytes =
+            KeyBuilder::new(ConnectionClass(class), SocketAddr::new(PARTS.address, 80)).bytes;
         bytes.extend(pieces);
         bytes
     }
@@ -293,7 +302,8 @@ mod tests {
 
     #[test]
     fn addresses_make_other_keys_of_the_same_request() {
-        let at = |address: IpAddr| RequestKey::build(&KeyParts { address, ..PARTS }).expect("a key");
+        let at =
+            |address: IpAddr| RequestKey::build(&KeyParts { address, ..PARTS }).expect("a key");
         let v6: IpAddr = "2001:db8::1".parse().expect("an address");
         let (one, other) = (at(PARTS.address), at(v6));
         assert_eq!(other.parts().local().to_string(), "[2001:db8::1]:8080");
@@ -379,7 +389,10 @@ mod tests {
         // Random changes of a valid key: no panic, and consistent parts.
         let mut state = 88_172_645_463_325_252_u64;
         for _ in 0..20_000 {
-            let mut bytes = RequestKey::build(&PARTS).expect("a key").as_bytes().to_vec();
+            let mut bytes = RequestKey::build(&PARTS)
+                .expect("a key")
+                .as_bytes()
+                .to_vec();
             for _ in 0..3 {
                 state ^= state << 13;
                 state ^= state >> 7;

@@ -7,14 +7,14 @@ extern crate alloc;
 
 pub mod checksum;
 pub mod cookie;
+pub mod ebpf_header;
 pub mod frame;
 pub mod key;
 pub mod options;
-pub mod segment_reason;
-pub mod ebpf_header;
-pub mod width;
 pub mod segment_context;
+pub mod segment_reason;
+pub mod width;
 
 pub use frame::SegmentView;
-pub use segment_reason::SegmentReason;
 pub use segment_context::SegmentContext;
+pub use segment_reason::SegmentReason;

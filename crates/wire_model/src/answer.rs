@@ -3,16 +3,16 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use crate::connection::{ModelConnection, ConnectionState, InFlightAnswer};
+use crate::connection::{ConnectionState, InFlightAnswer, ModelConnection};
 use crate::flight::{FlightPlan, PARTS_MAX};
 use crate::reply::ModelReply;
+use lowroad_wire::ebpf_header;
 use lowroad_wire::frame::{ACK, FIN, PSH, SegmentView, URG, len_of};
 use lowroad_wire::key;
 use lowroad_wire::options::TIMESTAMPS_LEN;
+use lowroad_wire::segment_context::{AdmissionTime, LevelMode, SegmentContext, StoredAnswer};
 use lowroad_wire::segment_reason::SegmentReason;
-use lowroad_wire::ebpf_header;
 use lowroad_wire::width::{index, lower, sequence};
-use lowroad_wire::segment_context::{AdmissionTime, LevelMode, StoredAnswer, SegmentContext};
 
 /// The most response bytes in one Ethernet segment with timestamps.
 const RESPONSE_LEN_MAX: usize = index(ebpf_header::RESPONSE_MAX);
@@ -46,7 +46,10 @@ impl FlightAnswer {
 }
 
 /// Whether requests of this client may be answered now.
-pub(crate) fn may_answer(world: &impl SegmentContext, segment: &SegmentView<'_>) -> Result<(), SegmentReason> {
+pub(crate) fn may_answer(
+    world: &impl SegmentContext,
+    segment: &SegmentView<'_>,
+) -> Result<(), SegmentReason> {
     if world.mode() != LevelMode::Serve {
         Err(SegmentReason::UpDrain)
     } else if !world.is_kept() {
@@ -113,7 +116,11 @@ struct SegmentPath {
 }
 
 impl SegmentPath {
-    fn new(world: &impl SegmentContext, segment: &SegmentView<'_>, connection: &ModelConnection) -> SegmentPath {
+    fn new(
+        world: &impl SegmentContext,
+        segment: &SegmentView<'_>,
+        connection: &ModelConnection,
+    ) -> SegmentPath {
         SegmentPath {
             is_v6: segment.tuple.local.is_ipv6(),
             mtu: world.mtu(),
@@ -194,7 +201,9 @@ pub(crate) fn again(
     connection: &ModelConnection,
     under_way: &InFlightAnswer,
 ) -> Result<FlightAnswer, SegmentReason> {
-    let stored = world.publication(under_way.id).ok_or(SegmentReason::TcpGone)?;
+    let stored = world
+        .publication(under_way.id)
+        .ok_or(SegmentReason::TcpGone)?;
     let part = usize::try_from(connection.acknowledged_part(segment.ack)).unwrap_or(0);
     if !has_window(segment, connection, under_way.len.saturating_sub(part)) {
         return Err(SegmentReason::UpWindow);

@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use crate::connection::{ModelConnection, BufferedSegment, ModelTable, WINDOW};
+use crate::connection::{BufferedSegment, ModelConnection, ModelTable, WINDOW};
 use lowroad_wire::frame::{ACK, FIN, PSH, SegmentView, len_of};
 
 /// The most bytes buffered for a connection.
@@ -96,7 +96,11 @@ pub(crate) fn on_ahead(
     take(table, segment, connection).map_or(not_taken, AheadKind::Taken)
 }
 
-fn take(table: &mut impl ModelTable, segment: &SegmentView<'_>, connection: &ModelConnection) -> Option<BufferedInput> {
+fn take(
+    table: &mut impl ModelTable,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+) -> Option<BufferedInput> {
     let held = table.take_held(&segment.tuple)?;
     let is_next = held.seq == connection.rcv_nxt;
     let is_fin = held.bytes.is_empty() && held.has_fin;

@@ -4,10 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::flight::{RecoveryState, WITHHELD};
-use lowroad_wire::frame::{ACK, SegmentView, FourTuple};
-use lowroad_wire::options::{TcpOptions, TIMESTAMPS_LEN, TcpTimestamps, WINDOW_SCALE};
-use lowroad_wire::width::{lower, sequence};
+use lowroad_wire::frame::{ACK, FourTuple, SegmentView};
+use lowroad_wire::options::{TIMESTAMPS_LEN, TcpOptions, TcpTimestamps, WINDOW_SCALE};
 use lowroad_wire::segment_context::SegmentContext;
+use lowroad_wire::width::{lower, sequence};
 
 /// The advertised window: the default of a new socket in Linux.
 pub const WINDOW: u16 = 64_240;
@@ -136,7 +136,11 @@ impl ModelConnection {
     }
 
     /// The options of a segment that answers this one.
-    pub(crate) fn reply_options(&self, world: &impl SegmentContext, segment: &SegmentView<'_>) -> Vec<u8> {
+    pub(crate) fn reply_options(
+        &self,
+        world: &impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> Vec<u8> {
         let echo = TcpTimestamps::read(segment.options).map_or(0, |theirs| theirs.value);
         let timestamps = self.clock_offset.map(|offset| TcpTimestamps {
             value: now_ms(world).wrapping_add(offset),

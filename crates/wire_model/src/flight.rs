@@ -4,8 +4,8 @@
 //! All segments of the answer acknowledge the request except its last byte. So the client's retransmission timer runs
 //! until it has acknowledged the whole answer, and this side needs none.
 
-use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::ebpf_header;
+use lowroad_wire::segment_reason::SegmentReason;
 
 #[cfg(test)]
 mod tests;
@@ -139,7 +139,11 @@ impl AckInfo {
 }
 
 /// The action for a segment of a client that lacks parts of the flight.
-pub(crate) fn on_segment(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> FlightAction {
+pub(crate) fn on_segment(
+    flight: FlightPlan,
+    known: &mut RecoveryState,
+    said: &AckInfo,
+) -> FlightAction {
     if said.is_bare() {
         on_acknowledged(flight, known, said)
     } else if said.is_repeat() {

@@ -4,14 +4,18 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::connection::{ModelConnection, ConnectionState, PendingHandshake, ModelTable, WINDOW, now_ms, own_window};
+use crate::connection::{
+    ConnectionState, ModelConnection, ModelTable, PendingHandshake, WINDOW, now_ms, own_window,
+};
 use crate::flight::RecoveryState;
 use crate::reply::ModelReply;
 use lowroad_wire::cookie;
 use lowroad_wire::frame::{ACK, FIN, RST, SYN, SegmentView};
 use lowroad_wire::options::{self, TcpOptions, TcpTimestamps};
+use lowroad_wire::segment_context::{
+    AdmissionTime, LevelMode, SegmentContext, SocketState, TimeWait,
+};
 use lowroad_wire::segment_reason::SegmentReason;
-use lowroad_wire::segment_context::{AdmissionTime, LevelMode, SocketState, TimeWait, SegmentContext};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// How long cookies of the previous minute are accepted.
@@ -64,7 +68,12 @@ pub(crate) fn on_syn(
 }
 
 /// Remembers the SYN, and returns the initial sequence number for it.
-fn remember(world: &impl SegmentContext, table: &mut impl ModelTable, syn: &SegmentView<'_>, can: TcpOptions) -> u32 {
+fn remember(
+    world: &impl SegmentContext,
+    table: &mut impl ModelTable,
+    syn: &SegmentView<'_>,
+    can: TcpOptions,
+) -> u32 {
     let now_ns = world.now_ns();
     let minute = now_ns / MINUTE_NS;
     // A retransmitted SYN gets the same answer.
@@ -83,7 +92,11 @@ fn remember(world: &impl SegmentContext, table: &mut impl ModelTable, syn: &Segm
 }
 
 /// Another recent SYN of the same tuple that is remembered.
-fn other_syn(table: &impl ModelTable, syn: &SegmentView<'_>, now_ns: u64) -> Option<PendingHandshake> {
+fn other_syn(
+    table: &impl ModelTable,
+    syn: &SegmentView<'_>,
+    now_ns: u64,
+) -> Option<PendingHandshake> {
     let is_other = |known: &PendingHandshake| {
         known.client_isn != syn.seq && now_ns.wrapping_sub(known.at_ns) <= HALF_OPEN_LIFE_NS
     };
@@ -206,7 +219,12 @@ pub(crate) fn relation(
 }
 
 /// Opens the connection with its first segment; false if there is no room.
-fn open(world: &impl SegmentContext, table: &mut impl ModelTable, segment: &SegmentView<'_>, can: TcpOptions) -> bool {
+fn open(
+    world: &impl SegmentContext,
+    table: &mut impl ModelTable,
+    segment: &SegmentView<'_>,
+    can: TcpOptions,
+) -> bool {
     // Clients send timestamps from here on only if the SYN-ACK had them. The clock continues from the SYN-ACK's
     // timestamp, which the client echoes.
     let clock_offset = TcpTimestamps::read(segment.options)

@@ -18,15 +18,15 @@
 extern crate alloc;
 
 mod answer;
+mod buffered;
 pub mod connection;
 mod flight;
 mod handshake;
-mod buffered;
 pub mod reply;
 pub mod responder;
 pub mod verdict;
 
-pub use connection::{ModelConnection, ConnectionState, ModelTable};
+pub use connection::{ConnectionState, ModelConnection, ModelTable};
 pub use flight::{PARTS_MAX, RecoveryState};
 pub use responder::ModelResponder;
 pub use verdict::SegmentVerdict;

@@ -69,7 +69,9 @@ impl ModelReply<'_> {
                 frame.extend([0, 0, HOP_LIMIT, PROTOCOL_TCP, 0, 0]);
                 frame.extend(local.octets());
                 frame.extend(client.octets());
-                let checksum = InternetChecksum::default().bytes(&frame[ip_at..]).checksum();
+                let checksum = InternetChecksum::default()
+                    .bytes(&frame[ip_at..])
+                    .checksum();
                 frame[ip_at + 10..ip_at + 12].copy_from_slice(&checksum.to_be_bytes());
             }
             _ => unreachable!("both addresses come from one packet"),
@@ -95,7 +97,7 @@ impl ModelReply<'_> {
 mod tests {
     use super::*;
     use core::net::{Ipv4Addr, Ipv6Addr};
-    use lowroad_wire::frame::{ACK, PSH, FourTuple};
+    use lowroad_wire::frame::{ACK, FourTuple, PSH};
 
     fn asked(client: IpAddr, local: IpAddr) -> SegmentView<'static> {
         // The shortest frame that `parse` accepts; the addresses are replaced below.

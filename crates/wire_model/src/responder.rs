@@ -2,16 +2,16 @@
 //! flight. The table is the only state. `unknown_connection` opens connections; `connection_segment` and `requests`
 //! process segments of open ones.
 
-use crate::connection::{ModelConnection, ConnectionState, ModelTable};
+use crate::connection::{ConnectionState, ModelConnection, ModelTable};
 use crate::handshake::{self, CookieDoubt};
 use crate::verdict::{SegmentVerdict, acknowledge, counted, reply_verdict};
 use lowroad_wire::frame::{ACK, FrameRejection, RST, SYN, SegmentView};
+use lowroad_wire::segment_context::{LevelMode, SegmentContext, SocketState};
 use lowroad_wire::segment_reason::SegmentReason;
-use lowroad_wire::segment_context::{LevelMode, SocketState, SegmentContext};
 
-mod unknown_connection;
 mod connection_segment;
 mod requests;
+mod unknown_connection;
 
 /// A server without a listener for this long is considered gone.
 const LISTENER_WAIT_NS: u64 = 4_000_000_000;
@@ -55,7 +55,11 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 
     /// Processes a segment to one of the served ports.
-    pub fn segment(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
+    pub fn segment(
+        &mut self,
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> SegmentVerdict {
         let known = self.table.get(&segment.tuple).copied();
         // Only the handshake of such a connection is still of use, see `handshake`.
         let known = known.filter(|known| known.state != ConnectionState::Over);
@@ -113,7 +117,10 @@ impl<T: ModelTable> ModelResponder<T> {
         // The kernel will answer the SYN: an old connection left here under the client's port would capture the
         // segments that follow. A live connection can be ended by its client only (RFC 5961 §4), hence the challenge
         // ACK.
-        let is_refused = !matches!(reason, SegmentReason::PassSynForeign | SegmentReason::PassSynSocket);
+        let is_refused = !matches!(
+            reason,
+            SegmentReason::PassSynForeign | SegmentReason::PassSynSocket
+        );
         match old.filter(|_| is_refused) {
             Some(old) if old.is_live() => {
                 return acknowledge(world, syn, old, SegmentReason::TcpChallenge);
@@ -149,7 +156,11 @@ impl<T: ModelTable> ModelResponder<T> {
 
     /// A connection in migration. The listener may not have accepted it yet: then only the segment that it begins with
     /// may pass, since the kernel takes the numbers of any segment for those of the first.
-    fn on_handed(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
+    fn on_handed(
+        &mut self,
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_next = segment.seq == connection.rcv_nxt;
         if segment.flags & RST != 0 {

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use crate::connection::ModelConnection;
 use crate::reply::ModelReply;
 use lowroad_wire::frame::{ACK, FIN, SegmentView};
-use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::segment_context::SegmentContext;
+use lowroad_wire::segment_reason::SegmentReason;
 
 /// The verdict about a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,13 +76,21 @@ pub(crate) fn bare(
     reply_verdict(world, reason, reply.write(segment))
 }
 
-pub(crate) fn reply_verdict(world: &mut impl SegmentContext, reason: SegmentReason, frame: Vec<u8>) -> SegmentVerdict {
+pub(crate) fn reply_verdict(
+    world: &mut impl SegmentContext,
+    reason: SegmentReason,
+    frame: Vec<u8>,
+) -> SegmentVerdict {
     world.count(reason);
     SegmentVerdict::Reply(frame)
 }
 
 /// Sends one or several segments with data.
-pub(crate) fn sent(world: &mut impl SegmentContext, reason: SegmentReason, mut frames: Vec<Vec<u8>>) -> SegmentVerdict {
+pub(crate) fn sent(
+    world: &mut impl SegmentContext,
+    reason: SegmentReason,
+    mut frames: Vec<Vec<u8>>,
+) -> SegmentVerdict {
     world.count(reason);
     match frames.len() {
         1 => SegmentVerdict::Reply(frames.remove(0)),
@@ -91,7 +99,10 @@ pub(crate) fn sent(world: &mut impl SegmentContext, reason: SegmentReason, mut f
 }
 
 pub(crate) fn counted(world: &mut impl SegmentContext, verdict: SegmentVerdict) -> SegmentVerdict {
-    if let SegmentVerdict::Up(reason) | SegmentVerdict::Drop(reason) | SegmentVerdict::Pass(reason) = verdict {
+    if let SegmentVerdict::Up(reason)
+    | SegmentVerdict::Drop(reason)
+    | SegmentVerdict::Pass(reason) = verdict
+    {
         world.count(reason);
     }
     verdict

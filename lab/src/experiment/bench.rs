@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{ExperimentConfig, ServerConfig};
-use crate::load::{LoadRun, LoadResult, RequestPace, LoadSnapshot};
+use crate::load::{LoadResult, LoadRun, LoadSnapshot, RequestPace};
 use crate::peers::PeerFailure;
 use crate::workload::named;
 

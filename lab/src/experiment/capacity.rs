@@ -103,7 +103,11 @@ mod tests {
     use crate::load::outcome::OperationClass;
 
     /// A server that answers up to `capacity` and fails beyond it.
-    fn server(capacity: f64, probes: &mut Vec<f64>, rate: f64) -> Result<MeasurementResult, String> {
+    fn server(
+        capacity: f64,
+        probes: &mut Vec<f64>,
+        rate: f64,
+    ) -> Result<MeasurementResult, String> {
         probes.push(rate);
         let mut measured = MeasurementResult::default();
         let answered = rate.min(capacity);

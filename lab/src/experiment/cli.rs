@@ -151,7 +151,10 @@ fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::R
 }
 
 /// The experiments as they are measured by the clock, and as they are counted.
-fn split(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> (Vec<ExperimentConfig>, Vec<ExperimentConfig>) {
+fn split(
+    args: &ExperimentArgs,
+    experiments: &[ExperimentConfig],
+) -> (Vec<ExperimentConfig>, Vec<ExperimentConfig>) {
     let (mut by_clock, mut counted) = (Vec::new(), Vec::new());
     for experiment in experiments {
         let ways = args.measure.unwrap_or(experiment.measure);
@@ -195,7 +198,11 @@ fn ended(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> Experime
 }
 
 /// Counts some experiments, several servers at a time.
-fn count(args: &ExperimentArgs, setting: &RunSetting<'_>, experiments: &[ExperimentConfig]) -> Vec<ExperimentEnd> {
+fn count(
+    args: &ExperimentArgs,
+    setting: &RunSetting<'_>,
+    experiments: &[ExperimentConfig],
+) -> Vec<ExperimentEnd> {
     let sites = LabSites::new(data(args));
     let bench = || counting_bench(args, sites.clone());
     let ends = several::run(experiments, setting, args.jobs as usize, &bench);

@@ -8,11 +8,11 @@ use super::amount::AmountInput;
 use super::bench::MeasurementJob;
 use super::guests::ReadyGuest;
 use super::warm::WarmUpRun;
-use crate::icount::dealt::{WorkloadConnections, EVEN, EVEN_ONWARD, OrderCache};
+use crate::icount::dealt::{EVEN, EVEN_ONWARD, OrderCache, WorkloadConnections};
 use crate::icount::drive::{DriveTarget, by_load};
 use crate::icount::life::GuestLifeline;
 use crate::icount::{CompletedRun, PAIR, RunSlopes, slopes};
-use crate::load::{LoadResult, ExternalClock};
+use crate::load::{ExternalClock, LoadResult};
 
 /// Those who ask a job's server.
 pub struct LoadClients<'j> {
@@ -54,7 +54,11 @@ impl<'j> LoadClients<'j> {
     ///
     /// # Errors
     /// A request failed, or the guest ended.
-    pub fn ask(&self, requests: u64, time: Option<Arc<dyn ExternalClock>>) -> Result<LoadResult, String> {
+    pub fn ask(
+        &self,
+        requests: u64,
+        time: Option<Arc<dyn ExternalClock>>,
+    ) -> Result<LoadResult, String> {
         let target = DriveTarget {
             life: &self.life,
             address: self.address,
@@ -91,7 +95,11 @@ impl<'j> LoadClients<'j> {
 }
 
 /// One run: all that its connections cost is theirs.
-fn straight(before: u64, requests: u64, run: &mut WarmUpRun<'_>) -> Result<RunSlopes<LoadResult>, String> {
+fn straight(
+    before: u64,
+    requests: u64,
+    run: &mut WarmUpRun<'_>,
+) -> Result<RunSlopes<LoadResult>, String> {
     let long = run(requests)?;
     Ok(RunSlopes {
         instructions: vec![(long.total - before) as f64 / long.requests as f64],

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bench::{TestBench, MeasurementJob, MeasurementResult, PeerServer};
+use super::bench::{MeasurementJob, MeasurementResult, PeerServer, TestBench};
 use super::clients::{LoadClients, done};
 use super::counting::PER_SECOND;
 use super::forms;
@@ -19,7 +19,7 @@ use crate::icount::RunSlopes;
 use crate::icount::dealt::OrderCache;
 use crate::icount::profile::SymbolProfile;
 use crate::icount::timed::timed;
-use crate::load::{LoadRun, LoadResult, LoadSnapshot, ExternalClock};
+use crate::load::{ExternalClock, LoadResult, LoadRun, LoadSnapshot};
 use crate::peers::PeerFailure;
 use crate::workload::named;
 
@@ -155,7 +155,12 @@ impl CountedPeer {
     }
 
     /// Leaves where the instructions are, if that is wanted. An image tells no symbols.
-    fn profile(&self, job: &MeasurementJob, ready: &mut ReadyGuest, clients: &LoadClients<'_>) -> Result<(), String> {
+    fn profile(
+        &self,
+        job: &MeasurementJob,
+        ready: &mut ReadyGuest,
+        clients: &LoadClients<'_>,
+    ) -> Result<(), String> {
         /// So many that most symbols of a request are among them.
         const REQUESTS: u64 = 600;
         let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) else {
@@ -190,7 +195,9 @@ impl CountedPeer {
         let mut probe = None;
         let mut begin = |time: &Arc<dyn ExternalClock>| {
             let asks = ProbeSchedule::ByTime(Arc::downgrade(time));
-            probe = job.phases.then(|| StatusProbe::start(address, job.set(), asks));
+            probe = job
+                .phases
+                .then(|| StatusProbe::start(address, job.set(), asks));
         };
         let found = timed(guest, load, &mut begin, stop);
         let phases = probe.map(StatusProbe::end).unwrap_or_default();
@@ -207,7 +214,11 @@ impl CountedPeer {
 }
 
 /// Counts, in a guest that runs in steps: how busy this machine is makes no difference then.
-fn in_steps(job: &MeasurementJob, ready: &mut ReadyGuest, clients: &LoadClients<'_>) -> Result<MeasurementResult, String> {
+fn in_steps(
+    job: &MeasurementJob,
+    ready: &mut ReadyGuest,
+    clients: &LoadClients<'_>,
+) -> Result<MeasurementResult, String> {
     let ReadyGuest { guest, warmed, .. } = ready;
     guest.counted_at_rest();
     let time = Arc::new(guest.in_steps(STEP_NS)?);

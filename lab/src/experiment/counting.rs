@@ -210,11 +210,19 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     #[test]
     fn what_is_counted_is_the_same_in_a_guest() {
         let experiment = ExperimentConfig::parse("one", FILE).expect("a good file");
-        assert_eq!(experiment.measure.each(), [CountUnit::Clock, CountUnit::Instructions]);
-        let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
+        assert_eq!(
+            experiment.measure.each(),
+            [CountUnit::Clock, CountUnit::Instructions]
+        );
+        let counted = experiment
+            .measured_by(CountUnit::Instructions)
+            .expect("countable");
         assert_eq!(counted.name, "one-by-instructions");
         assert_eq!(counted.plain_name(), "one");
-        assert_eq!(counted.sweep.values, [AxisValue::Number(8.0), AxisValue::Number(64.0)]);
+        assert_eq!(
+            counted.sweep.values,
+            [AxisValue::Number(8.0), AxisValue::Number(64.0)]
+        );
         assert_eq!(counted.servers[0].workers, 1);
         assert_eq!(counted.workload.settings["set"], "small");
         assert_eq!(counted.workload.settings["size"], "64");
@@ -224,7 +232,9 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     fn where_a_disk_is_waited_for_the_processes_count() {
         let small = FILE.replace("values = [8, 64],", "memory_mib = 128,");
         let experiment = ExperimentConfig::parse("one", &small).expect("a good file");
-        let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
+        let counted = experiment
+            .measured_by(CountUnit::Instructions)
+            .expect("countable");
         assert_eq!(counted.instructions.memory_mib, Some(128));
         assert_eq!(counted.servers[0].workers, 4);
     }
@@ -235,7 +245,9 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
             .replace("\"connections\"", "\"rate\"")
             .replace("closed", "connections");
         let experiment = ExperimentConfig::parse("one", &rates).expect("a good file");
-        let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
+        let counted = experiment
+            .measured_by(CountUnit::Instructions)
+            .expect("countable");
         assert_eq!(counted.load.pace, PaceKind::Connections);
         assert!(counted.load.duration_s < experiment.load.duration_s);
     }

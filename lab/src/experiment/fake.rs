@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bench::{TestBench, MeasurementJob, MeasurementResult, PeerServer};
+use super::bench::{MeasurementJob, MeasurementResult, PeerServer, TestBench};
 use super::schema::ExperimentConfig;
 use crate::load::outcome::TimeDistribution;
 use crate::load::{LoadResult, LoadSnapshot};

@@ -53,7 +53,11 @@ pub fn begin(address: SocketAddr, job: &MeasurementJob) -> Result<(), String> {
 ///
 /// # Errors
 /// It has not, or its log is not in order.
-pub fn check(address: SocketAddr, job: &MeasurementJob, outcome: &LoadResult) -> Result<(), String> {
+pub fn check(
+    address: SocketAddr,
+    job: &MeasurementJob,
+    outcome: &LoadResult,
+) -> Result<(), String> {
     let script = job.settings.get("script").map_or(SCRIPT, String::as_str);
     let log = PostLog::parse(&get(address, &fetch_target(script))?)?;
     let posts = outcome.classes.iter().filter(|class| class.name == "POST");

@@ -12,9 +12,9 @@ use super::schema::ExperimentConfig;
 use super::site::LabSites;
 use super::warm::{WarmUpTraffic, learns};
 use crate::icount::boot::BootSpec;
-use crate::icount::guest::{QemuGuest, GuestNetwork};
+use crate::icount::guest::{GuestNetwork, QemuGuest};
 use crate::icount::image::ImageFolder;
-use crate::icount::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
+use crate::icount::kernel::{CopiedPath, GuestContent, GuestKernel, plugin};
 use crate::icount::needs;
 use crate::icount::servers::built;
 use crate::icount::table::OURS;
@@ -265,7 +265,11 @@ impl GuestFactory {
         is_wanted.then(|| SampleDatabase::of(&schema)).transpose()
     }
 
-    fn content(&self, job: &MeasurementJob, carried: carried::GuestPeerFiles) -> Result<GuestContent, PeerFailure> {
+    fn content(
+        &self,
+        job: &MeasurementJob,
+        carried: carried::GuestPeerFiles,
+    ) -> Result<GuestContent, PeerFailure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let copied = |source: PathBuf, path: &str| CopiedPath {
             source,

@@ -6,11 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::agree;
 use super::bench::MeasurementResult;
 use super::machine::MachineInfo;
-use super::plan::{self, RunExtent, MeasurementStep};
+use super::plan::{self, MeasurementStep, RunExtent};
 use super::progress::ProgressSink;
-use super::results::{self, PointResult, ResultKey, ResultRecord, MeasurementRole, StoredResults, MissingReason, ResultWriter};
+use super::results::{
+    self, MeasurementRole, MissingReason, PointResult, ResultKey, ResultRecord, ResultWriter,
+    StoredResults,
+};
 use super::runner::RunSetting;
-use super::schema::{ExperimentConfig, AxisValue};
+use super::schema::{AxisValue, ExperimentConfig};
 
 /// What was found for one point.
 pub struct PointAttempt {

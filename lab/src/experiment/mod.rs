@@ -31,7 +31,7 @@ mod site;
 pub mod units;
 mod warm;
 
-pub use bench::{TestBench, MeasurementResult, PeerServer};
+pub use bench::{MeasurementResult, PeerServer, TestBench};
 pub use measure::OutcomeMeasure;
 pub use results::ResultRecord;
-pub use schema::{ExperimentConfig, AxisValue};
+pub use schema::{AxisValue, ExperimentConfig};

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use super::amount::lasting_s;
 use super::bench::MeasurementJob;
 use super::counting::CountUnit;
-use super::schema::{ExperimentConfig, LoadSettings, PaceKind, AxisParameter, ServerConfig, AxisValue};
+use super::schema::{
+    AxisParameter, AxisValue, ExperimentConfig, LoadSettings, PaceKind, ServerConfig,
+};
 use crate::load::RequestPace;
 
 /// One measurement's place.
@@ -67,7 +69,11 @@ impl RunExtent {
 
 /// The points of a sweep, given the reference's capacity if they are relative to it.
 #[must_use]
-pub fn points(experiment: &ExperimentConfig, capacity_per_s: Option<f64>, extent: &RunExtent) -> Vec<AxisValue> {
+pub fn points(
+    experiment: &ExperimentConfig,
+    capacity_per_s: Option<f64>,
+    extent: &RunExtent,
+) -> Vec<AxisValue> {
     let sweep = &experiment.sweep;
     let relative = |share: &f64| AxisValue::Number(rounded(share * capacity_per_s.unwrap_or(0.0)));
     let all: Vec<AxisValue> = match sweep.values.is_empty() {
@@ -107,7 +113,11 @@ pub fn count(experiment: &ExperimentConfig, extent: &RunExtent) -> usize {
 
 /// All measurements in their order.
 #[must_use]
-pub fn steps(experiment: &ExperimentConfig, points: &[AxisValue], extent: &RunExtent) -> Vec<MeasurementStep> {
+pub fn steps(
+    experiment: &ExperimentConfig,
+    points: &[AxisValue],
+    extent: &RunExtent,
+) -> Vec<MeasurementStep> {
     let wanted = |index: &usize| extent.wants(&experiment.servers[*index]);
     let servers: Vec<usize> = (0..experiment.servers.len()).filter(wanted).collect();
     let step = |repeat: u32, server: usize, x: &AxisValue| MeasurementStep {
@@ -145,7 +155,11 @@ pub fn steps(experiment: &ExperimentConfig, points: &[AxisValue], extent: &RunEx
 
 /// What a step is made of.
 #[must_use]
-pub fn job(experiment: &ExperimentConfig, step: &MeasurementStep, extent: &RunExtent) -> MeasurementJob {
+pub fn job(
+    experiment: &ExperimentConfig,
+    step: &MeasurementStep,
+    extent: &RunExtent,
+) -> MeasurementJob {
     let scale = extent.duration_scale(experiment);
     let load = &experiment.load;
     let server = &experiment.servers[step.server];
@@ -191,7 +205,12 @@ fn wants_phases(experiment: &ExperimentConfig) -> bool {
 }
 
 /// Puts the point's value where the sweep's parameter says.
-fn place(job: &mut MeasurementJob, load: &mut LoadSettings, parameter: &AxisParameter, x: &AxisValue) {
+fn place(
+    job: &mut MeasurementJob,
+    load: &mut LoadSettings,
+    parameter: &AxisParameter,
+    x: &AxisValue,
+) {
     let set = |settings: &mut BTreeMap<String, String>, key: &str| {
         settings.insert(key.to_owned(), x.to_string());
     };
@@ -230,7 +249,12 @@ fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSet
 
 /// The same job at another rate of what is searched for.
 #[must_use]
-pub fn at_rate(experiment: &ExperimentConfig, step: &MeasurementStep, extent: &RunExtent, rate: f64) -> MeasurementJob {
+pub fn at_rate(
+    experiment: &ExperimentConfig,
+    step: &MeasurementStep,
+    extent: &RunExtent,
+    rate: f64,
+) -> MeasurementJob {
     let mut load = experiment.load.clone();
     let mut job = job(experiment, step, extent);
     if experiment.sweep.parameter == AxisParameter::StaticRate {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::bench::{TestBench, MeasurementJob, MeasurementResult, PeerServer};
+use super::bench::{MeasurementJob, MeasurementResult, PeerServer, TestBench};
 use super::forms;
 use super::phases::{ProbeSchedule, StatusProbe};
 use super::schema::ExperimentConfig;

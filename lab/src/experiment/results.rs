@@ -148,7 +148,9 @@ pub fn path(folder: &Path, experiment: &str) -> PathBuf {
 pub fn read(path: &Path) -> Result<StoredResults, String> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredResults::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(StoredResults::default());
+        }
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
     parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))

@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bench::{TestBench, MeasurementJob, MeasurementResult};
+use super::bench::{MeasurementJob, MeasurementResult, TestBench};
 use super::counting::CountUnit;
 use super::kept::{PointAttempt, ResultStore};
-use super::plan::{self, RunExtent, MeasurementStep};
-use super::progress::{self, ProgressCounter, RunPosition, ProgressSink};
-use super::results::{self, PointResult, MeasurementRole, MissingReason};
-use super::schema::{ExperimentConfig, AxisValue};
+use super::plan::{self, MeasurementStep, RunExtent};
+use super::progress::{self, ProgressCounter, ProgressSink, RunPosition};
+use super::results::{self, MeasurementRole, MissingReason, PointResult};
+use super::schema::{AxisValue, ExperimentConfig};
 use super::{capacity, units};
 use crate::load::RequestPace;
 
@@ -144,8 +144,13 @@ impl ExperimentRun<'_> {
         }
         self.counter.measured();
         self.tell(step, place, &attempt.found);
-        self.kept
-            .keep(MeasurementRole::Point, &step.x, step.repeat, step.server, attempt)?;
+        self.kept.keep(
+            MeasurementRole::Point,
+            &step.x,
+            step.repeat,
+            step.server,
+            attempt,
+        )?;
         Ok(true)
     }
 
@@ -202,12 +207,18 @@ impl ExperimentRun<'_> {
             "capacity of {}: {shown} requests/s",
             job.server.name
         ));
-        self.kept.keep(MeasurementRole::Reference, &x, 0, index, attempt)?;
+        self.kept
+            .keep(MeasurementRole::Reference, &x, 0, index, attempt)?;
         Ok(ReferencePoint::Found(rate))
     }
 
     /// Starts, measures, ends.
-    fn attempt(&mut self, job: &MeasurementJob, step: Option<&MeasurementStep>, place: RunPosition) -> PointAttempt {
+    fn attempt(
+        &mut self,
+        job: &MeasurementJob,
+        step: Option<&MeasurementStep>,
+        place: RunPosition,
+    ) -> PointAttempt {
         let mut attempt = PointAttempt::default();
         let mut peer = match self.bench.start(job) {
             Ok(peer) => peer,
@@ -283,7 +294,8 @@ fn is_starved(job: &MeasurementJob, found: &PointResult) -> bool {
         return false;
     };
     let outcome = &measured.outcome;
-    let waits = job.pace != RequestPace::Closed || job.line_bits_per_s.is_some() || job.workload == "bare";
+    let waits =
+        job.pace != RequestPace::Closed || job.line_bits_per_s.is_some() || job.workload == "bare";
     let Some(server) = measured.extras.get("server_cpu_share") else {
         return false;
     };

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::amount::AMOUNTS;
-use super::counting::{CountUnit, CountSettings, MeasurementModes};
+use super::counting::{CountSettings, CountUnit, MeasurementModes};
 use super::measure::OutcomeMeasure;
 
 pub use super::axis::{AxisParameter, AxisValue};

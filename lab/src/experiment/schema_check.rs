@@ -1,7 +1,7 @@
 //! What the types of an experiment file can't say: names that must exist, numbers that must make
 //! sense. Each problem names its key and how to mend it.
 
-use super::schema::{ExperimentConfig, FigureConfig, PaceKind, AxisParameter, AxisValue};
+use super::schema::{AxisParameter, AxisValue, ExperimentConfig, FigureConfig, PaceKind};
 
 /// What is wrong, and a piece of text that stands on the line.
 pub struct SchemaProblem {
@@ -178,7 +178,11 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
 }
 
 /// The first place with a point that does not fit.
-fn unfit(experiment: &ExperimentConfig, fits: impl Fn(f64) -> bool, needed: &str) -> Option<SchemaProblem> {
+fn unfit(
+    experiment: &ExperimentConfig,
+    fits: impl Fn(f64) -> bool,
+    needed: &str,
+) -> Option<SchemaProblem> {
     let all = |values: &[AxisValue]| values.iter().all(|x| x.number().is_some_and(&fits));
     if !all(&experiment.sweep.values) {
         return SchemaProblem::new("values", "values", needed.to_owned());

@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::bench::TestBench;
 use super::kept::ResultStore;
 use super::plan::{self, RunExtent};
-use super::progress::{ProgressCounter, NamedProgress, ProgressSink};
+use super::progress::{NamedProgress, ProgressCounter, ProgressSink};
 use super::runner::{self, RunEnd, RunSetting};
 use super::schema::ExperimentConfig;
 use crate::peers::system::{pin, raise_descriptors};

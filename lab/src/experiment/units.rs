@@ -48,7 +48,9 @@ impl FigureUnit {
         match self {
             FigureUnit::RequestsPerS => pick(&[(1.0, "requests/s")]),
             FigureUnit::ConnectionsPerS => pick(&[(1.0, "connections/s")]),
-            FigureUnit::BytesPerS => pick(&[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")]),
+            FigureUnit::BytesPerS => {
+                pick(&[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")])
+            }
             FigureUnit::BitsPerS => pick(&[
                 (1.0, "bit/s"),
                 (1e3, "kbit/s"),

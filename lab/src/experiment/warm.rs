@@ -61,7 +61,11 @@ fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String>
 
 /// Asks until a server that learns has learned, and others once, if there were so many instructions `before`, and a request costs
 /// `roughly` so many; how many it costs then.
-fn settle(job: &MeasurementJob, (mut before, roughly): (u64, f64), run: &mut WarmUpRun<'_>) -> Result<f64, String> {
+fn settle(
+    job: &MeasurementJob,
+    (mut before, roughly): (u64, f64),
+    run: &mut WarmUpRun<'_>,
+) -> Result<f64, String> {
     /// Whether it still learns then is seen by the repeats.
     const ROUNDS_MAX: u32 = 13;
     let wanted = AmountInput::by(job);
@@ -120,7 +124,7 @@ fn first(requests: u64, run: &mut WarmUpRun<'_>) -> Result<CompletedRun<LoadResu
 #[cfg(test)]
 mod tests {
     use super::super::axis::AxisValue;
-    use super::super::plan::{self, RunExtent, MeasurementStep};
+    use super::super::plan::{self, MeasurementStep, RunExtent};
     use super::super::schema::ExperimentConfig;
     use super::*;
 

@@ -173,6 +173,10 @@ impl HowlConnection {
                 Err(_) => return ConnectionStep::Close,
             }
         }
-        if self.close { ConnectionStep::Close } else { ConnectionStep::Read }
+        if self.close {
+            ConnectionStep::Close
+        } else {
+            ConnectionStep::Read
+        }
     }
 }

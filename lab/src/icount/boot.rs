@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::guest::{MAC, GuestNetwork};
+use super::guest::{GuestNetwork, MAC};
 use super::monitor;
 
 /// The network card, unless another is asked for.

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 
 use super::boot::{BootSpec, GuestFiles};
-use super::drive::{DriveRequest, ConnectionMode};
-use super::guest::{QemuGuest, GuestNetwork};
-use super::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
+use super::drive::{ConnectionMode, DriveRequest};
+use super::guest::{GuestNetwork, QemuGuest};
+use super::kernel::{CopiedPath, GuestContent, GuestKernel, plugin};
 use super::mix::WorkloadMix;
 use super::standard::{self, StandardPlan};
 use super::table::{CountTable, thousands};
@@ -308,7 +308,11 @@ fn other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, Str
 }
 
 /// A figure for each.
-fn asked(args: &IcountOptions, mix: Option<&WorkloadMix>, host: &str) -> Result<Vec<DriveRequest>, String> {
+fn asked(
+    args: &IcountOptions,
+    mix: Option<&WorkloadMix>,
+    host: &str,
+) -> Result<Vec<DriveRequest>, String> {
     if let Some(mix) = mix {
         return Ok(vec![mix.asked(host)?]);
     }
@@ -327,13 +331,20 @@ fn bare(args: &IcountOptions, image: &Path) -> Result<(BootSpec, GuestNetwork), 
     if !image.is_file() {
         return Err(format!("--kernel {}: no such file", image.display()));
     }
-    Ok((boot(args, image.to_owned(), None), GuestNetwork::of(args.guest)))
+    Ok((
+        boot(args, image.to_owned(), None),
+        GuestNetwork::of(args.guest),
+    ))
 }
 
-fn linux(args: &IcountOptions, mix: Option<&WorkloadMix>) -> Result<(BootSpec, GuestNetwork), String> {
+fn linux(
+    args: &IcountOptions,
+    mix: Option<&WorkloadMix>,
+) -> Result<(BootSpec, GuestNetwork), String> {
     let kernel = GuestKernel::new()?;
     let network = GuestNetwork::new();
-    let copied: Result<Vec<CopiedPath>, String> = args.file.iter().map(|spec| copied(spec)).collect();
+    let copied: Result<Vec<CopiedPath>, String> =
+        args.file.iter().map(|spec| copied(spec)).collect();
     let mut copied = copied?;
     copied.extend(mix.map(WorkloadMix::site).transpose()?);
     let content = GuestContent {

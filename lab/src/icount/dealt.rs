@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::drive::DriveQuota;
 use super::even::{self, even};
 use crate::load::SEED;
-use crate::workload::{ReceivedResponse, ExpectedResponse, ConnectionOpening, ClientSession, ResponseInterest, TrafficWorkload, named};
+use crate::workload::{
+    ClientSession, ConnectionOpening, ExpectedResponse, ReceivedResponse, ResponseInterest,
+    TrafficWorkload, named,
+};
 
 /// So many connections are in an order that is even, if figures begin at the first; those after them come as they are drawn.
 pub const EVEN: usize = 1000;
@@ -65,7 +68,11 @@ pub struct WorkloadConnections {
 }
 
 impl WorkloadConnections {
-    fn in_order(workload: Arc<dyn TrafficWorkload>, seed: u64, even: Arc<[u64]>) -> WorkloadConnections {
+    fn in_order(
+        workload: Arc<dyn TrafficWorkload>,
+        seed: u64,
+        even: Arc<[u64]>,
+    ) -> WorkloadConnections {
         WorkloadConnections {
             order: Arc::new(ConnectionOrder {
                 workload,

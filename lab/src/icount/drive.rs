@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::life::GuestLifeline;
-use crate::load::{self, LoadRun, OfferedTls, LoadResult, ExternalClock, TlsSettings};
+use crate::load::{self, ExternalClock, LoadResult, LoadRun, OfferedTls, TlsSettings};
 use crate::workload::urls::{UrlSpec, UrlWorkload};
-use crate::workload::{PerConnection, WorkloadVersion, TrafficWorkload};
+use crate::workload::{PerConnection, TrafficWorkload, WorkloadVersion};
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -64,9 +64,13 @@ impl ConnectionMode {
     /// What is spoken, and how many requests a connection has.
     pub fn connections(self) -> (WorkloadVersion, PerConnection) {
         match self {
-            ConnectionMode::KeepAlive | ConnectionMode::Tls => (WorkloadVersion::Http11, PerConnection::Unlimited),
+            ConnectionMode::KeepAlive | ConnectionMode::Tls => {
+                (WorkloadVersion::Http11, PerConnection::Unlimited)
+            }
             ConnectionMode::Close => (WorkloadVersion::Http10, PerConnection::Fixed(1)),
-            ConnectionMode::TlsFull | ConnectionMode::TlsResumed => (WorkloadVersion::Http11, PerConnection::Fixed(1)),
+            ConnectionMode::TlsFull | ConnectionMode::TlsResumed => {
+                (WorkloadVersion::Http11, PerConnection::Fixed(1))
+            }
         }
     }
 
@@ -157,9 +161,14 @@ impl DriveRequest {
     ///
     /// # Errors
     /// A command is none.
-    pub fn traffic(&self, address: SocketAddr) -> Result<(Arc<dyn TrafficWorkload>, Option<TlsSettings>), String> {
+    pub fn traffic(
+        &self,
+        address: SocketAddr,
+    ) -> Result<(Arc<dyn TrafficWorkload>, Option<TlsSettings>), String> {
         Ok(match self {
-            DriveRequest::Command(command) => return Err(format!("{command}: a command is no workload")),
+            DriveRequest::Command(command) => {
+                return Err(format!("{command}: a command is no workload"));
+            }
             DriveRequest::Workload(_, workload) => (workload.clone(), None),
             DriveRequest::Page(path, mode) => {
                 let workload = urls(address, UrlSpec::get(path), *mode)?;
@@ -199,7 +208,11 @@ pub fn drive(
     by_load(target, &label, workload, quota, connections, &stop).map(drop)
 }
 
-fn urls(address: SocketAddr, mut spec: UrlSpec, mode: ConnectionMode) -> Result<UrlWorkload, String> {
+fn urls(
+    address: SocketAddr,
+    mut spec: UrlSpec,
+    mode: ConnectionMode,
+) -> Result<UrlWorkload, String> {
     let (version, per_connection) = mode.connections();
     spec.expected_status = Some(200);
     let host = match mode.is_tls() {

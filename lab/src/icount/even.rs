@@ -121,7 +121,10 @@ mod tests {
     use super::*;
     use crate::workload::named;
 
-    fn sum(workload: &dyn TrafficWorkload, numbers: impl Iterator<Item = u64>) -> ConnectionContent {
+    fn sum(
+        workload: &dyn TrafficWorkload,
+        numbers: impl Iterator<Item = u64>,
+    ) -> ConnectionContent {
         numbers.fold(ConnectionContent::none(workload), |mut sum, number| {
             sum.add(&ConnectionContent::of(workload, number, 1));
             sum
@@ -171,7 +174,10 @@ mod tests {
         let settings = [("protocol", "1.1"), ("per-connection", "5000")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let workload = named("webbench", &settings.into(), "host").expect("known");
-        assert_eq!(ConnectionContent::of(&*workload, 0, 1).requests, MOST_REQUESTS as f64);
+        assert_eq!(
+            ConnectionContent::of(&*workload, 0, 1).requests,
+            MOST_REQUESTS as f64
+        );
         assert_eq!(even(&*workload, 3, 1).len(), 3);
     }
 }

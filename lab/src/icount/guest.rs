@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::boot::{BootSpec, BootMedia, arguments, disk_len};
+use super::boot::{BootMedia, BootSpec, arguments, disk_len};
 use super::kernel::{BOOTED, READY, run, starting};
 use super::life::GuestLifeline;
 use super::steps::{GuestTime, StepRequirements};
@@ -140,7 +140,11 @@ impl QemuGuest {
     ///
     /// # Errors
     /// When QEMU does not start; says why.
-    pub fn boot(boot: &BootSpec, plugin: &Path, network: GuestNetwork) -> Result<QemuGuest, String> {
+    pub fn boot(
+        boot: &BootSpec,
+        plugin: &Path,
+        network: GuestNetwork,
+    ) -> Result<QemuGuest, String> {
         let state = saved::state(boot, plugin, &network)?;
         let begun = QemuGuest::start(boot, plugin, network, state.as_deref());
         let mut guest = begun.map_err(|why| saved::failure(why, state.as_deref()))?;
@@ -470,7 +474,10 @@ mod tests {
             network.fill_in("ip={guest} gw={host}"),
             "ip=10.88.0.2 gw=10.88.0.1"
         );
-        assert_eq!(GuestNetwork::of(Ipv4Addr::new(10, 0, 0, 1)).host.octets()[3], 2);
+        assert_eq!(
+            GuestNetwork::of(Ipv4Addr::new(10, 0, 0, 1)).host.octets()[3],
+            2
+        );
     }
 
     #[test]

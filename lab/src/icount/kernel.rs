@@ -182,7 +182,11 @@ impl GuestKernel {
     ///
     /// # Errors
     /// When something that is to be copied can't be read.
-    pub fn system(&self, network: &GuestNetwork, content: &GuestContent) -> Result<GuestFiles, String> {
+    pub fn system(
+        &self,
+        network: &GuestNetwork,
+        content: &GuestContent,
+    ) -> Result<GuestFiles, String> {
         Ok(GuestFiles {
             base: self.base.clone(),
             content: archive_of(network, content)?,

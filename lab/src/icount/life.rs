@@ -28,7 +28,10 @@ impl GuestLifeline {
     /// There are no descriptors.
     pub fn of(qemu: &Child) -> io::Result<GuestLifeline> {
         let pid = Pid::from_child(qemu);
-        Ok(GuestLifeline(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
+        Ok(GuestLifeline(Arc::new(pidfd_open(
+            pid,
+            PidfdFlags::empty(),
+        )?)))
     }
 
     /// Readable once it has ended.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use super::boot::{BootSpec, BootMedia, GuestFiles, arguments};
-use super::guest::{QemuGuest, GuestNetwork};
+use super::boot::{BootMedia, BootSpec, GuestFiles, arguments};
+use super::guest::{GuestNetwork, QemuGuest};
 use super::kernel::{cache, made, run};
 use super::monitor::QemuMonitor;
 
@@ -16,7 +16,11 @@ use super::monitor::QemuMonitor;
 ///
 /// # Errors
 /// It can't be made.
-pub fn state(boot: &BootSpec, plugin: &Path, network: &GuestNetwork) -> Result<Option<PathBuf>, String> {
+pub fn state(
+    boot: &BootSpec,
+    plugin: &Path,
+    network: &GuestNetwork,
+) -> Result<Option<PathBuf>, String> {
     let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual()) else {
         return Ok(None);
     };

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::drive::{ConnectionMode, NAME};
 use super::guest::{GuestNetwork, in_memory};
-use super::kernel::{GuestContent, CopiedPath, cache, made, run, until_said};
+use super::kernel::{CopiedPath, GuestContent, cache, made, run, until_said};
 use super::table::CountColumn;
 use crate::peers::programs::find as program;
 
@@ -109,7 +109,10 @@ const HAPROXY: CountedServer = CountedServer {
         )],
         "haproxy -f /etc/haproxy-tls.conf &",
     )),
-    lacks: Some((ConnectionMode::Close, "its cache passes HTTP/1.0 requests by")),
+    lacks: Some((
+        ConnectionMode::Close,
+        "its cache passes HTTP/1.0 requests by",
+    )),
     ..USUAL
 };
 

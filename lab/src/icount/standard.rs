@@ -10,7 +10,7 @@ use std::thread;
 
 use super::boot::BootSpec;
 use super::drive::{DriveRequest, drive};
-use super::guest::{QemuGuest, GuestNetwork};
+use super::guest::{GuestNetwork, QemuGuest};
 use super::image::ImageFolder;
 use super::kernel::{GuestKernel, plugin};
 use super::mix::WorkloadMix;
@@ -81,7 +81,10 @@ pub fn install(servers: &[CountedServer]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When nothing at all can be measured here.
-pub fn run(plan: &StandardPlan, keep: &mut dyn FnMut(&[CountRow])) -> Result<Vec<CountRow>, String> {
+pub fn run(
+    plan: &StandardPlan,
+    keep: &mut dyn FnMut(&[CountRow]),
+) -> Result<Vec<CountRow>, String> {
     progress("the guest's kernel (downloaded at the first time)");
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
@@ -195,7 +198,10 @@ impl StandardTurn<'_> {
             true => self.boot_image(program)?,
             false => self.boot_linux(program, &network)?,
         };
-        let origin = self.server.is_proxy.then(|| GuestOrigin::start(network.host));
+        let origin = self
+            .server
+            .is_proxy
+            .then(|| GuestOrigin::start(network.host));
         Ok(BootedGuest {
             guest,
             _origin: origin.transpose()?,
@@ -312,9 +318,10 @@ impl StandardTurn<'_> {
             column.title(),
             folder.display()
         );
-        let _ = self
-            .tell
-            .send(StandardProgress::Profile(format!("\n{head}\n\n{}\n", profile.text())));
+        let _ = self.tell.send(StandardProgress::Profile(format!(
+            "\n{head}\n\n{}\n",
+            profile.text()
+        )));
         Ok(())
     }
 
@@ -337,9 +344,10 @@ impl StandardTurn<'_> {
     }
 
     fn step(&self, text: &str) {
-        let _ = self
-            .tell
-            .send(StandardProgress::Step(format!("{}: {text}", self.server.name)));
+        let _ = self.tell.send(StandardProgress::Step(format!(
+            "{}: {text}",
+            self.server.name
+        )));
     }
 }
 

@@ -89,7 +89,8 @@ const GAP: usize = 2;
 impl CountTable {
     /// A table with a column for each size in each mode.
     pub fn new(modes: &[ConnectionMode], sizes: &[u64]) -> CountTable {
-        let of_mode = |&mode: &ConnectionMode| sizes.iter().map(move |&size| CountColumn::Page(mode, size));
+        let of_mode =
+            |&mode: &ConnectionMode| sizes.iter().map(move |&size| CountColumn::Page(mode, size));
         CountTable {
             columns: modes.iter().flat_map(of_mode).collect(),
         }
@@ -109,7 +110,8 @@ impl CountTable {
 
     /// Whether a column is of TLS.
     pub fn has_tls(&self) -> bool {
-        let is_tls = |column: &CountColumn| matches!(column, CountColumn::Page(mode, _) if mode.is_tls());
+        let is_tls =
+            |column: &CountColumn| matches!(column, CountColumn::Page(mode, _) if mode.is_tls());
         self.columns.iter().any(is_tls)
     }
 

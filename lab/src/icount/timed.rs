@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::drive::{DriveRequest, ConnectionMode, drive};
+use super::drive::{ConnectionMode, DriveRequest, drive};
 use super::guest::QemuGuest;
 use super::kernel::{GuestKernel, plugin};
 use super::servers::CountedServer;
 use super::standard::{StandardPlan, StandardTurn, progress};
 use super::table::{CountColumn, size_text};
-use crate::load::{self, LoadRun, LoadResult, RequestPace, ExternalClock};
+use crate::load::{self, ExternalClock, LoadResult, LoadRun, RequestPace};
 
 /// The longest step: times are exact to this.
 const STEP_NS: u64 = 20_000;
@@ -120,7 +120,9 @@ fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
             let load = LoadRun {
                 pace: match mode {
                     ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
-                    ConnectionMode::Close | ConnectionMode::TlsFull | ConnectionMode::TlsResumed => RequestPace::Connections(rate),
+                    ConnectionMode::Close
+                    | ConnectionMode::TlsFull
+                    | ConnectionMode::TlsResumed => RequestPace::Connections(rate),
                 },
                 connections: CONNECTIONS,
                 warmup: WARMUP,
@@ -146,7 +148,12 @@ fn head() -> String {
     format!("{:<NAME$}{names}", "server")
 }
 
-fn line(server: &CountedServer, (mode, size): (ConnectionMode, u64), rate: f64, found: &TimedResult) -> String {
+fn line(
+    server: &CountedServer,
+    (mode, size): (ConnectionMode, u64),
+    rate: f64,
+    found: &TimedResult,
+) -> String {
     let outcome = &found.outcome;
     let times = &outcome.latency_us;
     let page = format!("{} {}", mode.name(), size_text(size));

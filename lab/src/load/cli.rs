@@ -12,10 +12,13 @@ use anyhow::{Context, bail, ensure};
 use lowroad_http::method::Method;
 
 use super::url::TargetUrl;
-use super::{LoadRun, OfferedTls, LoadResult, RequestPace, LoadTarget, TlsSettings, expect, plot, print, said, several};
+use super::{
+    LoadResult, LoadRun, LoadTarget, OfferedTls, RequestPace, TlsSettings, expect, plot, print,
+    said, several,
+};
 use crate::workload::script::{ScriptConnection, ScriptWorkload};
 use crate::workload::urls::{UrlSpec, UrlWorkload};
-use crate::workload::{self, PerConnection, WorkloadVersion, TrafficWorkload};
+use crate::workload::{self, PerConnection, TrafficWorkload, WorkloadVersion};
 
 /// Make requests and measure
 ///
@@ -330,7 +333,9 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
     }
     let per_connection = match version {
         WorkloadVersion::Http10 => PerConnection::Fixed(1),
-        WorkloadVersion::Http10KeepAlive | WorkloadVersion::Http11 | WorkloadVersion::Http2 => per_connection(args),
+        WorkloadVersion::Http10KeepAlive | WorkloadVersion::Http11 | WorkloadVersion::Http2 => {
+            per_connection(args)
+        }
     };
     let urls = UrlWorkload::new(specs, &host, version, per_connection, args.cookies);
     Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::response::{ResponseReader, ResponseChecks, CompleteResponse};
+use super::response::{CompleteResponse, ResponseChecks, ResponseReader};
 use super::tally::ErrorKind;
 use super::transport::LoadTransport;
 use super::two::H2LoadClient;
-use crate::workload::{ExpectedResponse, ConnectionOpening, ClientSession, ResponseInterest};
+use crate::workload::{ClientSession, ConnectionOpening, ExpectedResponse, ResponseInterest};
 
 /// A slow client reads ahead of its line by so many bytes: two segments.
 const LINE_AHEAD_LEN: u64 = 2 * 1460;
@@ -106,7 +106,11 @@ fn line_time_ns(len: u64, bits_per_s: u64) -> u64 {
 }
 
 impl ClientConnection {
-    pub(crate) fn new(transport: LoadTransport, opening: ConnectionOpening, now_ns: u64) -> ClientConnection {
+    pub(crate) fn new(
+        transport: LoadTransport,
+        opening: ConnectionOpening,
+        now_ns: u64,
+    ) -> ClientConnection {
         ClientConnection {
             transport,
             opening,

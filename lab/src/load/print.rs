@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use super::outcome::TimeDistribution;
-use super::{LoadRun, LoadResult, RequestPace, LoadSnapshot};
+use super::{LoadResult, LoadRun, LoadSnapshot, RequestPace};
 
 /// Tells progress on standard error: one line that is written over on a terminal, a line every few
 /// seconds elsewhere.

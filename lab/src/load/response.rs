@@ -1,8 +1,8 @@
 //! One answer after the other, taken off the bytes of a connection. Knows what an answer looks like
 //! (RFC 9112), not what was asked, beyond what that says about the body.
 
-use lowroad_http::body::BodyReader;
 use lowroad_http::body::BodyFraming;
+use lowroad_http::body::BodyReader;
 use lowroad_http::limits::RequestLimits;
 use memchr::memmem;
 
@@ -95,7 +95,11 @@ impl ResponseReader {
     ///
     /// # Errors
     /// The answer is wrong; the connection is of no more use.
-    pub fn take(&mut self, input: &[u8], wanted: ResponseChecks) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
+    pub fn take(
+        &mut self,
+        input: &[u8],
+        wanted: ResponseChecks,
+    ) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
         let mut used = 0;
         loop {
             if self.body.is_some() {
@@ -119,7 +123,11 @@ impl ResponseReader {
         Some(body.whole())
     }
 
-    fn take_head(&mut self, input: &[u8], wanted: ResponseChecks) -> Result<Option<(usize, AnswerHead)>, AnswerFault> {
+    fn take_head(
+        &mut self,
+        input: &[u8],
+        wanted: ResponseChecks,
+    ) -> Result<Option<(usize, AnswerHead)>, AnswerFault> {
         if self.partial.is_empty() {
             if let Some(end) = memmem::find(input, b"\r\n\r\n") {
                 return Ok(Some((end + 4, parse_head(&input[..end + 2], wanted)?)));
@@ -144,7 +152,10 @@ impl ResponseReader {
         Ok(None)
     }
 
-    fn take_body(&mut self, input: &[u8]) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
+    fn take_body(
+        &mut self,
+        input: &[u8],
+    ) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
         let Some(body) = &mut self.body else {
             return Ok((0, None));
         };
@@ -214,7 +225,9 @@ impl BodyState {
         let done = loop {
             let (data, consumed, done) = match &mut self.framing {
                 BodyEnd::Framed(reader) => {
-                    let fed = reader.feed(&input[used..]).map_err(|_| AnswerFault::Malformed)?;
+                    let fed = reader
+                        .feed(&input[used..])
+                        .map_err(|_| AnswerFault::Malformed)?;
                     (fed.data, fed.consumed, fed.done)
                 }
                 BodyEnd::Connection => (&input[used..], input.len() - used, false),
@@ -365,7 +378,11 @@ mod tests {
     }
 
     /// Every answer in `input`, fed in pieces of `piece` bytes.
-    fn answers(input: &[u8], piece: usize, wanted: ResponseChecks) -> Result<Vec<CompleteResponse>, AnswerFault> {
+    fn answers(
+        input: &[u8],
+        piece: usize,
+        wanted: ResponseChecks,
+    ) -> Result<Vec<CompleteResponse>, AnswerFault> {
         let (mut reader, mut found) = (ResponseReader::default(), Vec::new());
         for mut part in input.chunks(piece) {
             while !part.is_empty() {

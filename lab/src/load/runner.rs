@@ -10,10 +10,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::outcome::ConformingClients;
-use super::tally::{NanoHistogram, LoadTally};
+use super::tally::{LoadTally, NanoHistogram};
 use super::tls;
-use super::worker::{LiveFigures, ThreadShare, LoadContext, LoadWorker};
-use super::{LoadError, LoadRun, LoadResult, RequestPace, LoadSnapshot};
+use super::worker::{LiveFigures, LoadContext, LoadWorker, ThreadShare};
+use super::{LoadError, LoadResult, LoadRun, LoadSnapshot, RequestPace};
 use crate::peers::system::pin;
 
 /// How often it is looked whether somebody wants the end.
@@ -111,7 +111,9 @@ fn check(load: &LoadRun) -> Result<(), LoadError> {
         return wrong("a run in a guest's time has one thread");
     }
     match load.pace {
-        RequestPace::Requests(rate) | RequestPace::Connections(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
+        RequestPace::Requests(rate) | RequestPace::Connections(rate)
+            if !(rate > 0.0 && rate <= RATE_MAX) =>
+        {
             wrong("the rate must be more than 0 and at most 100 million a second")
         }
         _ => Ok(()),
@@ -134,8 +136,9 @@ fn need_descriptors(connections: u32) -> Result<(), LoadError> {
             current: Some(needed),
             maximum: limit.maximum,
         };
-        setrlimit(Resource::Nofile, raised)
-            .map_err(|error| LoadError::Machine(format!("can't have {needed} descriptors: {error}")))?;
+        setrlimit(Resource::Nofile, raised).map_err(|error| {
+            LoadError::Machine(format!("can't have {needed} descriptors: {error}"))
+        })?;
     }
     Ok(())
 }
@@ -215,7 +218,11 @@ struct ProgressReporter<'r> {
 }
 
 impl<'r> ProgressReporter<'r> {
-    fn new(load: &'r LoadRun, shared: &'r LoadContext, lives: &'r [Arc<Mutex<LiveFigures>>]) -> ProgressReporter<'r> {
+    fn new(
+        load: &'r LoadRun,
+        shared: &'r LoadContext,
+        lives: &'r [Arc<Mutex<LiveFigures>>],
+    ) -> ProgressReporter<'r> {
         ProgressReporter {
             load,
             shared,

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{LoadRun, LoadResult, RequestPace};
+use super::{LoadResult, LoadRun, RequestPace};
 use crate::experiment::units::number;
 use crate::report::model::PointSpread;
 

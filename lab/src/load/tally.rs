@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::outcome::{OperationClass, LoadResult, ReplyRate, TimeDistribution};
+use super::outcome::{LoadResult, OperationClass, ReplyRate, TimeDistribution};
 
 /// Longest time that is told apart: an hour.
 const TIME_US_MAX: u64 = 3_600_000_000;
@@ -312,14 +312,17 @@ impl LoadTally {
         if names.len() < 2 {
             return Vec::new();
         }
-        let figures = names.iter().zip(&self.classes).map(|(name, class)| OperationClass {
-            name: name.clone(),
-            requests: class.requests,
-            errors: class.errors,
-            unfinished: class.unfinished,
-            body_bytes: class.body_bytes,
-            latency_us: class.latency.times(),
-        });
+        let figures = names
+            .iter()
+            .zip(&self.classes)
+            .map(|(name, class)| OperationClass {
+                name: name.clone(),
+                requests: class.requests,
+                errors: class.errors,
+                unfinished: class.unfinished,
+                body_bytes: class.body_bytes,
+                latency_us: class.latency.times(),
+            });
         figures.collect()
     }
 

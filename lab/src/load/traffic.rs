@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::RequestPace;
 use super::client::{ClientConnection, OpenRequest};
 use super::tally::ErrorKind;
-use super::transport::{ReceiveResult, LoadTransport};
+use super::transport::{LoadTransport, ReceiveResult};
 use super::two::H2LoadClient;
 use super::worker::LoadWorker;
 use crate::workload::WorkloadVersion;

@@ -175,7 +175,9 @@ fn received(result: io::Result<usize>) -> ReceiveResult {
     match result {
         Ok(0) => ReceiveResult::End,
         Ok(len) => ReceiveResult::Bytes(len),
-        Err(error) if matches!(error.kind(), Io::WouldBlock | Io::Interrupted) => ReceiveResult::Empty,
+        Err(error) if matches!(error.kind(), Io::WouldBlock | Io::Interrupted) => {
+            ReceiveResult::Empty
+        }
         Err(error) => ReceiveResult::Failed(error),
     }
 }

@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::hpack::put_field;
-use lowroad_http::h2::{OutgoingRequest, H2Client, H2ClientEvent, ErrorCode, GlitchCounters, H2Settings, StreamId, ConnectionTurn};
+use lowroad_http::h2::{
+    ConnectionTurn, ErrorCode, GlitchCounters, H2Client, H2ClientEvent, H2Settings,
+    OutgoingRequest, StreamId,
+};
 use lowroad_http::method::Method;
 use memchr::memmem;
 

@@ -12,9 +12,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::client::{LoadClient, ClientConnection};
+use super::client::{ClientConnection, LoadClient};
 use super::schedule::RampSchedule;
-use super::tally::{NanoHistogram, LoadTally};
+use super::tally::{LoadTally, NanoHistogram};
 use super::transport::TlsStart;
 use super::two;
 use super::{LoadRun, RequestPace};
@@ -98,8 +98,8 @@ impl<'l> LoadWorker<'l> {
     ) -> rustix::io::Result<LoadWorker<'l>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let numbers = (share.thread..load.connections).step_by(share.threads as usize);
-        let clients =
-            numbers.map(|number| LoadClient::new(load.workload.session(u64::from(number), load.seed)));
+        let clients = numbers
+            .map(|number| LoadClient::new(load.workload.session(u64::from(number), load.seed)));
         let rate = match load.pace {
             RequestPace::Closed => None,
             RequestPace::Requests(rate) | RequestPace::Connections(rate) => Some(rate),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::table::CheckedSettings;
-use super::{PeerOptions, PeerDescription, PeerPlace, install, keeper, life, programs, table};
+use super::{PeerDescription, PeerOptions, PeerPlace, install, keeper, life, programs, table};
 
 /// List, install or start the servers to compare with
 #[derive(Debug, clap::Args)]

@@ -28,7 +28,12 @@ struct LevelSettings {
 ///
 /// # Errors
 /// Nobody knows the peer.
-pub fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, name: &str, binary: &str) -> Result<(), String> {
+pub fn lowroad(
+    plan: &mut PeerPlan,
+    run: &PeerRun<'_>,
+    name: &str,
+    binary: &str,
+) -> Result<(), String> {
     let level = match name {
         "lowroad-module" => module(run, "off"),
         "lowroad-softirq" if run.address.ip().is_loopback() => module(run, "lo"),

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
-use super::job::{KeeperJob, KeeperMessage, JobStep, KeeperPaths};
+use super::job::{JobStep, KeeperJob, KeeperMessage, KeeperPaths};
 use super::namespace::NetworkNamespace;
 use super::system::{below, pin, raise_descriptors, signals, told};
 
@@ -61,7 +61,10 @@ pub fn run() -> ExitCode {
         .and_then(|line| serde_json::from_str(&line).ok())
         && let Err(JobEnd::Failed(text)) = keeper.work(&job)
     {
-        say(&KeeperMessage::Failed(format!("{text}{}", tail(&keeper.folder))));
+        say(&KeeperMessage::Failed(format!(
+            "{text}{}",
+            tail(&keeper.folder)
+        )));
     }
     keeper.clear();
     ExitCode::SUCCESS
@@ -223,7 +226,9 @@ impl PeerKeeper {
             let left = end.saturating_duration_since(Instant::now());
             match self.wait(true, Some(left)) {
                 KeeperEvent::Gone => return Err(JobEnd::Asked),
-                KeeperEvent::Time => return Err(JobEnd::Failed(format!("{} takes too long", argv[0]))),
+                KeeperEvent::Time => {
+                    return Err(JobEnd::Failed(format!("{} takes too long", argv[0])));
+                }
                 KeeperEvent::Child => {}
             }
         }

@@ -13,8 +13,10 @@ use rustix::process::Pid;
 use super::job::{KeeperJob, KeeperMessage, KeeperPaths};
 use super::plan::{PeerPlan, PeerRun};
 use super::system::{below, cpu_s};
-use super::table::{PeerDescription, CheckedSettings, is_plain};
-use super::{PeerFailure, PeerOptions, PeerPlace, RunningPeer, keeper, namespace, programs, servers};
+use super::table::{CheckedSettings, PeerDescription, is_plain};
+use super::{
+    PeerFailure, PeerOptions, PeerPlace, RunningPeer, keeper, namespace, programs, servers,
+};
 
 /// A keeper has so long for all its steps; its own limits are shorter.
 const STEPS_MAX: Duration = Duration::from_secs(200);
@@ -38,7 +40,11 @@ pub const ORIGIN_PORT: u16 = 8081;
 const FOLDER_LEN_MAX: usize = 85;
 
 /// Starts a peer and waits until it answers.
-pub fn start(peer: &PeerDescription, options: &PeerOptions, settings: &CheckedSettings) -> Result<RunningPeer, PeerFailure> {
+pub fn start(
+    peer: &PeerDescription,
+    options: &PeerOptions,
+    settings: &CheckedSettings,
+) -> Result<RunningPeer, PeerFailure> {
     let root = served(&options.root).map_err(PeerFailure::Broken)?;
     let (mut life, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
     let (address, origin) = match (number, options.place) {
@@ -84,7 +90,11 @@ pub fn start(peer: &PeerDescription, options: &PeerOptions, settings: &CheckedSe
 ///
 /// # Errors
 /// With a text for the user.
-pub fn preview(peer: &PeerDescription, options: &PeerOptions, settings: &CheckedSettings) -> Result<String, String> {
+pub fn preview(
+    peer: &PeerDescription,
+    options: &PeerOptions,
+    settings: &CheckedSettings,
+) -> Result<String, String> {
     let run = PeerRun {
         root: &options.root,
         workers: options.workers.max(1),

@@ -11,7 +11,7 @@ use super::php;
 use super::plan::{PeerPlan, PeerRun};
 use super::programs;
 use super::system;
-use super::table::{PeerDescription, CheckedSettings};
+use super::table::{CheckedSettings, PeerDescription};
 use crate::icount::servers::ATTACHED;
 
 const NGINX: &str = include_str!("../../peers/nginx.conf");
@@ -197,7 +197,12 @@ fn pages(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
 }
 
 /// A Lowroad with this configuration.
-pub(super) fn configured_lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, binary: &str, config: String) {
+pub(super) fn configured_lowroad(
+    plan: &mut PeerPlan,
+    run: &PeerRun<'_>,
+    binary: &str,
+    config: String,
+) {
     plan.file("lowroad.toml", config);
     plan.start(&[binary, "run", "-c", &run.path("lowroad.toml")]);
 }

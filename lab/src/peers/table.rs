@@ -72,7 +72,12 @@ const PROCESSES: PeerSetting = setting(
     "512",
     "most connections at a time: each has a process",
 );
-const THREADS: PeerSetting = setting("threads", SettingKind::Number, "64", "threads of each process");
+const THREADS: PeerSetting = setting(
+    "threads",
+    SettingKind::Number,
+    "64",
+    "threads of each process",
+);
 const PHP_ROOT: PeerSetting = setting(
     "php_root",
     SettingKind::Text,
@@ -386,7 +391,10 @@ impl CheckedSettings {
     ///
     /// # Errors
     /// For names and values that the peer does not know.
-    pub fn of(peer: &PeerDescription, given: &BTreeMap<String, String>) -> Result<CheckedSettings, PeerFailure> {
+    pub fn of(
+        peer: &PeerDescription,
+        given: &BTreeMap<String, String>,
+    ) -> Result<CheckedSettings, PeerFailure> {
         if let Some(name) = given
             .keys()
             .find(|name| !peer.settings.iter().any(|known| known.name == **name))

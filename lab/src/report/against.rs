@@ -1,7 +1,7 @@
 //! Two runs of the same experiments: how far each point of one is from that of the other. Pure.
 
 use super::chart::x_name;
-use super::model::{FigureData, ExperimentStudy};
+use super::model::{ExperimentStudy, FigureData};
 use crate::experiment::agree::SAME;
 use crate::experiment::units::FigureUnit;
 

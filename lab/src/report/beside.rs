@@ -3,8 +3,8 @@
 
 use super::chart::x_name;
 use super::expected;
-use super::model::{ServerSeries, FigureData, PointSpread};
-use crate::experiment::schema::{OurRatio, PaperRatio, PaperSeries, AxisValue};
+use super::model::{FigureData, PointSpread, ServerSeries};
+use crate::experiment::schema::{AxisValue, OurRatio, PaperRatio, PaperSeries};
 use crate::experiment::units::{FigureUnit, number};
 
 /// A table.

@@ -1,11 +1,11 @@
 //! Charts as SVG: lines over an axis, and bars lying down. Pure: data in, text out. Colours and
 //! fonts are classes, which the page's style sheet fills.
 
-use super::model::{ServerSeries, FigureData, PointSpread};
+use super::model::{FigureData, PointSpread, ServerSeries};
 use super::scale::{AxisScale, fitting, linear_ticks, log_ticks};
 use super::style::{line_class, marker, styles};
 use super::svg::{coordinate, element, escape, line, text, text_width};
-use crate::experiment::schema::{FigureKind, AxisParameter, AxisValue};
+use crate::experiment::schema::{AxisParameter, AxisValue, FigureKind};
 use crate::experiment::units::{ScaledUnit, number, size};
 
 /// A figure's chart, `width` pixels wide; empty when there is nothing to draw.

@@ -73,7 +73,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         &args.markdown,
         &markdown::page(&studies, &problems, &counts, &picture_name(args)),
     )?;
-    let experiments = studies.iter().filter(|it| it.experiment.by == CountUnit::Clock);
+    let experiments = studies
+        .iter()
+        .filter(|it| it.experiment.by == CountUnit::Clock);
     println!(
         "{} and {}: {measured} runs of {} experiments have results",
         args.out.display(),

@@ -7,7 +7,7 @@ use super::chart;
 use super::claims::CountedPaper;
 use super::instructions::{self, InstructionCounts};
 use super::levels::LevelTable;
-use super::model::{FigureData, ExperimentStudy};
+use super::model::{ExperimentStudy, FigureData};
 use super::parts;
 use super::sentence::sentence;
 use super::svg::escape;
@@ -20,7 +20,11 @@ const NARROW: f64 = 360.0;
 
 /// The page of some experiments, and of counts of instructions.
 #[must_use]
-pub fn page(studies: &[ExperimentStudy], problems: &[String], counts: &InstructionCounts) -> String {
+pub fn page(
+    studies: &[ExperimentStudy],
+    problems: &[String],
+    counts: &InstructionCounts,
+) -> String {
     let mut out = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

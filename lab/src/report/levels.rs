@@ -3,7 +3,7 @@
 
 use super::beside::ReportTable;
 use super::claims::CountedPaper;
-use super::model::{PointSpread, ExperimentStudy};
+use super::model::{ExperimentStudy, PointSpread};
 use super::svg::{coordinate, element, escape, text};
 use crate::experiment::counting::{CountUnit, PER_SECOND};
 use crate::experiment::schema::AxisValue;
@@ -83,7 +83,8 @@ impl LevelTable {
     /// From what was counted.
     #[must_use]
     pub fn of(studies: &[ExperimentStudy], papers: &[CountedPaper]) -> LevelTable {
-        let value = |level: &ReportLevel, (_, experiment, x): &(&str, &str, f64)| match *experiment {
+        let value = |level: &ReportLevel, (_, experiment, x): &(&str, &str, f64)| match *experiment
+        {
             OF_003 => of_paper(papers, level),
             name => of_study(studies, name, level, &AxisValue::Number(*x)),
         };
@@ -244,7 +245,12 @@ impl LevelTable {
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1c2024}.load{font-weight:600}.paper{fill:#fdfdfb}\
     .ours{fill:#0060b8}.other{fill:#9aa3ad}";
 
-fn of_study(studies: &[ExperimentStudy], name: &str, level: &ReportLevel, x: &AxisValue) -> Option<f64> {
+fn of_study(
+    studies: &[ExperimentStudy],
+    name: &str,
+    level: &ReportLevel,
+    x: &AxisValue,
+) -> Option<f64> {
     let is_it = |study: &&ExperimentStudy| {
         study.experiment.by == CountUnit::Instructions && study.experiment.plain_name() == name
     };

@@ -6,14 +6,19 @@ use super::beside::{self, ReportTable};
 use super::claims::CountedPaper;
 use super::instructions::{self, InstructionCounts};
 use super::levels::LevelTable;
-use super::model::{FigureData, ExperimentStudy};
+use super::model::{ExperimentStudy, FigureData};
 use super::parts;
 use super::sentence::sentence;
 use super::verdict;
 
 /// The summary of some experiments, and of counts of instructions; `picture` is where that of the levels is.
 #[must_use]
-pub fn page(studies: &[ExperimentStudy], problems: &[String], counts: &InstructionCounts, picture: &str) -> String {
+pub fn page(
+    studies: &[ExperimentStudy],
+    problems: &[String],
+    counts: &InstructionCounts,
+    picture: &str,
+) -> String {
     let mut out = String::from("# The papers' experiments on today's servers\n\n");
     if studies.iter().any(ExperimentStudy::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::agree::median;
-use crate::experiment::plan::{RunExtent, MeasurementStep, points, steps};
-use crate::experiment::results::{PointResult, ResultKey, ResultRecord, MeasurementRole, MissingReason};
-use crate::experiment::schema::{ExperimentConfig, FigureConfig, AxisValue};
+use crate::experiment::plan::{MeasurementStep, RunExtent, points, steps};
+use crate::experiment::results::{
+    MeasurementRole, MissingReason, PointResult, ResultKey, ResultRecord,
+};
+use crate::experiment::schema::{AxisValue, ExperimentConfig, FigureConfig};
 use crate::experiment::units::FigureUnit;
 
 /// An experiment with its results.
@@ -301,18 +303,23 @@ impl ExperimentStudy {
                 }
             }
         }
-        shown
-            .absent
-            .extend(self.experiment.not_here.iter().map(|not_here| AbsentServer {
-                name: not_here.name.clone(),
-                reason: not_here.reason.clone(),
-                may_come: false,
-            }));
+        shown.absent.extend(
+            self.experiment
+                .not_here
+                .iter()
+                .map(|not_here| AbsentServer {
+                    name: not_here.name.clone(),
+                    reason: not_here.reason.clone(),
+                    may_come: false,
+                }),
+        );
         shown
     }
 
     fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a ResultRecord> {
-        let wanted = move |record: &&ResultRecord| record.role == MeasurementRole::Point && record.server == server;
+        let wanted = move |record: &&ResultRecord| {
+            record.role == MeasurementRole::Point && record.server == server
+        };
         self.records.values().filter(wanted)
     }
 
@@ -351,7 +358,12 @@ impl ExperimentStudy {
     }
 
     /// Why a server has no figures, if there is a reason.
-    fn absence(&self, figure: &FigureConfig, server: &str, series: &ServerSeries) -> Option<AbsentServer> {
+    fn absence(
+        &self,
+        figure: &FigureConfig,
+        server: &str,
+        series: &ServerSeries,
+    ) -> Option<AbsentServer> {
         if !series.points.is_empty() {
             return None;
         }
@@ -382,7 +394,8 @@ impl ExperimentStudy {
             false => {
                 let points = points(experiment, None, &extent);
                 let steps = steps(experiment, &points, &extent);
-                let own = |step: &&MeasurementStep| experiment.servers[step.server].name == series.server;
+                let own =
+                    |step: &&MeasurementStep| experiment.servers[step.server].name == series.server;
                 steps.iter().filter(own).count()
             }
         };

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{ServerSeries, FigureData, ExperimentStudy};
+use super::model::{ExperimentStudy, FigureData, ServerSeries};
 use crate::experiment::ResultRecord;
 use crate::experiment::agree::SAME;
 use crate::experiment::counting::CountUnit;
-use crate::experiment::schema::{FigureConfig, PaceKind, AxisParameter};
+use crate::experiment::schema::{AxisParameter, FigureConfig, PaceKind};
 use crate::experiment::units::number;
 
 /// Experiments with figures, and the others by name, each with the reason if there is one. What was counted or timed is
 /// not without a measurement.
 pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<String>) {
-    let measured: Vec<&ExperimentStudy> = studies.iter().filter(|study| study.is_measured()).collect();
+    let measured: Vec<&ExperimentStudy> =
+        studies.iter().filter(|study| study.is_measured()).collect();
     let has = |name: &str| measured.iter().any(|it| it.experiment.plain_name() == name);
     let without = studies
         .iter()

@@ -2,7 +2,7 @@
 //! each is said apart.
 
 use super::chart::x_name;
-use super::model::{SeriesPoint, ServerRatio, ServerSeries, FigureData};
+use super::model::{FigureData, SeriesPoint, ServerRatio, ServerSeries};
 use crate::experiment::counting::CountUnit;
 use crate::experiment::units::number;
 
@@ -101,7 +101,11 @@ fn same_place<'a>(
     common.pop()
 }
 
-fn compared(shown: &FigureData<'_>, subject: (&ServerSeries, &SeriesPoint), against: (&ServerSeries, &SeriesPoint)) -> String {
+fn compared(
+    shown: &FigureData<'_>,
+    subject: (&ServerSeries, &SeriesPoint),
+    against: (&ServerSeries, &SeriesPoint),
+) -> String {
     let ((subject, own), (against, other)) = (subject, against);
     let at = match place(shown, own) {
         at if at.is_empty() => String::new(),
@@ -179,7 +183,11 @@ fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String 
 }
 
 /// The best of each, where that is elsewhere.
-fn bests(shown: &FigureData<'_>, subject: (&ServerSeries, &SeriesPoint), against: (&ServerSeries, &SeriesPoint)) -> String {
+fn bests(
+    shown: &FigureData<'_>,
+    subject: (&ServerSeries, &SeriesPoint),
+    against: (&ServerSeries, &SeriesPoint),
+) -> String {
     if lower_is_better(shown) {
         return String::new();
     }

@@ -1,7 +1,7 @@
 //! What the papers claim in ratios, ours beside it, and what has become of the claim. Pure.
 
 use super::beside::{ReportTable, ours_name, ratio, times};
-use super::model::{FigureData, ExperimentStudy};
+use super::model::{ExperimentStudy, FigureData};
 use crate::experiment::agree::SAME;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::PaperRatio;
@@ -78,7 +78,10 @@ pub fn all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
         };
         studies.iter().find(is_it)
     };
-    for study in studies.iter().filter(|it| it.experiment.by == CountUnit::Clock) {
+    for study in studies
+        .iter()
+        .filter(|it| it.experiment.by == CountUnit::Clock)
+    {
         let better = counted(&study.experiment.name).filter(|study| study.is_measured());
         for shown in better.unwrap_or(study).shown() {
             let of_figure = shown.figure.paper_ratio.iter();

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{FileSpec, FileFill, FileManifest, FilePlan};
+use super::files::{FileFill, FileManifest, FilePlan, FileSpec};
 use super::settings::WorkloadSettings;
-use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
@@ -57,7 +57,10 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String>
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+pub(crate) fn workload(
+    given: &BTreeMap<String, String>,
+    host: &str,
+) -> Result<UrlWorkload, String> {
     let settings = WorkloadSettings::new("bare", given, SETTINGS)?;
     let dynamic = settings.percent("dynamic", 0.0)?;
     let (set, dynamic_len) = settings.choice("set", &SETS)?;
@@ -86,7 +89,10 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
         host: host.to_string(),
         version: settings.choice(
             "style",
-            &[("httperf", WorkloadVersion::Http11), ("http_load", WorkloadVersion::Http10)],
+            &[
+                ("httperf", WorkloadVersion::Http11),
+                ("http_load", WorkloadVersion::Http10),
+            ],
         )?,
         per_connection: settings.parsed("calls", PerConnection::Fixed(1))?,
         cookies: false,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use content::FileFill;
 use disk::FolderWriter;
 pub(crate) use disk::human;
-pub use manifest::{ManifestEntry, FileManifest};
+pub use manifest::{FileManifest, ManifestEntry};
 
 use super::{bare, specset, specweb96, specweb99, unknown, webbench, webstone};
 
@@ -167,7 +167,11 @@ fn missing<'a>(
     plan.files.iter().filter(|file| !there(file)).collect()
 }
 
-fn write_file(folder: &FolderWriter, file: &FileSpec, buffer: &mut Vec<u8>) -> Result<ManifestEntry, String> {
+fn write_file(
+    folder: &FolderWriter,
+    file: &FileSpec,
+    buffer: &mut Vec<u8>,
+) -> Result<ManifestEntry, String> {
     content::fill(&file.path, file.len, file.fill, buffer);
     folder.write_site(&file.path, buffer)?;
     Ok(ManifestEntry {

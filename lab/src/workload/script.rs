@@ -12,7 +12,10 @@ use std::sync::Arc;
 use regex::bytes::Regex;
 
 use super::urls::CookieJar;
-use super::{ReceivedResponse, ExpectedResponse, ConnectionOpening, PerConnection, ClientSession, WorkloadVersion, ResponseInterest, TrafficWorkload, wire};
+use super::{
+    ClientSession, ConnectionOpening, ExpectedResponse, PerConnection, ReceivedResponse,
+    ResponseInterest, TrafficWorkload, WorkloadVersion, wire,
+};
 use crate::random::SplitMix;
 use template::TextTemplate;
 

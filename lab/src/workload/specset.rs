@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::files::{FileSpec, FileFill, FileManifest};
+use super::files::{FileFill, FileManifest, FileSpec};
 
 /// Classes of files by size.
 pub const CLASSES: usize = 4;

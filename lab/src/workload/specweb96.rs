@@ -11,7 +11,7 @@ use std::path::Path;
 use super::draw;
 use super::settings::WorkloadSettings;
 use super::specset::{self, CLASS_WEIGHTS, CLASSES, FILES};
-use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
@@ -63,7 +63,10 @@ fn file_weights(zipf: bool) -> Vec<f64> {
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+pub(crate) fn workload(
+    given: &BTreeMap<String, String>,
+    host: &str,
+) -> Result<UrlWorkload, String> {
     let dirs = dirs(given)?;
     let settings = WorkloadSettings::new("specweb96", given, SETTINGS)?;
     let file_weights =

@@ -18,10 +18,13 @@ use std::sync::Arc;
 use super::draw::WeightedChoice;
 use super::files::FilePlan;
 use super::settings::WorkloadSettings;
-use super::{ReceivedResponse, ExpectedResponse, ConnectionOpening, ClientSession, WorkloadVersion, ResponseInterest, TrafficWorkload, specset, wire};
+use super::{
+    ClientSession, ConnectionOpening, ExpectedResponse, ReceivedResponse, ResponseInterest,
+    TrafficWorkload, WorkloadVersion, specset, wire,
+};
 use crate::random::SplitMix;
 use ads::{ADS, AdTables};
-use deck::{RequestDeck, ClassFile, FilePopularity};
+use deck::{ClassFile, FilePopularity, RequestDeck};
 use mix::{ConnectionMix, OperationMix, SpecWebOperation};
 /// Simultaneous connections that a set is made for, unless it is told.
 pub const DEFAULT_CONNECTIONS: u32 = 200;
@@ -139,7 +142,10 @@ impl SpecWeb99 {
         let settings = WorkloadSettings::new("specweb99", given, SETTINGS)?;
         let SpecWebOptions { connections, dirs } = options(&settings)?;
         let official = settings.choice("mix", &[("paper", false), ("official", true)])?;
-        let protocols = [("1.1", WorkloadVersion::Http11), ("1.0", WorkloadVersion::Http10KeepAlive)];
+        let protocols = [
+            ("1.1", WorkloadVersion::Http11),
+            ("1.0", WorkloadVersion::Http10KeepAlive),
+        ];
         let script = settings.path("script", "/specweb99.php")?;
         let checksums = match settings.given("files") {
             Some(folder) => Some(specset::checksums(Path::new(folder), dirs)?),
@@ -289,7 +295,13 @@ impl SpecWebClient {
         }
     }
 
-    fn ask_program(&self, operation: SpecWebOperation, file: ClassFile, last: bool, out: &mut Vec<u8>) {
+    fn ask_program(
+        &self,
+        operation: SpecWebOperation,
+        file: ClassFile,
+        last: bool,
+        out: &mut Vec<u8>,
+    ) {
         let pieces = &self.inner.pieces;
         let program = if operation == SpecWebOperation::Cgi {
             &pieces.cgi

@@ -8,7 +8,10 @@ mod request;
 use std::sync::Arc;
 
 use super::draw::WeightedChoice;
-use super::{ReceivedResponse, ExpectedResponse, ConnectionOpening, PerConnection, ClientSession, WorkloadVersion, ResponseInterest, TrafficWorkload};
+use super::{
+    ClientSession, ConnectionOpening, ExpectedResponse, PerConnection, ReceivedResponse,
+    ResponseInterest, TrafficWorkload, WorkloadVersion,
+};
 use crate::random::SplitMix;
 pub(super) use cookies::CookieJar;
 use request::PreparedRequest;

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{FileSpec, FileFill, FileManifest, FilePlan};
+use super::files::{FileFill, FileManifest, FilePlan, FileSpec};
 use super::settings::WorkloadSettings;
-use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
@@ -123,7 +123,10 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String>
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+pub(crate) fn workload(
+    given: &BTreeMap<String, String>,
+    host: &str,
+) -> Result<UrlWorkload, String> {
     let settings = WorkloadSettings::new("webbench", given, SETTINGS)?;
     let versions = [
         ("1.0", WorkloadVersion::Http10),

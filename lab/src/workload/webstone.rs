@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{FileSpec, FileFill, FileManifest, FilePlan};
+use super::files::{FileFill, FileManifest, FilePlan, FileSpec};
 use super::settings::WorkloadSettings;
-use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
@@ -61,7 +61,10 @@ fn fixed(len: u64) -> String {
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+pub(crate) fn workload(
+    given: &BTreeMap<String, String>,
+    host: &str,
+) -> Result<UrlWorkload, String> {
     let settings = WorkloadSettings::new("webstone", given, SETTINGS)?;
     let choices = match settings.given("size") {
         None => LIST

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
-use lowroad_config::{AllowedDestination, ModuleConfig, ModuleCode};
+use lowroad_config::{AllowedDestination, ModuleCode, ModuleConfig};
 use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_handler::request::RequestHead;
-use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse};
+use lowroad_handler::{
+    Handler, HandlerRequest, HandlerResponse, HandlerResult, RequestBody, ResponseContent,
+    SubrequestLoad, SubrequestSource,
+};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 use lowroad_module_host::module::{CallLimits, ModuleHandle, open_native};

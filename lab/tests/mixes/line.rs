@@ -14,7 +14,7 @@ use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::now_ns;
 use lowroad_softirq::programs::folder;
 use lowroad_testkit::net::namespace::NamespaceProgram;
-use lowroad_testkit::net::{self, DEVICE, ManglingRule, LinkMangling, TestPath, SERVER};
+use lowroad_testkit::net::{self, DEVICE, LinkMangling, ManglingRule, SERVER, TestPath};
 use lowroad_testkit::{TempFolder, wait_until};
 
 const PORT: u16 = 80;

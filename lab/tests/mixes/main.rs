@@ -11,7 +11,7 @@ mod stall;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lowroad_lab::load::{self, LoadRun, LoadResult};
+use lowroad_lab::load::{self, LoadResult, LoadRun};
 use lowroad_lab::workload;
 
 use line::{Above, Line, Site};

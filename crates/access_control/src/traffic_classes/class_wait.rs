@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lowroad_engine::WorkerHandle;
-use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest};
+use lowroad_handler::{Handler, HandlerFailure, HandlerRequest, HandlerResult};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{CallArrival, CallOutcome, ClassScheduler, WaitCell};
 use lowroad_store::clock;
@@ -45,9 +45,13 @@ impl ClassChoice {
     ) -> HandlerResult {
         let chosen = self.clone();
         let turn = match self.arrive() {
-            ClassAdmission::Begins(permit) => return holding(permit, handler.begin(worker, request)),
+            ClassAdmission::Begins(permit) => {
+                return holding(permit, handler.begin(worker, request));
+            }
             // As a task, so that a stale response can be used instead (stale-if-error).
-            ClassAdmission::Shed => return HandlerResult::OnWorker(Box::pin(async { Err(shed()) })),
+            ClassAdmission::Shed => {
+                return HandlerResult::OnWorker(Box::pin(async { Err(shed()) }));
+            }
             ClassAdmission::Waits(turn) => turn,
         };
         let timers = local.timers.clone();

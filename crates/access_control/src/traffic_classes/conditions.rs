@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use lowroad_config::{ClassMembers, SiteName, PrefixSet};
+use lowroad_config::{ClassMembers, PrefixSet, SiteName};
 use lowroad_http::request::Request;
 use lowroad_site_rules::FieldMap;
 
@@ -80,7 +80,9 @@ impl<T> HostMap<T> {
     pub(super) fn insert(&mut self, name: &SiteName, value: T) {
         let values = match name {
             SiteName::Exact(name) => self.exact.entry(name.as_bytes().into()).or_default(),
-            SiteName::Wildcard(suffix) => self.wildcard.entry(suffix.as_bytes().into()).or_default(),
+            SiteName::Wildcard(suffix) => {
+                self.wildcard.entry(suffix.as_bytes().into()).or_default()
+            }
             SiteName::Default => &mut self.default,
         };
         values.push(value);

@@ -127,13 +127,18 @@ impl ClassIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_config::{FieldMatch, ClassMembers, SiteName, AddressPrefix};
+    use lowroad_config::{AddressPrefix, ClassMembers, FieldMatch, SiteName};
     use lowroad_http::h1::parse;
     use lowroad_http::limits::RequestLimits;
 
     const HEAD: &str = "GET /api/x HTTP/1.1\r\nHost: A.example.com:81\r\nX-Tier:  gold \r\n\r\n";
 
-    fn members(hosts: &[&str], routes: &[&str], addresses: &[&str], headers: &[&str]) -> ClassMembers {
+    fn members(
+        hosts: &[&str],
+        routes: &[&str],
+        addresses: &[&str],
+        headers: &[&str],
+    ) -> ClassMembers {
         let name = |text: &&str| match text.strip_prefix("*.") {
             Some(suffix) => SiteName::Wildcard(suffix.into()),
             None => SiteName::Exact((*text).into()),
@@ -228,7 +233,11 @@ mod tests {
                 Some(0)
             );
         }
-        let others = [&conditions[..], &[ClassMembers::default(), ClassMembers::default()]].concat();
+        let others = [
+            &conditions[..],
+            &[ClassMembers::default(), ClassMembers::default()],
+        ]
+        .concat();
         let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(first(&others, head, "/", "::1"), Some(conditions.len()));
         assert_eq!(first(&others, head, "/x.php/y", "::1"), Some(0));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::entry::CertificateEntry;
 use super::history::increment;
-use super::{ManagerState, ManagerContext};
+use super::{ManagerContext, ManagerState};
 use crate::name::{self, InvalidIdentifier};
 
 /// The most refused names that are remembered.
@@ -69,7 +69,11 @@ pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), 
 
 /// Requests an order, unless there is one.
 fn ask_for(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), DemandRefusal> {
-    let on_demand = shared.settings.on_demand.as_ref().ok_or(DemandRefusal::Off)?;
+    let on_demand = shared
+        .settings
+        .on_demand
+        .as_ref()
+        .ok_or(DemandRefusal::Off)?;
     let too_many = || {
         increment(&shared.history.counters.demand_limited);
         DemandRefusal::TooMany

@@ -7,7 +7,7 @@ use crate::issued_certificate::IssuedCertificate;
 use crate::plan::{LifetimeStage, RenewalPlan};
 use crate::settings::AcmeSettings;
 use crate::severity::Severity;
-use crate::state::{RenewalStep, CertificateState, display_time};
+use crate::state::{CertificateState, RenewalStep, display_time};
 
 /// The running task of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,11 +147,19 @@ impl CertificateEntry {
         authorities.position(|authority| authority.directory == *url)
     }
 
-    pub fn state(&self, busy: Option<EntryActivity>, settings: &AcmeSettings, now_s: u64) -> CertificateState {
+    pub fn state(
+        &self,
+        busy: Option<EntryActivity>,
+        settings: &AcmeSettings,
+        now_s: u64,
+    ) -> CertificateState {
         let (next, authority) = match busy {
             Some(EntryActivity::Ordering(place)) => {
                 let asked = settings.authorities.get(place);
-                (RenewalStep::Ordering, asked.map(|asked| asked.directory.clone()))
+                (
+                    RenewalStep::Ordering,
+                    asked.map(|asked| asked.directory.clone()),
+                )
             }
             _ => (
                 RenewalStep::Order(self.plan.next_order_s(now_s)),

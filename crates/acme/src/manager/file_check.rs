@@ -118,7 +118,12 @@ impl FileCheck {
         FileFinding::Better(found, saved.and_then(|saved| saved.authority))
     }
 
-    fn restore(&self, shared: &ManagerContext, issued: &IssuedCertificate, fault: String) -> FileFinding {
+    fn restore(
+        &self,
+        shared: &ManagerContext,
+        issued: &IssuedCertificate,
+        fault: String,
+    ) -> FileFinding {
         let folder = &shared.folder;
         let lock = match folder.lock(&self.key) {
             Ok(Some(lock)) => lock,

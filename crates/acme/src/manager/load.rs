@@ -127,7 +127,8 @@ impl ManagerContext {
         let is_same_folder = in_use.folder == self.settings.folder;
         let is_worse = |before: &IssuedCertificate| {
             let is_better = |read: &IssuedCertificate| read.is_better_than(before, names);
-            let is_same = |read: &IssuedCertificate| read.pair.fingerprint() == before.pair.fingerprint();
+            let is_same =
+                |read: &IssuedCertificate| read.pair.fingerprint() == before.pair.fingerprint();
             let is_fine = |read: &IssuedCertificate| is_better(read) || is_same(read);
             !read.as_ref().is_some_and(is_fine)
         };

@@ -7,7 +7,7 @@ use super::history::{OrderHistory, increment};
 use super::{DemandRefusal, HOUR_S, MINUTE_S, jitter};
 use crate::issued_certificate::IssuedCertificate;
 use crate::order::OrderOutcome;
-use crate::plan::{PlanStep, AcmeFailure, RenewalWindow};
+use crate::plan::{AcmeFailure, PlanStep, RenewalWindow};
 use crate::settings::AcmeSettings;
 use crate::severity::Severity;
 use crate::state::display_time;
@@ -79,7 +79,9 @@ impl CertificateEntry {
     fn got(&mut self, place: usize, got: OrderOutcome, context: &NoteContext<'_>) -> FollowUp {
         match got {
             // The wanted names have changed since the order.
-            OrderOutcome::Issued(issued, _) | OrderOutcome::Found(issued, _) if !issued.covers(&self.names) => {
+            OrderOutcome::Issued(issued, _) | OrderOutcome::Found(issued, _)
+                if !issued.covers(&self.names) =>
+            {
                 FollowUp::default()
             }
             OrderOutcome::Issued(issued, unsaved) => self.issued(place, issued, unsaved, context),
@@ -140,7 +142,12 @@ impl CertificateEntry {
         self.shows(issued, authority, line)
     }
 
-    fn shows(&mut self, issued: IssuedCertificate, authority: Option<String>, line: String) -> FollowUp {
+    fn shows(
+        &mut self,
+        issued: IssuedCertificate,
+        authority: Option<String>,
+        line: String,
+    ) -> FollowUp {
         self.take(issued);
         self.authority = authority;
         self.file.fault = None;
@@ -171,7 +178,12 @@ impl CertificateEntry {
         FollowUp::line(Severity::Warning, line)
     }
 
-    fn failed(&mut self, place: usize, trouble: AcmeFailure, context: &NoteContext<'_>) -> FollowUp {
+    fn failed(
+        &mut self,
+        place: usize,
+        trouble: AcmeFailure,
+        context: &NoteContext<'_>,
+    ) -> FollowUp {
         let now_s = context.now_s;
         context.history.counters.count_failure(trouble.kind);
         self.plan.failed(now_s, place, &trouble, jitter());

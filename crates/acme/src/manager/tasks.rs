@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering;
 use instant_acme::{CertificateIdentifier, Error};
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::entry::{EntryActivity, CertificateEntry};
+use super::entry::{CertificateEntry, EntryActivity};
 use super::file_check::FileCheck;
 use super::history::increment;
 use super::outcomes::TaskOutcome;
-use super::{HOUR_S, ManagerState, MINUTE_S, ManagerContext, jitter};
+use super::{HOUR_S, MINUTE_S, ManagerContext, ManagerState, jitter};
 use crate::account;
 use crate::error::trouble;
 use crate::order::{self, OrderRequest};
-use crate::plan::{PlanStep, AcmeFailure, RenewalWindow};
+use crate::plan::{AcmeFailure, PlanStep, RenewalWindow};
 use crate::severity::Severity;
 use crate::state::display_time;
 

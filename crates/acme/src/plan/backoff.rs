@@ -52,7 +52,12 @@ impl AcmeFailure {
     /// The delay after this many failures: doubled each time up to a limit, with a random addition of up to a quarter,
     /// so that retries of many names are spread. With a certificate of a few days, no delay exceeds a twentieth of its
     /// lifetime, unless the authority requires it.
-    pub(super) fn delay_s(&self, failures: u32, lifetime_s: Option<u64>, jitter: RenewalJitter) -> u64 {
+    pub(super) fn delay_s(
+        &self,
+        failures: u32,
+        lifetime_s: Option<u64>,
+        jitter: RenewalJitter,
+    ) -> u64 {
         let (first_s, max_s) = match self.kind {
             FailureKind::Unreachable | FailureKind::Local => (MINUTE_S, HOUR_S),
             FailureKind::RateLimited => (HOUR_S, DAY_S),

@@ -192,7 +192,10 @@ fn waits_grow_to_a_limit() {
     };
     assert_eq!(waits(FailureKind::Unreachable, None), [60, 120, 240, 3600]);
     assert_eq!(waits(FailureKind::Refused, None), [900, 1800, 3600, DAY_S]);
-    assert_eq!(waits(FailureKind::WrongAnswer, None), [300, 600, 1200, 21_600]);
+    assert_eq!(
+        waits(FailureKind::WrongAnswer, None),
+        [300, 600, 1200, 21_600]
+    );
     // Six days: 7.2 hours at most.
     assert_eq!(waits(FailureKind::Refused, Some(6 * DAY_S))[3], 25_920);
     assert_eq!(trouble(FailureKind::Local).delay_s(1, None, MOST), 74);

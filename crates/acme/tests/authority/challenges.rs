@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
-use lowroad_acme::{ChallengeMethod, ExternalAccount, DnsHook, RenewalStep};
+use lowroad_acme::{ChallengeMethod, DnsHook, ExternalAccount, RenewalStep};
 use lowroad_tls::certificates::CertificateStore;
 use lowroad_tls::{TlsAcceptor, TlsClock, TlsServerSettings as TlsSettings};
 

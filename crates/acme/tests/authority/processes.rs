@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use lowroad_acme::{AuthoritySettings, ChallengeMethod, DnsHook, AcmeSettings};
+use lowroad_acme::{AcmeSettings, AuthoritySettings, ChallengeMethod, DnsHook};
 
 use crate::challenges::hook;
 use crate::kit::pebble::{Options, Pebble};

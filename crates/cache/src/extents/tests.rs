@@ -4,7 +4,9 @@ use super::*;
 use alloc::vec::Vec;
 
 fn unit(extents: &mut ExtentAllocator, len: u64) -> ArenaExtent {
-    extents.allocate(len, ExtentAlign::Unit).expect("there is room")
+    extents
+        .allocate(len, ExtentAlign::Unit)
+        .expect("there is room")
 }
 
 /// The invariants after any operation.
@@ -66,7 +68,10 @@ fn an_arena_is_whole_units() {
             (whole, 0, whole)
         );
     }
-    assert_eq!(ExtentAllocator::new(u64::MAX).largest_free(), u64::MAX - (UNIT - 1));
+    assert_eq!(
+        ExtentAllocator::new(u64::MAX).largest_free(),
+        u64::MAX - (UNIT - 1)
+    );
 }
 
 #[test]
@@ -100,7 +105,10 @@ fn an_impossible_length_is_none_and_changes_nothing() {
     check(&extents, &[], 0);
     let all = unit(&mut extents, 8192);
     assert_eq!(
-        (extents.largest_free(), extents.allocate(1, ExtentAlign::Unit)),
+        (
+            extents.largest_free(),
+            extents.allocate(1, ExtentAlign::Unit)
+        ),
         (0, None)
     );
     extents.free(all);
@@ -229,7 +237,9 @@ fn random_walks_keep_every_byte_accounted() {
 fn what_is_short_is_one_number() {
     // `Option` of it must not be larger, hence `NonZeroU64`.
     let mut extents = ExtentAllocator::new(1 << 48);
-    let far = extents.allocate((1 << 42) + 5, ExtentAlign::Unit).expect("room");
+    let far = extents
+        .allocate((1 << 42) + 5, ExtentAlign::Unit)
+        .expect("room");
     for asked in [0, 1, 1191, ShortExtent::LEN_MAX] {
         let extent = extents.allocate(asked, ExtentAlign::Unit).expect("room");
         let (offset, asked, len) = (extent.offset(), extent.asked(), extent.len());

@@ -1,11 +1,14 @@
 use super::*;
 use crate::freshness::ReceiveTime;
-use crate::storage_policy::{self, StorageRefusal, StoragePolicy};
+use crate::storage_policy::{self, StoragePolicy, StorageRefusal};
 
 const NOW: u64 = 1_795_207_512;
 const AT_MS: u64 = 1_000_000;
 
-fn decide(asked: &RequestDirectives, fields: &[(&str, &str)]) -> Result<StoragePlan, StorageRefusal> {
+fn decide(
+    asked: &RequestDirectives,
+    fields: &[(&str, &str)],
+) -> Result<StoragePlan, StorageRefusal> {
     let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
     let received = ReceiveTime {
         at_unix_secs: NOW,
@@ -32,8 +35,14 @@ fn asks(control: &'static str) -> RequestDirectives {
 #[test]
 fn fresh_until_its_lifetime_ends() {
     let it = stored("max-age=10");
-    assert_eq!(it.use_for(&RequestDirectives::GET, after(9)), Reusability::Fresh);
-    assert_eq!(it.use_for(&RequestDirectives::GET, after(10)), Reusability::Validate);
+    assert_eq!(
+        it.use_for(&RequestDirectives::GET, after(9)),
+        Reusability::Fresh
+    );
+    assert_eq!(
+        it.use_for(&RequestDirectives::GET, after(10)),
+        Reusability::Validate
+    );
     for at_ms in [0, AT_MS, after(10) - 1, after(10), u64::MAX] {
         let is_fresh = it.use_for(&RequestDirectives::GET, at_ms) == Reusability::Fresh;
         assert_eq!(it.is_fresh(at_ms), is_fresh);
@@ -41,7 +50,8 @@ fn fresh_until_its_lifetime_ends() {
     assert!(!stored("max-age=10, no-cache").is_fresh(AT_MS));
     assert_eq!(it.age_ms(after(9)), 9000);
     assert_eq!(
-        it.expired(after(1)).use_for(&RequestDirectives::GET, after(1)),
+        it.expired(after(1))
+            .use_for(&RequestDirectives::GET, after(1)),
         Reusability::Validate
     );
 }
@@ -62,10 +72,16 @@ fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
 fn no_cache_is_validated_each_time() {
     // Not even `stale-if-error` may override it.
     let it = stored("max-age=10, no-cache");
-    assert_eq!(it.use_for(&RequestDirectives::GET, after(0)), Reusability::Validate);
+    assert_eq!(
+        it.use_for(&RequestDirectives::GET, after(0)),
+        Reusability::Validate
+    );
     assert!(!it.stands_in(&RequestDirectives::GET, after(0)));
     let bare = [("Cache-Control", "no-cache")];
-    assert_eq!(decide(&RequestDirectives::GET, &bare), Err(StorageRefusal::NoValidator));
+    assert_eq!(
+        decide(&RequestDirectives::GET, &bare),
+        Err(StorageRefusal::NoValidator)
+    );
 }
 
 #[test]
@@ -73,12 +89,30 @@ fn the_request_limits_what_is_used() {
     // RFC 9111 §5.2.1.
     let it = stored("max-age=10");
     assert_eq!(it.use_for(&asks("max-age=5"), after(5)), Reusability::Fresh);
-    assert_eq!(it.use_for(&asks("max-age=5"), after(6)), Reusability::Validate);
-    assert_eq!(it.use_for(&asks("max-age=0"), after(0)), Reusability::Validate);
-    assert_eq!(it.use_for(&asks("no-cache"), after(0)), Reusability::Validate);
-    assert_eq!(it.use_for(&asks("min-fresh=5"), after(5)), Reusability::Fresh);
-    assert_eq!(it.use_for(&asks("min-fresh=5"), after(6)), Reusability::Validate);
-    assert_eq!(it.use_for(&asks("only-if-cached"), after(5)), Reusability::Fresh);
+    assert_eq!(
+        it.use_for(&asks("max-age=5"), after(6)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.use_for(&asks("max-age=0"), after(0)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.use_for(&asks("no-cache"), after(0)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.use_for(&asks("min-fresh=5"), after(5)),
+        Reusability::Fresh
+    );
+    assert_eq!(
+        it.use_for(&asks("min-fresh=5"), after(6)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.use_for(&asks("only-if-cached"), after(5)),
+        Reusability::Fresh
+    );
     assert_eq!(
         it.use_for(&asks("only-if-cached"), after(10)),
         Reusability::Unusable
@@ -89,9 +123,18 @@ fn the_request_limits_what_is_used() {
 fn max_stale_takes_what_may_be_stale() {
     // RFC 9111 §4.2.4: the response's prohibition takes precedence.
     let it = stored("max-age=10");
-    assert_eq!(it.use_for(&asks("max-stale=5"), after(14)), Reusability::Stale);
-    assert_eq!(it.use_for(&asks("max-stale=5"), after(15)), Reusability::Validate);
-    assert_eq!(it.use_for(&asks("max-stale"), after(9999)), Reusability::Stale);
+    assert_eq!(
+        it.use_for(&asks("max-stale=5"), after(14)),
+        Reusability::Stale
+    );
+    assert_eq!(
+        it.use_for(&asks("max-stale=5"), after(15)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.use_for(&asks("max-stale"), after(9999)),
+        Reusability::Stale
+    );
     for control in [
         "max-age=10, must-revalidate",
         "s-maxage=10",
@@ -110,10 +153,19 @@ fn windows_of_stale_use() {
         it.use_for(&RequestDirectives::GET, after(14)),
         Reusability::StaleWhileRevalidate
     );
-    assert_eq!(it.use_for(&RequestDirectives::GET, after(15)), Reusability::Validate);
-    assert!(it.stands_in(&RequestDirectives::GET, after(18)) && !it.stands_in(&RequestDirectives::GET, after(19)));
+    assert_eq!(
+        it.use_for(&RequestDirectives::GET, after(15)),
+        Reusability::Validate
+    );
+    assert!(
+        it.stands_in(&RequestDirectives::GET, after(18))
+            && !it.stands_in(&RequestDirectives::GET, after(19))
+    );
     let strict = stored("max-age=10, must-revalidate, stale-while-revalidate=5, stale-if-error=9");
-    assert_eq!(strict.use_for(&RequestDirectives::GET, after(11)), Reusability::Validate);
+    assert_eq!(
+        strict.use_for(&RequestDirectives::GET, after(11)),
+        Reusability::Validate
+    );
     assert!(!strict.stands_in(&RequestDirectives::GET, after(11)));
     let client = stored("max-age=10");
     assert!(client.stands_in(&asks("stale-if-error=5"), after(14)));
@@ -131,7 +183,10 @@ fn stale_responses_are_stored_to_be_validated() {
         );
     }
     let without = [("Cache-Control", "max-age=0")];
-    assert_eq!(decide(&RequestDirectives::GET, &without), Err(StorageRefusal::NoValidator));
+    assert_eq!(
+        decide(&RequestDirectives::GET, &without),
+        Err(StorageRefusal::NoValidator)
+    );
 }
 
 #[test]
@@ -198,5 +253,8 @@ fn what_is_said_to_cdns_counts() {
     assert_eq!(of("max-age=60", "no-store"), Ok(60));
     assert_eq!(of("max-age=1", "max-age=60"), Ok(1));
     assert_eq!(of("no-store", "max-age=60"), Err(StorageRefusal::NoStore));
-    assert_eq!(of("max-age=60, &&", "no-store"), Err(StorageRefusal::NoStore));
+    assert_eq!(
+        of("max-age=60, &&", "no-store"),
+        Err(StorageRefusal::NoStore)
+    );
 }

@@ -37,13 +37,19 @@ fn a_lifetime_is_enough() {
 #[test]
 fn what_its_author_forbids_is_not_stored() {
     // RFC 9111 §5.2.2; `judge` treats qualified forms as unqualified.
-    assert_eq!(control("max-age=60, no-store"), Err(StorageRefusal::NoStore));
+    assert_eq!(
+        control("max-age=60, no-store"),
+        Err(StorageRefusal::NoStore)
+    );
     assert_eq!(control("max-age=60, private"), Err(StorageRefusal::Private));
     assert_eq!(
         control("max-age=60, private=\"x-user\""),
         Err(StorageRefusal::Private)
     );
-    assert_eq!(control("max-age=60, no-cache"), Err(StorageRefusal::NoCache));
+    assert_eq!(
+        control("max-age=60, no-cache"),
+        Err(StorageRefusal::NoCache)
+    );
     assert_eq!(control("max-age=60, a=\"b"), Err(StorageRefusal::Malformed));
     assert_eq!(
         of(&[
@@ -181,8 +187,9 @@ fn refusals_and_guesses_are_the_policys() {
         delay_ms: 0,
     };
     let lifetime = [(&b"cache-control"[..], &b"max-age=60"[..])];
-    let is_stored =
-        |policy: &StoragePolicy, status| decide(policy, &RequestDirectives::GET, status, lifetime, &received).is_ok();
+    let is_stored = |policy: &StoragePolicy, status| {
+        decide(policy, &RequestDirectives::GET, status, lifetime, &received).is_ok()
+    };
     for status in [403, 429, 451] {
         assert!(is_stored(&StoragePolicy::ORIGIN, status), "{status}");
         assert!(!is_stored(&StoragePolicy::STRICT, status), "{status}");
@@ -202,7 +209,13 @@ fn refusals_and_guesses_are_the_policys() {
     // Changed just now: the verdict names the time from which it is storable.
     let modified = date::format(NOW - 5);
     let fields = [(&b"last-modified"[..], &modified[..])];
-    let strict = decide(&StoragePolicy::STRICT, &RequestDirectives::GET, 200, fields, &received);
+    let strict = decide(
+        &StoragePolicy::STRICT,
+        &RequestDirectives::GET,
+        200,
+        fields,
+        &received,
+    );
     assert_eq!(strict.map(|_| ()), Err(StorageRefusal::JustChanged));
 }
 

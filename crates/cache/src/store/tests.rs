@@ -257,7 +257,11 @@ fn an_equal_key_is_replaced_in_its_place() {
     for key in 100..150 {
         put(&mut store, key);
     }
-    assert_eq!(queue_of(&store, 1), Some(FifoQueue::Main), "its hits were kept");
+    assert_eq!(
+        queue_of(&store, 1),
+        Some(FifoQueue::Main),
+        "its hits were kept"
+    );
     put(&mut store, 1);
     assert_eq!(queue_of(&store, 1), Some(FifoQueue::Main), "and its queue");
     check(&store, 0);
@@ -350,7 +354,11 @@ fn the_ghost_is_bounded_by_what_is_held() {
         put(&mut store, key);
     }
     let remembered = (0..10_000)
-        .filter(|&key| store.ghost.contains(KeyHash::from(hash_of(key)).for_table()))
+        .filter(|&key| {
+            store
+                .ghost
+                .contains(KeyHash::from(hash_of(key)).for_table())
+        })
         .count();
     assert!((40..=50).contains(&remembered), "{remembered}");
 }

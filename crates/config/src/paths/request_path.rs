@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{CAPTURES_MAX, CapturedText, CaptureRanges, PathSelector};
+use super::{CAPTURES_MAX, CaptureRanges, CapturedText, PathSelector};
 
 /// A valid path, in the client's spelling and decoded.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,12 @@ impl<'p> PathForm<'p> {
     /// Extends captures by merged slashes at their borders, if the pattern still matches: a pattern decides on the
     /// merged path, but a capture carries everything that was sent. Only the borders of captures are tried, so the
     /// cost is bounded.
-    fn widen(&self, paths: &PathSelector, mut ranges: CaptureRanges, mut spans: CaptureRanges) -> CaptureRanges {
+    fn widen(
+        &self,
+        paths: &PathSelector,
+        mut ranges: CaptureRanges,
+        mut spans: CaptureRanges,
+    ) -> CaptureRanges {
         let (mut longest, mut restored) = (None, Vec::new());
         for border in 0..2 * CAPTURES_MAX {
             let range = &ranges[border / 2];

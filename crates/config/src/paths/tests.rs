@@ -339,7 +339,12 @@ fn a_wildcard_at_the_end_captures_the_raw_rest() {
         let prefix = PathPattern::parse(text).expect("a pattern");
         for path in short_paths() {
             let pattern = PathPattern::parse(&format!("{text}**")).expect("a pattern");
-            let target = leads(PathSelector::Pattern(pattern), "/x$1", path.as_bytes(), None);
+            let target = leads(
+                PathSelector::Pattern(pattern),
+                "/x$1",
+                path.as_bytes(),
+                None,
+            );
             let rest = raw_rest(&prefix, &path).map(|rest| format!("/x{rest}"));
             assert_eq!(target, rest, "{text}** {path}");
         }

@@ -1,7 +1,7 @@
 //! Compares sets with a naive matcher, which tries each pattern with each form of a path, on random patterns and paths.
 
 use super::*;
-use crate::{PathSelector, PathPattern};
+use crate::{PathPattern, PathSelector};
 
 const INDEXES: [&str; 2] = ["ab", "index.b"];
 

@@ -2,7 +2,7 @@
 //!
 //! Like the rest of the reader it has no knowledge of the schema.
 
-use super::{KeyPosition, ConfigSection, ConfigSource};
+use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
 use crate::value::InvalidValue;
 use crate::{PathPattern, PathPatternError};

@@ -2,7 +2,7 @@
 
 use lowroad_limits::RequestRate;
 
-use crate::{SiteName, PathPattern, AddressPrefix};
+use crate::{AddressPrefix, PathPattern, SiteName};
 
 /// A traffic class: its requests share the capacity of programs and origins with the other classes. `[[class]]`
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Representations of a site's files: content codings, fields, redirects.
 
-use crate::{PathSelector, PathPattern};
+use crate::{PathPattern, PathSelector};
 
 /// Compression of responses. `[site.compress]`
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use lowroad_limits::RequestRate;
 
-use crate::{PathPattern, AddressPrefix};
+use crate::{AddressPrefix, PathPattern};
 
 /// A rule for some requests of a site. `[[site.rule]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,10 @@ impl RuleAction {
     /// Whether it can refuse a request. Then the rule covers all paths below its own, too.
     #[must_use]
     pub fn refuses(&self) -> bool {
-        matches!(self, RuleAction::Deny(_) | RuleAction::Limit(_) | RuleAction::Auth(_))
+        matches!(
+            self,
+            RuleAction::Deny(_) | RuleAction::Limit(_) | RuleAction::Auth(_)
+        )
     }
 }
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use crate::AddressPrefix;
 
 use super::{
-    AliasConfig, CompressConfig, EntityTags, HeaderRule, PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleConfig, TlsConfig,
-    TrustedProxies,
+    AliasConfig, CompressConfig, EntityTags, HeaderRule, PatternRule, RedirectConfig,
+    RewriteConfig, RouteConfig, RuleConfig, TlsConfig, TrustedProxies,
 };
 
 /// One site: names, listeners, and how its requests are answered. `[[site]]`

@@ -732,7 +732,10 @@ fn a_route_says_how_responses_are_compressed() {
     assert_eq!(compress("compress = false"), Some(vec![]));
     let quick = vec![OfferedCoding::Zstd, OfferedCoding::Gzip];
     assert_eq!(compress("compress = true"), Some(quick));
-    assert_eq!(compress("compress = [\"br\"]"), Some(vec![OfferedCoding::Br]));
+    assert_eq!(
+        compress("compress = [\"br\"]"),
+        Some(vec![OfferedCoding::Br])
+    );
     let found = shown(&in_route("pattern = \"/a\"\npages = true\ncompress = 1"));
     assert!(found.contains("1 is not a list of codings"), "{found}");
 }

@@ -26,8 +26,14 @@ fn a_rule_has_who_and_what() {
     assert_eq!(deny.action, RuleAction::Deny(404));
     assert!(deny.methods.is_empty() && deny.addresses.is_empty() && deny.except.is_empty());
     assert_eq!(allow.methods, ["POST"]);
-    assert_eq!(allow.addresses, [AddressPrefix::parse("10.0.0.0/8").expect("one")]);
-    assert_eq!(allow.except, [AddressPrefix::parse("10.0.0.1").expect("one")]);
+    assert_eq!(
+        allow.addresses,
+        [AddressPrefix::parse("10.0.0.0/8").expect("one")]
+    );
+    assert_eq!(
+        allow.except,
+        [AddressPrefix::parse("10.0.0.1").expect("one")]
+    );
     assert_eq!(allow.action, RuleAction::Allow);
     let rate = RequestRate {
         requests: 30,

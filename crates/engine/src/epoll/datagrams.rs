@@ -14,7 +14,9 @@ use crate::datagrams::{
     DatagramBatch, DatagramDrops, DatagramTrain, Ecn, SEGMENTS_MAX, TRAIN_LEN_MAX, TRAINS_MAX,
 };
 use crate::driver::{DatagramSocketId, DriverEvent};
-use crate::system_calls::datagrams::{MESSAGES_MAX, MessageScratch, OutgoingMessage, ReceivedMessage};
+use crate::system_calls::datagrams::{
+    MESSAGES_MAX, MessageScratch, OutgoingMessage, ReceivedMessage,
+};
 use crate::system_calls::datagrams::{receive_messages, send_messages};
 
 /// The high bits of these sockets' events; the low 16 are the number.

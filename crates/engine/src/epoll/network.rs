@@ -18,8 +18,11 @@ use rustix::net::{
 };
 
 use crate::buffer::SendBuffer;
-use crate::upstream_network::{PendingConnect, UpstreamNetwork, SocketEvent, PeerReception, ConnectTarget, NetworkSocket, SourceId, UpstreamSendOutcome};
 use crate::system_calls;
+use crate::upstream_network::{
+    ConnectTarget, NetworkSocket, PeerReception, PendingConnect, SocketEvent, SourceId,
+    UpstreamNetwork, UpstreamSendOutcome,
+};
 
 /// What tells these sockets' events from those of connections: no generation has this bit.
 pub const MARK: u64 = 1 << 63;

@@ -74,7 +74,8 @@ impl BlockDigests {
     /// Adds digests. Whether none is known otherwise.
     pub(super) fn add(&self, entries: &[DigestEntry]) -> bool {
         let mut known = self.lock();
-        let mut add = |(block, digest): &DigestEntry| *known.entry(*block).or_insert(*digest) == *digest;
+        let mut add =
+            |(block, digest): &DigestEntry| *known.entry(*block).or_insert(*digest) == *digest;
         entries.iter().all(&mut add)
     }
 

@@ -25,8 +25,8 @@ use std::time::Duration;
 use lowroad_file_stamp::FileStamp;
 use rustix::fs::SeekFrom;
 
-use self::inodes::{InotifyCounts, watched_inodes};
 pub use self::inodes::{FileWatchCounters, counters};
+use self::inodes::{InotifyCounts, watched_inodes};
 
 /// The time between the two looks that a touch takes. A write reports itself right after it has given back the lock.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
@@ -211,7 +211,10 @@ mod tests {
         let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         assert!(progress.needs_no_events(&STAMP));
         let (one, two) = (touched_at(10), touched_at(20));
-        assert_eq!(progress.advance(&look(one, (1, 0), one)), WatchVerdict::Touched);
+        assert_eq!(
+            progress.advance(&look(one, (1, 0), one)),
+            WatchVerdict::Touched
+        );
         assert_eq!(
             progress.advance(&look(one, (1, 0), one)),
             WatchVerdict::Unwritten
@@ -221,17 +224,29 @@ mod tests {
             "a write may have the same time"
         );
         // Another time without another report: a shared mapping, or a write in progress.
-        assert_eq!(progress.advance(&look(two, (1, 0), two)), WatchVerdict::Written);
+        assert_eq!(
+            progress.advance(&look(two, (1, 0), two)),
+            WatchVerdict::Written
+        );
         // That is final.
-        assert_eq!(progress.advance(&look(one, (9, 0), one)), WatchVerdict::Written);
+        assert_eq!(
+            progress.advance(&look(one, (9, 0), one)),
+            WatchVerdict::Written
+        );
     }
 
     #[test]
     fn a_touch_during_a_look_may_be_reported_in_it() {
         let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         let (one, two) = (touched_at(10), touched_at(20));
-        assert_eq!(progress.advance(&look(one, (2, 0), two)), WatchVerdict::Touched);
-        assert_eq!(progress.advance(&look(two, (2, 0), two)), WatchVerdict::Touched);
+        assert_eq!(
+            progress.advance(&look(one, (2, 0), two)),
+            WatchVerdict::Touched
+        );
+        assert_eq!(
+            progress.advance(&look(two, (2, 0), two)),
+            WatchVerdict::Touched
+        );
         assert_eq!(
             progress.advance(&look(two, (2, 0), two)),
             WatchVerdict::Unwritten

@@ -3,10 +3,10 @@
 use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
 
+use crate::client_pace::PaceVerdict;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::{IoDriver, ReceiveOutcome};
-use crate::client_pace::PaceVerdict;
 use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 

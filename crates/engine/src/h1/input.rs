@@ -4,14 +4,14 @@
 //! calls as possible (see `transmit`).
 
 use lowroad_http::fields::FieldLines;
-use lowroad_http::h1::{H1ServerEvent, H1RequestHead, H1Server};
+use lowroad_http::h1::{H1RequestHead, H1Server, H1ServerEvent};
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::protocol::ServerProtocol;
 
+use crate::body_stream::{RequestBodyStream, WAITING_LEN_MAX};
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::body_stream::{RequestBodyStream, WAITING_LEN_MAX};
 use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;
@@ -182,7 +182,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 }
 
 /// Reads the complete body at the start of `input`. Returns its length there in bytes.
-fn read_whole(http: &mut H1Server, incoming: &mut RequestBodyStream, input: &[u8], limits: &RequestLimits) -> usize {
+fn read_whole(
+    http: &mut H1Server,
+    incoming: &mut RequestBodyStream,
+    input: &[u8],
+    limits: &RequestLimits,
+) -> usize {
     let mut used = 0;
     while let Ok(step) = http.next(&input[used..], limits, &mut None) {
         used += step.used;

@@ -2,11 +2,11 @@
 
 use lowroad_http::protocol::ServerProtocol;
 
-use crate::response_body::BodyPart;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::protocol::Protocol;
+use crate::response_body::BodyPart;
 use crate::service::HttpService;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {

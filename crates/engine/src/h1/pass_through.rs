@@ -3,12 +3,12 @@
 use lowroad_http::h1::H1RequestHead;
 use lowroad_http::protocol::StreamId;
 
-use crate::response_body::{BodyPart, StreamedBody};
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::pass_through::{PassThroughTarget, WAITING_LEN_MAX, carry};
 use crate::protocol::Protocol;
+use crate::response_body::{BodyPart, StreamedBody};
 use crate::service::HttpService;
 use crate::tunnel::ClientTunnel;
 

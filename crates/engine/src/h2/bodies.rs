@@ -8,11 +8,11 @@ use lowroad_http::h1::put_fields;
 use lowroad_http::h2::ErrorCode;
 use lowroad_http::protocol::StreamId;
 
-use crate::response_body::BodyPart;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::protocol::Protocol;
+use crate::response_body::BodyPart;
 use crate::service::HttpService;
 use crate::stream::StreamItem;
 

@@ -7,10 +7,10 @@ use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
 
+use crate::client_pace::{ClientPace, PaceVerdict};
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::client_pace::{ClientPace, PaceVerdict};
 use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 
@@ -110,11 +110,19 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 PaceVerdict::Fine { .. } => {}
                 PaceVerdict::Stalled => {
                     worker.counters.send_timeouts.bump();
-                    return self.end_frames(worker, ErrorCode::CANCEL, "no window was opened in time");
+                    return self.end_frames(
+                        worker,
+                        ErrorCode::CANCEL,
+                        "no window was opened in time",
+                    );
                 }
                 PaceVerdict::TooSlow => {
                     worker.counters.rate_too_low.bump();
-                    return self.end_frames(worker, ErrorCode::CANCEL, "windows were opened too slowly");
+                    return self.end_frames(
+                        worker,
+                        ErrorCode::CANCEL,
+                        "windows were opened too slowly",
+                    );
                 }
             }
         } else if two.is_draining {
@@ -154,7 +162,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Ends a connection with what is under way.
-    pub(crate) fn end_frames(&mut self, worker: &mut WorkerContext<D, V>, code: ErrorCode, why: &str) {
+    pub(crate) fn end_frames(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        code: ErrorCode,
+        why: &str,
+    ) {
         self.leftover = true;
         if let Protocol::Http2(two) = &mut self.protocol {
             two.http.give_up(code, why, &mut worker.out.bytes);

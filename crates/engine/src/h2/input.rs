@@ -1,16 +1,16 @@
 //! From frames to requests: the events of a connection's protocol, and who is asked about them.
 
 use lowroad_http::fields::FieldLines;
-use lowroad_http::h2::{self, H2ServerEvent, H2RequestHead};
+use lowroad_http::h2::{self, H2RequestHead, H2ServerEvent};
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::protocol::StreamId;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::PartialRequest;
 
+use crate::body_stream::{RequestBodyStream, WAITING_LEN_MAX};
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::body_stream::{RequestBodyStream, WAITING_LEN_MAX};
 use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;

@@ -7,11 +7,11 @@ use lowroad_http::protocol::StreamId;
 
 use super::state::UnframedResponse;
 use super::{OUT_LEN_MAX, PIECE_LEN_MAX};
-use crate::response_body::BodyPart;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::protocol::Protocol;
+use crate::response_body::BodyPart;
 use crate::service::HttpService;
 use crate::stream_body::RemainingBody;
 
@@ -141,7 +141,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 continue;
             }
             let (len, part) = (rest.len() as u64, Bytes::copy_from_slice(rest));
-            let body = RemainingBody::from_rest(BodyPart::Bytes(part), len, fresh.sent, fresh.record);
+            let body =
+                RemainingBody::from_rest(BodyPart::Bytes(part), len, fresh.sent, fresh.record);
             self.exchanges.get_mut(fresh.stream).body = Some(Box::new(body));
         }
         worker.h2.next_fresh = 0;

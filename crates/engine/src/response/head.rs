@@ -1,11 +1,11 @@
 //! The head of a response while it is written, field by field, in either protocol.
 
-use lowroad_http::stored_head::StoredSection;
-use lowroad_http::fields::{ResponseFields, StandardHeader, FieldName};
+use lowroad_http::fields::{FieldName, ResponseFields, StandardHeader};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
 use lowroad_http::head_writer::{HeadWriter, put_content_range};
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::StoredSection;
 
 use super::ResponseProtocol;
 
@@ -70,7 +70,9 @@ impl HeadBuilder<'_> {
             HeadWriter::resume(self.out).field_u64(name, value);
             return self;
         }
-        self.field_by(name, |out| lowroad_http::head_writer::put_number(out, value))
+        self.field_by(name, |out| {
+            lowroad_http::head_writer::put_number(out, value)
+        })
     }
 
     /// Adds Content-Range, see [`HeadWriter::content_range`].
@@ -105,7 +107,9 @@ impl HeadBuilder<'_> {
         match (self.wire, self.block) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),
             (ResponseProtocol::Http2(..), None) => false,
-            (ResponseProtocol::Http2(http, _), Some(block)) => http.finish_head(block, body, self.out),
+            (ResponseProtocol::Http2(http, _), Some(block)) => {
+                http.finish_head(block, body, self.out)
+            }
         }
     }
 }

@@ -236,7 +236,11 @@ fn whatever_happens_each_has_the_same_bytes() {
                 one.had.len(),
                 made.len()
             );
-            assert_eq!(one.ended, Some(end.clone().unwrap_or(StreamItem::Cut)), "{seed}");
+            assert_eq!(
+                one.ended,
+                Some(end.clone().unwrap_or(StreamItem::Cut)),
+                "{seed}"
+            );
         }
     }
 }
@@ -263,7 +267,10 @@ fn what_is_not_kept_elsewhere_stays_for_who_comes_late() {
     kept_len.store(u64::MAX, std::sync::atomic::Ordering::Release);
     growing.push(Bytes::from_static(b"gh"));
     growing.end(StreamItem::End);
-    assert_eq!(read(&mut within), (b"defgh".to_vec(), Some(StreamItem::End)));
+    assert_eq!(
+        read(&mut within),
+        (b"defgh".to_vec(), Some(StreamItem::End))
+    );
     assert_eq!(read(&mut behind), (b"gh".to_vec(), Some(StreamItem::End)));
     assert_eq!(read(&mut first), (b"gh".to_vec(), Some(StreamItem::End)));
     assert!(tail.reader(6).is_none(), "all of it has gone");

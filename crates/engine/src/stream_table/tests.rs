@@ -3,7 +3,7 @@ use std::net::Ipv4Addr;
 use super::*;
 use crate::driver::ListenerId;
 use crate::response::ResponseWriter;
-use crate::service::{ServiceOutcome, ConnectionRefusal};
+use crate::service::{ConnectionRefusal, ServiceOutcome};
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::HttpVersion;
 
@@ -34,7 +34,12 @@ impl HttpService for Nothing {
         ServiceOutcome::Ready(None)
     }
 
-    fn body_dropped(&mut self, _: u32, _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<u32, ()> {
+    fn body_dropped(
+        &mut self,
+        _: u32,
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<u32, ()> {
         ServiceOutcome::Ready(None)
     }
 

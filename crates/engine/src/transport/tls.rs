@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use super::{Plaintext, TransferOutcome};
 use crate::buffer::SendBuffer;
-use crate::driver::{IoDriver, ReceiveOutcome, SendOutcome, ConnectionToken};
+use crate::driver::{ConnectionToken, IoDriver, ReceiveOutcome, SendOutcome};
 use crate::file::OpenFile;
-use crate::tls_session::{TlsSession, LayerFault, LayerState, TlsInfo};
+use crate::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
 
 pub(super) struct TlsTransport {
     layer: Box<dyn TlsSession>,
@@ -57,7 +57,12 @@ impl KernelTlsSend {
         !self.is_over && self.records < Self::USED_UP
     }
 
-    fn push_alert<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, alert: &[u8]) -> TransferOutcome {
+    fn push_alert<D: IoDriver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        alert: &[u8],
+    ) -> TransferOutcome {
         if self.is_sending {
             return TransferOutcome::Underway;
         }
@@ -252,12 +257,19 @@ impl TlsTransport {
         match self.push(driver, socket, token) {
             TransferOutcome::Bytes { wire_len, .. } => TransferOutcome::Bytes { len, wire_len },
             TransferOutcome::Filled(wire_len) => TransferOutcome::Bytes { len, wire_len },
-            TransferOutcome::Full | TransferOutcome::Underway => TransferOutcome::Bytes { len, wire_len: 0 },
+            TransferOutcome::Full | TransferOutcome::Underway => {
+                TransferOutcome::Bytes { len, wire_len: 0 }
+            }
             TransferOutcome::Broken => TransferOutcome::Broken,
         }
     }
 
-    pub fn push<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, token: ConnectionToken) -> TransferOutcome {
+    pub fn push<D: IoDriver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        token: ConnectionToken,
+    ) -> TransferOutcome {
         if self.is_lent {
             return TransferOutcome::Underway;
         }

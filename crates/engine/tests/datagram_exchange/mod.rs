@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, IoDriver, DriverEvent};
+use lowroad_engine::driver::{DatagramSocketId, DriverEvent, IoDriver};
 
 /// Turns after which an exchange can't end any longer.
 const TURNS_MAX: usize = 200_000;

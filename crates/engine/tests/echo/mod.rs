@@ -5,18 +5,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lowroad_engine::arena::{ResponseArena, ArenaBlock};
+use lowroad_engine::arena::{ArenaBlock, ResponseArena};
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::driver::{IoDriver, ListenerId};
 use lowroad_engine::file::OpenFile;
-use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::mailbox::WorkerMailbox;
-use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::service::{ConnectionRefusal, Exchange, HttpService, ServiceOutcome};
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::stream::BodyReceiver;
+use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
-use lowroad_engine::{ExchangeId, InterimResponse, WorkerHandle, BodyPart, ResponseWriter};
-use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver, FakeTls};
+use lowroad_engine::{BodyPart, ExchangeId, InterimResponse, ResponseWriter, WorkerHandle};
+use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld, SimDriver};
 use lowroad_file_stamp::FileStamp;
 use lowroad_http::fields::ResponseFields;
 use lowroad_http::h1::BodyLen;
@@ -122,7 +122,9 @@ impl Echo {
         len: usize,
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(String, usize), u64> {
-        let is_wanted = response.head(StatusCode::OK).end(BodyLen::Known(len as u64));
+        let is_wanted = response
+            .head(StatusCode::OK)
+            .end(BodyLen::Known(len as u64));
         if is_wanted {
             match kind {
                 "block" => response.part(BodyPart::Block {
@@ -345,7 +347,12 @@ impl Case {
     }
 
     /// Turns until `done`, within bounds.
-    pub fn turn_until(&mut self, seed: u64, what: &str, mut done: impl FnMut(&SharedWorld) -> bool) {
+    pub fn turn_until(
+        &mut self,
+        seed: u64,
+        what: &str,
+        mut done: impl FnMut(&SharedWorld) -> bool,
+    ) {
         for _ in 0..200_000 {
             if done(&self.world) {
                 return;

@@ -142,7 +142,11 @@ mod tests {
         let parts: Vec<Vec<u8>> = (0..40)
             .map(|n| format!("part {n} of a text, ").repeat(n * 7).into_bytes())
             .collect();
-        for encoding in [ContentCoding::Gzip, ContentCoding::Zstd, ContentCoding::Brotli] {
+        for encoding in [
+            ContentCoding::Gzip,
+            ContentCoding::Zstd,
+            ContentCoding::Brotli,
+        ] {
             let mut encoder = BodyEncoder::new(encoding).expect("memory");
             let (mut sent, mut plain) = (Vec::new(), Vec::new());
             for part in &parts {

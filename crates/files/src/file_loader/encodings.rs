@@ -4,21 +4,25 @@ use std::sync::Arc;
 
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
 use lowroad_http::status::StatusCode;
 use lowroad_store::ObjectArc;
 use lowroad_store::object::{Representation, SourceFiles};
 
 use super::representation::NewRepresentation;
-use super::{FileLoader, ContentRead, LoadRequest, place_of, sibling};
+use super::{ContentRead, FileLoader, LoadRequest, place_of, sibling};
 use crate::compression;
 use crate::etag;
-use crate::folder::{SiteFolder, PathTarget};
 use crate::file_headers::HeadFacts;
+use crate::folder::{PathTarget, SiteFolder};
 
 impl FileLoader {
     /// Builds a coding of `want.base`.
-    pub(super) fn encoded(&self, want: &LoadRequest, checked_ms: u64) -> Result<ObjectArc, StatusCode> {
+    pub(super) fn encoded(
+        &self,
+        want: &LoadRequest,
+        checked_ms: u64,
+    ) -> Result<ObjectArc, StatusCode> {
         let base = want.base.as_ref().ok_or(StatusCode::INTERNAL_ERROR)?;
         let identity = base.representation().ok_or(StatusCode::INTERNAL_ERROR)?;
         let sources = base.validity.sources().ok_or(StatusCode::INTERNAL_ERROR)?;
@@ -85,7 +89,11 @@ impl FileLoader {
         made.map_err(|_| StatusCode::NOT_ACCEPTABLE)
     }
 
-    fn open_sibling(&self, want: &LoadRequest, sources: &SourceFiles) -> Result<OpenFile, StatusCode> {
+    fn open_sibling(
+        &self,
+        want: &LoadRequest,
+        sources: &SourceFiles,
+    ) -> Result<OpenFile, StatusCode> {
         let (rules, path) = (&want.rules, file_path(want, sources));
         let below = rules.below(&want.host, &path);
         let folder = SiteFolder::open(below.base, &below.folder, rules.config.symlinks)?;
@@ -104,7 +112,11 @@ struct SharedHeadFields {
 }
 
 impl SharedHeadFields {
-    fn new(want: &LoadRequest, identity: &Representation, sources: &SourceFiles) -> SharedHeadFields {
+    fn new(
+        want: &LoadRequest,
+        identity: &Representation,
+        sources: &SourceFiles,
+    ) -> SharedHeadFields {
         let content_type = String::from_utf8_lossy(identity.content_type()).into_owned();
         SharedHeadFields {
             path: file_path(want, sources),

@@ -7,11 +7,13 @@ use lowroad_engine::file::OpenFile;
 use lowroad_http::content_coding::CodingSet;
 use lowroad_http::status::StatusCode;
 use lowroad_site_rules::SiteRules;
-use lowroad_store::object::{StoredBytes, BodyLocation, ObjectKind, PlacedResponse, Representation, SourceFiles};
+use lowroad_store::object::{
+    BodyLocation, ObjectKind, PlacedResponse, Representation, SourceFiles, StoredBytes,
+};
 use lowroad_store::placement::{self, PlacementError};
 use lowroad_store::validity::ObjectValidity;
 use lowroad_store::watch::WatchTrust;
-use lowroad_store::{StoredObject, SharedStore};
+use lowroad_store::{SharedStore, StoredObject};
 
 use crate::file_headers::{self, HeadFacts};
 
@@ -105,7 +107,12 @@ pub(super) fn keeps(kind: &ObjectKind) -> bool {
 }
 
 /// An object for a refusal.
-pub(super) fn refused(status: StatusCode, key: &[u8], trust: WatchTrust, checked_ms: u64) -> StoredObject {
+pub(super) fn refused(
+    status: StatusCode,
+    key: &[u8],
+    trust: WatchTrust,
+    checked_ms: u64,
+) -> StoredObject {
     bare(ObjectKind::Refused(status, key.into()), trust, checked_ms)
 }
 

@@ -44,8 +44,12 @@ pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
     };
     match wait_for_rest(&file.file, FileStamp::from(&meta), is_kept) {
         FileActivity::Settled(stamp) if stamp == file.stamp => Ok(file),
-        FileActivity::Settled(stamp) => Ok(Arc::new(OpenFile::with_stamp(file.file.clone(), stamp))),
-        FileActivity::Appended(stamp) => Ok(Arc::new(OpenFile::unsettled(file.file.clone(), stamp))),
+        FileActivity::Settled(stamp) => {
+            Ok(Arc::new(OpenFile::with_stamp(file.file.clone(), stamp)))
+        }
+        FileActivity::Appended(stamp) => {
+            Ok(Arc::new(OpenFile::unsettled(file.file.clone(), stamp)))
+        }
         FileActivity::Rewritten => Err(StatusCode::SERVICE_UNAVAILABLE),
     }
 }
@@ -61,7 +65,10 @@ fn compared(file: &File, len: u64) -> Option<[u128; 2]> {
 /// # Errors
 /// 500 if the system call fails.
 pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, StatusCode> {
-    let meta = old.file.metadata().map_err(|_| StatusCode::INTERNAL_ERROR)?;
+    let meta = old
+        .file
+        .metadata()
+        .map_err(|_| StatusCode::INTERNAL_ERROR)?;
     let file = OpenFile::with_stamp(old.file.clone(), FileStamp::from(&meta));
     Ok(Arc::new(file))
 }

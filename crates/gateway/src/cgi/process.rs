@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use lowroad_children::limits::ProcessLimits;
+use lowroad_child_processes::limits::ProcessLimits;
 use lowroad_handler::HandlerFailure;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::status::StatusCode;
@@ -21,9 +21,9 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 use super::environment::CgiEnvironment;
-use super::spawner::{SpawnOrder, ExitOutcome, CgiChild, CgiSpawner, EnvVariable};
+use super::spawner::{CgiChild, CgiSpawner, EnvVariable, ExitOutcome, SpawnOrder};
 use super::stderr::StderrLines;
-use crate::script::exchange::{FeedOutcome, ProgramOutput, ProgramLink};
+use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 
 /// The default of the program's PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -139,7 +139,10 @@ impl CgiProcess {
     }
 
     /// The output has ended. Ready once it is known whether the program exited normally.
-    fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<ProgramOutput, HandlerFailure>> {
+    fn poll_last(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
         let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
         let running = self.ending.as_mut().map(|ending| &mut ending.running);
         let outcome = match running.map(|running| running.poll_outcome(context)) {

@@ -8,8 +8,8 @@
 //! spawner dies, its programs do too, and the next request starts another spawner.
 
 mod child;
-mod process;
 mod messages;
+mod process;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
-use lowroad_children::process::{ChildHandle, ChildProcess};
-use lowroad_handler::operator_notice::OperatorNotice;
 pub use child::CgiChild;
+use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode, decode, encode};
+use lowroad_child_processes::process::{ChildHandle, ChildProcess};
+use lowroad_handler::operator_notice::OperatorNotice;
+pub use messages::{EnvVariable, ExitOutcome, SpawnOrder};
+use messages::{SpawnerReply, ToSpawner};
 pub use process::serve;
 use tokio::sync::oneshot;
-pub use messages::{SpawnOrder, ExitOutcome, EnvVariable};
-use messages::{SpawnerReply, ToSpawner};
 
 /// Starts programs, by a process that is started with the first of them.
 pub struct CgiSpawner {

@@ -25,7 +25,11 @@ pub struct StderrLines {
 
 impl StderrLines {
     /// Lines of the program `who`, for a request with this method and raw path.
-    pub fn new(who: Arc<Path>, (method, path): (Method, &[u8]), notice: OperatorNotice) -> StderrLines {
+    pub fn new(
+        who: Arc<Path>,
+        (method, path): (Method, &[u8]),
+        notice: OperatorNotice,
+    ) -> StderrLines {
         StderrLines {
             who,
             method,

@@ -10,11 +10,11 @@ use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{
-    MemberId, NewMember, NoMember, AttemptOutcome, PickRequest, BalancingPolicy, GroupSettings,
+    AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, NewMember, NoMember, PickRequest,
 };
-use lowroad_origin::name_resolution::{self, NameWatch, HostName, MemberFactory, SystemResolver};
-use lowroad_origin::retry::{BodyReplay, FailureStage, RetryLimits, RetryEvidence};
-use lowroad_origin::{ServerAddress, UpstreamAttempt, AcquireTimeouts, Upstream};
+use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameWatch, SystemResolver};
+use lowroad_origin::retry::{BodyReplay, FailureStage, RetryEvidence, RetryLimits};
+use lowroad_origin::{AcquireTimeouts, ServerAddress, Upstream, UpstreamAttempt};
 
 use super::server::{FastCgiServer, FastCgiServers};
 use crate::proxy::origins::lookup_text;
@@ -49,15 +49,19 @@ pub type BackendAttempt = UpstreamAttempt<Arc<FastCgiServer>>;
 impl BackendSet {
     /// The servers of a route. Resolves names, and so may block for a short time; a name without an address is resolved
     /// again later.
-    pub fn new(fastcgi: &FastCgiConfig, servers: &FastCgiServers, notice: &OperatorNotice) -> BackendSet {
+    pub fn new(
+        fastcgi: &FastCgiConfig,
+        servers: &FastCgiServers,
+        notice: &OperatorNotice,
+    ) -> BackendSet {
         // A single fixed address needs no group: no choice, no retry and no lock per request.
         let members = match &fastcgi.servers[..] {
-            [At::Unix(path)] => {
-                BackendMembers::One(servers.get(ServerAddress::Unix(path.clone()), fastcgi.connections_max))
-            }
-            [At::Tcp(address)] => {
-                BackendMembers::One(servers.get(ServerAddress::Tcp(*address), fastcgi.connections_max))
-            }
+            [At::Unix(path)] => BackendMembers::One(
+                servers.get(ServerAddress::Unix(path.clone()), fastcgi.connections_max),
+            ),
+            [At::Tcp(address)] => BackendMembers::One(
+                servers.get(ServerAddress::Tcp(*address), fastcgi.connections_max),
+            ),
             _ => group(fastcgi, servers, notice),
         };
         let names: Vec<String> = fastcgi.servers.iter().map(At::to_string).collect();
@@ -207,7 +211,11 @@ pub fn outcome(stopped: &ScriptFailure) -> AttemptOutcome {
     }
 }
 
-fn group(fastcgi: &FastCgiConfig, servers: &FastCgiServers, notice: &OperatorNotice) -> BackendMembers {
+fn group(
+    fastcgi: &FastCgiConfig,
+    servers: &FastCgiServers,
+    notice: &OperatorNotice,
+) -> BackendMembers {
     let retry = RetryLimits {
         // A request that waited for its full timeout is not made to wait again.
         after_timeouts: false,
@@ -233,7 +241,9 @@ fn group(fastcgi: &FastCgiConfig, servers: &FastCgiServers, notice: &OperatorNot
                     notice: notice.clone(),
                 };
                 let resolver = Arc::new(SystemResolver);
-                following.push(name_resolution::follow(&upstream, name, resolver, found, local));
+                following.push(name_resolution::follow(
+                    &upstream, name, resolver, found, local,
+                ));
                 continue;
             }
         };

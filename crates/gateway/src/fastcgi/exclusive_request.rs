@@ -13,7 +13,7 @@ use super::link::FastCgiFault;
 use super::record::{self, CONTENT_LEN_MAX, FastCgiEnd, FastCgiEvent};
 use super::server::{FastCgiLease, FastCgiServer};
 use crate::cgi::stderr::StderrLines;
-use crate::script::exchange::{FeedOutcome, ProgramOutput, ProgramLink};
+use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 
 /// The request number on exclusive connections.
 pub const ID: u16 = 1;
@@ -241,7 +241,10 @@ impl ProgramLink for ExclusiveRequest {
 pub fn end(ended: FastCgiEnd, server: &str) -> Result<ProgramOutput, HandlerFailure> {
     let (status, why) = match ended {
         FastCgiEnd::Complete => return Ok(ProgramOutput::End),
-        FastCgiEnd::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "says that it is overloaded"),
+        FastCgiEnd::Overloaded => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "says that it is overloaded",
+        ),
         FastCgiEnd::CannotMultiplex => (
             StatusCode::BAD_GATEWAY,
             "said that it takes several requests on a connection, but does not",

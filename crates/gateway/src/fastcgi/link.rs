@@ -101,7 +101,9 @@ impl std::fmt::Display for FastCgiFault {
     /// The text continues a sentence that begins with the server's name.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FastCgiFault::Closed => to.write_str("closed the connection in the middle of a request"),
+            FastCgiFault::Closed => {
+                to.write_str("closed the connection in the middle of a request")
+            }
             FastCgiFault::Failed(error) => write!(to, "was lost: {error}"),
             FastCgiFault::Bad(bad) => to.write_str(&bad.0),
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::WorkerHandle;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem, stream};
 use lowroad_engine::tasks::{DrainHold, WorkerTasks};
 use lowroad_engine::timers::TimerSleep;
 use lowroad_limits::Permit;
@@ -117,7 +117,12 @@ impl RequestSlot {
 
 impl MultiplexedLink {
     /// Starts the use of a new connection, on the worker whose epoll has its socket.
-    pub fn start(link: FastCgiLink, permit: Permit, worker: usize, local: &WorkerHandle) -> Arc<MultiplexedLink> {
+    pub fn start(
+        link: FastCgiLink,
+        permit: Permit,
+        worker: usize,
+        local: &WorkerHandle,
+    ) -> Arc<MultiplexedLink> {
         let requests = RequestSlots {
             slots: BTreeMap::new(),
             given_up: Vec::new(),
@@ -303,7 +308,11 @@ impl LinkDriver {
     }
 
     /// Returns whether any byte was written.
-    fn write(&mut self, state: &mut RequestSlots, context: &mut Context<'_>) -> Result<bool, LinkEnd> {
+    fn write(
+        &mut self,
+        state: &mut RequestSlots,
+        context: &mut Context<'_>,
+    ) -> Result<bool, LinkEnd> {
         if self.out.is_empty() {
             let Some(out) = state.next_record(&mut self.turn, context) else {
                 return Ok(false);
@@ -322,7 +331,11 @@ impl LinkDriver {
     }
 
     /// Returns whether any byte was read.
-    fn read(&mut self, state: &mut RequestSlots, context: &mut Context<'_>) -> Result<bool, LinkEnd> {
+    fn read(
+        &mut self,
+        state: &mut RequestSlots,
+        context: &mut Context<'_>,
+    ) -> Result<bool, LinkEnd> {
         // Head-of-line blocking: while one request's buffer is full, the whole connection waits.
         if state.is_stalled(context) {
             return Ok(false);
@@ -556,9 +569,15 @@ mod tests {
     #[test]
     fn a_lost_connection_cuts_only_output_that_has_not_ended() {
         for (events, is_whole) in [
-            (&[FastCgiEvent::Output(1, 0..1), FastCgiEvent::OutputEnd(1)][..], true),
+            (
+                &[FastCgiEvent::Output(1, 0..1), FastCgiEvent::OutputEnd(1)][..],
+                true,
+            ),
             (&[FastCgiEvent::Output(1, 0..1)], false),
-            (&[FastCgiEvent::OutputEnd(1), FastCgiEvent::Output(1, 0..1)], false),
+            (
+                &[FastCgiEvent::OutputEnd(1), FastCgiEvent::Output(1, 0..1)],
+                false,
+            ),
         ] {
             let mut requests = requests(1);
             let slot = requests.slots.get_mut(&1).expect("it is there");
@@ -573,7 +592,11 @@ mod tests {
             let mut context = Context::from_waker(Waker::noop());
             let bytes = Poll::Ready(StreamItem::Bytes(Bytes::from_static(b"x")));
             assert_eq!(output.poll_next(&mut context), bytes);
-            let end = if is_whole { StreamItem::End } else { StreamItem::Cut };
+            let end = if is_whole {
+                StreamItem::End
+            } else {
+                StreamItem::Cut
+            };
             assert_eq!(output.poll_next(&mut context), Poll::Ready(end));
         }
     }

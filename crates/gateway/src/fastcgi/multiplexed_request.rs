@@ -14,7 +14,7 @@ use super::exclusive_request::end;
 use super::multiplexed_link::RequestTicket;
 use super::record::CONTENT_LEN_MAX;
 use super::server::FastCgiServer;
-use crate::script::exchange::{FeedOutcome, ProgramOutput, ProgramLink};
+use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 
 /// A request in progress. Dropping it sends FCGI_ABORT_REQUEST.
 pub struct MultiplexedRequest {

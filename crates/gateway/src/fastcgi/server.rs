@@ -12,7 +12,10 @@ use lowroad_engine::WorkerHandle;
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_handler::HandlerFailure;
 use lowroad_http::status::StatusCode;
-use lowroad_origin::{ServerAddress, Connection, PoolLimits, PoolConnector, AcquireTimeouts, ConnectionPool, SharedConnections, PoolUnavailable};
+use lowroad_origin::{
+    AcquireTimeouts, Connection, ConnectionPool, PoolConnector, PoolLimits, PoolUnavailable,
+    ServerAddress, SharedConnections,
+};
 
 use super::link::FastCgiLink;
 use super::multiplexed_link::MultiplexedLink;
@@ -120,7 +123,12 @@ impl FastCgiServer {
         let (name, count) = (format!("FastCGI server {address}"), workers.len());
         FastCgiServer {
             name,
-            pool: Arc::new(ConnectionPool::new(address, FastCgiConnector, limits, workers)),
+            pool: Arc::new(ConnectionPool::new(
+                address,
+                FastCgiConnector,
+                limits,
+                workers,
+            )),
             shared: SharedConnections::new(count),
             asked: AtomicBool::new(false),
             multiplexes: AtomicBool::new(false),
@@ -201,7 +209,10 @@ impl FastCgiServer {
             }
         };
         // A full pool means that the server is there and busy.
-        let is_absent = matches!(why, PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_));
+        let is_absent = matches!(
+            why,
+            PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_)
+        );
         ServerUnreachable {
             failure: HandlerFailure::new(status, detail),
             is_absent,

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamClosed, BodyReceiver, BodySender, stream};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamClosed, stream};
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::spool::SpoolLimits;
-use lowroad_handler::{ResponseContent, HandlerFailure, ResponseFields, HandlerResponse};
+use lowroad_handler::{HandlerFailure, HandlerResponse, ResponseContent, ResponseFields};
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 
-use super::{OutputForm, CgiHead, HeadLimits, read};
+use super::{CgiHead, HeadLimits, OutputForm, read};
 
 /// Bytes of a response that are buffered for the client.
 const WAITING_LEN_MAX: usize = 64 << 10;
@@ -263,7 +263,12 @@ fn empty(status: StatusCode, fields: ResponseFields, len: Option<u64>) -> Handle
     streamed(status, fields, len, receiver)
 }
 
-fn streamed(status: StatusCode, fields: ResponseFields, len: Option<u64>, stream: BodyReceiver) -> HandlerResponse {
+fn streamed(
+    status: StatusCode,
+    fields: ResponseFields,
+    len: Option<u64>,
+    stream: BodyReceiver,
+) -> HandlerResponse {
     HandlerResponse {
         status,
         fields,

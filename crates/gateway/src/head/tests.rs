@@ -1,6 +1,6 @@
 use lowroad_http::status::StatusCode;
 
-use super::{BadHead, OutputForm, CgiHead, HeadLimits, read};
+use super::{BadHead, CgiHead, HeadLimits, OutputForm, read};
 
 const LIMITS: HeadLimits = HeadLimits {
     len_max: 64 << 10,
@@ -17,7 +17,9 @@ fn cgi(output: &str) -> CgiHead {
 }
 
 fn refused(output: &str) -> String {
-    whole(output.as_bytes(), OutputForm::Cgi).expect_err(output).0
+    whole(output.as_bytes(), OutputForm::Cgi)
+        .expect_err(output)
+        .0
 }
 
 #[test]
@@ -40,7 +42,12 @@ fn heads_with_either_line_end() {
         // The result is the same for a split at every byte.
         let mut lines_len = 0;
         for end in 0..at {
-            let part = read(&output.as_bytes()[..end], &mut lines_len, OutputForm::Cgi, LIMITS);
+            let part = read(
+                &output.as_bytes()[..end],
+                &mut lines_len,
+                OutputForm::Cgi,
+                LIMITS,
+            );
             assert_eq!(part, Ok(None), "{end}");
         }
         let read = read(output.as_bytes(), &mut lines_len, OutputForm::Cgi, LIMITS);
@@ -56,7 +63,10 @@ fn status_and_location() {
         ("Location: http://a/\n\n", StatusCode::FOUND),
         ("Location: /a\n\n", StatusCode::FOUND),
         ("Location: /a\nSet-Cookie: b=c\n\n", StatusCode::FOUND),
-        ("Status: 301\nLocation: /a\n\n", StatusCode::MOVED_PERMANENTLY),
+        (
+            "Status: 301\nLocation: /a\n\n",
+            StatusCode::MOVED_PERMANENTLY,
+        ),
         (
             "Content-Type: a/b\nLocation: /a\nStatus: 201 x\n\n",
             StatusCode::CREATED,
@@ -119,7 +129,10 @@ fn irregular_lines_with_one_meaning_are_read() {
     assert_eq!(head.len, Some(2));
     assert!(refused("Status: 200\nContent-Length: 2, 3\n\n").contains("Content-Length"));
     assert!(refused("Status: 200\nContent-Length: 2,\n\n").contains("Content-Length"));
-    let read = whole(b"HTTP/1.2 404 Not Found\r\nX-A : b\r\n\r\n", OutputForm::Http);
+    let read = whole(
+        b"HTTP/1.2 404 Not Found\r\nX-A : b\r\n\r\n",
+        OutputForm::Http,
+    );
     let (head, _) = read.expect("a good head").expect("a whole head");
     assert_eq!(head.status, StatusCode::NOT_FOUND);
 }

@@ -14,13 +14,13 @@ use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
-use lowroad_origin::checks::{self, HealthChange, HealthCheck, CheckSettings};
+use lowroad_origin::checks::{self, CheckSettings, HealthChange, HealthCheck};
 use lowroad_origin::group::MemberId;
 use lowroad_origin::{AcquireTimeouts, Upstream};
 
+use super::connect_errors::unavailable_text;
 use super::link::ResponseEvent;
 use super::servers::{OriginEndpoint, mixed};
-use super::connect_errors::unavailable_text;
 
 /// The health checks of an origin's servers.
 pub struct HealthChecks {

@@ -10,22 +10,22 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamItem, BodySender, stream};
-use lowroad_handler::request_body::cut;
+use lowroad_engine::stream::{BodySender, StreamItem, stream};
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::interim_responses::InterimSink;
+use lowroad_handler::request_body::cut;
 use lowroad_handler::spool::STALL;
-use lowroad_handler::{ResponseContent, HandlerFailure, ResponseFields, HandlerResponse};
+use lowroad_handler::{HandlerFailure, HandlerResponse, ResponseContent, ResponseFields};
 use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::AttemptOutcome;
 
+use super::link::{OriginConnector, OriginFault, ResponseEvent};
 use super::permit::RoutePermit;
-use super::link::{OriginFault, OriginConnector, ResponseEvent};
 use super::request_body::ProxyRequestBody;
 use super::request_send::RequestSend;
-use super::servers::{OriginEndpoint, OriginAttempt};
+use super::servers::{OriginAttempt, OriginEndpoint};
 use super::tunnel;
 use crate::script::exchange::ScriptTerms;
 
@@ -196,7 +196,11 @@ impl ProxyExchange {
     }
 
     /// Waits for the final response; forwards interim responses.
-    async fn head(&mut self, silence: Duration, interims: &mut InterimSink) -> Result<ExchangeStart, HandlerFailure> {
+    async fn head(
+        &mut self,
+        silence: Duration,
+        interims: &mut InterimSink,
+    ) -> Result<ExchangeStart, HandlerFailure> {
         // The request is sent first: no response can exist yet, so a read would be a wasted system call.
         poll_fn(|context| Poll::Ready(self.poll_send(context))).await?;
         let executor = self.executor();
@@ -236,7 +240,9 @@ impl ProxyExchange {
                         len += data.len();
                         parts.push_back(data);
                     }
-                    ExchangeEvent::Said(ResponseEvent::End(trailers)) => return Ok((parts, Some(trailers))),
+                    ExchangeEvent::Said(ResponseEvent::End(trailers)) => {
+                        return Ok((parts, Some(trailers)));
+                    }
                     ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
                 },
             }
@@ -302,7 +308,9 @@ impl ProxyExchange {
                         return Ok(None);
                     }
                 }
-                ExchangeEvent::Said(ResponseEvent::End(trailers)) => return Ok(Some((to, trailers))),
+                ExchangeEvent::Said(ResponseEvent::End(trailers)) => {
+                    return Ok(Some((to, trailers)));
+                }
                 ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
             }
         }
@@ -319,7 +327,10 @@ impl ProxyExchange {
         }
     }
 
-    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
+    fn poll_turn(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
         let sent = self.poll_send(context)?;
         match self.lease.connection.poll_said(context) {
             Poll::Ready(Ok(said)) => {

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use lowroad_handler::HandlerRequest;
 use lowroad_http::date;
-use lowroad_http::fields::{FieldNames, ResponseFields, StandardHeader, FieldLines};
+use lowroad_http::fields::{FieldLines, FieldNames, ResponseFields, StandardHeader};
 use lowroad_http::forwarding;
 use lowroad_http::head_writer::put_number;
 use lowroad_http::method::Method;
@@ -66,7 +66,10 @@ const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
 /// is a connection option.
 fn is_not_passed_on(name: &[u8], known: Option<StandardHeader>) -> bool {
     match known {
-        Some(known) => matches!(known, StandardHeader::Via | StandardHeader::ProxyAuthenticate),
+        Some(known) => matches!(
+            known,
+            StandardHeader::Via | StandardHeader::ProxyAuthenticate
+        ),
         None => is_one_of(name, &[b"close", b"proxy-authentication-info"]),
     }
 }
@@ -256,7 +259,11 @@ fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
 }
 
 /// The response fields for the client; `None` if one of them is invalid.
-pub fn response_fields(lines: FieldLines<'_>, now_s: fn() -> u64, dates: &mut DateCache) -> Option<ResponseFields> {
+pub fn response_fields(
+    lines: FieldLines<'_>,
+    now_s: fn() -> u64,
+    dates: &mut DateCache,
+) -> Option<ResponseFields> {
     // The same fast path as for requests.
     match passed_on(lines.clone(), &FieldNames::NONE, now_s, dates)? {
         ForwardOutcome::All(fields) => Some(fields),

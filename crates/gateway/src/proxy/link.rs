@@ -10,7 +10,7 @@ use lowroad_engine::buffer::SendBuffer;
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_handler::ResponseFields;
 use lowroad_http::fields::FieldLines;
-use lowroad_http::h1::{self, H1Client, H1ClientEvent, ResponseFault, InputStep};
+use lowroad_http::h1::{self, H1Client, H1ClientEvent, InputStep, ResponseFault};
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
@@ -139,7 +139,10 @@ impl OriginLink {
     ///
     /// # Errors
     /// The connection is unusable.
-    pub fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Result<ResponseEvent, OriginFault>> {
+    pub fn poll_said(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<ResponseEvent, OriginFault>> {
         loop {
             if let Some(said) = self.said()? {
                 return Poll::Ready(Ok(said));
@@ -189,7 +192,9 @@ impl OriginLink {
                         len,
                     ))
                 }
-                Some(H1ClientEvent::Data(data)) => Some(ResponseEvent::Data(Bytes::copy_from_slice(data))),
+                Some(H1ClientEvent::Data(data)) => {
+                    Some(ResponseEvent::Data(Bytes::copy_from_slice(data)))
+                }
                 Some(H1ClientEvent::End { trailers }) => Some(ResponseEvent::End(behind(trailers))),
                 Some(H1ClientEvent::Interim(head)) if head.status == StatusCode::CONTINUE => None,
                 Some(H1ClientEvent::Interim(head)) => Some(ResponseEvent::Interim(
@@ -199,7 +204,9 @@ impl OriginLink {
                 Some(H1ClientEvent::Upgraded(head)) => {
                     let mut named = head.fields.clone().filter(is_upgrade);
                     let (Some((_, protocol)), None) = (named.next(), named.next()) else {
-                        return Err(OriginFault::Bad("changed to a protocol that it does not name"));
+                        return Err(OriginFault::Bad(
+                            "changed to a protocol that it does not name",
+                        ));
                     };
                     let protocol = protocol.to_vec();
                     Some(ResponseEvent::Upgraded(
@@ -290,7 +297,9 @@ impl From<ResponseFault> for OriginFault {
 impl std::fmt::Display for OriginFault {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            OriginFault::Closed => to.write_str("closed the connection before its response was whole"),
+            OriginFault::Closed => {
+                to.write_str("closed the connection before its response was whole")
+            }
             OriginFault::Failed(error) => write!(to, "was lost: {error}"),
             OriginFault::Bad(what) => write!(to, "sent what is no response: {what}"),
         }

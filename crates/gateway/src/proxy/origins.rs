@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime};
 use lowroad_config::{BalanceConfig, OriginConfig, OriginServer, OriginTls, OriginUrl};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
-use lowroad_origin::group::{HealthSettings, MemberId, NewMember, BalancingPolicy, GroupSettings};
+use lowroad_origin::group::{BalancingPolicy, GroupSettings, HealthSettings, MemberId, NewMember};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver};
 use lowroad_origin::retry::RetryLimits;
-use lowroad_origin::{ServerAddress, PoolLimits, ConnectionPool, UpstreamTransport, Upstream};
+use lowroad_origin::{ConnectionPool, PoolLimits, ServerAddress, Upstream, UpstreamTransport};
 
 use super::checks::HealthChecks;
 use super::link::OriginConnector;
-use super::servers::{OriginGroup, OriginMembers, OriginEndpoint, OriginServers};
+use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers};
 
 /// The idle time limit of connections; shorter than the keep-alive timeout of common servers, so that a server rarely
 /// closes a connection at the moment of its reuse.
@@ -82,12 +82,19 @@ impl OriginRegistry {
     ///
     /// # Errors
     /// TLS cannot be set up: a text for the operator.
-    pub fn get(&self, origin: &OriginConfig, notice: &OperatorNotice) -> Result<Arc<OriginServers>, String> {
+    pub fn get(
+        &self,
+        origin: &OriginConfig,
+        notice: &OperatorNotice,
+    ) -> Result<Arc<OriginServers>, String> {
         let key = (origin.clone(), dates(&origin.tls));
         if let Some(servers) = lock(&self.known).get(&key).and_then(Weak::upgrade) {
             return Ok(servers);
         }
-        let servers = Arc::new(OriginServers::new(&origin.name, self.members(origin, notice)?));
+        let servers = Arc::new(OriginServers::new(
+            &origin.name,
+            self.members(origin, notice)?,
+        ));
         let mut known = lock(&self.known);
         known.retain(|_, servers| servers.strong_count() > 0);
         known.insert(key, Arc::downgrade(&servers));
@@ -105,7 +112,11 @@ impl OriginRegistry {
         lines
     }
 
-    fn members(&self, origin: &OriginConfig, notice: &OperatorNotice) -> Result<OriginMembers, String> {
+    fn members(
+        &self,
+        origin: &OriginConfig,
+        notice: &OperatorNotice,
+    ) -> Result<OriginMembers, String> {
         let mut found = Vec::new();
         for server in &origin.servers {
             found.push((
@@ -155,7 +166,9 @@ impl OriginRegistry {
             };
             let resolver = Arc::new(SystemResolver);
             let local = &self.workers[0];
-            following.push(name_resolution::follow(&upstream, name, resolver, places, local));
+            following.push(name_resolution::follow(
+                &upstream, name, resolver, places, local,
+            ));
         }
         Ok(OriginMembers::Group(OriginGroup {
             hash: match &origin.balance {
@@ -192,7 +205,11 @@ impl OriginRegistry {
 }
 
 impl OriginPools {
-    fn get(&self, address: ServerAddress, way: &OriginTransport) -> Arc<ConnectionPool<OriginConnector>> {
+    fn get(
+        &self,
+        address: ServerAddress,
+        way: &OriginTransport,
+    ) -> Arc<ConnectionPool<OriginConnector>> {
         let mut known = lock(&self.known);
         let key = (address, way.tls.clone());
         if let Some(pool) = known.get(&key).and_then(Weak::upgrade) {
@@ -282,7 +299,9 @@ impl OriginLocation {
     /// Blocks during the resolution of a name.
     fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> OriginLocation {
         let (host, port) = match url {
-            OriginUrl::Unix(path) => return OriginLocation::Address(ServerAddress::Unix(path.clone())),
+            OriginUrl::Unix(path) => {
+                return OriginLocation::Address(ServerAddress::Unix(path.clone()));
+            }
             OriginUrl::Http { host, port, .. } => (host, *port),
         };
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -361,7 +380,7 @@ fn tls_name<'a>(origin: &'a OriginConfig, server: &'a OriginServer) -> Option<&'
 
 #[cfg(feature = "tls")]
 fn transport(name: &str, tls: &OriginTls) -> Result<UpstreamTransport, String> {
-    use lowroad_origin::tls::{TlsIdentity, OriginTlsSettings, TlsConnector};
+    use lowroad_origin::tls::{OriginTlsSettings, TlsConnector, TlsIdentity};
     let identity = tls.identity.clone();
     let settings = OriginTlsSettings {
         verify: tls.verify,

@@ -4,7 +4,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamItem, BodyReceiver};
+use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_handler::ResponseFields;
 
 /// The body of a client's request.
@@ -67,7 +67,8 @@ impl ProxyRequestBody {
 
     /// The same body from its start; `None` if its start was discarded.
     pub fn rewound(self) -> Option<ProxyRequestBody> {
-        self.is_kept.then_some(ProxyRequestBody { given: 0, ..self })
+        self.is_kept
+            .then_some(ProxyRequestBody { given: 0, ..self })
     }
 
     fn keep(&mut self, piece: &Bytes) {

@@ -2,7 +2,7 @@
 //! that a driver may hold them while they are sent.
 
 use bytes::Bytes;
-use lowroad_engine::buffer::{SendBuffer, FramedPart};
+use lowroad_engine::buffer::{FramedPart, SendBuffer};
 
 /// The output of a request.
 #[derive(Default)]

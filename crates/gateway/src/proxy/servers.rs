@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::HashBy;
 use lowroad_engine::WorkerHandle;
-use lowroad_handler::{RouteProbe, HandlerRequest};
+use lowroad_handler::{HandlerRequest, RouteProbe};
 use lowroad_http::fields::FieldLines;
-use lowroad_origin::group::{MemberId, NoMember, PickRequest, MemberStatus, hash_of};
+use lowroad_origin::group::{MemberId, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
-use lowroad_origin::{UpstreamAttempt, ConnectionPool, Upstream};
+use lowroad_origin::{ConnectionPool, Upstream, UpstreamAttempt};
 
 use super::checks::HealthChecks;
 use super::link::OriginConnector;
@@ -33,7 +33,12 @@ pub struct OriginEndpoint {
 
 impl OriginEndpoint {
     /// A server without history.
-    pub fn new(name: String, pool: Arc<ConnectionPool<OriginConnector>>, host: &str, scheme: &'static str) -> OriginEndpoint {
+    pub fn new(
+        name: String,
+        pool: Arc<ConnectionPool<OriginConnector>>,
+        host: &str,
+        scheme: &'static str,
+    ) -> OriginEndpoint {
         OriginEndpoint {
             name: name.into(),
             pool,

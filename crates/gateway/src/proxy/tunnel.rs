@@ -5,14 +5,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lowroad_engine::buffer::SendBuffer;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem};
 use lowroad_engine::tunnel::ClientTunnel;
-use lowroad_handler::{ResponseFields, HandlerResponse};
+use lowroad_handler::{HandlerResponse, ResponseFields};
 use lowroad_origin::group::AttemptOutcome;
 
+use super::exchange::ProxyExchange;
 use super::link::ResponseEvent;
 use super::servers::OriginAttempt;
-use super::exchange::ProxyExchange;
 
 /// Bytes that are buffered in each direction.
 const WAITING_LEN_MAX: usize = 64 << 10;

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_engine::stream::StreamItem;
-use lowroad_handler::request_body::{PartialBody, cut};
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::request_body::{PartialBody, cut};
 use lowroad_handler::spool::{STALL, SpoolLimits};
 use lowroad_handler::{HandlerFailure, HandlerResponse};
 use lowroad_http::status::StatusCode;
 
-use crate::head::reply::{CgiReply, BodyRemainder};
+use crate::head::reply::{BodyRemainder, CgiReply};
 
 /// A program: a process, or a server behind a connection.
 pub trait ProgramLink: Send + Unpin + 'static {
@@ -197,7 +197,11 @@ enum ScriptEvent {
 }
 
 impl<P: ProgramLink> ScriptExchange<P> {
-    async fn hear_head(&mut self, reply: &mut CgiReply, silence: Duration) -> Result<ScriptProgress, HandlerFailure> {
+    async fn hear_head(
+        &mut self,
+        reply: &mut CgiReply,
+        silence: Duration,
+    ) -> Result<ScriptProgress, HandlerFailure> {
         let executor = self.executor.clone();
         loop {
             let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
@@ -250,7 +254,10 @@ impl<P: ProgramLink> ScriptExchange<P> {
 
     /// Collects the output that is available without waiting, so that a short response needs neither a task nor a
     /// stream.
-    async fn hear_rest_at_once(&mut self, reply: &mut CgiReply) -> Result<ScriptProgress, HandlerFailure> {
+    async fn hear_rest_at_once(
+        &mut self,
+        reply: &mut CgiReply,
+    ) -> Result<ScriptProgress, HandlerFailure> {
         while reply.body_len() < AT_ONCE_LEN_MAX {
             let turn = poll_fn(|context| match self.poll_turn(context, reply.output()) {
                 // Only the exit status is missing, which arrives soon: worth waiting for, to know whether all is
@@ -260,7 +267,9 @@ impl<P: ProgramLink> ScriptExchange<P> {
             });
             match turn.await {
                 Poll::Pending => break,
-                Poll::Ready(Ok(ScriptEvent::Part(ProgramOutput::End))) => return Ok(ScriptProgress::All),
+                Poll::Ready(Ok(ScriptEvent::Part(ProgramOutput::End))) => {
+                    return Ok(ScriptProgress::All);
+                }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(failure)) => return Err(failure),
             }
@@ -291,7 +300,11 @@ impl<P: ProgramLink> ScriptExchange<P> {
     }
 
     /// Returns whether the output was complete; otherwise the client left.
-    async fn stream_parts(&mut self, rest: &mut BodyRemainder, terms: &ScriptTerms) -> Result<bool, HandlerFailure> {
+    async fn stream_parts(
+        &mut self,
+        rest: &mut BodyRemainder,
+        terms: &ScriptTerms,
+    ) -> Result<bool, HandlerFailure> {
         let silence = terms.silence;
         let mut spools = terms.spools.as_ref();
         let mut output = Vec::new();
@@ -336,10 +349,12 @@ impl<P: ProgramLink> ScriptExchange<P> {
             quiet = Duration::ZERO;
             match part {
                 ScriptEvent::Part(ProgramOutput::End) => return Ok(true),
-                ScriptEvent::Part(ProgramOutput::Output) => match rest.put(std::mem::take(&mut output).into()) {
-                    Ok(more) => room = more,
-                    Err(_) => return Ok(false),
-                },
+                ScriptEvent::Part(ProgramOutput::Output) => {
+                    match rest.put(std::mem::take(&mut output).into()) {
+                        Ok(more) => room = more,
+                        Err(_) => return Ok(false),
+                    }
+                }
                 ScriptEvent::Fed | ScriptEvent::Part(ProgramOutput::Other) => {}
             }
         }
@@ -412,10 +427,13 @@ impl<P: ProgramLink> ScriptExchange<P> {
                 Poll::Pending => (FeedState::Waiting(body), FeedStep::Wait),
                 Poll::Ready(next) => (taken(body, next)?, FeedStep::On),
             },
-            FeedState::Giving(body, mut bytes) => match self.program.poll_feed(context, &mut bytes) {
+            FeedState::Giving(body, mut bytes) => match self.program.poll_feed(context, &mut bytes)
+            {
                 Poll::Pending => (FeedState::Giving(body, bytes), FeedStep::Wait),
                 Poll::Ready(FeedOutcome::Closed) => (FeedState::Refused, FeedStep::Wait),
-                Poll::Ready(FeedOutcome::Some) if bytes.is_empty() => (FeedState::Waiting(body), FeedStep::Fed),
+                Poll::Ready(FeedOutcome::Some) if bytes.is_empty() => {
+                    (FeedState::Waiting(body), FeedStep::Fed)
+                }
                 Poll::Ready(FeedOutcome::Some) => (FeedState::Giving(body, bytes), FeedStep::Fed),
             },
             FeedState::Ending => match self.program.poll_feed_end(context) {

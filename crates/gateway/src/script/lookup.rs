@@ -14,7 +14,7 @@ use lowroad_config::SymlinkPolicy;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{ScriptKind, PathMeaning};
+use super::{PathMeaning, ScriptKind};
 
 /// The kind of the decoded path `path` below `folder`.
 pub fn kind(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
@@ -22,7 +22,11 @@ pub fn kind(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
 }
 
 /// The same for a path whose first `way_len` bytes lead to the folder.
-pub fn kind_below(folder: &Path, (path, way_len): (&[u8], usize), symlinks: SymlinkPolicy) -> ScriptKind {
+pub fn kind_below(
+    folder: &Path,
+    (path, way_len): (&[u8], usize),
+    symlinks: SymlinkPolicy,
+) -> ScriptKind {
     match path.get(way_len..) {
         // The folders above it need not exist.
         None | Some([]) => ScriptKind::Folder,
@@ -147,7 +151,11 @@ mod tests {
             assert_eq!(kind(&root, path.as_bytes(), symlinks), want, "{path}");
             let relative = OsStr::new(path.trim_start_matches('/'));
             let opened = open_without_openat2(&root, relative, symlinks);
-            assert_eq!(opened.is_ok(), want != ScriptKind::Nothing, "{path} by hand");
+            assert_eq!(
+                opened.is_ok(),
+                want != ScriptKind::Nothing,
+                "{path} by hand"
+            );
         }
     }
 

@@ -1,6 +1,9 @@
 use lowroad_config::PathPattern;
 
-use super::{ScriptKind, PathMeaning, ScriptRules, LocatedScript, base_of, find, find_by_name, front, mounted};
+use super::{
+    LocatedScript, PathMeaning, ScriptKind, ScriptRules, base_of, find, find_by_name, front,
+    mounted,
+};
 
 const FILES: &[&str] = &[
     "/index.php",

@@ -8,14 +8,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_children::message::PacketChannel;
-use lowroad_config::{CgiConfig, FastCgiConfig, PathPattern, RouteConfig, RouteTo, UpstreamAddress};
+use lowroad_child_processes::message::PacketChannel;
+use lowroad_config::{
+    CgiConfig, FastCgiConfig, PathPattern, RouteConfig, RouteTo, UpstreamAddress,
+};
 use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_gateway::cgi::spawner::{CgiSpawner, serve};
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
+    ResponseContent, SubrequestLoad, SubrequestSource,
 };
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
@@ -206,7 +209,10 @@ pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: HandlerReque
 }
 
 /// The failure of a request.
-pub async fn fail<H: Handler + 'static>(handler: &Arc<H>, request: HandlerRequest) -> HandlerFailure {
+pub async fn fail<H: Handler + 'static>(
+    handler: &Arc<H>,
+    request: HandlerRequest,
+) -> HandlerFailure {
     match ask(handler, request).await {
         Ok(response) => panic!("{:?}", whole(response).await),
         Err(failure) => failure,

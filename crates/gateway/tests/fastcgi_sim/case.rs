@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{SymlinkPolicy, UpstreamAddress};
-use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld, SimWorkers, turn_until};
+use lowroad_engine_sim::{FaultRates, PeerBehavior, SharedWorld, SimWorkers, turn_until};
 use lowroad_gateway::fastcgi::FastCgiHandler;
 use lowroad_gateway::fastcgi::server::FastCgiServers;
 

@@ -9,7 +9,7 @@ use lowroad_engine::WorkerHandle;
 use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_engine::tasks::TaskHandle;
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_handler::{HandlerResult, ResponseContent, Handler, HandlerRequest};
+use lowroad_handler::{Handler, HandlerRequest, HandlerResult, ResponseContent};
 use lowroad_http::method::Method;
 use lowroad_testkit::TempFolder;
 
@@ -129,7 +129,9 @@ async fn read(content: ResponseContent, plan: Plan, local: &WorkerHandle) -> Out
     let (len, stream) = match content {
         ResponseContent::Bytes(bytes) => return Outcome::Whole(bytes.to_vec()),
         ResponseContent::Stream { len, stream } => (len, stream),
-        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => panic!("nothing is stored"),
+        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
+            panic!("nothing is stored")
+        }
     };
     let mut body = Vec::new();
     loop {

@@ -13,7 +13,7 @@ mod peer;
 
 use std::cell::Cell;
 
-use lowroad_engine_sim::{PeerBehavior, FaultRates, for_each_seed};
+use lowroad_engine_sim::{FaultRates, PeerBehavior, for_each_seed};
 
 use case::{Case, Setting};
 use client::{Outcome, Plan};

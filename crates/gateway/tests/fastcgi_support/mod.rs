@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use lowroad_config::UpstreamAddress;
 use lowroad_engine::WorkerHandle;
-use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_testkit::TempFolder;
@@ -102,7 +102,9 @@ impl Fpm {
         let end = std::time::Instant::now() + lowroad_testkit::PATIENCE;
         loop {
             let there = match &self.address {
-                UpstreamAddress::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
+                UpstreamAddress::Unix(path) => {
+                    std::os::unix::net::UnixStream::connect(path).is_ok()
+                }
                 UpstreamAddress::Tcp(address) => std::net::TcpStream::connect(address).is_ok(),
                 UpstreamAddress::Name { .. } => unreachable!("it has an address"),
             };

@@ -14,7 +14,7 @@ use lowroad_limits::Permit;
 use tokio::sync::oneshot;
 
 use super::account::increment;
-use super::{SpoolLimits, SpoolFailure};
+use super::{SpoolFailure, SpoolLimits};
 
 /// Bytes of one read.
 const PIECE_LEN: u64 = 64 << 10;
@@ -36,7 +36,11 @@ impl TempFile {
     /// # Errors
     /// [`SpoolFailure`]
     pub async fn open(spools: &Arc<SpoolLimits>) -> Result<TempFile, SpoolFailure> {
-        let permit = spools.account.files.try_acquire().ok_or(SpoolFailure::Files)?;
+        let permit = spools
+            .account
+            .files
+            .try_acquire()
+            .ok_or(SpoolFailure::Files)?;
         let failed = |error| {
             increment(&spools.account.failed);
             SpoolFailure::Failed(error)

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem, stream};
 use lowroad_http::status::StatusCode;
 
 use super::SpoolLimits;
 use super::account::increment;
 use super::file::TempFile;
 use crate::request_body::cut;
-use crate::{HandlerResult, RequestBody, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
+use crate::{Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody};
 
 /// The most bytes of quickly arriving data in one write.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;

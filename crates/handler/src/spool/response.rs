@@ -12,7 +12,7 @@ use lowroad_engine::stream::{BodyReceiver, BodySender, stream};
 use super::account::increment;
 use super::file::TempFile;
 use super::request::{BATCH_LEN_MAX, StreamChunk, poll_take};
-use super::{SpoolLimits, SpoolFailure};
+use super::{SpoolFailure, SpoolLimits};
 use crate::executor::ResponseExecutor;
 
 /// The stall of a client after which its response is spooled. A fast client never stalls that long, and gets its

@@ -3,8 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::body::BodyReader;
 use crate::body::BodyFraming;
+use crate::body::BodyReader;
 use crate::limits::RequestLimits;
 use crate::refusal::RequestRefusal;
 
@@ -168,7 +168,11 @@ fn bad_extensions() {
         " 1",
     ] {
         let refused = decode(&(String::from("1") + extension + "\r\nx\r\n0\r\n\r\n"));
-        assert_eq!(refused, Err(RequestRefusal::ChunkExtension), "{extension:?}");
+        assert_eq!(
+            refused,
+            Err(RequestRefusal::ChunkExtension),
+            "{extension:?}"
+        );
     }
 }
 
@@ -215,7 +219,11 @@ fn the_extensions_of_each_chunk_are_bounded() {
     assert_eq!(each, Ok(Some((b"xy".into(), Vec::new()))));
     for long in ["1;abc\r\n", "1   ;\r\n", "1;a=b\r\n"] {
         let refused = decode_with(long.as_bytes(), &limits);
-        assert_eq!(refused, Err(RequestRefusal::ChunkExtensionTooLong), "{long:?}");
+        assert_eq!(
+            refused,
+            Err(RequestRefusal::ChunkExtensionTooLong),
+            "{long:?}"
+        );
     }
 }
 

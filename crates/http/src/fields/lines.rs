@@ -1,8 +1,8 @@
 //! A sequence of validated field lines.
 
-use super::{StandardHeader, FieldName};
-use crate::list_values;
+use super::{FieldName, StandardHeader};
 use crate::byte_scan;
+use crate::list_values;
 
 /// Iterator over validated field lines: name as received, value without surrounding whitespace.
 /// Ends at the empty line or the end of the bytes.

@@ -122,7 +122,11 @@ impl ResponseFields {
     /// those of a line end, become spaces.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         let end = self.text.len();
-        self.append(name.as_bytes(), StandardHeader::find(name.as_bytes()), value);
+        self.append(
+            name.as_bytes(),
+            StandardHeader::find(name.as_bytes()),
+            value,
+        );
         // Nothing was written if `append` dropped the field. Otherwise skip "name: " in front and CRLF behind.
         let written = self.text.get_mut(end..).unwrap_or_default();
         let len = written.len().saturating_sub(2);
@@ -138,7 +142,12 @@ impl ResponseFields {
     }
 
     /// Like `try_push`, for callers that have looked the name up already.
-    pub fn try_push_found(&mut self, name: &[u8], known: Option<StandardHeader>, value: &[u8]) -> bool {
+    pub fn try_push_found(
+        &mut self,
+        name: &[u8],
+        known: Option<StandardHeader>,
+        value: &[u8],
+    ) -> bool {
         let good = (known.is_some() || is_token(name))
             // No early exit, so that the compiler can vectorize the loop.
             && value.iter().fold(true, |good, byte| good & is_text(*byte));
@@ -345,7 +354,9 @@ mod tests {
         fields.replace(StandardHeader::Vary, |_| Some(b"b".to_vec()));
         fields.replace(StandardHeader::Location, |_| None);
         assert_eq!(fields, before);
-        fields.replace(StandardHeader::Location, |value| Some([value, b"b"].concat()));
+        fields.replace(StandardHeader::Location, |value| {
+            Some([value, b"b"].concat())
+        });
         let changed = fields
             .iter()
             .filter(|(name, value)| (*name, *value) == ("LOCATION", b"ab"));
@@ -393,6 +404,9 @@ mod tests {
             vec![b"a, b"]
         );
         let shown: Vec<_> = fields.for_clients().collect();
-        assert_eq!(shown, [(FieldName::Known(StandardHeader::Expires), &b"0"[..])]);
+        assert_eq!(
+            shown,
+            [(FieldName::Known(StandardHeader::Expires), &b"0"[..])]
+        );
     }
 }

@@ -234,7 +234,11 @@ mod tests {
                 name.to_ascii_lowercase(),
                 name.to_ascii_uppercase(),
             ] {
-                assert_eq!(StandardHeader::find(name.as_bytes()), Some(*known), "{name}");
+                assert_eq!(
+                    StandardHeader::find(name.as_bytes()),
+                    Some(*known),
+                    "{name}"
+                );
             }
         }
         assert!(NAMES.is_sorted_by_key(|name| name.len()));

@@ -1,7 +1,7 @@
 //! Trailer fields (RFC 9110 §6.5). Fields for framing, routing, authentication or content format have to be known
 //! before the content, and must not take effect because a recipient merges them into the header section.
 
-use super::{ResponseFields, FieldLines};
+use super::{FieldLines, ResponseFields};
 
 /// Fields that may not be trailers, in addition to those that `ResponseFields` always drops: framing, routing,
 /// authentication, content format, and cache control.

@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::receive_body::{self, IncomingPart};
+use super::response::{self, H1ResponseHead, ResponseFault, ResponseFraming};
 use super::send_body::{BodyLen, BodyLengthMismatch, OutgoingMessage};
-use super::response::{self, ResponseFault, ResponseFraming, H1ResponseHead};
 use super::{InputStep, is_due};
 use crate::body::{self, BodyReader};
 use crate::fields::FieldLines;
@@ -259,7 +259,9 @@ impl H1Client {
                     event,
                 })
             }
-            ResponseInput::Length(_) | ResponseInput::UntilClose | ResponseInput::Tunnel if input.is_empty() => {
+            ResponseInput::Length(_) | ResponseInput::UntilClose | ResponseInput::Tunnel
+                if input.is_empty() =>
+            {
                 Ok(InputStep::WAIT)
             }
             ResponseInput::Length(left) => {
@@ -341,7 +343,10 @@ impl H1Client {
         Ok(InputStep::event(head.len, H1ClientEvent::Response(head)))
     }
 
-    fn upgraded<'b>(&mut self, head: H1ResponseHead<'b>) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
+    fn upgraded<'b>(
+        &mut self,
+        head: H1ResponseHead<'b>,
+    ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         // RFC 9110 §7.8: a server must not switch to a protocol that was not requested.
         if !self.asks_upgrade {
             return Err(ResponseFault::Upgrade);
@@ -369,7 +374,9 @@ impl H1Client {
         match input {
             ResponseInput::UntilClose | ResponseInput::Tunnel => Ok(true),
             ResponseInput::Idle | ResponseInput::Closed | ResponseInput::NoBody => Ok(false),
-            ResponseInput::Head { .. } | ResponseInput::Length(_) | ResponseInput::Body(_) => Err(ResponseFault::Cut),
+            ResponseInput::Head { .. } | ResponseInput::Length(_) | ResponseInput::Body(_) => {
+                Err(ResponseFault::Cut)
+            }
         }
     }
 
@@ -382,7 +389,9 @@ impl H1Client {
     /// Whether another request may be sent: both directions are idle, and the server keeps the connection open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.keep_alive && self.output == OutgoingMessage::Idle && matches!(self.input, ResponseInput::Idle)
+        self.keep_alive
+            && self.output == OutgoingMessage::Idle
+            && matches!(self.input, ResponseInput::Idle)
     }
 
     /// Whether no byte of a response was received: a request that may be repeated can be sent on another connection.

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::stored_head::StoredSection;
 use crate::fields::ResponseFields;
+use crate::stored_head::StoredSection;
 
 /// Writes the fields that are sent to clients.
 #[inline]

@@ -17,9 +17,9 @@
 mod client;
 mod fields;
 mod receive_body;
-mod send_body;
 mod request;
 mod response;
+mod send_body;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -29,11 +29,11 @@ use crate::limits::RequestLimits;
 
 pub use client::{H1Client, H1ClientEvent};
 pub use fields::{put_encoded, put_fields};
-pub use send_body::{BodyLen, BodyLengthMismatch};
 pub(crate) use request::path_form;
 pub use request::{H1RequestHead, first_line, head_complete, parse};
-pub use response::{ResponseFault, H1ResponseHead, mend_head, mend_trailers};
-pub use server::{H1ServerEvent, H1Server};
+pub use response::{H1ResponseHead, ResponseFault, mend_head, mend_trailers};
+pub use send_body::{BodyLen, BodyLengthMismatch};
+pub use server::{H1Server, H1ServerEvent};
 pub use upgrade::upgrade_asked;
 
 /// The result of examining the input once.

@@ -34,7 +34,10 @@ pub(super) fn take<'b>(
             return Ok(InputStep::event(used, IncomingPart::Data(fed.data)));
         }
         if fed.done {
-            return Ok(InputStep::event(used, IncomingPart::End(FieldLines::new(fed.trailers))));
+            return Ok(InputStep::event(
+                used,
+                IncomingPart::End(FieldLines::new(fed.trailers)),
+            ));
         }
         // The reader needs a whole trailer section, or more input.
         if fed.consumed == 0 {

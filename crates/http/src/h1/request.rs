@@ -8,8 +8,8 @@
 //! `line` parses the request line and the forms of the target, `fields` the field lines. Read RFC 9112 §2 to §6 and
 //! §9.3, RFC 9110 §5 and §7.
 
-mod fields;
 mod field_lookup;
+mod fields;
 mod line;
 #[cfg(test)]
 mod tests;
@@ -17,8 +17,8 @@ mod tests;
 use self::line::RequestLine;
 pub(crate) use self::line::path_form;
 use crate::body::BodyFraming;
-use crate::limits::RequestLimits;
 use crate::field_lines::LineParseStop;
+use crate::limits::RequestLimits;
 use crate::refusal::RequestRefusal;
 use crate::request::{FieldIndex, Request};
 use crate::version::HttpVersion;
@@ -52,7 +52,10 @@ pub struct H1RequestHead<'b> {
 /// # Errors
 /// The first fault found. A partial buffer is refused as soon as it is certainly malformed or over a limit, but a fault
 /// in an incomplete line may be found only when the line is complete.
-pub fn parse<'b>(buf: &'b [u8], limits: &RequestLimits) -> Result<Option<H1RequestHead<'b>>, RequestRefusal> {
+pub fn parse<'b>(
+    buf: &'b [u8],
+    limits: &RequestLimits,
+) -> Result<Option<H1RequestHead<'b>>, RequestRefusal> {
     let mut parsed = Ok(None);
     if let Ok(place) = &mut parsed
         && let Err(refusal) = parse_into(place, buf, limits)
@@ -79,16 +82,27 @@ pub(super) fn parse_into<'b>(
     *place = None;
     match stop {
         // It cannot become complete within the limit.
-        LineParseStop::Partial if head.len() >= limits.head_len_max => Err(RequestRefusal::HeadTooLarge),
+        LineParseStop::Partial if head.len() >= limits.head_len_max => {
+            Err(RequestRefusal::HeadTooLarge)
+        }
         LineParseStop::Partial => Ok(()),
         LineParseStop::Refused(refusal) => Err(refusal),
     }
 }
 
 #[inline(always)]
-fn fill<'b>(place: &mut Option<H1RequestHead<'b>>, head: &'b [u8], limits: &RequestLimits) -> Result<(), LineParseStop> {
+fn fill<'b>(
+    place: &mut Option<H1RequestHead<'b>>,
+    head: &'b [u8],
+    limits: &RequestLimits,
+) -> Result<(), LineParseStop> {
     let line = line::parse(head, limits)?;
-    fields::parse(place.insert(H1RequestHead::new(&line)), head, line.rest, limits)
+    fields::parse(
+        place.insert(H1RequestHead::new(&line)),
+        head,
+        line.rest,
+        limits,
+    )
 }
 
 /// Whether [`parse`] should be called (again) now that `buf` has more than its first `from` bytes: the new bytes hold

@@ -4,12 +4,12 @@
 
 use alloc::vec::Vec;
 
+use crate::byte_scan::{self, DIGIT, VALUE};
+use crate::field_lines::{self, LineParseStop};
 use crate::fields::FieldLines;
 use crate::limits::RequestLimits;
-use crate::field_lines::{self, LineParseStop};
 use crate::list_values;
 use crate::refusal::RequestRefusal;
-use crate::byte_scan::{self, DIGIT, VALUE};
 use crate::status::StatusCode;
 use crate::version::HttpVersion;
 
@@ -47,10 +47,18 @@ impl ResponseFault {
             ResponseFault::StatusLine => "the status line is malformed",
             ResponseFault::Version => "the HTTP version is not 1.x",
             ResponseFault::Malformed(RequestRefusal::Nul) => "a NUL byte in the response head",
-            ResponseFault::Malformed(RequestRefusal::CodingIn10) => "Transfer-Encoding in an HTTP/1.0 response",
-            ResponseFault::Malformed(RequestRefusal::HeadTooLarge) => "the response head is too large",
-            ResponseFault::Malformed(RequestRefusal::TooManyFields) => "too many fields in the response head",
-            ResponseFault::Malformed(RequestRefusal::BodyTooLarge) => "the response body is too large",
+            ResponseFault::Malformed(RequestRefusal::CodingIn10) => {
+                "Transfer-Encoding in an HTTP/1.0 response"
+            }
+            ResponseFault::Malformed(RequestRefusal::HeadTooLarge) => {
+                "the response head is too large"
+            }
+            ResponseFault::Malformed(RequestRefusal::TooManyFields) => {
+                "too many fields in the response head"
+            }
+            ResponseFault::Malformed(RequestRefusal::BodyTooLarge) => {
+                "the response body is too large"
+            }
             ResponseFault::Malformed(refusal) => refusal.as_str(),
             ResponseFault::TooManyInterim => "too many interim responses",
             ResponseFault::Upgrade => "it changes the protocol though nobody asked for that",
@@ -151,7 +159,10 @@ impl From<LineParseStop> for ResponseHeadError {
     }
 }
 
-fn head<'b>(bytes: &'b [u8], limits: &RequestLimits) -> Result<H1ResponseHead<'b>, ResponseHeadError> {
+fn head<'b>(
+    bytes: &'b [u8],
+    limits: &RequestLimits,
+) -> Result<H1ResponseHead<'b>, ResponseHeadError> {
     let line = status_line(bytes)?;
     let mut seen = ResponseFieldState::default();
     let mut rest = line.rest;
@@ -220,7 +231,9 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
     };
     let digits = [*hundreds, *tens, *ones];
     let status = list_values::decimal(&digits).and_then(|code| u16::try_from(code).ok());
-    let status = status.and_then(StatusCode::new).ok_or(ResponseFault::StatusLine)?;
+    let status = status
+        .and_then(StatusCode::new)
+        .ok_or(ResponseFault::StatusLine)?;
     // RFC 9112 §4 requires the SP even without a reason phrase, but many servers omit it.
     let (reason, end) = match after {
         [b' ', text @ ..] => text.split_at(byte_scan::run(text, VALUE)),
@@ -350,7 +363,8 @@ impl ResponseFieldState {
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 // Equal lengths in a list or in several lines count as one (RFC 9110 §8.6).
                 for member in list_values::members(value) {
-                    let length = list_values::decimal(member).ok_or(RequestRefusal::LengthInvalid)?;
+                    let length =
+                        list_values::decimal(member).ok_or(RequestRefusal::LengthInvalid)?;
                     if self.length.is_some_and(|known| known != length) {
                         return Err(RequestRefusal::LengthRepeated);
                     }

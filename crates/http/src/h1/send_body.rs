@@ -37,7 +37,12 @@ pub(super) enum OutgoingMessage {
 
 impl OutgoingMessage {
     /// Writes the framing before `len` bytes of the body, which must not be 0. Returns whether to send them.
-    pub(super) fn data(self, left: &mut u64, len: u64, out: &mut Vec<u8>) -> Result<bool, BodyLengthMismatch> {
+    pub(super) fn data(
+        self,
+        left: &mut u64,
+        len: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, BodyLengthMismatch> {
         match self {
             OutgoingMessage::Length => {
                 *left = left.checked_sub(len).ok_or(BodyLengthMismatch)?;
@@ -78,7 +83,9 @@ impl OutgoingMessage {
             }
             OutgoingMessage::Length if left == 0 => Ok(()),
             OutgoingMessage::UntilClose | OutgoingMessage::Omitted => Ok(()),
-            OutgoingMessage::Length | OutgoingMessage::Idle | OutgoingMessage::Head => Err(BodyLengthMismatch),
+            OutgoingMessage::Length | OutgoingMessage::Idle | OutgoingMessage::Head => {
+                Err(BodyLengthMismatch)
+            }
         }
     }
 }

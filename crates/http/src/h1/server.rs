@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::receive_body::{self, IncomingPart};
-use super::send_body::{BodyLen, BodyLengthMismatch, OutgoingMessage};
 use super::request::{self, H1RequestHead};
+use super::send_body::{BodyLen, BodyLengthMismatch, OutgoingMessage};
 use super::{InputStep, is_due};
-use crate::body::{BodyReader, BodyFraming};
+use crate::body::{BodyFraming, BodyReader};
 use crate::fields::FieldLines;
 use crate::head_writer::HeadWriter;
 use crate::limits::RequestLimits;
@@ -119,7 +119,9 @@ impl H1Server {
     ) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
         let step = match self.input {
             // Pipelining: the next head waits until the current response is complete.
-            RequestInput::Head if self.output != OutgoingMessage::Idle => return Ok(InputStep::WAIT),
+            RequestInput::Head if self.output != OutgoingMessage::Idle => {
+                return Ok(InputStep::WAIT);
+            }
             RequestInput::Head => {
                 // Parsing a partial head after each received byte would take quadratic time.
                 if self.seen_len > 0 && !is_due(input, self.seen_len as usize, limits) {
@@ -148,12 +150,17 @@ impl H1Server {
         let is_head = self.input == RequestInput::Head && line.starts_with(b"HEAD ");
         // `give_up` resets the flags, so the HEAD flag is set after it.
         self.give_up();
-        self.flags
-            .set(ConnectionFlags::HEAD, is_head || self.flags.has(ConnectionFlags::HEAD));
+        self.flags.set(
+            ConnectionFlags::HEAD,
+            is_head || self.flags.has(ConnectionFlags::HEAD),
+        );
     }
 
     /// Consumes input after a head.
-    fn after_head<'h, 'b>(&mut self, input: &'b [u8]) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
+    fn after_head<'h, 'b>(
+        &mut self,
+        input: &'b [u8],
+    ) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
         match (self.input, &mut self.reader) {
             (RequestInput::Refused(refusal), _) => Err(refusal),
             (RequestInput::Closed, _) => Ok(InputStep::used(input.len())),
@@ -250,7 +257,9 @@ impl H1Server {
         };
         self.output = match len {
             // RFC 9112 §6.3: these responses have no body, whatever their fields.
-            _ if self.flags.has(ConnectionFlags::HEAD) || status.is_bodiless() => OutgoingMessage::Omitted,
+            _ if self.flags.has(ConnectionFlags::HEAD) || status.is_bodiless() => {
+                OutgoingMessage::Omitted
+            }
             // A response that could have a body must state that it is empty.
             BodyLen::None | BodyLen::Known(_) => OutgoingMessage::Length,
             BodyLen::Unknown if !self.version().is_10() => OutgoingMessage::Chunked,
@@ -275,7 +284,9 @@ impl H1Server {
                 head.field("Transfer-Encoding", b"chunked");
             }
             // In a response to HEAD this is the length of the response to GET (RFC 9110 §8.6).
-            (OutgoingMessage::Length, _) | (_, BodyLen::Known(_)) if status != StatusCode::NOT_MODIFIED => {
+            (OutgoingMessage::Length, _) | (_, BodyLen::Known(_))
+                if status != StatusCode::NOT_MODIFIED =>
+            {
                 head.field_u64("Content-Length", self.left);
             }
             _ => {}
@@ -308,7 +319,8 @@ impl H1Server {
     /// Whether a prebuilt head with its empty line, and its body after it, can be sent unchanged.
     #[must_use]
     pub fn takes_built(&self) -> bool {
-        const NONE_OF: u8 = ConnectionFlags::CLOSES | ConnectionFlags::HTTP_10 | ConnectionFlags::HEAD;
+        const NONE_OF: u8 =
+            ConnectionFlags::CLOSES | ConnectionFlags::HTTP_10 | ConnectionFlags::HEAD;
         !self.flags.has(NONE_OF)
     }
 
@@ -372,7 +384,10 @@ impl H1Server {
             RequestInput::Tunnel => {}
             _ if self.is_closing() => self.go_on(RequestInput::Closed),
             RequestInput::NoBody | RequestInput::Done => self.input = RequestInput::Head,
-            RequestInput::Head | RequestInput::Body | RequestInput::Refused(_) | RequestInput::Closed => {}
+            RequestInput::Head
+            | RequestInput::Body
+            | RequestInput::Refused(_)
+            | RequestInput::Closed => {}
         }
     }
 
@@ -395,7 +410,8 @@ impl H1Server {
             .field("Upgrade", protocol)
             .field("Connection", b"upgrade");
         out.extend_from_slice(b"\r\n");
-        self.flags.set(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES, true);
+        self.flags
+            .set(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES, true);
         self.go_on(RequestInput::Tunnel);
         self.output = OutgoingMessage::UntilClose;
     }
@@ -450,7 +466,8 @@ impl H1Server {
     #[must_use]
     pub fn drains_body(&self) -> bool {
         let left = self.reader.as_ref().and_then(|reader| reader.left());
-        !self.flags.has(ConnectionFlags::EXPECTS) && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
+        !self.flags.has(ConnectionFlags::EXPECTS)
+            && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
     }
 
     /// Whether the connection closes after the current response.
@@ -497,11 +514,19 @@ impl ServerProtocol for H1Server {
 
     /// False once a part of the body was received or the response has begun.
     fn expects_continue(&mut self, _: StreamId) -> bool {
-        self.flags.has(ConnectionFlags::EXPECTS) && self.output == OutgoingMessage::Head && self.input == RequestInput::Body
+        self.flags.has(ConnectionFlags::EXPECTS)
+            && self.output == OutgoingMessage::Head
+            && self.input == RequestInput::Body
     }
 
     /// Does nothing for an HTTP/1.0 client, which does not understand 1xx (RFC 9110 §15.2).
-    fn interim(&mut self, _: StreamId, status: StatusCode, lines: FieldLines<'_>, out: &mut Vec<u8>) {
+    fn interim(
+        &mut self,
+        _: StreamId,
+        status: StatusCode,
+        lines: FieldLines<'_>,
+        out: &mut Vec<u8>,
+    ) {
         if self.output != OutgoingMessage::Head || self.flags.has(ConnectionFlags::HTTP_10) {
             return;
         }
@@ -533,7 +558,10 @@ fn seen_len(input: &[u8]) -> u32 {
 const NONE: FieldLines<'static> = FieldLines::NONE;
 
 /// Consumes body input until an event is complete.
-fn feed<'h, 'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
+fn feed<'h, 'b>(
+    reader: &mut BodyReader,
+    input: &'b [u8],
+) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
     let step = receive_body::take(reader, input).map_err(|broken| broken.refusal)?;
     Ok(InputStep {
         used: step.used,

@@ -224,7 +224,11 @@ fn a_response_of_unknown_length() {
 fn what_has_no_body_gets_none() {
     // RFC 9112 §6.3: a body here would be taken for the next response.
     for (method, status, said) in [
-        ("HEAD", StatusCode::OK, "200 OK\r\nContent-Length: 3\r\n\r\n"),
+        (
+            "HEAD",
+            StatusCode::OK,
+            "200 OK\r\nContent-Length: 3\r\n\r\n",
+        ),
         ("GET", StatusCode::NO_CONTENT, "204 No Content\r\n\r\n"),
         ("GET", StatusCode::NOT_MODIFIED, "304 Not Modified\r\n\r\n"),
     ] {
@@ -269,7 +273,10 @@ fn who_makes_more_or_less_than_announced_breaks_the_connection() {
     host.server
         .respond(StatusCode::OK, b"", len, &DATE, &mut host.sent);
     host.part("a");
-    assert_eq!(host.server.end(b"", &mut host.sent), Err(BodyLengthMismatch));
+    assert_eq!(
+        host.server.end(b"", &mut host.sent),
+        Err(BodyLengthMismatch)
+    );
 }
 
 #[test]
@@ -681,9 +688,18 @@ fn what_could_be_read_in_two_ways_is_a_fault() {
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
             ResponseFault::Malformed(RequestRefusal::CodingIn10),
         ),
-        (head("A b: c\r\n"), ResponseFault::Malformed(RequestRefusal::FieldName)),
-        (head("A: b\rB: c\r\n"), ResponseFault::Malformed(RequestRefusal::BareCr)),
-        (head("A: \0\r\n"), ResponseFault::Malformed(RequestRefusal::Nul)),
+        (
+            head("A b: c\r\n"),
+            ResponseFault::Malformed(RequestRefusal::FieldName),
+        ),
+        (
+            head("A: b\rB: c\r\n"),
+            ResponseFault::Malformed(RequestRefusal::BareCr),
+        ),
+        (
+            head("A: \0\r\n"),
+            ResponseFault::Malformed(RequestRefusal::Nul),
+        ),
         ("HTTP/1.1 2000 OK\r\n\r\n".into(), ResponseFault::StatusLine),
         ("HTTP/1.1 200OK\r\n\r\n".into(), ResponseFault::StatusLine),
         ("HTTP/1.1 099 OK\r\n\r\n".into(), ResponseFault::StatusLine),
@@ -791,7 +807,8 @@ const ASKS: &str =
 impl Host {
     fn upgrades(&mut self) -> String {
         assert!(self.server.can_upgrade());
-        HeadWriter::start(&mut self.sent, StatusCode::SWITCHING_PROTOCOLS, &DATE).lines(b"A: b\r\n");
+        HeadWriter::start(&mut self.sent, StatusCode::SWITCHING_PROTOCOLS, &DATE)
+            .lines(b"A: b\r\n");
         self.server.finish_upgrade(b"websocket", &mut self.sent);
         self.says()
     }

@@ -3,15 +3,17 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{H2Connection, FieldBlockFragment, GoawayState, ConnectionEvent, ConnectionPhase};
-use super::error::{ErrorCode, ConnectionError};
+use super::connection::{
+    ConnectionEvent, ConnectionPhase, FieldBlockFragment, GoawayState, H2Connection,
+};
+use super::data_send::NextData;
+use super::error::{ConnectionError, ErrorCode};
+use super::field_section::ResponseFieldSink;
 use super::hpack::{put_field_u64, put_pseudo, put_unindexed};
 use super::response_head::put_lines;
-use super::field_section::ResponseFieldSink;
-use super::data_send::NextData;
 use super::streams::{StreamInput, StreamOutput, UNKNOWN};
-use super::{Priority, StreamId, ConnectionTurn, frame};
-use crate::fields::{StandardHeader, FieldLines};
+use super::{ConnectionTurn, Priority, StreamId, frame};
+use crate::fields::{FieldLines, StandardHeader};
 use crate::h1::{BodyLen, BodyLengthMismatch, InputStep};
 use crate::method::Method;
 use crate::status::StatusCode;
@@ -351,7 +353,11 @@ impl H2Client {
     ///
     /// # Errors
     /// As for `super::H2Server::end`.
-    pub fn end(&mut self, stream: StreamId, trailers: FieldLines<'_>) -> Result<(), BodyLengthMismatch> {
+    pub fn end(
+        &mut self,
+        stream: StreamId,
+        trailers: FieldLines<'_>,
+    ) -> Result<(), BodyLengthMismatch> {
         let mut block = Vec::new();
         put_lines(trailers, &mut block);
         self.http.complete(stream.0, block)

@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 
 use lowroad_limits::BucketState;
 
-use super::error::{ErrorCode, ConnectionError};
-use super::reset_streams::ResetStreams;
+use super::data_receive::DataPayload;
+use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
 use super::hpack::HpackDecoder;
 use super::priority::Priority;
 use super::queue::PriorityQueue;
-use super::data_receive::DataPayload;
+use super::reset_streams::ResetStreams;
 use super::settings::{PeerSettings, TABLE_LEN, WINDOW_LEN};
-use super::streams::{StreamInput, StreamOutput, H2Stream, H2StreamTable, UNKNOWN};
+use super::streams::{H2Stream, H2StreamTable, StreamInput, StreamOutput, UNKNOWN};
 use super::window::{BdpEstimate, FlowControlWindow};
 use super::{ConnectionTurn, settings};
 use crate::refusal::RequestRefusal;
@@ -279,7 +279,10 @@ impl H2Connection {
         }
     }
 
-    fn preface<'b>(&mut self, rest: &[u8]) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
+    fn preface<'b>(
+        &mut self,
+        rest: &[u8],
+    ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         let shared = rest.len().min(PREFACE.len());
         // A request of HTTP/1 is detected at its first bytes.
         if rest.get(..shared) != PREFACE.get(..shared) {
@@ -332,7 +335,9 @@ impl H2Connection {
             kind::GOAWAY => Ok(self.goaway_came(payload)),
             kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
             // Clients disable push by ENABLE_PUSH, and servers never accept it (RFC 9113 §8.4).
-            kind::PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE though nobody takes it")),
+            kind::PUSH_PROMISE => Err(ConnectionError::protocol(
+                "PUSH_PROMISE though nobody takes it",
+            )),
             _ => {
                 // RFC 9113 §5.5: unknown types are ignored, but each costs time. PRIORITY is deprecated (§5.3.2).
                 self.glitch(1, turn)?;
@@ -341,7 +346,11 @@ impl H2Connection {
         }
     }
 
-    fn headers<'b>(&mut self, head: FrameHead, payload: &'b [u8]) -> Result<ConnectionEvent<'b>, ConnectionError> {
+    fn headers<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &'b [u8],
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         let fragment = frame::fragment(head, payload)?;
         let is_end = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
@@ -368,7 +377,9 @@ impl H2Connection {
         turn: &ConnectionTurn<'_>,
     ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         let Some(mut block) = self.block.take() else {
-            return Err(ConnectionError::protocol("CONTINUATION without a field block"));
+            return Err(ConnectionError::protocol(
+                "CONTINUATION without a field block",
+            ));
         };
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);

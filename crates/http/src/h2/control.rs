@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 
 use super::ConnectionTurn;
-use super::connection::{H2Connection, GoawayState, ConnectionEvent};
-use super::error::{ErrorCode, ConnectionError};
+use super::connection::{ConnectionEvent, GoawayState, H2Connection};
+use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, flag};
 use super::priority::Priority;
 use super::settings::TABLE_LEN;
@@ -20,7 +20,11 @@ const EARLY_MAX: usize = 16;
 
 impl H2Connection {
     /// Counts frames of little use, and ends the connection if they are too many.
-    pub(super) fn glitch(&mut self, count: u32, turn: &mut ConnectionTurn<'_>) -> Result<(), ConnectionError> {
+    pub(super) fn glitch(
+        &mut self,
+        count: u32,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<(), ConnectionError> {
         turn.counters.glitches += 1;
         let rate = turn.settings.glitches;
         let credit = core::mem::take(&mut self.glitch_credit);
@@ -33,7 +37,10 @@ impl H2Connection {
     }
 
     /// Counts a stream that ended early, by the peer's reset or after a stream error.
-    pub(super) fn count_reset(&mut self, turn: &mut ConnectionTurn<'_>) -> Result<(), ConnectionError> {
+    pub(super) fn count_reset(
+        &mut self,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<(), ConnectionError> {
         // Rapid reset: a client that opens and resets streams keeps within the stream limit, but
         // causes unlimited work.
         match self.resets.charge(1, turn.settings.resets, turn.now_ms) {
@@ -75,7 +82,9 @@ impl H2Connection {
     /// Checks that an absent stream existed before, so that a frame for it may be ignored.
     pub(super) fn check_closed(&self, id: u32) -> Result<(), ConnectionError> {
         if self.is_idle_id(id) {
-            return Err(ConnectionError::protocol("a frame for a stream that has not begun"));
+            return Err(ConnectionError::protocol(
+                "a frame for a stream that has not begun",
+            ));
         }
         // After a reset sent from here, frames of the peer may be on their way (RFC 9113 §5.1).
         match self.forgotten.has(id) || self.going == GoawayState::Gone {
@@ -90,7 +99,9 @@ impl H2Connection {
     /// Like `H2Connection::check_closed`, for frames that are allowed on a stream at any time after its end.
     fn check_begun(&self, id: u32) -> Result<(), ConnectionError> {
         match self.is_idle_id(id) {
-            true => Err(ConnectionError::protocol("a frame for a stream that has not begun")),
+            true => Err(ConnectionError::protocol(
+                "a frame for a stream that has not begun",
+            )),
             false => Ok(()),
         }
     }
@@ -243,7 +254,9 @@ impl H2Connection {
         self.glitch(1, turn)?;
         let id = frame::word(payload) & 0x7fff_ffff;
         if id.is_multiple_of(2) {
-            return Err(ConnectionError::protocol("PRIORITY_UPDATE for what no client begins"));
+            return Err(ConnectionError::protocol(
+                "PRIORITY_UPDATE for what no client begins",
+            ));
         }
         let priority = Priority::parse(payload.get(4..).unwrap_or_default());
         if let Some(slot) = self.streams.find(id) {
@@ -286,4 +299,5 @@ impl H2Connection {
     }
 }
 
-const WINDOW_TOO_LARGE: ConnectionError = ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, "a window that is too large");
+const WINDOW_TOO_LARGE: ConnectionError =
+    ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, "a window that is too large");

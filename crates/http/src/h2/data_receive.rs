@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 
 use super::ConnectionTurn;
-use super::connection::{H2Connection, ConnectionEvent};
-use super::error::{ErrorCode, ConnectionError};
-use super::frame::{self, FrameHead, HEAD_LEN, flag};
+use super::connection::{ConnectionEvent, H2Connection};
 use super::data_send::WORTHWHILE_LEN;
-use super::streams::{StreamInput, StreamOutput, H2Stream, UNKNOWN};
+use super::error::{ConnectionError, ErrorCode};
+use super::frame::{self, FrameHead, HEAD_LEN, flag};
+use super::streams::{H2Stream, StreamInput, StreamOutput, UNKNOWN};
 use crate::refusal::RequestRefusal;
 
 /// The rest of a DATA frame.
@@ -113,7 +113,9 @@ impl H2Connection {
             }
             // The handler of the tunnel is not chosen yet, and WebSocket clients send no data before the response (RFC
             // 8441 §5).
-            StreamInput::Open if stream.is_tunnel && stream.output == StreamOutput::Head && len > 0 => {
+            StreamInput::Open
+                if stream.is_tunnel && stream.output == StreamOutput::Head && len > 0 =>
+            {
                 turn.counters.malformed += 1;
                 ErrorCode::PROTOCOL_ERROR
             }

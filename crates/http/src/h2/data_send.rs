@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::StreamId;
-use super::connection::{H2Connection, ConnectionPhase};
+use super::connection::{ConnectionPhase, H2Connection};
 use super::frame::{self, HEAD_LEN, flag, kind};
 use super::streams::{StreamOutput, UNKNOWN};
 use crate::h1::BodyLengthMismatch;
@@ -45,7 +45,10 @@ impl H2Connection {
             StreamOutput::Body => {}
         }
         if stream.to_be_ready != UNKNOWN {
-            stream.to_be_ready = stream.to_be_ready.checked_sub(len).ok_or(BodyLengthMismatch)?;
+            stream.to_be_ready = stream
+                .to_be_ready
+                .checked_sub(len)
+                .ok_or(BodyLengthMismatch)?;
         }
         stream.ready += len;
         self.enqueue(slot);
@@ -76,7 +79,11 @@ impl H2Connection {
     }
 
     /// Announces the end of a body. `trailers` is their field block, or empty.
-    pub(super) fn complete(&mut self, id: u32, trailers: Vec<u8>) -> Result<(), BodyLengthMismatch> {
+    pub(super) fn complete(
+        &mut self,
+        id: u32,
+        trailers: Vec<u8>,
+    ) -> Result<(), BodyLengthMismatch> {
         let Some(slot) = self.streams.find(id) else {
             return Ok(());
         };

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::hpack::{ENTRY_LEN, DecodedField, IndexingMode, FieldSink};
+use super::hpack::{DecodedField, ENTRY_LEN, FieldSink, IndexingMode};
 use crate::list_values;
 
 /// Receives the fields of a response head or of trailers.
@@ -72,7 +72,9 @@ impl<'t> ResponseFieldSink<'t> {
         match field.kind {
             _ if !field.is_sound => Some("a field value that can't be one"),
             // RFC 9113 §8.3: once, and before all fields.
-            IndexingMode::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
+            IndexingMode::Status
+                if !self.is_trailers && !self.has_lines && self.status.is_none() =>
+            {
                 let code = list_values::decimal(value).filter(|_| value.len() == 3);
                 self.status = code.and_then(|code| u16::try_from(code).ok());
                 self.status.is_none().then_some("a status that is none")

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::error::{ErrorCode, ConnectionError};
+use super::error::{ConnectionError, ErrorCode};
 
 /// The length of a frame header in bytes.
 pub const HEAD_LEN: usize = 9;
@@ -111,11 +111,15 @@ impl FrameHead {
                 | kind::PUSH_PROMISE
         );
         if is_of_stream && self.stream == 0 {
-            return Err(ConnectionError::protocol("a frame of a stream without a stream"));
+            return Err(ConnectionError::protocol(
+                "a frame of a stream without a stream",
+            ));
         }
         // WINDOW_UPDATE belongs to streams and the connection (RFC 9113 §6.9).
         if !is_of_stream && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
-            return Err(ConnectionError::protocol("a frame of the connection on a stream"));
+            return Err(ConnectionError::protocol(
+                "a frame of the connection on a stream",
+            ));
         }
         let is_good = match self.kind {
             kind::PRIORITY => self.len == 5,
@@ -129,7 +133,9 @@ impl FrameHead {
         };
         match is_good {
             true => Ok(()),
-            false => Err(ConnectionError::size("a frame of a size that it can't have")),
+            false => Err(ConnectionError::size(
+                "a frame of a size that it can't have",
+            )),
         }
     }
 }
@@ -147,7 +153,8 @@ pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], ConnectionErro
     len.and_then(|len| rest.get(..len)).ok_or(PADDING)
 }
 
-pub(super) const NO_PAD_LEN: ConnectionError = ConnectionError::size("a padded frame without a length of its padding");
+pub(super) const NO_PAD_LEN: ConnectionError =
+    ConnectionError::size("a padded frame without a length of its padding");
 pub(super) const PADDING: ConnectionError = ConnectionError::protocol("more padding than payload");
 
 /// The field block fragment in the payload of a HEADERS frame. Its priority is deprecated and ignored (RFC 9113
@@ -158,7 +165,9 @@ pub(super) const PADDING: ConnectionError = ConnectionError::protocol("more padd
 pub fn fragment(head: FrameHead, payload: &[u8]) -> Result<&[u8], ConnectionError> {
     let rest = unpadded(head, payload)?;
     match head.has(flag::PRIORITY) {
-        true => rest.get(5..).ok_or(ConnectionError::size("a frame is too short")),
+        true => rest
+            .get(5..)
+            .ok_or(ConnectionError::size("a frame is too short")),
         false => Ok(rest),
     }
 }
@@ -300,7 +309,10 @@ mod tests {
             };
             head.check().err().map(|fault| fault.code)
         };
-        let (size, protocol) = (Some(ErrorCode::FRAME_SIZE_ERROR), Some(ErrorCode::PROTOCOL_ERROR));
+        let (size, protocol) = (
+            Some(ErrorCode::FRAME_SIZE_ERROR),
+            Some(ErrorCode::PROTOCOL_ERROR),
+        );
         for (kind, flags, stream, len, wanted) in [
             (DATA, 0, 1, 16_384, None),
             (DATA, 0, 1, 16_385, size),
@@ -362,7 +374,10 @@ mod tests {
         assert_eq!(code(both, &bytes[..7]), Some(ErrorCode::FRAME_SIZE_ERROR));
         assert_eq!(code(flag::PADDED, &[]), Some(ErrorCode::FRAME_SIZE_ERROR));
         assert_eq!(code(flag::PADDED, &[1]), Some(ErrorCode::PROTOCOL_ERROR));
-        assert_eq!(code(flag::PRIORITY, &[0; 4]), Some(ErrorCode::FRAME_SIZE_ERROR));
+        assert_eq!(
+            code(flag::PRIORITY, &[0; 4]),
+            Some(ErrorCode::FRAME_SIZE_ERROR)
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use super::StreamId;
-use super::hpack::{ENTRY_LEN, DecodedField, IndexingMode, FieldSink};
+use super::hpack::{DecodedField, ENTRY_LEN, FieldSink, IndexingMode};
 use super::priority::Priority;
 use super::settings::H2Settings;
 use crate::forwarding::default_port;
@@ -139,7 +139,9 @@ impl FieldSink for RequestFieldSink<'_> {
         }
         let result = match self.seen.wrong.is_none() && field.is_sound {
             true => self.take(field),
-            false => Err(MalformedRequest::Malformed("a field value that can't be one")),
+            false => Err(MalformedRequest::Malformed(
+                "a field value that can't be one",
+            )),
         };
         if let Err(wrong) = result {
             // After the first fault, decoding continues only for the dynamic table: the fields are dropped.
@@ -203,7 +205,9 @@ impl<'t> RequestFieldSink<'t> {
     fn pseudo(&mut self, kind: IndexingMode, value: TextSpan) -> Result<(), MalformedRequest> {
         // RFC 9113 §8.3: pseudo-header fields come first.
         if self.seen.lines_at.is_some() {
-            return Err(MalformedRequest::Malformed("a pseudo-header behind a field"));
+            return Err(MalformedRequest::Malformed(
+                "a pseudo-header behind a field",
+            ));
         }
         let bytes = value.slice(self.text);
         let place = match kind {
@@ -219,7 +223,11 @@ impl<'t> RequestFieldSink<'t> {
                 self.seen.scheme = match bytes {
                     b"http" => 1,
                     b"https" => 2,
-                    _ => return Err(MalformedRequest::Malformed("a scheme other than http and https")),
+                    _ => {
+                        return Err(MalformedRequest::Malformed(
+                            "a scheme other than http and https",
+                        ));
+                    }
                 };
                 return Ok(());
             }
@@ -233,7 +241,12 @@ impl<'t> RequestFieldSink<'t> {
     }
 
     #[inline(never)]
-    fn special(&mut self, kind: IndexingMode, field: DecodedField, value: TextSpan) -> Result<(), MalformedRequest> {
+    fn special(
+        &mut self,
+        kind: IndexingMode,
+        field: DecodedField,
+        value: TextSpan,
+    ) -> Result<(), MalformedRequest> {
         let bytes = value.slice(self.text);
         match kind {
             IndexingMode::Cookie => self.cookie(field, value),
@@ -251,7 +264,9 @@ impl<'t> RequestFieldSink<'t> {
                         self.seen.content_len = len;
                         Ok(())
                     }
-                    (None, _) => Err(MalformedRequest::Malformed("Content-Length is not a number")),
+                    (None, _) => Err(MalformedRequest::Malformed(
+                        "Content-Length is not a number",
+                    )),
                     _ => Err(MalformedRequest::Malformed("Content-Length is repeated")),
                 }
             }
@@ -260,17 +275,21 @@ impl<'t> RequestFieldSink<'t> {
                 Ok(())
             }
             // RFC 9110 §10.1.1: answered with 417.
-            IndexingMode::Expect => Err(MalformedRequest::Refused(RequestRefusal::ExpectationUnknown)),
+            IndexingMode::Expect => Err(MalformedRequest::Refused(
+                RequestRefusal::ExpectationUnknown,
+            )),
             IndexingMode::Priority => {
                 self.seen.priority = Priority::parse(bytes);
                 Ok(())
             }
             // RFC 9113 §8.2.2: the only permitted value.
             IndexingMode::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
-            IndexingMode::Te | IndexingMode::OfConnection => {
-                Err(MalformedRequest::Malformed("a field of HTTP/1's connection"))
-            }
-            _ => Err(MalformedRequest::Malformed("a field name that can't be one")),
+            IndexingMode::Te | IndexingMode::OfConnection => Err(MalformedRequest::Malformed(
+                "a field of HTTP/1's connection",
+            )),
+            _ => Err(MalformedRequest::Malformed(
+                "a field name that can't be one",
+            )),
         }
     }
 
@@ -328,7 +347,9 @@ impl<'t> RequestFieldSink<'t> {
         }
         // RFC 9113 §8.1.1: the DATA frames must add up to Content-Length.
         if is_end && self.seen.content_len.unwrap_or(0) > 0 {
-            return Err(MalformedRequest::Malformed("less content than Content-Length says"));
+            return Err(MalformedRequest::Malformed(
+                "less content than Content-Length says",
+            ));
         }
         Ok(method)
     }
@@ -387,7 +408,9 @@ impl<'t> RequestFieldSink<'t> {
                         .add_at(indexed, at, value_at, value.len() as u32);
                 }
                 IndexingMode::Mark(indexed) => self.seen.index.mark(indexed),
-                IndexingMode::Host | IndexingMode::OddHost => host_at = Some(lines_at + lines.len()),
+                IndexingMode::Host | IndexingMode::OddHost => {
+                    host_at = Some(lines_at + lines.len())
+                }
                 _ => {}
             }
             lines.extend_from_slice(value);
@@ -406,7 +429,8 @@ impl<'t> RequestFieldSink<'t> {
     }
 }
 
-const MISSING: MalformedRequest = MalformedRequest::Malformed("pseudo-headers are not those that the method needs");
+const MISSING: MalformedRequest =
+    MalformedRequest::Malformed("pseudo-headers are not those that the method needs");
 const REPEATED: MalformedRequest = MalformedRequest::Malformed("a pseudo-header is repeated");
 
 impl FieldSpans {

@@ -50,20 +50,20 @@
 //! Read RFC 9113, RFC 7541 (HPACK), RFC 9218 (priorities), RFC 8441 (extended CONNECT).
 
 mod client;
-mod server_protocol;
 mod connection;
 mod control;
 mod counters;
+mod data_receive;
+mod data_send;
 mod error;
-mod reset_streams;
+mod field_section;
 mod head;
 mod priority;
 mod queue;
-mod data_receive;
+mod reset_streams;
 mod response_head;
-mod field_section;
-mod data_send;
 mod server;
+mod server_protocol;
 mod settings;
 mod streams;
 mod window;
@@ -75,15 +75,17 @@ mod tests;
 
 use alloc::vec::Vec;
 
-pub use self::client::{OutgoingRequest, H2Client, H2ClientEvent, H2ResponseHead};
+pub use self::client::{H2Client, H2ClientEvent, H2ResponseHead, OutgoingRequest};
 pub use self::connection::PREFACE;
 pub use self::counters::GlitchCounters;
-pub use self::error::{ErrorCode, ConnectionError};
+pub use self::data_send::NextData;
+pub use self::error::{ConnectionError, ErrorCode};
 pub use self::head::H2RequestHead;
 pub use self::priority::Priority;
-pub use self::response_head::{HeadInProgress, FieldBlock, LazyBlock, put_encoded, put_fields, put_lines};
-pub use self::data_send::NextData;
-pub use self::server::{H2ServerEvent, H2Server};
+pub use self::response_head::{
+    FieldBlock, HeadInProgress, LazyBlock, put_encoded, put_fields, put_lines,
+};
+pub use self::server::{H2Server, H2ServerEvent};
 pub use self::settings::{H2Settings, id};
 pub use crate::protocol::StreamId;
 

@@ -44,8 +44,12 @@ impl Priority {
         for (key, item) in dictionary([value]).unwrap_or_default() {
             match (&key[..], item) {
                 // RFC 9218 §4: values out of range are ignored.
-                (b"u", StructuredItem::Integer(urgency @ 0..=7)) => priority.urgency = urgency as u8,
-                (b"i", StructuredItem::Boolean(is_incremental)) => priority.is_incremental = is_incremental,
+                (b"u", StructuredItem::Integer(urgency @ 0..=7)) => {
+                    priority.urgency = urgency as u8
+                }
+                (b"i", StructuredItem::Boolean(is_incremental)) => {
+                    priority.is_incremental = is_incremental
+                }
                 _ => {}
             }
         }

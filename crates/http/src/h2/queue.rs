@@ -8,7 +8,7 @@
 //! non-incremental stream out of order.
 
 use super::priority::Priority;
-use super::streams::{NONE, H2StreamTable};
+use super::streams::{H2StreamTable, NONE};
 
 const CLASSES: usize = 16;
 

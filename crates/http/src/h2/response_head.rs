@@ -9,10 +9,10 @@ use once_cell::race::OnceBox;
 use super::hpack;
 use super::streams::{StreamInput, StreamOutput, UNKNOWN};
 use super::{H2Server, StreamId, frame};
-use crate::stored_head::StoredSection;
-use crate::fields::{ResponseFields, StandardHeader, FieldLines, FieldName};
+use crate::fields::{FieldLines, FieldName, ResponseFields, StandardHeader};
 use crate::h1::BodyLen;
 use crate::status::StatusCode;
+use crate::stored_head::StoredSection;
 
 /// A response head that is being written at the end of a buffer.
 #[derive(Clone, Copy, Debug)]

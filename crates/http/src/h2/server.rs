@@ -3,13 +3,15 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{H2Connection, FieldBlockFragment, GoawayState, ConnectionEvent, ConnectionPhase};
-use super::error::{ErrorCode, ConnectionError};
-use super::head::{RequestFieldSink, H2RequestHead, FieldSpans, MalformedRequest};
-use super::field_section::{DiscardSink, ResponseFieldSink};
+use super::connection::{
+    ConnectionEvent, ConnectionPhase, FieldBlockFragment, GoawayState, H2Connection,
+};
 use super::data_send::NextData;
+use super::error::{ConnectionError, ErrorCode};
+use super::field_section::{DiscardSink, ResponseFieldSink};
+use super::head::{FieldSpans, H2RequestHead, MalformedRequest, RequestFieldSink};
 use super::streams::{StreamInput, StreamOutput, UNKNOWN};
-use super::{StreamId, ConnectionTurn};
+use super::{ConnectionTurn, StreamId};
 use crate::fields::FieldLines;
 use crate::h1::{BodyLengthMismatch, InputStep};
 use crate::method::Method;
@@ -177,7 +179,11 @@ impl H2Server {
             // PRIORITY_UPDATE overrides the Priority field of the request (RFC 9218 §7).
             (_, priority) = http.early.swap_remove(at);
         }
-        let input = if is_end { StreamInput::Ended } else { StreamInput::Open };
+        let input = if is_end {
+            StreamInput::Ended
+        } else {
+            StreamInput::Open
+        };
         let slot = http.begin(id, input, StreamOutput::Head, priority);
         let stream = http.streams.get(slot);
         stream.is_head = method == Method::Head;
@@ -300,7 +306,11 @@ impl H2Server {
     ///
     /// # Errors
     /// The body is shorter than announced: the stream is to be reset.
-    pub fn end(&mut self, stream: StreamId, trailers: FieldLines<'_>) -> Result<(), BodyLengthMismatch> {
+    pub fn end(
+        &mut self,
+        stream: StreamId,
+        trailers: FieldLines<'_>,
+    ) -> Result<(), BodyLengthMismatch> {
         let mut block = Vec::new();
         super::response_head::put_lines(trailers, &mut block);
         self.http.complete(stream.0, block)
@@ -339,7 +349,10 @@ impl H2Server {
     /// Whether the client's preface or its first SETTINGS frame is still expected.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        matches!(self.http.phase, ConnectionPhase::Preface | ConnectionPhase::Settings)
+        matches!(
+            self.http.phase,
+            ConnectionPhase::Preface | ConnectionPhase::Settings
+        )
     }
 
     /// Whether the server's settings are not acknowledged. After too long the connection is to be ended with
@@ -356,7 +369,10 @@ impl H2Server {
 }
 
 /// The event for a result of the connection.
-fn told<'h, 'b>(got: ConnectionEvent<'_>, trailers: FieldLines<'b>) -> Option<H2ServerEvent<'h, 'b>> {
+fn told<'h, 'b>(
+    got: ConnectionEvent<'_>,
+    trailers: FieldLines<'b>,
+) -> Option<H2ServerEvent<'h, 'b>> {
     Some(match got {
         ConnectionEvent::End { stream } => H2ServerEvent::End {
             stream: StreamId(stream),
@@ -371,6 +387,9 @@ fn told<'h, 'b>(got: ConnectionEvent<'_>, trailers: FieldLines<'b>) -> Option<H2
             stream: StreamId(stream),
             code,
         },
-        ConnectionEvent::Nothing | ConnectionEvent::Block { .. } | ConnectionEvent::Data { .. } | ConnectionEvent::GoneAway { .. } => return None,
+        ConnectionEvent::Nothing
+        | ConnectionEvent::Block { .. }
+        | ConnectionEvent::Data { .. }
+        | ConnectionEvent::GoneAway { .. } => return None,
     })
 }

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{GoawayState, ConnectionPhase};
+use super::connection::{ConnectionPhase, GoawayState};
 use super::response_head::put_lines;
 use super::server::H2Server;
-use super::streams::{StreamInput, StreamOutput, H2Stream};
+use super::streams::{H2Stream, StreamInput, StreamOutput};
 use super::{frame, hpack};
 use crate::fields::FieldLines;
 use crate::protocol::{ServerProtocol, StreamId};
@@ -40,7 +40,13 @@ impl ServerProtocol for H2Server {
         stream.is_some_and(|it| it.expects && it.output == StreamOutput::Head && it.came == 0)
     }
 
-    fn interim(&mut self, stream: StreamId, status: StatusCode, lines: FieldLines<'_>, out: &mut Vec<u8>) {
+    fn interim(
+        &mut self,
+        stream: StreamId,
+        status: StatusCode,
+        lines: FieldLines<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let Some(it) = self.http.streams.by_id(stream.0) else {
             return;
         };

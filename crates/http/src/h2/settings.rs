@@ -3,7 +3,7 @@
 
 use lowroad_limits::{CellRate, RequestRate};
 
-use super::error::{ErrorCode, ConnectionError};
+use super::error::{ConnectionError, ErrorCode};
 use super::frame::PAYLOAD_LEN_MAX;
 use crate::limits::RequestLimits;
 
@@ -139,7 +139,8 @@ impl PeerSettings {
     }
 }
 
-const BAD_VALUE: ConnectionError = ConnectionError::protocol("a setting has a value that it can't have");
+const BAD_VALUE: ConnectionError =
+    ConnectionError::protocol("a setting has a value that it can't have");
 
 #[cfg(test)]
 mod tests {
@@ -158,7 +159,10 @@ mod tests {
 
     #[test]
     fn values_have_ranges() {
-        let (protocol, flow) = (Err(ErrorCode::PROTOCOL_ERROR), Err(ErrorCode::FLOW_CONTROL_ERROR));
+        let (protocol, flow) = (
+            Err(ErrorCode::PROTOCOL_ERROR),
+            Err(ErrorCode::FLOW_CONTROL_ERROR),
+        );
         for (id, value, is_server, wanted) in [
             (id::ENABLE_PUSH, 2, false, protocol),
             (id::ENABLE_PUSH, 1, true, protocol),
@@ -187,11 +191,17 @@ mod tests {
         let peer = taken(&[(4, 1), (3, 7), (4, 2)], false);
         assert_eq!(peer.map(|it| (it.window_len, it.streams_max)), Ok((2, 7)));
         let many = [(4, 1); 33];
-        assert_eq!(taken(&many, false).map(drop), Err(ErrorCode::ENHANCE_YOUR_CALM));
+        assert_eq!(
+            taken(&many, false).map(drop),
+            Err(ErrorCode::ENHANCE_YOUR_CALM)
+        );
         let both = [
             (id::ENABLE_CONNECT_PROTOCOL, 1),
             (id::ENABLE_CONNECT_PROTOCOL, 0),
         ];
-        assert_eq!(taken(&both, false).map(drop), Err(ErrorCode::PROTOCOL_ERROR));
+        assert_eq!(
+            taken(&both, false).map(drop),
+            Err(ErrorCode::PROTOCOL_ERROR)
+        );
     }
 }

@@ -122,9 +122,14 @@ impl Talk {
     fn answer(&mut self, stream: u32, len: u64) {
         let stream = StreamId(stream);
         let known = BodyLen::Known(len);
-        let has_body =
-            self.server
-                .respond(stream, StatusCode::OK, FieldLines::NONE, known, &DATE, &mut self.out);
+        let has_body = self.server.respond(
+            stream,
+            StatusCode::OK,
+            FieldLines::NONE,
+            known,
+            &DATE,
+            &mut self.out,
+        );
         if has_body {
             assert_eq!(self.server.body(stream, len), Ok(true));
             assert_eq!(self.server.end(stream, FieldLines::NONE), Ok(()));
@@ -257,7 +262,12 @@ fn window(stream: u32, increment: u32) -> Vec<u8> {
 }
 
 fn reset(stream: u32) -> Vec<u8> {
-    frame_of(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())
+    frame_of(
+        kind::RST_STREAM,
+        0,
+        stream,
+        &ErrorCode::CANCEL.0.to_be_bytes(),
+    )
 }
 
 #[test]

@@ -39,7 +39,11 @@ fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
             write(&mut bytes, ends);
             let len = bytes.len();
             for part in 0..len {
-                assert_eq!(parse(&bytes[..part]), ProxyHeaderParse::Incomplete, "{part} of {len}");
+                assert_eq!(
+                    parse(&bytes[..part]),
+                    ProxyHeaderParse::Incomplete,
+                    "{part} of {len}"
+                );
             }
             bytes.extend_from_slice(b"GET / HTTP/1.1\r\n");
             let read = header(&bytes);
@@ -94,7 +98,11 @@ fn lines_are_read_strictly() {
         "PROXY\r\n",
         "\r\n\r\nGET",
     ] {
-        assert_eq!(refused(start.as_bytes()), ProxyHeaderError::Start, "{start:?}");
+        assert_eq!(
+            refused(start.as_bytes()),
+            ProxyHeaderError::Start,
+            "{start:?}"
+        );
     }
     let long = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
     assert_eq!(refused(&long), ProxyHeaderError::TooLong);
@@ -127,10 +135,19 @@ fn blocks_are_read_strictly() {
         refused(&block(0x21, 0x11, &addresses[..11])),
         ProxyHeaderError::Length
     );
-    assert_eq!(refused(&block(0x21, 0x21, &addresses)), ProxyHeaderError::Length);
+    assert_eq!(
+        refused(&block(0x21, 0x21, &addresses)),
+        ProxyHeaderError::Length
+    );
     // LOCAL: the family is ignored.
-    assert_eq!(header(&block(0x20, 0x77, &[1, 2])).ends, ProxyAddresses::Local);
-    assert_eq!(header(&block(0x21, 0x31, &[0; 216])).ends, ProxyAddresses::Unknown);
+    assert_eq!(
+        header(&block(0x20, 0x77, &[1, 2])).ends,
+        ProxyAddresses::Local
+    );
+    assert_eq!(
+        header(&block(0x21, 0x31, &[0; 216])).ends,
+        ProxyAddresses::Unknown
+    );
     let long = block(0x21, 0x11, &[0; V2_LEN_MAX]);
     assert_eq!(refused(&long[..16]), ProxyHeaderError::TooLong);
 }

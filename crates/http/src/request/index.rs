@@ -1,8 +1,8 @@
 //! An index of the fields that the server reads often, so that the lines are not searched again. It records which
 //! fields may come on several lines; it does not interpret values.
 
-use crate::fields::StandardHeader;
 use crate::field_values::FieldLineValues;
+use crate::fields::StandardHeader;
 
 /// A field that the index records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +67,9 @@ impl IndexedField {
             StandardHeader::Authorization => IndexedField::Authorization,
             StandardHeader::CacheControl => IndexedField::CacheControl,
             StandardHeader::Pragma => IndexedField::Pragma,
-            StandardHeader::XHttpMethod | StandardHeader::XHttpMethodOverride | StandardHeader::XMethodOverride => {
-                IndexedField::MethodOverride
-            }
+            StandardHeader::XHttpMethod
+            | StandardHeader::XHttpMethodOverride
+            | StandardHeader::XMethodOverride => IndexedField::MethodOverride,
             _ => return None,
         })
     }

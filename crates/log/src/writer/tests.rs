@@ -167,7 +167,8 @@ fn closing_is_bounded_and_ends_the_buffers() {
 fn threads_do_not_mix_lines_and_close_writes_all() {
     for delay in [Duration::ZERO, NEVER] {
         let path = path("threads");
-        let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), delay).expect("open");
+        let writer =
+            LogWriter::open_delayed(&LogDestination::File(path.clone()), delay).expect("open");
         let shared = writer.sink();
         std::thread::scope(|scope| {
             for digit in *b"1234" {

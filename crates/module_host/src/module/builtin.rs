@@ -40,7 +40,11 @@ impl LinkedCode {
 impl ModuleBackend for LinkedCode {
     type CallInstance = NativeCall<LinkedInstance>;
 
-    fn instance(&self, worker: usize, call: HostedCall) -> Result<NativeCall<LinkedInstance>, HandlerFailure> {
+    fn instance(
+        &self,
+        worker: usize,
+        call: HostedCall,
+    ) -> Result<NativeCall<LinkedInstance>, HandlerFailure> {
         let worker = &self.workers[worker % self.workers.len()];
         Ok(NativeCall::new(worker.clone(), call))
     }

@@ -12,12 +12,12 @@ use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{HandlerRequest, HandlerResponse};
 use lowroad_http::status::StatusCode;
 use lowroad_module::builtin::CallData;
-use lowroad_module::{CallEvent, CallHost, MessageLevel, SendStatus, ResumeTicket, HostValue};
+use lowroad_module::{CallEvent, CallHost, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
 use super::clock::now_ms;
 use super::identity::ModuleIdentity;
-use super::response_draft::{ResponseDraft, CallProgress};
 use super::parts;
+use super::response_draft::{CallProgress, ResponseDraft};
 use super::tickets::TicketGuard;
 
 /// The most fetches of one call.
@@ -76,7 +76,12 @@ pub(super) enum FetchRequest {
 
 impl HostedCall {
     /// A call for a request.
-    pub fn new(identity: Arc<ModuleIdentity>, worker: usize, request: HandlerRequest, len_max: usize) -> HostedCall {
+    pub fn new(
+        identity: Arc<ModuleIdentity>,
+        worker: usize,
+        request: HandlerRequest,
+        len_max: usize,
+    ) -> HostedCall {
         HostedCall {
             identity,
             worker,
@@ -122,7 +127,10 @@ impl HostedCall {
     }
 
     /// The next change that is possible without a runtime.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<WaitEvent, ClientGone>> {
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<WaitEvent, ClientGone>> {
         if let Some(event) = self.again.take() {
             return Poll::Ready(Ok(WaitEvent::Event(event)));
         }

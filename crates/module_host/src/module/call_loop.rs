@@ -8,16 +8,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lowroad_handler::spool::SpoolLimits;
-use lowroad_handler::{PendingResponse, HandlerResult, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
+use lowroad_handler::{
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, PendingResponse,
+};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 use lowroad_module::{CallEvent, CallStep};
 
 use super::call::{HostedCall, WaitEvent};
+use super::call_wait::{AbandonReason, CallWait};
 use super::counts::increment;
 use super::identity::ModuleIdentity;
-use super::call_wait::{AbandonReason, CallWait};
-use super::{ModuleBackend, Instance};
+use super::{Instance, ModuleBackend};
 
 /// Events that a call gets on the worker before other connections have their turn.
 const EVENTS_NOW_MAX: usize = 16;
@@ -55,7 +57,11 @@ pub struct ModuleHandler<C> {
 
 impl<C: ModuleBackend> ModuleHandler<C> {
     /// A handler of this code and identity, with the limits of the route.
-    pub fn new(code: Arc<C>, identity: Arc<ModuleIdentity>, limits: CallLimits) -> ModuleHandler<C> {
+    pub fn new(
+        code: Arc<C>,
+        identity: Arc<ModuleIdentity>,
+        limits: CallLimits,
+    ) -> ModuleHandler<C> {
         ModuleHandler {
             code,
             identity,
@@ -90,9 +96,12 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
         };
         match instance.now(CallEvent::Request) {
             Some(first) => match go_on_now(&mut instance, first) {
-                Ok(CallStep::Wait) => {
-                    HandlerResult::OnRuntime(Box::pin(drive(instance, Some(CallStep::Wait), limits, slot)))
-                }
+                Ok(CallStep::Wait) => HandlerResult::OnRuntime(Box::pin(drive(
+                    instance,
+                    Some(CallStep::Wait),
+                    limits,
+                    slot,
+                ))),
                 Ok(CallStep::Done) => HandlerResult::Ready(Ok(instance.call().take_response())),
                 Ok(CallStep::Failed) => HandlerResult::Ready(Err(failed(&mut instance))),
                 Err(failure) => HandlerResult::Ready(Err(failure)),
@@ -103,7 +112,10 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
 }
 
 /// Passes the events that are due at once to a module that waits.
-fn go_on_now<I: Instance>(instance: &mut I, first: Result<CallStep, HandlerFailure>) -> Result<CallStep, HandlerFailure> {
+fn go_on_now<I: Instance>(
+    instance: &mut I,
+    first: Result<CallStep, HandlerFailure>,
+) -> Result<CallStep, HandlerFailure> {
     let mut next = first?;
     for _ in 0..EVENTS_NOW_MAX {
         // Once the head is to be sent, the response is a stream, which `stream` serves on the runtime.
@@ -171,7 +183,10 @@ async fn drive<I: Instance, C: ModuleBackend>(
 }
 
 /// Passes the first event, and the events that are due at once after it.
-async fn first_events<I: Instance>(instance: &mut I, limits: CallLimits) -> Result<CallStep, HandlerFailure> {
+async fn first_events<I: Instance>(
+    instance: &mut I,
+    limits: CallLimits,
+) -> Result<CallStep, HandlerFailure> {
     let mut event = CallEvent::Request;
     for _ in 0..EVENTS_NOW_MAX {
         let next = early_event(instance, event, limits).await?;
@@ -216,7 +231,11 @@ async fn early_event<I: Instance>(
 }
 
 /// Passes events to the module while the response streams.
-async fn stream<I: Instance, C: ModuleBackend>(mut instance: I, mut wait: CallWait, slot: CallSlot<C>) {
+async fn stream<I: Instance, C: ModuleBackend>(
+    mut instance: I,
+    mut wait: CallWait,
+    slot: CallSlot<C>,
+) {
     loop {
         match step(&mut instance, &mut wait).await {
             Ok(CallStep::Wait) => {}
@@ -241,7 +260,10 @@ async fn stream<I: Instance, C: ModuleBackend>(mut instance: I, mut wait: CallWa
 }
 
 /// Waits for one event and passes it to the module.
-async fn step<I: Instance>(instance: &mut I, wait: &mut CallWait) -> Result<CallStep, HandlerFailure> {
+async fn step<I: Instance>(
+    instance: &mut I,
+    wait: &mut CallWait,
+) -> Result<CallStep, HandlerFailure> {
     let event = match wait.event(instance.call()).await {
         Ok(event) => event,
         Err(AbandonReason::Gone) => return Err(gone(instance)),

@@ -10,9 +10,9 @@ use lowroad_handler::spool::STALL;
 use lowroad_module::CallEvent;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::call::{HostedCall, FetchRequest, ClientGone, WaitEvent};
-use super::fetch::{FetchFuture, fetch};
+use super::call::{ClientGone, FetchRequest, HostedCall, WaitEvent};
 use super::call_loop::CallLimits;
+use super::fetch::{FetchFuture, fetch};
 
 /// The shortest timer, so that other calls have their turn.
 const TIMER_MS_MIN: u64 = 1;
@@ -61,7 +61,11 @@ impl CallWait {
         Duration::from_millis(self.limits.timeout_ms)
     }
 
-    fn poll(&mut self, call: &mut HostedCall, context: &mut Context<'_>) -> Poll<Result<CallEvent, AbandonReason>> {
+    fn poll(
+        &mut self,
+        call: &mut HostedCall,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<CallEvent, AbandonReason>> {
         self.begin(call);
         loop {
             self.poll_fetches(call, context);

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
-use lowroad_config::schema::{ModuleConfig, ModuleCode, RouteConfig};
+use lowroad_config::schema::{ModuleCode, ModuleConfig, RouteConfig};
 use lowroad_handler::Handler;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_log::ErrorLogger;
 use lowroad_module::builtin::LinkedModule;
 use tokio::runtime::Handle;
 
-use super::identity::ModuleIdentity;
-use super::library::LibraryCode;
 use super::builtin::LinkedCode;
 use super::call_loop::{CallLimits, ModuleHandler};
+use super::identity::ModuleIdentity;
+use super::library::LibraryCode;
 use super::out_of_process::SeparateCode;
 use super::{ModuleBackend, counts::ModuleCounters};
 
@@ -114,7 +114,7 @@ fn open_linked(
     let Some(found) = linked.iter().find(|known| known.name == name) else {
         let known: Vec<_> = linked.iter().map(|known| known.name).collect();
         return Err(format!(
-            "module {}: no module {name} is linked in; there are: {}. crates/linked has the list",
+            "module {}: no module {name} is linked in; there are: {}. crates/builtin_modules has the list",
             identity.name,
             known.join(", ")
         ));

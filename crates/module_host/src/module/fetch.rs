@@ -17,8 +17,8 @@ use lowroad_config::AllowedDestination;
 use lowroad_handler::HandlerRequest;
 use lowroad_module::MessageLevel;
 
-use super::identity::ModuleIdentity;
 use super::call_loop::CallLimits;
+use super::identity::ModuleIdentity;
 
 /// The port of URLs without one.
 const PORT: u16 = 80;
@@ -37,7 +37,12 @@ pub type FetchFuture = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
 
 /// Starts to fetch a path of the request's site, or an `http://` URL of an allowed server. The allow list prevents
 /// server-side request forgery: clients that influence URLs must not reach hosts that only this server can reach.
-pub fn fetch(identity: &ModuleIdentity, request: &HandlerRequest, target: &Bytes, limits: &CallLimits) -> FetchFuture {
+pub fn fetch(
+    identity: &ModuleIdentity,
+    request: &HandlerRequest,
+    target: &Bytes,
+    limits: &CallLimits,
+) -> FetchFuture {
     if target.starts_with(b"/") {
         let loading = request.objects.load(target);
         return Box::pin(async {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use lowroad_config::{AllowedDestination, ModuleConfig};
-use lowroad_log::{LogLevel as LogLevel, ErrorLogger};
-use lowroad_module::{CallHost, MessageLevel, SendStatus, ResumeTicket, HostValue};
+use lowroad_log::{ErrorLogger, LogLevel};
+use lowroad_module::{CallHost, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
 use super::clock::now_ms;
 use super::counts::ModuleCounters;
@@ -43,7 +43,11 @@ impl ModuleIdentity {
     }
 
     /// The identity of a module of this name. Its lines go to this log, if there is one.
-    pub fn new(name: &str, settings: Vec<(String, String)>, logger: Option<ErrorLogger>) -> ModuleIdentity {
+    pub fn new(
+        name: &str,
+        settings: Vec<(String, String)>,
+        logger: Option<ErrorLogger>,
+    ) -> ModuleIdentity {
         let prefix = name.to_string();
         ModuleIdentity::with_sink(
             name,

@@ -19,7 +19,7 @@ use super::counts::increment;
 use super::identity::ModuleIdentity;
 use super::native_worker::{NativeCall, NativeWorker};
 use crate::lock::lock;
-use version::{LoadedLibrary, LibraryInstance};
+use version::{LibraryInstance, LoadedLibrary};
 
 /// A library, started for every worker.
 pub struct LibraryCode {
@@ -121,7 +121,9 @@ impl LibraryCode {
         }
         match self.reload() {
             Ok(false) => {}
-            Ok(true) => self.identity.log(MessageLevel::Info, "a new version is loaded"),
+            Ok(true) => self
+                .identity
+                .log(MessageLevel::Info, "a new version is loaded"),
             Err(problem) => {
                 let line = format!("a new version is not taken, the old one goes on: {problem}");
                 self.identity.log(MessageLevel::Error, &line);
@@ -133,7 +135,11 @@ impl LibraryCode {
 impl ModuleBackend for LibraryCode {
     type CallInstance = NativeCall<LibraryInstance>;
 
-    fn instance(&self, worker: usize, call: HostedCall) -> Result<NativeCall<LibraryInstance>, HandlerFailure> {
+    fn instance(
+        &self,
+        worker: usize,
+        call: HostedCall,
+    ) -> Result<NativeCall<LibraryInstance>, HandlerFailure> {
         let worker = lock(&self.workers[worker % self.workers.len()]).clone();
         Ok(NativeCall::new(worker, call))
     }

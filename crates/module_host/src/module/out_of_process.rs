@@ -6,12 +6,12 @@
 //! output, which is replayed to the call here. Operations are not forwarded one by one, so an event costs one message
 //! each way.
 
-mod process;
-mod restart;
-mod process_main;
-mod supervisor;
-mod pending_messages;
 mod messages;
+mod pending_messages;
+mod process;
+mod process_main;
+mod restart;
+mod supervisor;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,12 +25,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::call::HostedCall;
-use super::identity::ModuleIdentity;
 use super::call_loop::CallLimits;
-use super::{ModuleBackend, Instance};
-use process::{ProcessConnection, ModuleReply, ModuleProcess, SpawnProcess};
+use super::identity::ModuleIdentity;
+use super::{Instance, ModuleBackend};
+use messages::{CallHead, EventReply, ToModule};
+use process::{ModuleProcess, ModuleReply, ProcessConnection, SpawnProcess};
 pub use process_main::serve;
-use messages::{EventReply, CallHead, ToModule};
 
 /// A library in a separate process.
 pub struct SeparateCode(Arc<SeparateState>);
@@ -61,7 +61,10 @@ enum ModuleService {
 
 impl SeparateState {
     /// Waits for a process other than `dead` that accepts calls.
-    async fn connection(&self, dead: Option<Arc<ProcessConnection>>) -> Result<Arc<ProcessConnection>, HandlerFailure> {
+    async fn connection(
+        &self,
+        dead: Option<Arc<ProcessConnection>>,
+    ) -> Result<Arc<ProcessConnection>, HandlerFailure> {
         let is_dead =
             |it: &Arc<ProcessConnection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
         let mut service = self.service.subscribe();
@@ -211,7 +214,9 @@ impl RemoteCall {
             let dead = match &self.connection {
                 Some(connection) => match connection.ask(self.number, message) {
                     Some(reply) => return Ok(Some(reply)),
-                    None if event != CallEvent::Request || !connection.is_closed() => return Ok(None),
+                    None if event != CallEvent::Request || !connection.is_closed() => {
+                        return Ok(None);
+                    }
                     None => self.connection.take(),
                 },
                 None => None,
@@ -263,7 +268,8 @@ impl RemoteCall {
         if handled.flushed && call.outgoing.is_held() {
             call.flush();
         }
-        let mut good = handled.before.is_empty() || call.send(&handled.before) != SendStatus::Refused;
+        let mut good =
+            handled.before.is_empty() || call.send(&handled.before) != SendStatus::Refused;
         if let Some((path, after)) = &handled.stored {
             call.send_stored(path);
             good &= call.send(after) != SendStatus::Refused;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamClosed, BodySender, stream};
+use lowroad_engine::stream::{BodySender, StreamClosed, stream};
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::spool::SpoolLimits;
-use lowroad_handler::{WrappedObject, ResponseContent, ResponseFields, HandlerResponse};
+use lowroad_handler::{HandlerResponse, ResponseContent, ResponseFields, WrappedObject};
 use lowroad_http::status::StatusCode;
 use lowroad_module::SendStatus;
 
@@ -177,7 +177,10 @@ impl ResponseDraft {
     ///
     /// # Errors
     /// [`StreamClosed`] when the stream's reader is gone.
-    pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<CallProgress, StreamClosed>> {
+    pub fn poll_room(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<CallProgress, StreamClosed>> {
         let DraftStage::Streaming(sender) = &self.state else {
             return Poll::Pending;
         };
@@ -206,14 +209,17 @@ impl ResponseDraft {
             return;
         };
         self.state = match std::mem::replace(&mut self.state, DraftStage::Held) {
-            DraftStage::Streaming(client) => DraftStage::Streaming(spools.behind(client, &ResponseExecutor::Runtime)),
+            DraftStage::Streaming(client) => {
+                DraftStage::Streaming(spools.behind(client, &ResponseExecutor::Runtime))
+            }
             state => state,
         };
     }
 
     /// Ends the stream with the remaining bytes.
     pub fn end_stream(&mut self) {
-        if let DraftStage::Streaming(sender) = std::mem::replace(&mut self.state, DraftStage::Held) {
+        if let DraftStage::Streaming(sender) = std::mem::replace(&mut self.state, DraftStage::Held)
+        {
             // The reader may be gone; at the end of the stream that makes no difference.
             let _ = sender.push(std::mem::take(&mut self.bytes).into());
             sender.end();

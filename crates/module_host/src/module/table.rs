@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use lowroad_module::abi::{ABI, CallPointer, HostTable};
-use lowroad_module::{CallHost, MessageLevel, HostValue};
+use lowroad_module::{CallHost, HostValue, MessageLevel};
 
 use super::{clock, tickets};
 
@@ -229,7 +229,10 @@ unsafe extern "C" fn log(call: CallPointer, level: u32, text: *const c_char, len
     let Some(host) = host else {
         return REFUSED;
     };
-    host.log(MessageLevel::from_number(level), &String::from_utf8_lossy(text));
+    host.log(
+        MessageLevel::from_number(level),
+        &String::from_utf8_lossy(text),
+    );
     DONE
 }
 

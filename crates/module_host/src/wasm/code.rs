@@ -11,10 +11,10 @@ use std::thread;
 use lowroad_module::abi::ABI;
 use wasmtime::{ExternType, FuncType, Instance, InstancePre, Module, ModuleExport, Store, ValType};
 
-use super::write_analysis::resettable;
 use super::guest::GuestState;
 use super::runtime::WasmRuntime;
 use super::wasi;
+use super::write_analysis::resettable;
 
 /// How long a new version may compute when its ABI version is queried, in milliseconds.
 const TRIAL_MS_MAX: u64 = 1_000;
@@ -67,7 +67,10 @@ impl CompiledWasm {
     }
 
     /// Makes an initialized instance; its functions may be called.
-    pub(super) async fn instance(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Instance> {
+    pub(super) async fn instance(
+        &self,
+        store: &mut Store<GuestState>,
+    ) -> wasmtime::Result<Instance> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &self.memory);
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);

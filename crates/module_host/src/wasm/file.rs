@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread;
 
-use lowroad_engine::panic_policy::contain;
 use lowroad_engine::file_watch::{self, FileVersion};
+use lowroad_engine::panic_policy::contain;
 use lowroad_file_stamp::FileStamp;
 use lowroad_module::MessageLevel;
 

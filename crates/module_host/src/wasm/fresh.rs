@@ -9,9 +9,9 @@ use lowroad_module::{CallEvent, CallStep};
 use super::code::CompiledWasm;
 use super::guest::wind;
 use super::instance::{LiveInstance, ReadyInstance, computing};
-use super::trap::failure;
 use super::shared::WasmContext;
 use super::snapshot::MemorySnapshot;
+use super::trap::failure;
 use crate::module::{HostedCall, StartContext};
 
 /// An instance that serves one call: new, or reset to its start state.

@@ -9,9 +9,9 @@ use wasmtime::{Memory, Result, Store, StoreContextMut, UpdateDeadline};
 
 use super::counts::WasmCounters;
 use super::counts::increment;
-use super::trap::ComputeTimeout;
 use super::memory_share::MemoryShare;
 use super::ticker::TICK_MS;
+use super::trap::ComputeTimeout;
 use crate::module::{HostedCall, StartContext};
 
 /// Ticks until an instance is interrupted for the first time. The first tick may come at once, so a value of 1 could
@@ -39,7 +39,11 @@ pub(super) struct GuestState {
 
 impl GuestState {
     /// A state without memory and without a call.
-    pub(super) fn new(counts: Arc<WasmCounters>, share: MemoryShare, compute_ms_max: u64) -> GuestState {
+    pub(super) fn new(
+        counts: Arc<WasmCounters>,
+        share: MemoryShare,
+        compute_ms_max: u64,
+    ) -> GuestState {
         GuestState {
             memory: None,
             counts,

@@ -1,7 +1,7 @@
 //! The functions of `lowroad.h` as imports from `lowroad`. Each checks the call's number and every pointer, and returns
 //! -1 for invalid ones. `CallHost`, shared by all kinds of modules, implements their behaviour.
 
-use lowroad_module::{CallHost, MessageLevel, HostValue};
+use lowroad_module::{CallHost, HostValue, MessageLevel};
 use wasmtime::{Caller, Linker, Result, bail};
 
 use super::guest::GuestState;
@@ -189,7 +189,10 @@ fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) 
     with(&mut caller, call, REFUSED, |all, host| {
         let text = part(all, text, len)?;
         let text = &text[..text.len().min(LOG_LEN_MAX)];
-        host.log(MessageLevel::from_number(level), &String::from_utf8_lossy(text));
+        host.log(
+            MessageLevel::from_number(level),
+            &String::from_utf8_lossy(text),
+        );
         Some(0)
     })
 }

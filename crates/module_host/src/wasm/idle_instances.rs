@@ -46,7 +46,13 @@ impl IdleInstances {
 
     /// Keeps an instance for the worker. It is discarded if the worker has enough, or if half of all possible instances
     /// exist: idle ones must not exhaust the pool for other modules and workers.
-    pub(super) fn put(&self, runtime: &WasmRuntime, worker: usize, code: &Arc<CompiledWasm>, live: LiveInstance) {
+    pub(super) fn put(
+        &self,
+        runtime: &WasmRuntime,
+        worker: usize,
+        code: &Arc<CompiledWasm>,
+        live: LiveInstance,
+    ) {
         let counts = &runtime.counts;
         let scarce = u64::from(runtime.limits.instances_max) / 2;
         let mut place = self.place(worker);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
 
 use lowroad_handler::HandlerFailure;
 use lowroad_http::status::StatusCode;
-use lowroad_module::{CallEvent, MessageLevel, CallStep};
+use lowroad_module::{CallEvent, CallStep, MessageLevel};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use wasmtime::Store;
@@ -17,8 +17,8 @@ use wasmtime::Store;
 use super::code::CompiledWasm;
 use super::guest::{GuestState, wind};
 use super::instance::{ReadyInstance, computing};
-use super::trap::failure;
 use super::shared::WasmContext;
+use super::trap::failure;
 use crate::module::{HostedCall, StartContext};
 
 /// The instances of all workers.
@@ -126,7 +126,12 @@ impl InstanceKeeper {
     }
 
     /// Makes a call with the worker's instance.
-    pub(super) fn call(&self, shared: &Arc<WasmContext>, worker: usize, call: HostedCall) -> RetainedCall {
+    pub(super) fn call(
+        &self,
+        shared: &Arc<WasmContext>,
+        worker: usize,
+        call: HostedCall,
+    ) -> RetainedCall {
         let code = shared.file.code();
         let slot = &self.0[worker % self.0.len()];
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +205,11 @@ impl RetainedCall {
         }
     }
 
-    async fn step(&mut self, live: Option<InstanceState>, event: CallEvent) -> wasmtime::Result<(InstanceState, CallStep)> {
+    async fn step(
+        &mut self,
+        live: Option<InstanceState>,
+        event: CallEvent,
+    ) -> wasmtime::Result<(InstanceState, CallStep)> {
         let mut live = match live {
             Some(live) => live,
             None => self.begin().await?,

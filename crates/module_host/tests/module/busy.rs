@@ -4,10 +4,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lowroad_handler::{HandlerResult, Handler};
+use lowroad_handler::{Handler, HandlerResult};
 use lowroad_http::status::StatusCode;
 use lowroad_module::builtin::linked;
-use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
+use lowroad_module::{Call, CallEvent, CallStep, Module, ModuleSettings};
 use lowroad_module_host::module::builtin::LinkedCode;
 use lowroad_module_host::module::{CallLimits, ModuleHandler};
 
@@ -53,7 +53,11 @@ fn a_worker_does_not_wait_for_a_module_at_work() {
     *WORK.lock().expect("only here") = Some((begun, go_on));
     let identity = identity("slow", Vec::new());
     let code = LinkedCode::start(&linked::<Slow>("slow"), &identity, 1).expect("it starts");
-    let handler = Arc::new(ModuleHandler::new(Arc::new(code), identity, CallLimits::default()));
+    let handler = Arc::new(ModuleHandler::new(
+        Arc::new(code),
+        identity,
+        CallLimits::default(),
+    ));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use lowroad_module::{Call, CallEvent, MessageLevel, Module, CallStep, SendStatus, ModuleSettings, HostValue};
+use lowroad_module::{
+    Call, CallEvent, CallStep, HostValue, MessageLevel, Module, ModuleSettings, SendStatus,
+};
 
 static GONE: AtomicU32 = AtomicU32::new(0);
 
@@ -74,7 +76,8 @@ fn fetch(call: &mut Call<'_>, event: CallEvent) -> CallStep {
     match event {
         CallEvent::Request => {
             let target = call.parameter("of").unwrap_or_default();
-            call.fetch(&target).map_or(CallStep::Failed, |_| CallStep::Wait)
+            call.fetch(&target)
+                .map_or(CallStep::Failed, |_| CallStep::Wait)
         }
         CallEvent::Fetched(number) => {
             let (status, bytes) = call.fetched(number).expect("it is over");

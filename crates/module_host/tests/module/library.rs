@@ -5,11 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use lowroad_config::schema::{ModuleConfig, ModuleCode};
+use lowroad_config::schema::{ModuleCode, ModuleConfig};
 use lowroad_handler::Handler;
 use lowroad_module::builtin::linked;
 use lowroad_module_host::module::library::LibraryCode;
-use lowroad_module_host::module::{ModuleCatalog, CallLimits, ModuleHandler, open_native};
+use lowroad_module_host::module::{CallLimits, ModuleCatalog, ModuleHandler, open_native};
 
 use crate::support::{answer, compile, identity, scratch, settings, text};
 
@@ -221,7 +221,8 @@ async fn a_changed_file_is_seen() {
     compile("features.c", &path, &["-DVERSION=\"1\""]);
     let identity = identity("library", settings());
     let code = LibraryCode::open(&path, &identity, 1).expect("it loads");
-    let handler: Arc<dyn Handler> = Arc::new(ModuleHandler::new(code, identity, CallLimits::default()));
+    let handler: Arc<dyn Handler> =
+        Arc::new(ModuleHandler::new(code, identity, CallLimits::default()));
     assert_eq!(text(&handler, "/version").await, "1");
     compile("features.c", &path, &["-DVERSION=\"2\""]);
     while text(&handler, "/version").await != "2" {

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use lowroad_engine::stream::StreamItem;
-use lowroad_handler::{HandlerResult, ResponseContent, Handler};
+use lowroad_handler::{Handler, HandlerResult, ResponseContent};
 use lowroad_http::status::StatusCode;
 use lowroad_module_host::module::out_of_process::{SeparateCode, serve};
-use lowroad_module_host::module::{ModuleIdentity, CallLimits, ModuleHandler};
+use lowroad_module_host::module::{CallLimits, ModuleHandler, ModuleIdentity};
 
 use crate::support::{answer, compile, identity, request, scratch, separate, settings, text};
 
@@ -90,7 +90,12 @@ async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
         let target = format!("/version?{query}");
         let behind: Vec<_> = (0..8).map(|_| begin(&target)).collect();
         let failure = ends.await.expect("no panic").err().expect("it crashes");
-        assert_eq!(failure.status, StatusCode::BAD_GATEWAY, "{}", failure.detail);
+        assert_eq!(
+            failure.status,
+            StatusCode::BAD_GATEWAY,
+            "{}",
+            failure.detail
+        );
         for call in behind {
             let response = call.await.expect("no panic");
             let response = response.unwrap_or_else(|failure| panic!("{}", failure.detail));
@@ -107,7 +112,12 @@ async fn a_request_that_crashes_it_costs_no_later_call() {
     let (identity, handler) = separate(CallLimits::default());
     for crashes in 1..=12 {
         let failure = answer(&handler, "/crash").await.err().expect("it crashes");
-        assert_eq!(failure.status, StatusCode::BAD_GATEWAY, "{}", failure.detail);
+        assert_eq!(
+            failure.status,
+            StatusCode::BAD_GATEWAY,
+            "{}",
+            failure.detail
+        );
         assert_eq!(identity.counts.crashes.load(Relaxed), crashes);
         assert_eq!(text(&handler, "/version").await, "1");
     }

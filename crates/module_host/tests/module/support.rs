@@ -10,15 +10,16 @@ use lowroad_config::AllowedDestination;
 use lowroad_engine::stream::StreamItem;
 use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
+    ResponseContent, SubrequestLoad, SubrequestSource,
 };
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 use lowroad_module::builtin::linked;
-use lowroad_module_host::module::library::LibraryCode;
 use lowroad_module_host::module::builtin::LinkedCode;
+use lowroad_module_host::module::library::LibraryCode;
 use lowroad_module_host::module::out_of_process::SeparateCode;
-use lowroad_module_host::module::{ModuleIdentity, CallLimits, ModuleHandler};
+use lowroad_module_host::module::{CallLimits, ModuleHandler, ModuleIdentity};
 
 /// A site with one page that is in memory and one that is not.
 pub struct Site;
@@ -159,7 +160,10 @@ pub async fn answer_when(
     }
 }
 
-pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, HandlerFailure> {
+pub async fn answer(
+    handler: &Arc<dyn Handler>,
+    target: &str,
+) -> Result<HandlerResponse, HandlerFailure> {
     answer_when(handler, request(target)).await.0
 }
 

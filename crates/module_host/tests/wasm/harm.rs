@@ -84,7 +84,11 @@ async fn a_loop_whose_client_goes_away_ends() {
     };
     for keep in [false, true] {
         let runtime = alone(RuntimeLimits::default());
-        let endless = handler(&runtime, &handling(ENDLESS), WasmModuleLimits { keep, ..own });
+        let endless = handler(
+            &runtime,
+            &handling(ENDLESS),
+            WasmModuleLimits { keep, ..own },
+        );
         drop(later(&endless, request("/")));
         assert_eq!(busy(&runtime), 0);
     }

@@ -214,7 +214,8 @@ async fn what_has_begun_ends_with_the_version_that_it_began_with() {
     for keep in [false, true] {
         let runtime = alone(RuntimeLimits::default());
         let path = scratch(&waiting(b'A'));
-        let handler = open(&runtime, &path, WasmModuleLimits { keep, ..OWN }).expect("it can be opened");
+        let handler =
+            open(&runtime, &path, WasmModuleLimits { keep, ..OWN }).expect("it can be opened");
         let begun = later(&handler, request("/"));
         replace(&path, &waiting(b'B'));
         until(|| count(&runtime, "wasm.compiled") == 2);

@@ -8,12 +8,13 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    PendingResponse, HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, PendingResponse,
+    RequestBody, ResponseContent, SubrequestLoad, SubrequestSource,
 };
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
-use lowroad_module_host::module::{ModuleIdentity, CallLimits as RouteLimits, ModuleHandler};
-use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits, WasmRuntime, WasmCode};
+use lowroad_module_host::module::{CallLimits as RouteLimits, ModuleHandler, ModuleIdentity};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmCode, WasmModuleLimits, WasmRuntime};
 
 /// The limits of a module, unless a test sets others.
 pub const OWN: WasmModuleLimits = WasmModuleLimits {
@@ -79,7 +80,11 @@ pub fn scratch(bytes: &[u8]) -> PathBuf {
 }
 
 /// A module with its file.
-pub fn open(runtime: &Arc<WasmRuntime>, path: &Path, own: WasmModuleLimits) -> Result<Arc<dyn Handler>, String> {
+pub fn open(
+    runtime: &Arc<WasmRuntime>,
+    path: &Path,
+    own: WasmModuleLimits,
+) -> Result<Arc<dyn Handler>, String> {
     let settings = vec![("key".to_string(), "set".to_string())];
     let identity = Arc::new(ModuleIdentity::new("tested", settings, None));
     let code = WasmCode::open(runtime, path, identity.clone(), own, 2)?;
@@ -87,11 +92,19 @@ pub fn open(runtime: &Arc<WasmRuntime>, path: &Path, own: WasmModuleLimits) -> R
         concurrency_max: 10_000,
         ..RouteLimits::default()
     };
-    Ok(Arc::new(ModuleHandler::new(Arc::new(code), identity, limits)))
+    Ok(Arc::new(ModuleHandler::new(
+        Arc::new(code),
+        identity,
+        limits,
+    )))
 }
 
 /// A module of these bytes.
-pub fn handler(runtime: &Arc<WasmRuntime>, bytes: &[u8], own: WasmModuleLimits) -> Arc<dyn Handler> {
+pub fn handler(
+    runtime: &Arc<WasmRuntime>,
+    bytes: &[u8],
+    own: WasmModuleLimits,
+) -> Arc<dyn Handler> {
     open(runtime, &scratch(bytes), own).expect("it can be opened")
 }
 
@@ -172,7 +185,10 @@ pub fn later(handler: &Arc<dyn Handler>, request: HandlerRequest) -> PendingResp
 }
 
 /// The answer, whenever it comes.
-pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, HandlerFailure> {
+pub async fn answer(
+    handler: &Arc<dyn Handler>,
+    target: &str,
+) -> Result<HandlerResponse, HandlerFailure> {
     match handler.clone().begin(0, request(target)) {
         HandlerResult::Ready(answer) => answer,
         HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering.await,

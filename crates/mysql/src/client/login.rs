@@ -1,6 +1,6 @@
 //! The beginning of a connection: greeting, login and the session's settings.
 
-use super::{MySqlClient, ClientState, failure};
+use super::{ClientState, MySqlClient, failure};
 use crate::auth::{self, AuthPlugin};
 use crate::error::MySqlError;
 use crate::event::MySqlEvent;
@@ -82,11 +82,16 @@ impl MySqlClient {
     /// # Errors
     /// Bytes arrived before the TLS handshake, or the client has not requested TLS.
     pub fn tls_started(&mut self) -> Result<(), MySqlError> {
-        let greeting = self.greeting.take().filter(|_| self.state == ClientState::Tls);
+        let greeting = self
+            .greeting
+            .take()
+            .filter(|_| self.state == ClientState::Tls);
         // Bytes that arrived before the handshake could have been injected in clear.
         let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
             self.close();
-            return Err(MySqlError::Protocol("it sends bytes before the TLS handshake"));
+            return Err(MySqlError::Protocol(
+                "it sends bytes before the TLS handshake",
+            ));
         };
         self.is_tls = true;
         self.answer_greeting(&greeting);
@@ -115,9 +120,13 @@ impl MySqlClient {
                 // An OK packet follows: the server had the password's hash in its cache.
                 FAST_IS_ENOUGH => Ok(()),
                 ALL_IS_WANTED => self.whole_password(ASK_FOR_KEY),
-                _ => Err(MySqlError::Protocol("it asks for what is unknown at the login")),
+                _ => Err(MySqlError::Protocol(
+                    "it asks for what is unknown at the login",
+                )),
             },
-            _ => Err(MySqlError::Protocol("it asks for what is unknown at the login")),
+            _ => Err(MySqlError::Protocol(
+                "it asks for what is unknown at the login",
+            )),
         }
     }
 

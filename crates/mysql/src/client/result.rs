@@ -1,6 +1,6 @@
 //! Statements: the replies to preparing and executing them.
 
-use super::{MySqlClient, ClientState, VALUES_DO_NOT_FIT};
+use super::{ClientState, MySqlClient, VALUES_DO_NOT_FIT};
 use crate::column::ColumnInfo;
 use crate::error::MySqlError;
 use crate::event::{MySqlEvent, ServerFailure};
@@ -25,7 +25,11 @@ impl MySqlClient {
         match from.u8()? {
             OK => {}
             ERR => return self.failed(payload, events),
-            _ => return Err(MySqlError::Protocol("it answers with no prepared statement")),
+            _ => {
+                return Err(MySqlError::Protocol(
+                    "it answers with no prepared statement",
+                ));
+            }
         }
         let id = from.u32()?;
         let columns = usize::from(from.u16()?);
@@ -191,7 +195,8 @@ impl MySqlClient {
             )),
             Some(_) => {
                 let mut from = PacketReader(payload);
-                let count = usize::try_from(from.lenenc()?).map_err(|_| MySqlError::TooManyColumns)?;
+                let count =
+                    usize::try_from(from.lenenc()?).map_err(|_| MySqlError::TooManyColumns)?;
                 if count > self.limits.column_count_max {
                     return Err(MySqlError::TooManyColumns);
                 }
@@ -257,7 +262,11 @@ impl MySqlClient {
     }
 
     /// Handles an OK packet.
-    fn done(&mut self, payload: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+    fn done(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         let mut from = PacketReader(payload);
         from.u8()?;
         let affected = from.lenenc()?;

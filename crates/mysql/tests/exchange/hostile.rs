@@ -1,7 +1,7 @@
 //! Hostile servers: recorded exchanges with random changes. The client must not panic, and its events and memory must
 //! stay within the limits.
 
-use lowroad_mysql::{MySqlEvent, MySqlLimits, LoginRequest, TlsPolicy, SqlValue};
+use lowroad_mysql::{LoginRequest, MySqlEvent, MySqlLimits, SqlValue, TlsPolicy};
 
 use crate::server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, greeting, packet};
 use crate::{ALL, answer, found, prepared};

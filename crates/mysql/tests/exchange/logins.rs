@@ -1,6 +1,6 @@
 //! Logins: the forms in which the password is requested.
 
-use lowroad_mysql::{MySqlError, MySqlLimits, LoginRequest, TlsPolicy};
+use lowroad_mysql::{LoginRequest, MySqlError, MySqlLimits, TlsPolicy};
 use rsa::pkcs8::{EncodePublicKey, LineEnding};
 use rsa::traits::PublicKeyParts;
 use rsa::{BigUint, RsaPublicKey};

@@ -4,7 +4,7 @@ mod hostile;
 mod logins;
 mod server;
 
-use lowroad_mysql::{MySqlError, MySqlLimits, StatementRefusal, SqlValue};
+use lowroad_mysql::{MySqlError, MySqlLimits, SqlValue, StatementRefusal};
 use server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, packet};
 
 const ALL: [Dialect; 3] = [Dialect::Old, Dialect::New, Dialect::Caching];

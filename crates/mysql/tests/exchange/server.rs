@@ -1,6 +1,6 @@
 //! A server's side of the protocol, as bytes. Independent of the client.
 
-use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, MySqlLimits, LoginRequest};
+use lowroad_mysql::{LoginRequest, MySqlClient, MySqlError, MySqlEvent, MySqlLimits};
 
 pub const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 /// The end of rows without EOF packets.

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, MySqlLimits, LoginRequest, SqlValue};
+use lowroad_mysql::{LoginRequest, MySqlClient, MySqlError, MySqlEvent, MySqlLimits, SqlValue};
 
 /// An owned value.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,10 +83,15 @@ impl Connection {
         let mut bytes = vec![0; 16 << 10];
         while !answer.is_ended {
             let output = self.client.output();
-            self.socket.write_all(output).map_err(|_| MySqlError::Ended)?;
+            self.socket
+                .write_all(output)
+                .map_err(|_| MySqlError::Ended)?;
             let len = output.len();
             self.client.sent(len);
-            let len = self.socket.read(&mut bytes).map_err(|_| MySqlError::Ended)?;
+            let len = self
+                .socket
+                .read(&mut bytes)
+                .map_err(|_| MySqlError::Ended)?;
             if len == 0 {
                 return Err(MySqlError::Ended);
             }

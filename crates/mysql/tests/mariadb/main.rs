@@ -5,7 +5,7 @@ mod connection;
 #[path = "../../../sql_pages/tests/pages/servers.rs"]
 mod servers;
 
-use lowroad_mysql::{MySqlError, MySqlLimits, LoginRequest, SqlValue};
+use lowroad_mysql::{LoginRequest, MySqlError, MySqlLimits, SqlValue};
 
 use connection::{Connection, Kept};
 use servers::{Kind, Server};

@@ -79,7 +79,13 @@ fn is_host(address: u32, mask: u32) -> bool {
 }
 
 /// Writes a message.
-pub(crate) fn write(ask: DhcpRequest, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; MESSAGE_LEN]) {
+pub(crate) fn write(
+    ask: DhcpRequest,
+    xid: u32,
+    secs: u16,
+    mac: [u8; 6],
+    out: &mut [u8; MESSAGE_LEN],
+) {
     out.fill(0);
     out[..3].copy_from_slice(&[1, 1, 6]);
     put32(out, 4, xid);

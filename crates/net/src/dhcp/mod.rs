@@ -4,7 +4,7 @@
 pub(crate) mod message;
 
 use crate::local::LocalAddress;
-use message::{DhcpReply, DhcpRequest, DhcpReplyKind};
+use message::{DhcpReply, DhcpReplyKind, DhcpRequest};
 
 /// The UDP port of clients.
 pub(crate) const CLIENT_PORT: u16 = 68;
@@ -204,7 +204,9 @@ impl DhcpClient {
                 DhcpEvent::Bound(self.bind(now_us, answer, prefix_len, server))
             }
             // Refusals of other servers don't concern the chosen offer.
-            (DhcpState::Requesting { server, .. }, DhcpReplyKind::Nak, Some(from)) if from == server => {
+            (DhcpState::Requesting { server, .. }, DhcpReplyKind::Nak, Some(from))
+                if from == server =>
+            {
                 self.begin(now_us);
                 self.next_us = now_us + SECOND_US;
                 DhcpEvent::None
@@ -216,7 +218,13 @@ impl DhcpClient {
         }
     }
 
-    fn renewed(&mut self, now_us: u64, answer: &DhcpReply, prefix_len: u8, kind: DhcpReplyKind) -> DhcpEvent {
+    fn renewed(
+        &mut self,
+        now_us: u64,
+        answer: &DhcpReply,
+        prefix_len: u8,
+        kind: DhcpReplyKind,
+    ) -> DhcpEvent {
         match (kind, self.lease) {
             (DhcpReplyKind::Ack, Some(lease)) if answer.address == lease.address => {
                 let server = answer.server.unwrap_or(lease.server);
@@ -230,7 +238,13 @@ impl DhcpClient {
         }
     }
 
-    fn bind(&mut self, now_us: u64, answer: &DhcpReply, prefix_len: u8, server: u32) -> LocalAddress {
+    fn bind(
+        &mut self,
+        now_us: u64,
+        answer: &DhcpReply,
+        prefix_len: u8,
+        server: u32,
+    ) -> LocalAddress {
         let lease_s = answer.lease_s.unwrap_or(LEASE_DEFAULT_S).max(LEASE_MIN_S);
         // The defaults of RFC 2131 §4.4.5: T1 at half of the lease, T2 at seven eighths.
         let rebind_s = answer.rebinding_s.unwrap_or(lease_s / 8 * 7).min(lease_s);

@@ -3,10 +3,10 @@
 
 pub(crate) mod quoted;
 
-use crate::stack_api::LinkDevice;
 use crate::bytes::put16;
 use crate::context::StackContext;
 use crate::ipv4::{self, Ipv4Packet};
+use crate::stack_api::LinkDevice;
 use crate::tcp::connection::MSS_MIN;
 use quoted::{QuotedSegment, quoted};
 

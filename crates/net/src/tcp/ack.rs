@@ -2,7 +2,7 @@
 //! 6675, RFC 6582).
 
 use super::congestion::RecoveryMode;
-use super::connection::{TcpConnection, NEVER};
+use super::connection::{NEVER, TcpConnection};
 use super::segment::{FIN, TcpSegment};
 use crate::bytes::before;
 use crate::context::StackCore;
@@ -21,7 +21,11 @@ pub(crate) enum AckOutcome {
 }
 
 /// Processes the ACK of a segment.
-pub(crate) fn acknowledged(core: &mut StackCore, index: u32, segment: &TcpSegment<'_>) -> AckOutcome {
+pub(crate) fn acknowledged(
+    core: &mut StackCore,
+    index: u32,
+    segment: &TcpSegment<'_>,
+) -> AckOutcome {
     let Some(it) = core.table.at_mut(index) else {
         return AckOutcome::Some;
     };
@@ -55,7 +59,8 @@ pub(crate) fn acknowledged(core: &mut StackCore, index: u32, segment: &TcpSegmen
         it.moved(core.now_us);
     }
     it.rtt.acked(segment.ack, core.now_us);
-    if it.congestion.mode == RecoveryMode::Open && it.board.is_empty() && segment.options.is_empty() {
+    if it.congestion.mode == RecoveryMode::Open && it.board.is_empty() && segment.options.is_empty()
+    {
         it.congestion.dup_acks = 0;
         it.congestion.acked(acked, flight, it.mss);
     } else {
@@ -122,7 +127,8 @@ fn finds_loss(it: &mut TcpConnection) -> bool {
     };
     // A delayed ACK reports two segments at once, so bytes are counted as well as ACKs.
     let later = it.board.total().div_ceil(mss);
-    if it.congestion.mode != RecoveryMode::Open || later.max(it.congestion.dup_acks.into()) < enough {
+    if it.congestion.mode != RecoveryMode::Open || later.max(it.congestion.dup_acks.into()) < enough
+    {
         return false;
     }
     it.congestion.enter_recovery(it.snd_una, it.snd_nxt, it.mss);

@@ -7,9 +7,9 @@ use super::queue::TransmitQueue;
 use super::rtt::RttEstimator;
 use super::sack::SackScoreboard;
 use super::segment::ConnectionKey;
-use crate::stack_api::{SMALL, WAITING_MAX};
 use crate::bytes::len32;
-use crate::pool::{PoolBuffer, BufferPool};
+use crate::pool::{BufferPool, PoolBuffer};
+use crate::stack_api::{SMALL, WAITING_MAX};
 
 /// The receive window while no input is unread. It needs no window scale.
 pub(crate) const WINDOW: u32 = 65_535;

@@ -1,7 +1,7 @@
 //! Removes connections from the table.
 
-use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 use crate::context::{StackContext, StackCore};
+use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 
 /// Removes a connection and informs the service.
 pub(crate) fn end<L: LinkDevice, S: TcpService>(

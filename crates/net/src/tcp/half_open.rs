@@ -119,8 +119,9 @@ impl HalfOpens {
             at_us: now_us,
         };
         let row = self.row(key);
-        let age =
-            |entry: &Option<HalfOpenConnection>| entry.map_or(u64::MAX, |it| now_us.saturating_sub(it.at_us));
+        let age = |entry: &Option<HalfOpenConnection>| {
+            entry.map_or(u64::MAX, |it| now_us.saturating_sub(it.at_us))
+        };
         // An entry of the same four-tuple is replaced first, so that a lookup finds the newest. Either SYN may be
         // forged, so the replaced handshake counts as evicted and its cookie remains valid.
         let is_own = |entry: &Option<HalfOpenConnection>| entry.is_some_and(|it| it.key == key);
@@ -175,7 +176,13 @@ impl HalfOpens {
     }
 
     /// The TCP options encoded in a segment's cookie; `None` if it is invalid.
-    pub(crate) fn cookie(&self, key: ConnectionKey, seq: u32, ack: u32, now_us: u64) -> Option<TcpOptions> {
+    pub(crate) fn cookie(
+        &self,
+        key: ConnectionKey,
+        seq: u32,
+        ack: u32,
+        now_us: u64,
+    ) -> Option<TcpOptions> {
         let tuple = self.tuple(key);
         let of = |minute: u64| {
             let (client_isn, isn) = (seq.wrapping_sub(1), ack.wrapping_sub(1));

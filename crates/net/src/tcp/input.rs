@@ -2,14 +2,14 @@
 //! a fast path.
 
 use super::ack::{AckOutcome, acknowledged};
-use super::connection::{TcpConnection, HandshakeState};
+use super::connection::{HandshakeState, TcpConnection};
 use super::end::end;
 use super::segment::{ACK, FIN, PSH, RST, SYN, TcpSegment};
 use super::time_wait::ClosedConnection;
 use super::{receive_data, syn_sent};
-use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, TcpService};
 use crate::bytes::len32;
 use crate::context::StackContext;
+use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, TcpService};
 
 /// The new data of a segment.
 struct NewData<'f> {
@@ -81,7 +81,12 @@ fn heard(it: &mut TcpConnection, now_us: u64) {
 }
 
 /// Processes data and FIN, in order or out of order.
-fn data<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, id: ConnectionId, fresh: &NewData<'_>) {
+fn data<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    id: ConnectionId,
+    fresh: &NewData<'_>,
+) {
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
     };
@@ -117,7 +122,11 @@ fn data<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mu
 }
 
 /// Ends the connection if both FINs are sent and acknowledged.
-fn finish<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, id: ConnectionId) {
+fn finish<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    id: ConnectionId,
+) {
     let Some(it) = cx.core.table.get(id) else {
         return;
     };

@@ -7,13 +7,13 @@ use lowroad_wire::options::TcpOptions;
 use super::connection::{TcpConnection, WINDOW, agreed_mss};
 use super::end::end;
 use super::half_open::HandshakeMatch;
-use super::stateless_reply::{ReplySegment, takes_numbers};
 use super::segment::{ACK, FIN, RST, SYN, TcpSegment};
+use super::stateless_reply::{ReplySegment, takes_numbers};
 use super::time_wait::ClosedConnection;
 use super::{input, output};
-use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, ConnectionInitiator, TcpService};
 use crate::bytes::before;
 use crate::context::{StackContext, StackCore, address_of};
+use crate::stack_api::{ConnectionEnd, ConnectionId, ConnectionInitiator, LinkDevice, TcpService};
 
 /// A connection with input in this time is not idle.
 const IDLE_MIN_US: u64 = 1_000_000;
@@ -63,7 +63,11 @@ fn time_wait_reset<L: LinkDevice>(cx: &mut StackContext<'_, L>, at: u32, is_exac
     cx.core.counters.time_wait_reset += 1;
 }
 
-fn time_wait<L: LinkDevice>(cx: &mut StackContext<'_, L>, segment: &TcpSegment<'_>, over: &ClosedConnection) {
+fn time_wait<L: LinkDevice>(
+    cx: &mut StackContext<'_, L>,
+    segment: &TcpSegment<'_>,
+    over: &ClosedConnection,
+) {
     let now_us = cx.core.now_us;
     if takes_numbers(segment) && cx.core.rates.challenges.take(now_us) {
         let reply = ReplySegment {
@@ -120,7 +124,11 @@ fn syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, syn: &TcpSegment<'_>) {
     cx.reply(syn, reply);
 }
 
-fn completes<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, segment: &TcpSegment<'_>) {
+fn completes<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    segment: &TcpSegment<'_>,
+) {
     let (key, seq, ack) = (segment.key, segment.seq, segment.ack);
     let now_us = cx.core.now_us;
     let (can, asked_us) = match cx.core.half_open.relation(key, seq, ack) {
@@ -222,7 +230,10 @@ fn make_room<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service
 }
 
 /// While few buffers are free, evicts stalled connections that hold some.
-pub(crate) fn free_buffers<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
+pub(crate) fn free_buffers<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+) {
     let now_us = cx.core.now_us;
     while cx.core.pool.is_short()
         && let Some(index) = cx.core.table.stalled(now_us, true)

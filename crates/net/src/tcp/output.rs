@@ -1,12 +1,12 @@
 //! Sending: decides what may be sent now, and builds the segments.
 
 use super::congestion::RecoveryMode;
-use super::connection::{TcpConnection, NEVER, HandshakeState};
-use super::queue::{SegmentPayload, PayloadShape};
+use super::connection::{HandshakeState, NEVER, TcpConnection};
+use super::queue::{PayloadShape, SegmentPayload};
 use super::segment::{ACK, FIN, HEADER_LEN, PSH, SYN};
-use crate::stack_api::{OutgoingFrame, LinkDevice, DeviceOffload};
 use crate::bytes::{before, fold, len32, put16, put32};
 use crate::context::{StackContext, StackCore};
+use crate::stack_api::{DeviceOffload, LinkDevice, OutgoingFrame};
 
 /// The largest payload of a frame that the device segments.
 const CUT_TOTAL_MAX: usize = 60 * 1024;
@@ -190,7 +190,13 @@ impl<L: LinkDevice> StackContext<'_, L> {
     }
 }
 
-fn send<L: LinkDevice>(link: &mut L, head: &[u8], part: SegmentPayload<'_>, is_summed: bool, mss: u16) {
+fn send<L: LinkDevice>(
+    link: &mut L,
+    head: &[u8],
+    part: SegmentPayload<'_>,
+    is_summed: bool,
+    mss: u16,
+) {
     let frame = OutgoingFrame {
         head,
         copied: part.copied,

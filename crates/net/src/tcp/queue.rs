@@ -1,8 +1,8 @@
 //! The send queue: data that are not acknowledged yet. Offsets count from the first unacknowledged byte.
 
-use crate::stack_api::{SendPiece, SMALL};
-use crate::pool::{PoolBuffer, BufferPool};
 use crate::payload_checksums::{SUM_LEN, sum_of};
+use crate::pool::{BufferPool, PoolBuffer};
+use crate::stack_api::{SMALL, SendPiece};
 
 /// The largest number of pieces in a queue.
 const PIECES_MAX: usize = 4;
@@ -115,7 +115,11 @@ impl TransmitQueue {
     }
 
     /// Appends a piece.
-    pub(crate) fn push(&mut self, pool: &mut BufferPool, piece: SendPiece<'_>) -> Result<(), QueueRefusal> {
+    pub(crate) fn push(
+        &mut self,
+        pool: &mut BufferPool,
+        piece: SendPiece<'_>,
+    ) -> Result<(), QueueRefusal> {
         let data = match piece {
             SendPiece::Copied(bytes) if self.append(bytes) => {
                 self.len += bytes.len();
@@ -327,8 +331,12 @@ mod tests {
             bytes: &BODY[..3000],
             sums: &[],
         };
-        queue.push(&mut pool, SendPiece::Copied(b"he")).expect("room");
-        queue.push(&mut pool, SendPiece::Copied(b"ad!")).expect("room");
+        queue
+            .push(&mut pool, SendPiece::Copied(b"he"))
+            .expect("room");
+        queue
+            .push(&mut pool, SendPiece::Copied(b"ad!"))
+            .expect("room");
         queue.push(&mut pool, lasting).expect("room");
         let part = queue.part(1, SHAPE);
         assert_eq!((part.copied, part.lasting), (&b"ead!"[..], &BODY[..1456]));
@@ -353,7 +361,9 @@ mod tests {
             bytes: &BODY,
             sums: sums(),
         };
-        queue.push(&mut pool, SendPiece::Copied(b"head")).expect("room");
+        queue
+            .push(&mut pool, SendPiece::Copied(b"head"))
+            .expect("room");
         queue.push(&mut pool, lasting).expect("room");
         assert_eq!(queue.part(0, SHAPE).len(), 4);
         let mut at = 4;
@@ -375,7 +385,9 @@ mod tests {
         let mut pool = BufferPool::new(1, 1);
         let mut queue = TransmitQueue::default();
         let long = [0; 60_000];
-        queue.push(&mut pool, SendPiece::Copied(&long)).expect("room");
+        queue
+            .push(&mut pool, SendPiece::Copied(&long))
+            .expect("room");
         assert_eq!(
             queue.push(&mut pool, SendPiece::Copied(&long)),
             Err(QueueRefusal::Buffer)

@@ -1,10 +1,10 @@
 //! Delivers data to the service: directly from the frame if possible, otherwise through a buffer.
 
-use super::connection::{TcpConnection, OutOfOrderSegment, PendingInput};
+use super::connection::{OutOfOrderSegment, PendingInput, TcpConnection};
 use super::end::end;
-use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, SMALL, TcpService};
 use crate::bytes::{before, len32};
 use crate::context::{StackContext, StackCore};
+use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, SMALL, TcpService};
 
 /// A window that grew by this much is advertised by an ACK of its own.
 const UPDATE_LEN: i32 = 16_384;
@@ -81,7 +81,11 @@ fn keep(core: &mut StackCore, id: ConnectionId, rest: &[u8]) {
 }
 
 /// Delivers the unread input.
-pub(crate) fn offer<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, id: ConnectionId) {
+pub(crate) fn offer<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    id: ConnectionId,
+) {
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
     };
@@ -148,7 +152,11 @@ pub(crate) fn keep_early(core: &mut StackCore, index: u32, seq: u32, bytes: &[u8
 }
 
 /// Delivers the kept segments that are now in order.
-pub(crate) fn catch_up<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, id: ConnectionId) {
+pub(crate) fn catch_up<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    id: ConnectionId,
+) {
     loop {
         let core = &mut *cx.core;
         let Some(it) = core.table.get_mut(id) else {

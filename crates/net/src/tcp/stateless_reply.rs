@@ -2,9 +2,9 @@
 //! from.
 
 use super::segment::{ACK, FIN, HEADER_LEN, RST, SYN, TcpSegment};
-use crate::stack_api::{OutgoingFrame, LinkDevice};
 use crate::bytes::{fold, put16, put32};
 use crate::context::StackContext;
+use crate::stack_api::{LinkDevice, OutgoingFrame};
 
 /// The header fields of a reply.
 #[derive(Clone, Copy)]

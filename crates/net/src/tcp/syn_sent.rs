@@ -5,11 +5,11 @@ use core::net::SocketAddrV4;
 use lowroad_wire::options::TcpOptions;
 
 use super::congestion::CongestionControl;
-use super::connection::{TcpConnection, NEVER, HandshakeState, agreed_mss};
+use super::connection::{HandshakeState, NEVER, TcpConnection, agreed_mss};
 use super::end::end;
 use super::segment::{ACK, RST, SYN, TcpSegment};
-use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, ConnectionInitiator, TcpService};
 use crate::context::{StackContext, address_of};
+use crate::stack_api::{ConnectionEnd, ConnectionId, ConnectionInitiator, LinkDevice, TcpService};
 
 /// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
 pub(crate) fn segment<L: LinkDevice, S: TcpService>(

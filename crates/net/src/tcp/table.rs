@@ -214,7 +214,12 @@ mod tests {
                     .expect("room")
             })
             .collect();
-        assert!(table.is_full() && table.insert(TcpConnection::new(key(101), 1460, 0)).is_none());
+        assert!(
+            table.is_full()
+                && table
+                    .insert(TcpConnection::new(key(101), 1460, 0))
+                    .is_none()
+        );
         for i in (0..100).step_by(2) {
             assert!(table.remove(ids[i as usize].index).is_some());
         }

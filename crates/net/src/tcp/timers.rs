@@ -1,9 +1,9 @@
 //! The deadlines of a connection: delayed ACKs, retransmission timeouts, and the idle timeout.
 
-use super::connection::{MSS_MIN, NEVER, HandshakeState};
+use super::connection::{HandshakeState, MSS_MIN, NEVER};
 use super::end::end;
-use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 use crate::context::StackContext;
+use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 
 /// Consecutive timeouts after which the peer is considered gone.
 const RETRIES_MAX: u8 = 10;
@@ -17,7 +17,11 @@ const RETRIES_OF_MSS: u8 = 4;
 const MSS_SAFE: u16 = 536;
 
 /// Handles the due deadlines of a connection.
-pub(crate) fn look<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, index: u32) {
+pub(crate) fn look<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    index: u32,
+) {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
     let Some(it) = cx.core.table.at(index) else {
@@ -45,7 +49,11 @@ pub(crate) fn look<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, s
     }
 }
 
-fn give_up<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, index: u32) {
+fn give_up<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    index: u32,
+) {
     cx.reset(index);
     end(cx, service, index, ConnectionEnd::TimedOut);
 }

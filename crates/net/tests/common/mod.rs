@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lowroad_net::{
-    AddressSource, StackCalls, ConnectionEnd, OutgoingFrame, ConnectionId, LinkDevice, DeviceOffload, ConnectionInitiator, SendPiece, ReceivedFrame, TcpService, StackSettings,
-    TcpStack,
+    AddressSource, ConnectionEnd, ConnectionId, ConnectionInitiator, DeviceOffload, LinkDevice,
+    OutgoingFrame, ReceivedFrame, SendPiece, StackCalls, StackSettings, TcpService, TcpStack,
 };
 
 pub struct Random(pub u64);
@@ -150,7 +150,12 @@ pub struct Answer {
 }
 
 impl TcpService for User {
-    fn opened(&mut self, _calls: &mut impl StackCalls, id: ConnectionId, opened: ConnectionInitiator) {
+    fn opened(
+        &mut self,
+        _calls: &mut impl StackCalls,
+        id: ConnectionId,
+        opened: ConnectionInitiator,
+    ) {
         self.opened.push((id, opened));
         self.input.insert(id.index, Vec::new());
     }
@@ -165,7 +170,9 @@ impl TcpService for User {
         if let Some(answer) = self.answer {
             let lines = bytes[..count].iter().filter(|byte| **byte == b'\n').count();
             for _ in 0..lines {
-                calls.send(id, SendPiece::Copied(answer.head)).expect("room");
+                calls
+                    .send(id, SendPiece::Copied(answer.head))
+                    .expect("room");
                 let body = SendPiece::Lasting {
                     bytes: answer.body,
                     sums: answer.sums,

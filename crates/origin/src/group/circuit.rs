@@ -129,10 +129,14 @@ impl CircuitBreaker {
     ) -> CircuitDecision {
         match self.state {
             CircuitState::Closed(_) => CircuitDecision::Open,
-            CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. } if !concerns(by, clients) => {
+            CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. }
+                if !concerns(by, clients) =>
+            {
                 CircuitDecision::Open
             }
-            CircuitState::Open { until_ms, .. } if now_ms < until_ms => CircuitDecision::Shut { until_ms },
+            CircuitState::Open { until_ms, .. } if now_ms < until_ms => {
+                CircuitDecision::Shut { until_ms }
+            }
             CircuitState::HalfOpen { trials, .. } if trials >= settings.trials_max.max(1) => {
                 CircuitDecision::Tried
             }
@@ -270,7 +274,11 @@ impl FailureWindow {
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
             let last = std::mem::take(&mut self.now);
-            self.before = if passed == 1 { last } else { RequestTally::default() };
+            self.before = if passed == 1 {
+                last
+            } else {
+                RequestTally::default()
+            };
             self.start_ms += passed * window_ms;
         }
         let now = &mut self.now;

@@ -121,7 +121,12 @@ pub struct GroupMember<P> {
 
 impl<P> GroupMember<P> {
     /// Its health for requests of `clients`.
-    pub fn standing(&self, settings: &GroupSettings, clients: ClientSet, now_ms: u64) -> MemberHealth {
+    pub fn standing(
+        &self,
+        settings: &GroupSettings,
+        clients: ClientSet,
+        now_ms: u64,
+    ) -> MemberHealth {
         if self.draining {
             return MemberHealth::Draining;
         }

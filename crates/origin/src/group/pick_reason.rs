@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::MemberId;
-use super::selection::SelectionReason;
 use super::member::{MemberCounters, MemberHealth};
+use super::selection::SelectionReason;
 
 /// The set of candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,12 @@ impl fmt::Display for PickReason {
         match self.by {
             SelectionReason::Only => to.write_str("the only one")?,
             SelectionReason::Turn => to.write_str("its turn")?,
-            SelectionReason::LeastLoaded { load } => write!(to, "the fewest requests for its weight, {load}")?,
-            SelectionReason::LessOfTwo { load } => write!(to, "the less loaded of two drawn, {load} requests")?,
+            SelectionReason::LeastLoaded { load } => {
+                write!(to, "the fewest requests for its weight, {load}")?
+            }
+            SelectionReason::LessOfTwo { load } => {
+                write!(to, "the less loaded of two drawn, {load} requests")?
+            }
             SelectionReason::Key { passed_over: 0 } => to.write_str("its key")?,
             SelectionReason::Key { passed_over } => {
                 write!(to, "its key, after {passed_over} with too much load")?

@@ -60,13 +60,16 @@ pub fn choose(
         (BalancingPolicy::ConsistentHash { load_percent_max }, Some(key)) => {
             by_key(candidates, key, load_percent_max)
         }
-        (BalancingPolicy::RandomOfTwo | BalancingPolicy::ConsistentHash { .. }, _) => less_of_two(candidates, random),
+        (BalancingPolicy::RandomOfTwo | BalancingPolicy::ConsistentHash { .. }, _) => {
+            less_of_two(candidates, random)
+        }
     })
 }
 
 /// Smooth weighted round robin (nginx): the candidate with the highest credit.
 fn next_turn(candidates: &[MemberCandidate]) -> usize {
-    let behind = |candidate: &MemberCandidate| candidate.turn.saturating_add_unsigned(candidate.weight);
+    let behind =
+        |candidate: &MemberCandidate| candidate.turn.saturating_add_unsigned(candidate.weight);
     let mut best = 0;
     for (at, candidate) in candidates.iter().enumerate() {
         if behind(candidate) > behind(&candidates[best]) {
@@ -127,7 +130,11 @@ fn draw(candidates: &[MemberCandidate], not: Option<usize>, random: u64) -> usiz
 /// Weighted rendezvous hashing: each member has a score for the key, and the highest score gets it. So a
 /// member that is added or removed moves only its own keys, and no ring must be stored. Loads are bounded: a member
 /// above its share is skipped.
-fn by_key(candidates: &[MemberCandidate], key: u64, load_percent_max: u32) -> (usize, SelectionReason) {
+fn by_key(
+    candidates: &[MemberCandidate],
+    key: u64,
+    load_percent_max: u32,
+) -> (usize, SelectionReason) {
     let total_weight: u128 = candidates.iter().map(|one| u128::from(one.weight)).sum();
     let total_load: u128 = candidates.iter().map(|one| u128::from(one.load)).sum();
     let percent = u128::from(load_percent_max.max(100));

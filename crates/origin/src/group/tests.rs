@@ -88,7 +88,10 @@ fn turns_are_by_weight_and_evenly_spread() {
 
 #[test]
 fn the_fewest_requests_for_a_weight_are_preferred() {
-    let (mut group, ids) = group(settings(BalancingPolicy::LeastConnections), &[("a", 1), ("b", 3)]);
+    let (mut group, ids) = group(
+        settings(BalancingPolicy::LeastConnections),
+        &[("a", 1), ("b", 3)],
+    );
     let mut held = Vec::new();
     for random in 0..40 {
         held.push(
@@ -324,7 +327,10 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
             drawn = hash::mix(drawn);
             drawn % below
         };
-        let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("backup", 1)]);
+        let (mut group, ids) = group(
+            settings(BalancingPolicy::RoundRobin),
+            &[("a", 1), ("backup", 1)],
+        );
         let mut ask = |client: u8, outcome, now_ms| {
             let request = PickRequest {
                 client: Some([192, 0, 2, client].into()),
@@ -368,7 +374,10 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
     for seed in 0..200_u64 {
         let failure = FAILURES[seed as usize % 4];
         let mut now_ms = hash::mix(seed) % 10_000;
-        let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("backup", 1)]);
+        let (mut group, ids) = group(
+            settings(BalancingPolicy::RoundRobin),
+            &[("a", 1), ("backup", 1)],
+        );
         let of = |client: u8| PickRequest {
             client: Some([192, 0, 2, client].into()),
             ..PickRequest::default()
@@ -412,7 +421,10 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
 /// Failures of a single client cost other clients no capacity, and they do not add up to long ejections.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
-    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("backup", 1)]);
+    let (mut group, ids) = group(
+        settings(BalancingPolicy::RoundRobin),
+        &[("a", 1), ("backup", 1)],
+    );
     let mut now_ms = 0;
     for _ in 0..20 {
         loop {
@@ -484,7 +496,10 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
     assert_eq!(pick(&mut group, &[]).unwrap_err(), NoMember::AllFull);
     // A tried member is.
     let instead = pick(&mut group, &ids[..1]).expect("a member");
-    assert_eq!((instead.member, instead.why.tier), (ids[1], CandidateTier::Backup));
+    assert_eq!(
+        (instead.member, instead.why.tier),
+        (ids[1], CandidateTier::Backup)
+    );
     assert_eq!(pick(&mut group, &ids).unwrap_err(), NoMember::AllTried);
     // An unhealthy member is.
     (0..3).for_each(|_| _ = group.checked(ids[0], false, 0));
@@ -599,7 +614,11 @@ fn histories_by_seed() {
                 }
                 5..9 if !held.is_empty() => {
                     let picked = held.swap_remove(dice(held.len() as u64) as usize);
-                    let outcomes = [AttemptOutcome::Answered, AttemptOutcome::Lost, AttemptOutcome::Cancelled];
+                    let outcomes = [
+                        AttemptOutcome::Answered,
+                        AttemptOutcome::Lost,
+                        AttemptOutcome::Cancelled,
+                    ];
                     group.report(picked, outcomes[dice(3) as usize], now_ms);
                 }
                 9 => _ = group.checked(ids[any], dice(2) == 0, now_ms),

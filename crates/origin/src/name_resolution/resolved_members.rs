@@ -77,7 +77,7 @@ impl ResolvedMembers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::{MemberGroup, NewMember, GroupSettings};
+    use crate::group::{GroupSettings, MemberGroup, NewMember};
 
     fn at(number: u8) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, number], 80))

@@ -65,16 +65,24 @@ impl fmt::Display for HandshakeRefusal {
             None => failure,
         };
         match self.fault {
-            HandshakeFault::Name => write!(to, "the origin's certificate is not for {name}: {error}"),
+            HandshakeFault::Name => {
+                write!(to, "the origin's certificate is not for {name}: {error}")
+            }
             HandshakeFault::Expired => write!(to, "the certificate of {name} has expired: {error}"),
-            HandshakeFault::NotYetValid => write!(to, "the certificate of {name} is not valid yet: {error}"),
+            HandshakeFault::NotYetValid => {
+                write!(to, "the certificate of {name} is not valid yet: {error}")
+            }
             HandshakeFault::Issuer => write!(
                 to,
                 "no trusted authority has signed the certificate of {name} (is it self-signed?): {error}"
             ),
-            HandshakeFault::Certificate => write!(to, "the certificate of {name} is not accepted: {error}"),
+            HandshakeFault::Certificate => {
+                write!(to, "the certificate of {name} is not accepted: {error}")
+            }
             HandshakeFault::ByOrigin => write!(to, "{name} refused the TLS handshake: {error}"),
-            HandshakeFault::Protocol => write!(to, "{name} does not speak TLS as it should: {error}"),
+            HandshakeFault::Protocol => {
+                write!(to, "{name} does not speak TLS as it should: {error}")
+            }
         }
     }
 }

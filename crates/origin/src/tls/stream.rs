@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use lowroad_engine::upstream_socket::UpstreamSocket;
-use lowroad_tls::{TlsClient, PeerClose};
+use lowroad_tls::{PeerClose, TlsClient};
 use tokio::io::AsyncWrite as _;
 
 use super::handshake_error::HandshakeRefusal;

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_engine::tasks::TaskHandle;
-use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld, SimWorkers, turn_until};
-use lowroad_origin::{ServerAddress, Lease, PoolLimits, AcquireTimeouts, ConnectionPool, PoolUnavailable};
+use lowroad_engine_sim::{FaultRates, PeerBehavior, SharedWorld, SimWorkers, turn_until};
+use lowroad_origin::{
+    AcquireTimeouts, ConnectionPool, Lease, PoolLimits, PoolUnavailable, ServerAddress,
+};
 
 use crate::line::{Lines, answer};
 use crate::peer::{Manners, Server};

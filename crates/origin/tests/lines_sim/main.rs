@@ -14,9 +14,9 @@ use std::time::Duration;
 use case::{Case, Outcome, Plan, Setting};
 use line::Line;
 use lowroad_engine::WorkerHandle;
-use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld as World, for_each_seed};
+use lowroad_engine_sim::{FaultRates, PeerBehavior, SharedWorld as World, for_each_seed};
 use lowroad_limits::Permit;
-use lowroad_origin::{MultiplexedConnection, PoolLimits, AcquireTimeouts, SharedConnections};
+use lowroad_origin::{AcquireTimeouts, MultiplexedConnection, PoolLimits, SharedConnections};
 use peer::Manners;
 
 /// Timers are never early, and late by at most the timer wheel's precision.

@@ -6,7 +6,7 @@ use alloc::format;
 use super::PageCompiler;
 use crate::error::ParseError;
 use crate::lexer::PageToken;
-use crate::opcode::{FilterOp, BuiltinFunction, PageOp, TestOp};
+use crate::opcode::{BuiltinFunction, FilterOp, PageOp, TestOp};
 use crate::statement;
 
 impl PageCompiler<'_, '_> {
@@ -59,7 +59,9 @@ impl PageCompiler<'_, '_> {
         self.expect_sign("(")?;
         // The token after the text must end the argument: an operator there would compute a statement.
         let written_out = match (self.peek(), self.tokens.get(self.at + 1)) {
-            (Some(PageToken::Text(text)), Some((PageToken::Sign("," | ")"), _))) => Some(text.clone()),
+            (Some(PageToken::Text(text)), Some((PageToken::Sign("," | ")"), _))) => {
+                Some(text.clone())
+            }
             _ => None,
         };
         let Some(text) = written_out else {
@@ -74,7 +76,11 @@ impl PageCompiler<'_, '_> {
             return self.wrong("pages of the image only read: a statement begins with SELECT, WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE");
         }
         self.take_sign(",");
-        if self.is_name("db") && matches!(self.tokens.get(self.at + 1), Some((PageToken::Sign("="), _)))
+        if self.is_name("db")
+            && matches!(
+                self.tokens.get(self.at + 1),
+                Some((PageToken::Sign("="), _))
+            )
         {
             return self.wrong("the image has one database: leave db= out");
         }

@@ -8,7 +8,7 @@ use super::PageCompiler;
 use crate::error::ParseError;
 use crate::lexer::PageToken;
 use crate::opcode::{BinaryOp, LoopPart, PageOp};
-use crate::value::{TextRef, MachineValue};
+use crate::value::{MachineValue, TextRef};
 
 /// The attributes of `request`.
 const PARTS: &[&str] = &[
@@ -243,7 +243,8 @@ impl<'s> PageCompiler<'s, '_> {
             }
             Some(PageToken::Whole(number)) => {
                 // Integers above i64 keep their value as unsigned ones.
-                let value = i64::try_from(number).map_or(MachineValue::UInt(number), MachineValue::Int);
+                let value =
+                    i64::try_from(number).map_or(MachineValue::UInt(number), MachineValue::Int);
                 self.push(value);
                 Ok(())
             }

@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use super::{PageCompiler, OP_COUNT_MAX, TEXT_LEN_MAX};
+use super::{OP_COUNT_MAX, PageCompiler, TEXT_LEN_MAX};
 use crate::error::ParseError;
 use crate::lexer::PageToken;
 use crate::opcode::PageOp;

@@ -124,7 +124,12 @@ impl PageRun {
         }
     }
 
-    pub(super) fn concat(&mut self, page: &CompiledPage, left: MachineValue, right: MachineValue) -> Result<(), RunError> {
+    pub(super) fn concat(
+        &mut self,
+        page: &CompiledPage,
+        left: MachineValue,
+        right: MachineValue,
+    ) -> Result<(), RunError> {
         let at = self.store.texts().len();
         self.append(page, left)?;
         self.append(page, right)?;
@@ -132,9 +137,15 @@ impl PageRun {
         self.push_made(text)
     }
 
-    pub(super) fn repeat(&mut self, page: &CompiledPage, left: MachineValue, right: MachineValue) -> Result<(), RunError> {
+    pub(super) fn repeat(
+        &mut self,
+        page: &CompiledPage,
+        left: MachineValue,
+        right: MachineValue,
+    ) -> Result<(), RunError> {
         let (text, count) = match (left, right) {
-            (MachineValue::Text(text), MachineValue::Int(count @ 0..)) | (MachineValue::Int(count @ 0..), MachineValue::Text(text)) => {
+            (MachineValue::Text(text), MachineValue::Int(count @ 0..))
+            | (MachineValue::Int(count @ 0..), MachineValue::Text(text)) => {
                 (text, count.unsigned_abs())
             }
             _ => return Err("a text can only be multiplied with a whole number".to_string()),
@@ -154,7 +165,12 @@ impl PageRun {
         self.push_made(text)
     }
 
-    fn join(&mut self, page: &CompiledPage, value: MachineValue, between: Option<MachineValue>) -> Result<MachineValue, RunError> {
+    fn join(
+        &mut self,
+        page: &CompiledPage,
+        value: MachineValue,
+        between: Option<MachineValue>,
+    ) -> Result<MachineValue, RunError> {
         let MachineValue::List { at, len } = value else {
             return Err(format!("{} can't be joined; only lists can", value.kind()));
         };
@@ -180,7 +196,12 @@ impl PageRun {
     }
 
     /// Appends a value unchanged, or escaped if it joins safe texts.
-    fn append_shown(&mut self, page: &CompiledPage, value: MachineValue, escapes: bool) -> Result<(), RunError> {
+    fn append_shown(
+        &mut self,
+        page: &CompiledPage,
+        value: MachineValue,
+        escapes: bool,
+    ) -> Result<(), RunError> {
         match value {
             MachineValue::None if escapes => Ok(()),
             MachineValue::Text(text) if escapes && !text.is_safe => {
@@ -196,14 +217,21 @@ impl PageRun {
         }
     }
 
-    pub(super) fn equal(&self, page: &CompiledPage, left: MachineValue, right: MachineValue) -> Result<bool, RunError> {
+    pub(super) fn equal(
+        &self,
+        page: &CompiledPage,
+        left: MachineValue,
+        right: MachineValue,
+    ) -> Result<bool, RunError> {
         Ok(match (left, right) {
             (MachineValue::Text(left), MachineValue::Text(right)) => {
                 self.store.text(page, left) == self.store.text(page, right)
             }
             (MachineValue::None, MachineValue::None) => true,
             _ if left.is_undefined() && right.is_undefined() => true,
-            _ if left.rank() > MachineValue::TEXT_RANK && right.rank() > MachineValue::TEXT_RANK => {
+            _ if left.rank() > MachineValue::TEXT_RANK
+                && right.rank() > MachineValue::TEXT_RANK =>
+            {
                 let (left, right) = (left.kind(), right.kind());
                 return Err(format!("{left} and {right} can't be compared"));
             }
@@ -211,7 +239,12 @@ impl PageRun {
         })
     }
 
-    pub(super) fn compare(&self, page: &CompiledPage, left: MachineValue, right: MachineValue) -> Result<Ordering, RunError> {
+    pub(super) fn compare(
+        &self,
+        page: &CompiledPage,
+        left: MachineValue,
+        right: MachineValue,
+    ) -> Result<Ordering, RunError> {
         let by_kind = left.rank().cmp(&right.rank());
         match (left, right) {
             // Values of different types are ordered by type, as in minijinja.
@@ -228,7 +261,12 @@ impl PageRun {
         }
     }
 
-    pub(super) fn contains(&self, page: &CompiledPage, container: MachineValue, value: MachineValue) -> Result<bool, RunError> {
+    pub(super) fn contains(
+        &self,
+        page: &CompiledPage,
+        container: MachineValue,
+        value: MachineValue,
+    ) -> Result<bool, RunError> {
         match (container, value) {
             (MachineValue::Text(all), MachineValue::Text(part)) => Ok(self
                 .store
@@ -257,13 +295,21 @@ impl PageRun {
     }
 
     /// Writes JSON that is safe in HTML.
-    fn json(&self, page: &CompiledPage, value: MachineValue, to: &mut String, depth: u32) -> Result<(), RunError> {
+    fn json(
+        &self,
+        page: &CompiledPage,
+        value: MachineValue,
+        to: &mut String,
+        depth: u32,
+    ) -> Result<(), RunError> {
         // The depth bounds the recursion; the length is checked while the text grows.
         if depth > DEPTH_MAX || to.len() > self.limits.memory_len_max {
             return Err(self.over_memory());
         }
         match value {
-            MachineValue::Unset | MachineValue::Undefined | MachineValue::None => to.push_str("null"),
+            MachineValue::Unset | MachineValue::Undefined | MachineValue::None => {
+                to.push_str("null")
+            }
             MachineValue::Bool(it) => to.push_str(if it { "true" } else { "false" }),
             // JSON has no NaN and no infinities.
             MachineValue::Float(it) if !it.is_finite() => to.push_str("null"),

@@ -9,7 +9,7 @@ use super::{LoopState, PageRun};
 use crate::opcode::LoopPart;
 use crate::page::CompiledPage;
 use crate::request::{self, PageRequest};
-use crate::value::{RequestPairs, MachineValue};
+use crate::value::{MachineValue, RequestPairs};
 
 impl PageRun {
     pub(super) fn begin_loop(&mut self, slot: u16, jump: i32) -> Result<(), RunError> {
@@ -142,13 +142,21 @@ impl PageRun {
         match (of, key) {
             (MachineValue::Rows(result), _) => {
                 let row = place(self.store.rows_len(result));
-                Ok(row.map_or(MachineValue::Undefined, |row| MachineValue::Row { result, row }))
+                Ok(
+                    row.map_or(MachineValue::Undefined, |row| MachineValue::Row {
+                        result,
+                        row,
+                    }),
+                )
             }
             (MachineValue::List { at, len }, _) => {
                 let item = place(len).and_then(|it| self.store.items(at, len).get(it as usize));
                 Ok(item.copied().unwrap_or(MachineValue::Undefined))
             }
-            (MachineValue::Row { .. } | MachineValue::Request | MachineValue::Pairs(_), MachineValue::Text(name)) => {
+            (
+                MachineValue::Row { .. } | MachineValue::Request | MachineValue::Pairs(_),
+                MachineValue::Text(name),
+            ) => {
                 // A copy, since the lookup may write texts. Names are short.
                 let name = self.store.text(page, name).to_string();
                 self.attribute(page, request, of, &name)
@@ -194,7 +202,12 @@ impl PageRun {
     }
 
     /// The first value of a name, or none.
-    fn pair(&mut self, request: &impl PageRequest, pairs: RequestPairs, name: &str) -> MachineValue {
+    fn pair(
+        &mut self,
+        request: &impl PageRequest,
+        pairs: RequestPairs,
+        name: &str,
+    ) -> MachineValue {
         let at = self.store.texts().len();
         let to = self.store.texts();
         let is_found = match pairs {

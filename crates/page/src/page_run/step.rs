@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{QueryState, PageRun};
+use super::{PageRun, QueryState};
 use crate::number;
 use crate::opcode::{BinaryOp, BuiltinFunction, PageOp, SourceSpan, TestOp};
 use crate::page::CompiledPage;
@@ -53,7 +53,9 @@ impl PageRun {
                     self.print(page, value, out)?;
                     self.check_output(out)?;
                 }
-                PageOp::Query { values, is_row, .. } => return self.ask(usize::from(values), is_row),
+                PageOp::Query { values, is_row, .. } => {
+                    return self.ask(usize::from(values), is_row);
+                }
                 // The frequent operations are matched first; the others are in separate functions.
                 op => self.other(page, request, op)?,
             }
@@ -62,7 +64,12 @@ impl PageRun {
     }
 
     #[inline]
-    fn other(&mut self, page: &CompiledPage, request: &impl PageRequest, op: PageOp) -> Result<(), RunError> {
+    fn other(
+        &mut self,
+        page: &CompiledPage,
+        request: &impl PageRequest,
+        op: PageOp,
+    ) -> Result<(), RunError> {
         match op {
             PageOp::Push(value) => self.stack.push(value),
             PageOp::Load(slot) => {
@@ -288,7 +295,12 @@ impl PageRun {
     }
 
     #[inline]
-    fn print(&self, page: &CompiledPage, value: MachineValue, out: &mut Vec<u8>) -> Result<(), RunError> {
+    fn print(
+        &self,
+        page: &CompiledPage,
+        value: MachineValue,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RunError> {
         match value {
             MachineValue::Text(it) if it.is_safe => {
                 out.extend_from_slice(self.store.bytes(page, it));
@@ -315,7 +327,12 @@ impl PageRun {
         Ok(())
     }
 
-    fn call(&mut self, page: &CompiledPage, function: BuiltinFunction, at: usize) -> Result<(), RunError> {
+    fn call(
+        &mut self,
+        page: &CompiledPage,
+        function: BuiltinFunction,
+        at: usize,
+    ) -> Result<(), RunError> {
         match (function, &self.stack[at..]) {
             (BuiltinFunction::Status, [MachineValue::Int(code)]) => self.reply.set_status(*code),
             (BuiltinFunction::Status, _) => Err("status() wants a number".to_string()),
@@ -345,14 +362,26 @@ impl PageRun {
             BinaryOp::Less => MachineValue::Bool(self.compare(page, left, right)?.is_lt()),
             BinaryOp::LessOrEqual => MachineValue::Bool(self.compare(page, left, right)?.is_le()),
             BinaryOp::Greater => MachineValue::Bool(self.compare(page, left, right)?.is_gt()),
-            BinaryOp::GreaterOrEqual => MachineValue::Bool(self.compare(page, left, right)?.is_ge()),
+            BinaryOp::GreaterOrEqual => {
+                MachineValue::Bool(self.compare(page, left, right)?.is_ge())
+            }
             BinaryOp::In => MachineValue::Bool(self.contains(page, right, left)?),
             BinaryOp::NotIn => MachineValue::Bool(!self.contains(page, right, left)?),
             BinaryOp::Concat => return self.concat(page, left, right),
-            BinaryOp::Add if matches!((left, right), (MachineValue::Text(_), MachineValue::Text(_))) => {
+            BinaryOp::Add
+                if matches!(
+                    (left, right),
+                    (MachineValue::Text(_), MachineValue::Text(_))
+                ) =>
+            {
                 return self.concat(page, left, right);
             }
-            BinaryOp::Multiply if matches!((left, right), (MachineValue::Text(_), _) | (_, MachineValue::Text(_))) => {
+            BinaryOp::Multiply
+                if matches!(
+                    (left, right),
+                    (MachineValue::Text(_), _) | (_, MachineValue::Text(_))
+                ) =>
+            {
                 return self.repeat(page, left, right);
             }
             op => number::calculated(op, left, right)?,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::page::CompiledPage;
 use crate::request;
-use crate::value::{TextRef, MachineValue, PageValue};
+use crate::value::{MachineValue, PageValue, TextRef};
 
 /// A result: its column names, then its cells row by row.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,7 +157,9 @@ impl ValueStore {
             PageValue::Bool(it) => MachineValue::Bool(it),
             PageValue::Int(it) => MachineValue::Int(it),
             // The smaller representation is preferred, so that equal numbers have one form.
-            PageValue::UInt(it) => i64::try_from(it).map_or(MachineValue::UInt(it), MachineValue::Int),
+            PageValue::UInt(it) => {
+                i64::try_from(it).map_or(MachineValue::UInt(it), MachineValue::Int)
+            }
             PageValue::Float(it) => MachineValue::Float(it),
             PageValue::Text(it) => self.add(it),
             PageValue::Bytes(it) => {
@@ -221,12 +223,17 @@ impl ValueStore {
 
     /// A cell of a row.
     #[inline]
-    pub fn cell(&self, page: &CompiledPage, result: u32, row: u32, name: &[u8]) -> Option<MachineValue> {
+    pub fn cell(
+        &self,
+        page: &CompiledPage,
+        result: u32,
+        row: u32,
+        name: &[u8],
+    ) -> Option<MachineValue> {
         let rows = self.results.get(result as usize)?;
         let (names, width) = (rows.names as usize, rows.width as usize);
         // Results have few columns, so names are compared one by one.
-        let is =
-            |known: &MachineValue| matches!(known, MachineValue::Text(known) if self.bytes(page, *known) == name);
+        let is = |known: &MachineValue| matches!(known, MachineValue::Text(known) if self.bytes(page, *known) == name);
         let column = self.cells.get(names..names + width)?.iter().position(is)?;
         let cell = rows.cells as usize + row as usize * width + column;
         self.cells.get(cell).copied()

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 
 use lowroad_mysql as mysql;
-use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
+use lowroad_page::{CompiledPage, PageLimits, PageRequest, PageRun, PageValue, RunStep};
 
 use connection::Connection;
 use servers::{Kind, Server};
@@ -192,8 +192,9 @@ fn the_example_has_the_bytes_that_its_data_promises() {
         reason.starts_with("line 2: the database says: Unknown column 'nme'"),
         "{reason}"
     );
-    let writes = CompiledPage::parse("{{ query('WITH x AS (SELECT 1) DELETE FROM bare') | length }}")
-        .expect("a page");
+    let writes =
+        CompiledPage::parse("{{ query('WITH x AS (SELECT 1) DELETE FROM bare') | length }}")
+            .expect("a page");
     assert!(
         database.page(&writes, "").is_err(),
         "the session only reads"

@@ -4,7 +4,9 @@ mod random;
 
 use std::net::IpAddr;
 
-use lowroad_page::{RunFailure, PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
+use lowroad_page::{
+    CompiledPage, PageLimits, PageRequest, PageRun, PageValue, RunFailure, RunStep,
+};
 
 /// An empty request.
 pub struct Plain;
@@ -141,9 +143,16 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
 
 #[test]
 fn lines_are_told() {
-    assert_eq!(CompiledPage::parse("a\nb\n{{ x }}").expect_err("a name").line, 3);
     assert_eq!(
-        CompiledPage::parse("{{\n\n'a' | no }}").expect_err("a filter").line,
+        CompiledPage::parse("a\nb\n{{ x }}")
+            .expect_err("a name")
+            .line,
+        3
+    );
+    assert_eq!(
+        CompiledPage::parse("{{\n\n'a' | no }}")
+            .expect_err("a filter")
+            .line,
         3
     );
     let failure = run(
@@ -170,7 +179,10 @@ fn a_query_stays_until_it_is_answered() {
             panic!("a query");
         };
         assert_eq!(statement, "SELECT ?, ?");
-        assert_eq!(values.collect::<Vec<_>>(), [PageValue::Text("x"), PageValue::Null]);
+        assert_eq!(
+            values.collect::<Vec<_>>(),
+            [PageValue::Text("x"), PageValue::Null]
+        );
         // The connection is lost amid the rows, and the statement is repeated.
         run.columns(["a"].into_iter());
         for _ in 0..=round {
@@ -252,7 +264,10 @@ fn rows_that_do_not_fit_their_columns_do_no_harm() {
     ));
     run.row_end();
     run.answered();
-    assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Failed(_)));
+    assert!(matches!(
+        run.step(&page, &Plain, &mut out),
+        RunStep::Failed(_)
+    ));
 }
 
 #[test]
@@ -349,7 +364,10 @@ fn the_cost_grows_with_the_size_and_not_faster() {
     assert!(shown.ends_with("299999x299999"));
     let long = "{{ 1 }}{% set a = 1 %}{# c #}".repeat(30_000);
     assert_eq!(
-        run(&long, PageLimits::default(), 0).expect("a page").0.len(),
+        run(&long, PageLimits::default(), 0)
+            .expect("a page")
+            .0
+            .len(),
         30_000
     );
 }
@@ -377,7 +395,8 @@ fn parts_are_found_and_named() {
         failure.line == 3 && failure.what.starts_with("in c.lrp: "),
         "{failure}"
     );
-    let error = CompiledPage::parse_with("a", "{% include 'b' %}", &mut |_| Some("\n{{ 'a' | no }}"));
+    let error =
+        CompiledPage::parse_with("a", "{% include 'b' %}", &mut |_| Some("\n{{ 'a' | no }}"));
     let error = error.expect_err("a filter");
     assert!(
         error.line == 2 && error.what.starts_with("in b: "),

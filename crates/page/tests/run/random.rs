@@ -1,6 +1,6 @@
 //! Pages composed of random pieces must never cause a panic.
 
-use lowroad_page::{PageLimits, CompiledPage, PageRun, RunStep, PageValue};
+use lowroad_page::{CompiledPage, PageLimits, PageRun, PageValue, RunStep};
 
 use crate::Plain;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
+use lowroad_page::{CompiledPage, PageLimits, PageRequest, PageRun, PageValue, RunStep};
 
 /// A request.
 pub struct Visit;
@@ -52,7 +52,9 @@ pub fn table(statement: &str, value: Option<i64>) -> Table {
         let id = value.unwrap_or(0);
         return (
             vec!["id"],
-            (0..id).map(|it| vec![PageValue::Int(it * 10 + id)]).collect(),
+            (0..id)
+                .map(|it| vec![PageValue::Int(it * 10 + id)])
+                .collect(),
         );
     }
     let names = vec!["id", "name", "price", "nothing", "big"];

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lowroad_children::message::{PacketChannel, MessageError, SendMode};
+use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode};
 
 /// Maximum length of a reason, in bytes.
 const REASON_LEN_MAX: usize = 4096;

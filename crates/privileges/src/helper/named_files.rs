@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{RuleAction, ClientAuthConfig, Config, LogTarget, RouteTo, SiteConfig};
+use lowroad_config::{ClientAuthConfig, Config, LogTarget, RouteTo, RuleAction, SiteConfig};
 
 /// Absolute paths.
 #[derive(Default)]

@@ -37,7 +37,9 @@ impl std::fmt::Display for UntrustedPath {
                 "root does not open it, since others than root may change {}",
                 path.display()
             ),
-            UntrustedPath::Kind => to.write_str("root does not open it, since it is no regular file"),
+            UntrustedPath::Kind => {
+                to.write_str("root does not open it, since it is no regular file")
+            }
             UntrustedPath::Io(error) => write!(to, "nor can root: {error}"),
         }
     }

@@ -5,13 +5,13 @@ use std::io::Read;
 use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
 
-use lowroad_children::message::PacketChannel;
+use lowroad_child_processes::message::PacketChannel;
 use lowroad_file_stamp::FileStamp;
 use rustix::thread::CapabilitySet;
 
+use super::messages::{self, OpenPurpose};
 use super::named_files::NamedFiles;
 use super::path_walk::{self, UntrustedPath};
-use super::messages::{self, OpenPurpose};
 use crate::{capabilities, hide_process};
 
 /// To open files of others, and to give a new log to the server's user.
@@ -38,7 +38,8 @@ struct HelperState {
 pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
     capabilities::reduce(KEPT)?;
     hide_process()?;
-    let channel = PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
+    let channel =
+        PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
     let mut helper = HelperState {
         config,
         owner,
@@ -148,7 +149,10 @@ mod tests {
             assert!(refused.contains("does not name it"), "{refused}");
         }
         for name in ["key.pem", "lowroad.toml", "other.log"] {
-            assert!(helper.open(OpenPurpose::Append, &at(name)).is_err(), "{name}");
+            assert!(
+                helper.open(OpenPurpose::Append, &at(name)).is_err(),
+                "{name}"
+            );
         }
         let log = helper
             .open(OpenPurpose::Append, &at("error.log"))
@@ -164,7 +168,11 @@ mod tests {
         let folder = TempFolder::new();
         let config = folder.path().join("lowroad.toml");
         let mut helper = helper(&folder, Path::new("/etc/shadow"));
-        let mut is_opened = || helper.open(OpenPurpose::Read, Path::new("/etc/shadow")).is_ok();
+        let mut is_opened = || {
+            helper
+                .open(OpenPurpose::Read, Path::new("/etc/shadow"))
+                .is_ok()
+        };
         assert!(is_opened(), "root has named it");
         let modes = |file, of_folder| {
             fs::set_permissions(&config, Permissions::from_mode(file)).expect("a mode");

@@ -6,10 +6,10 @@ use lowroad_access_control::passwords::BasicCredentials;
 use lowroad_engine::Exchange;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::request::{PathAlias, RequestExtra, RequestHead};
-use lowroad_handler::{RequestBody, SubrequestSource, HandlerRequest as ProgramRequest};
-use lowroad_http::preconditions::may_differ;
+use lowroad_handler::{HandlerRequest as ProgramRequest, RequestBody, SubrequestSource};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::forwarding;
+use lowroad_http::preconditions::may_differ;
 use lowroad_http::request::{Request, RequestTarget};
 
 use super::HandlerCall;
@@ -90,11 +90,16 @@ pub fn request_of(
 
 /// The rarely used parts of a request.
 fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
-    let alias = call.rules.alias(call.path).map(|(alias, folder, _)| PathAlias {
-        path_len: alias.path.len(),
-        folder: folder.clone(),
-    });
-    let shown = call.is_user.then(|| BasicCredentials::from_request(call.request));
+    let alias = call
+        .rules
+        .alias(call.path)
+        .map(|(alias, folder, _)| PathAlias {
+            path_len: alias.path.len(),
+            folder: folder.clone(),
+        });
+    let shown = call
+        .is_user
+        .then(|| BasicCredentials::from_request(call.request));
     RequestExtra {
         alias,
         asked_target: call.target.and_then(|_| target_of(call.request)),

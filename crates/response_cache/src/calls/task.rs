@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_handler::executor::ResponseExecutor;
-use lowroad_handler::{PendingResponse, HandlerFailure};
+use lowroad_handler::{HandlerFailure, PendingResponse};
 use lowroad_http::status::StatusCode;
 use lowroad_routes::counts::increment;
 use lowroad_routes::routes::{Route, WaitCount};
@@ -13,11 +13,11 @@ use lowroad_store::SharedStore;
 use lowroad_store::in_flight::{InFlightTable, InFlightTicket};
 use tokio::task::AbortHandle;
 
+use crate::handler_outcome::{HandlerOutcome, OutcomeWaiter};
 use crate::invalidation::InvalidationSet;
 use crate::objects::SiteObjects;
-use crate::handler_outcome::{HandlerOutcome, OutcomeWaiter};
 use crate::reply::HandlerReply;
-use crate::storage::{StoredResponse, StoreRequest};
+use crate::storage::{StoreRequest, StoredResponse};
 use crate::validation::StaleResponse;
 
 /// Followers wait this long for the head of the leader's response; then each calls the handler.
@@ -188,7 +188,11 @@ impl Drop for CallFollowers {
 }
 
 /// Deletes the stored responses that a request invalidates, unless it failed.
-pub fn forget_changed(changed: Option<&InvalidationSet>, reply: &HandlerReply, store: &SharedStore) {
+pub fn forget_changed(
+    changed: Option<&InvalidationSet>,
+    reply: &HandlerReply,
+    store: &SharedStore,
+) {
     if let Some(changed) = changed {
         changed.forget(reply.status(), &reply.response.fields, store);
     }
@@ -218,7 +222,10 @@ impl DueOutcome {
 impl Drop for DueOutcome {
     fn drop(&mut self) {
         if self.0.is_some() {
-            let failure = HandlerFailure::new(StatusCode::INTERNAL_ERROR, "its task ended without an answer");
+            let failure = HandlerFailure::new(
+                StatusCode::INTERNAL_ERROR,
+                "its task ended without an answer",
+            );
             self.wake(HandlerOutcome::Reply(Err(failure)));
         }
     }

@@ -6,12 +6,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem};
 use lowroad_store::clock;
 use lowroad_store::disk_cache::PendingWrite;
-use lowroad_store::streaming_object::{StreamingObject, GrowthOutcome};
 use lowroad_store::object::ObjectKind;
-use lowroad_store::{StoredObject, ObjectArc};
+use lowroad_store::streaming_object::{GrowthOutcome, StreamingObject};
+use lowroad_store::{ObjectArc, StoredObject};
 
 use super::disk_copy::DiskCopy;
 use super::{HeadDetails, PendingHead, StoreRequest, whole};
@@ -41,7 +41,9 @@ impl CacheFill {
             let next = match executor.timeout(STUCK, next).await {
                 Ok(next) => next,
                 Err(_) => {
-                    self.filling().into_iter().for_each(StreamingObject::release);
+                    self.filling()
+                        .into_iter()
+                        .for_each(StreamingObject::release);
                     poll_fn(|context| self.poll_next(&from, context)).await
                 }
             };

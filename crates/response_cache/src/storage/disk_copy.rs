@@ -8,7 +8,9 @@ use bytes::Bytes;
 use lowroad_engine::stream::BodySender;
 use lowroad_store::ObjectArc;
 use lowroad_store::clock;
-use lowroad_store::disk_cache::{self, PendingWrite, PrimaryKey, StoredMeta, WriteSource, DiskCache, UnfinishedBody};
+use lowroad_store::disk_cache::{
+    self, DiskCache, PendingWrite, PrimaryKey, StoredMeta, UnfinishedBody, WriteSource,
+};
 use lowroad_store::object::{BodyLocation, ObjectKind};
 use lowroad_store::validity::StoredExpiry;
 

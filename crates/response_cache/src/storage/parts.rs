@@ -13,16 +13,16 @@ use bytes::Bytes;
 use lowroad_cache::partial_content::{ContentRange, PartSet};
 use lowroad_cache::validation::StoredValidators;
 use lowroad_cache::vary::SelectingFields;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem, stream};
 use lowroad_handler::{ResponseContent as Made, ResponseFields};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::StatusCode;
 use lowroad_store::object::{BodyLocation, ObjectKind, Representation};
-use lowroad_store::partial_content::{PartialContent, ContentPiece, PieceList, range_of};
+use lowroad_store::partial_content::{ContentPiece, PartialContent, PieceList, range_of};
 use lowroad_store::placement;
-use lowroad_store::{StoredObject, ObjectArc};
+use lowroad_store::{ObjectArc, StoredObject};
 
 use super::{StoreRequest, complete_object, whole};
 use crate::reply::HandlerReply;
@@ -51,7 +51,12 @@ struct ReceivedPart {
 }
 
 /// Stores the part in a 206, if storable, once it has passed; the response itself is unchanged.
-pub fn keep(storing: StoreRequest, mut reply: HandlerReply, path: &[u8], lines: &[u8]) -> HandlerReply {
+pub fn keep(
+    storing: StoreRequest,
+    mut reply: HandlerReply,
+    path: &[u8],
+    lines: &[u8],
+) -> HandlerReply {
     let Some(came) = ReceivedPart::from_reply(&storing, &reply, path, lines) else {
         return reply;
     };
@@ -252,14 +257,20 @@ fn without_range(fields: &ResponseFields) -> ResponseFields {
 
 impl ReceivedPart {
     /// The part of a response, if it may be stored.
-    fn from_reply(storing: &StoreRequest, reply: &HandlerReply, path: &[u8], lines: &[u8]) -> Option<ReceivedPart> {
+    fn from_reply(
+        storing: &StoreRequest,
+        reply: &HandlerReply,
+        path: &[u8],
+        lines: &[u8],
+    ) -> Option<ReceivedPart> {
         let response = &reply.response;
         if storing.key.wants != RequestedPart::Part {
             return None;
         }
         let fields = response.fields.iter();
         let fields = fields.map(|(name, value)| (name.as_bytes(), value));
-        let ContentRange { range, len, etag } = ContentRange::from_fields(values(lines, b"range").next()?, fields)?;
+        let ContentRange { range, len, etag } =
+            ContentRange::from_fields(values(lines, b"range").next()?, fields)?;
         let part_len = range.end - range.start;
         if !has_len(reply, part_len) || part_len > storing.store.object_len_max() {
             return None;
@@ -342,7 +353,12 @@ impl ReceivedPart {
             return;
         };
         let start = self.range.start;
-        let object = self.object(storing, &self.fields, vec![ContentPiece { start, block }], parts);
+        let object = self.object(
+            storing,
+            &self.fields,
+            vec![ContentPiece { start, block }],
+            parts,
+        );
         self.insert(storing, object);
     }
 

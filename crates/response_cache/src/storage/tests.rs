@@ -4,8 +4,8 @@ use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::lifetime::FreshnessLifetime as Times;
 use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::{self, CountingAllocator};
-use lowroad_http::stored_head::HeadEncoder;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::HeadEncoder;
 use lowroad_store::{VariantSet, key};
 
 use super::*;

@@ -1,10 +1,10 @@
 //! The header fields that decide about compression, and their values afterwards (RFC 9110 §8.4, §8.8.3, §12.5.5).
 
 use lowroad_files::mime;
-use lowroad_handler::{ResponseFields, HandlerResponse};
-use lowroad_http::preconditions;
+use lowroad_handler::{HandlerResponse, ResponseFields};
 use lowroad_http::content_coding::ContentCoding;
-use lowroad_http::fields::{StandardHeader, FieldName};
+use lowroad_http::fields::{FieldName, StandardHeader};
+use lowroad_http::preconditions;
 use lowroad_http::status::StatusCode;
 
 /// Fields that prevent compression: of partial content, of an encoded body, and of a body with a digest.

@@ -5,7 +5,7 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem};
 use lowroad_files::compression::streaming::BodyEncoder;
 use lowroad_limits::Permit;
 

@@ -113,7 +113,10 @@ fn what_must_stay_as_it_is_does() {
         let before = lines(&given.fields);
         let response = answered(given, GET);
         assert_eq!(lines(&response.fields), before);
-        assert!(matches!(response.content, ResponseContent::Bytes(_)), "{before}");
+        assert!(
+            matches!(response.content, ResponseContent::Bytes(_)),
+            "{before}"
+        );
     }
     // Noise does not get shorter, but the attempt depends on Accept-Encoding.
     let noise = html((0..=255).collect::<Vec<u8>>());
@@ -150,7 +153,8 @@ fn head_says_what_get_would_as_far_as_that_is_known() {
 
 #[test]
 fn a_304_names_the_tag_that_the_client_has() {
-    let unchanged = || HandlerResponse::new(StatusCode::NOT_MODIFIED, "text/html", "").field("ETag", "\"a\"");
+    let unchanged =
+        || HandlerResponse::new(StatusCode::NOT_MODIFIED, "text/html", "").field("ETag", "\"a\"");
     let asked = |tags: &str| CompressionInput {
         weak_tags: tags.into(),
         ..GET
@@ -160,7 +164,8 @@ fn a_304_names_the_tag_that_the_client_has() {
     assert!(said("W/\"b\"").ends_with("ETag: \"a\"\n"));
     // A tag may have commas in it.
     assert!(said("W/\"x,W/\"a\"").ends_with("ETag: \"a\"\n"));
-    let comma = || HandlerResponse::new(StatusCode::NOT_MODIFIED, "text/html", "").field("ETag", "\"a,b\"");
+    let comma =
+        || HandlerResponse::new(StatusCode::NOT_MODIFIED, "text/html", "").field("ETag", "\"a,b\"");
     let response = answered(comma(), asked("W/\"a,b\""));
     assert!(lines(&response.fields).contains("ETag: W/\"a,b\"\n"));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lowroad_config::{Config, ModuleConfig, ModuleCode};
+use lowroad_config::{Config, ModuleCode, ModuleConfig};
 use lowroad_log::ErrorLogger;
 use lowroad_module_host::module::ModuleHandle;
 use lowroad_module_host::wasm;

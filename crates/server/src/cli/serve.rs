@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lowroad_config::{
-    self as config, ApplicationConfig, Config, BuildFeature, OriginConfig, PathPattern, AddressPrefix, SiteRoot, RouteConfig, RouteTo,
-    TlsConfig, value,
+    self as config, AddressPrefix, ApplicationConfig, BuildFeature, Config, OriginConfig,
+    PathPattern, RouteConfig, RouteTo, SiteRoot, TlsConfig, value,
 };
 
 use crate::features;
@@ -145,7 +145,8 @@ impl AccelerateArgs {
         site.root = SiteRoot::None;
         site.purge_from = prefixes("--purge-from", &self.purge_from)?;
         let to = RouteTo::Origin(Box::new(OriginConfig::new(url.clone())));
-        site.routes.push(RouteConfig::new(PathPattern::everything(), to));
+        site.routes
+            .push(RouteConfig::new(PathPattern::everything(), to));
         let mut config = self.server.config(site)?;
         config.limits.body_len_max = value::size(&self.body_max).map_err(|allowed| {
             format!(
@@ -218,7 +219,10 @@ impl ListenArgs {
             )
         })?;
         if config.server.softirq != config::SoftirqMode::Off {
-            features::need(BuildFeature::Softirq, &format!("--softirq {}", self.softirq))?;
+            features::need(
+                BuildFeature::Softirq,
+                &format!("--softirq {}", self.softirq),
+            )?;
             if is_introduced {
                 return Err(format!("--proxy-protocol: {}", config::NO_SOFTIRQ));
             }

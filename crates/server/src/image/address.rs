@@ -88,7 +88,9 @@ mod tests {
     fn what_is_read_is_shown_the_same() {
         for text in ["dhcp", "192.0.2.2/24", "192.0.2.2/24,192.0.2.1"] {
             assert_eq!(
-                ImageAddress::parse(text).map(|ip| ip.to_string()).as_deref(),
+                ImageAddress::parse(text)
+                    .map(|ip| ip.to_string())
+                    .as_deref(),
                 Ok(text)
             );
         }

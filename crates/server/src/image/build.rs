@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowroad_bare::archive::ArchiveBuilder;
+use lowroad_unikernel::archive::ArchiveBuilder;
 
 use super::options::{BuildArgs, ImageSettings};
 use super::output::OutputFile;

@@ -75,7 +75,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_bare::archive::ArchiveBuilder;
+    use lowroad_unikernel::archive::ArchiveBuilder;
 
     #[test]
     fn what_is_put_in_is_found() {

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lowroad_children::process::{ChildProcess, readable, ready};
+use lowroad_child_processes::process::{ChildProcess, readable, ready};
 use lowroad_embedded_kernel::KERNEL;
 use rustix::fs::{MemfdFlags, memfd_create};
 

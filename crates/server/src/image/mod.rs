@@ -1,12 +1,12 @@
 //! `lowroad image`: builds a site as a bootable image (unikernel) and runs it. This file dispatches the commands.
 
-mod kvm;
 mod address;
 mod build;
 mod database;
 mod disk;
 mod elf;
 mod hosted;
+mod kvm;
 pub mod options;
 mod output;
 mod qemu;

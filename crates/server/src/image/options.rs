@@ -61,7 +61,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
     pub memory: u32,
     /// Cores: processors, of which the image uses up to 16, and several only with --tap; with --hosted, threads
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_bare::CoreSet::COUNT_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_unikernel::CoreSet::COUNT_MAX)))]
     pub cores: u16,
     /// More words for the image's command line
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -147,7 +147,9 @@ mod tests {
             ("::1", None),
             ("", None),
         ] {
-            let got = Ipv4Network::parse(text).ok().map(|network| network.to_string());
+            let got = Ipv4Network::parse(text)
+                .ok()
+                .map(|network| network.to_string());
             assert_eq!(got.as_deref(), want, "{text}");
         }
     }

@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lowroad_children::process::{ChildProcess, readable, ready};
+use lowroad_child_processes::process::{ChildProcess, readable, ready};
 
 use super::options::QemuBoard;
 use crate::terminal_output;

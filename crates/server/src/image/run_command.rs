@@ -5,17 +5,17 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use lowroad_bare::archive::SiteArchive;
+use lowroad_unikernel::archive::SiteArchive;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::address::ImageAddress;
 use super::hosted::{self, HostedImage};
-use super::options::{RunArgs, ImageSettings};
+use super::options::{ImageSettings, RunArgs};
 use super::qemu::{self, QemuMachine, QemuNetwork};
 use super::tap::HostTap;
-use super::{kvm, build, elf};
-use crate::terminal_output;
+use super::{build, elf, kvm};
 use crate::signals;
+use crate::terminal_output;
 
 /// Maximum cores that an image uses, each with a queue.
 const QUEUES_MAX: u16 = 16;
@@ -51,7 +51,9 @@ fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
     let (net, _device) = net(options)?;
     let url = match (&net, options.ip) {
         (QemuNetwork::Forwarded(from), _) => Some(format!("http://{from}/")),
-        (QemuNetwork::Tap(..), ImageAddress::Static { address, .. }) => Some(format!("http://{address}/")),
+        (QemuNetwork::Tap(..), ImageAddress::Static { address, .. }) => {
+            Some(format!("http://{address}/"))
+        }
         // The image prints the address that it gets.
         (QemuNetwork::Tap(..), ImageAddress::Dhcp) => None,
     };
@@ -98,7 +100,10 @@ fn net(options: &RunArgs) -> Result<(QemuNetwork, Option<HostTap>), String> {
         Some(name) => {
             // Held until the machine has ended: dropping it removes a device that was made here.
             let device = HostTap::prepare(name, options.ip, options.cores.min(QUEUES_MAX).into())?;
-            Ok((QemuNetwork::Tap(name.clone(), device.queues()), Some(device)))
+            Ok((
+                QemuNetwork::Tap(name.clone(), device.queues()),
+                Some(device),
+            ))
         }
     }
 }

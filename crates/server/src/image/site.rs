@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lowroad_bare::archive::ArchiveBuilder;
 use lowroad_config as config;
 use lowroad_http::target;
 use lowroad_page::CompiledPage;
+use lowroad_unikernel::archive::ArchiveBuilder;
 
 use super::variants;
 
@@ -107,7 +107,9 @@ impl ImageSite<'_> {
             let from = folder.join(&name);
             match self.kind(&from)? {
                 EntryKind::Folder => self.inner_folder(&from, &path)?,
-                EntryKind::File if path.ends_with(PAGE_SUFFIX.as_bytes()) => self.source(&from, path)?,
+                EntryKind::File if path.ends_with(PAGE_SUFFIX.as_bytes()) => {
+                    self.source(&from, path)?
+                }
                 EntryKind::File if self.file(&from, &path, at)? => {
                     self.has_index.insert(at.to_vec());
                 }

@@ -176,7 +176,10 @@ mod tests {
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
-            assert!(HostTap::prepare(name, ImageAddress::Dhcp, 1).is_err(), "{name}");
+            assert!(
+                HostTap::prepare(name, ImageAddress::Dhcp, 1).is_err(),
+                "{name}"
+            );
         }
     }
 

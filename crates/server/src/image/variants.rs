@@ -4,23 +4,27 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use lowroad_bare::archive::NewVariant;
 use lowroad_config as config;
 use lowroad_engine::file::digest_bytes;
 use lowroad_file_stamp::FileStamp;
 use lowroad_files::etag;
 use lowroad_files::file_headers::{self, HeadFacts};
 use lowroad_files::{compression, mime};
-use lowroad_http::stored_head::StoredSection;
-use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
 use lowroad_http::h1::put_encoded;
+use lowroad_http::stored_head::StoredSection;
 use lowroad_site_rules::HeaderPatterns;
 use lowroad_store::clock;
+use lowroad_unikernel::archive::NewVariant;
 
 /// Codings compressed here. An existing zstd sibling is used, but none is created: clients with zstd also accept
 /// brotli.
 const MADE: [ContentCoding; 2] = [ContentCoding::Brotli, ContentCoding::Gzip];
-const ENCODED: [ContentCoding; 3] = [ContentCoding::Brotli, ContentCoding::Zstd, ContentCoding::Gzip];
+const ENCODED: [ContentCoding; 3] = [
+    ContentCoding::Brotli,
+    ContentCoding::Zstd,
+    ContentCoding::Gzip,
+];
 
 /// A file's bytes and modification time.
 struct FileContents {
@@ -32,7 +36,11 @@ struct FileContents {
 ///
 /// # Errors
 /// A file that could not be read.
-pub fn encode_file(rules: &config::SiteConfig, path: &[u8], from: &Path) -> Result<Vec<NewVariant>, String> {
+pub fn encode_file(
+    rules: &config::SiteConfig,
+    path: &[u8],
+    from: &Path,
+) -> Result<Vec<NewVariant>, String> {
     let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let content_type = mime::content_type(path, &rules.types);
     // The server compresses only files that fit into its cache; the image does the same.

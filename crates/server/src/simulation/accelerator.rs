@@ -16,12 +16,12 @@ use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver};
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_limits::ConnectionLimit;
-use lowroad_log::{LogLevel, ErrorLogger, LogDestination, LogWriter};
+use lowroad_log::{ErrorLogger, LogDestination, LogLevel, LogWriter};
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::OutcomeWaiter;
 use lowroad_routes::route_builder::HandlerRuntime;
-use lowroad_site::decision::SiteService;
 use lowroad_site::cache_counters::CacheCounters;
+use lowroad_site::decision::SiteService;
 use lowroad_site::listeners::ListenerSet;
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
@@ -214,7 +214,8 @@ impl SharedParts {
         config: &Config,
         programs: &HandlerRuntime,
     ) -> (Worker<SimDriver, SiteService>, Arc<CacheCounters>) {
-        let mailbox: WorkerMailbox<WorkerMessage<SimDriver, SiteService>> = WorkerMailbox::new(driver.waker());
+        let mailbox: WorkerMailbox<WorkerMessage<SimDriver, SiteService>> =
+            WorkerMailbox::new(driver.waker());
         let (own, interims) = (mailbox.clone(), mailbox.clone());
         let calls = HandlerCalls {
             worker: number,

@@ -9,7 +9,7 @@ use lowroad_engine_sim::SharedWorld;
 pub use lowroad_testkit::ClientResponse;
 pub use lowroad_testkit::origin::OriginRequest;
 
-use super::accelerator::{self, SimAccelerator, OriginScript, lock};
+use super::accelerator::{self, OriginScript, SimAccelerator, lock};
 use super::{BETWEEN, seeds};
 
 /// A scripted origin.
@@ -42,7 +42,9 @@ impl TestOrigin {
     }
 
     /// An origin that runs a script for each request.
-    pub fn start(script: impl Fn(&OriginRequest, &mut Vec<u8>) -> bool + Send + Sync + 'static) -> TestOrigin {
+    pub fn start(
+        script: impl Fn(&OriginRequest, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> TestOrigin {
         TestOrigin {
             script: Some(Box::new(script)),
             asked: Arc::default(),
@@ -84,7 +86,11 @@ impl TestFront {
         TestFront::started((seed, 1), origin, (site, ""))
     }
 
-    fn started(by: (u64, usize), mut origin: TestOrigin, (site, caching): (&str, &str)) -> TestFront {
+    fn started(
+        by: (u64, usize),
+        mut origin: TestOrigin,
+        (site, caching): (&str, &str),
+    ) -> TestFront {
         // The accelerator owns the script; the origin keeps the list of requests.
         let script = origin.script.take().expect("it has no front yet");
         let accelerator = SimAccelerator::new(

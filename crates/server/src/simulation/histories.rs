@@ -83,7 +83,11 @@ fn run(seed: u64) {
         come_between(&accelerator, &clients);
         accelerator.until("the end of all", |world| {
             step(&clients, world);
-            clients.borrow().iter().all(HistoryClient::is_over).then_some(())
+            clients
+                .borrow()
+                .iter()
+                .all(HistoryClient::is_over)
+                .then_some(())
         });
         BETWEEN.set(None);
         for client in &*clients.borrow() {
@@ -125,7 +129,11 @@ fn step(clients: &RefCell<Vec<HistoryClient>>, world: &SharedWorld) {
 }
 
 impl HistoryClient {
-    fn new(visitor: Visitor<'static>, world: &SharedWorld, asked: &Arc<Mutex<Vec<OriginRequest>>>) -> HistoryClient {
+    fn new(
+        visitor: Visitor<'static>,
+        world: &SharedWorld,
+        asked: &Arc<Mutex<Vec<OriginRequest>>>,
+    ) -> HistoryClient {
         HistoryClient {
             visitor,
             id: world.connect(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use lowroad_engine_sim::for_each_seed;
 
-use super::front::{OriginRequest, SimClient, TestFront, TestOrigin, ClientResponse, response};
+use super::front::{ClientResponse, OriginRequest, SimClient, TestFront, TestOrigin, response};
 
 const TEXT: &str = "0123456789abcdefghij";
 const FIELDS: &str = "ETag: \"a\"\r\nCache-Control: max-age=60\r\n";

@@ -60,7 +60,9 @@ pub fn for_pause(left_s: u64) -> String {
 #[must_use]
 pub fn for_denial(kind: DenialKind) -> &'static str {
     match kind {
-        DenialKind::Lifetime => "no lifetime: Cache-Control of the server, or `attach --ttl SECONDS`",
+        DenialKind::Lifetime => {
+            "no lifetime: Cache-Control of the server, or `attach --ttl SECONDS`"
+        }
         DenialKind::CacheControl => {
             "the server forbids it: its Cache-Control (private, no-store, no-cache)"
         }
@@ -70,7 +72,9 @@ pub fn for_denial(kind: DenialKind) -> &'static str {
             "longer than what is sent from here, 14,480 bytes at most: compress or shorten it"
         }
         DenialKind::Few => "told to few, or its path is excluded (`attach --exclude`)",
-        DenialKind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
+        DenialKind::Other => {
+            "its status or form, or the server was in trouble: `lowroad explain URL`"
+        }
     }
 }
 

@@ -7,10 +7,10 @@ use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::learner::DenialKind;
 use serde_json::{Value, json};
 
-use super::upper_server::ServerCounts;
 use super::advice;
-use super::levels::grouped;
 use super::level_view::LevelView;
+use super::levels::grouped;
+use super::upper_server::ServerCounts;
 
 /// Maximum number of reasons in the output.
 const REASONS_MAX: usize = 3;

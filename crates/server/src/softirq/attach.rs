@@ -1,19 +1,19 @@
 //! `lowroad attach`: puts a level in front of a port, and runs its daemon until a signal ends it.
 
 pub mod drain;
-mod interface_watch;
-mod supervisor;
-mod log;
 mod first_page;
+mod interface_watch;
+mod log;
 pub mod origin;
 mod placement;
 pub mod rules;
+mod supervisor;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lowroad_children::message::PacketChannel;
+use lowroad_child_processes::message::PacketChannel;
 use lowroad_log::{LogDestination, LogWriter};
 use lowroad_privileges::capabilities;
 use lowroad_site::access::WRITE_DELAY;
@@ -35,7 +35,7 @@ use super::managed_level::messages::{ATTACHED, say_to_server};
 use super::managed_level::{self, DaemonMessage};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace, worker};
-use crate::cli::softirq::{AdmissionArg, AttachArgs, WorkerRole, TierArg};
+use crate::cli::softirq::{AdmissionArg, AttachArgs, TierArg, WorkerRole};
 use crate::terminal_output;
 
 /// The capabilities of a level's process after it has entered its namespace and mounted bpffs: BPF for maps and
@@ -179,7 +179,11 @@ fn serve(
     // A previous daemon may have found a packet filter: admission stays on until this daemon has looked itself.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
-        .prepare(bits | was_admitting, args.idle, placement::least_mtu(&placed))
+        .prepare(
+            bits | was_admitting,
+            args.idle,
+            placement::least_mtu(&placed),
+        )
         .map_err(|error| error.to_string())?;
     level.set_ports(&args.ports);
     let writer = match args.log {
@@ -219,7 +223,9 @@ fn serve(
     let done = thread::scope(|scope| {
         let follower = thread::Builder::new().name("interfaces".into());
         follower
-            .spawn_scoped(scope, move || interface_watch::follow(args, level, placed, over))
+            .spawn_scoped(scope, move || {
+                interface_watch::follow(args, level, placed, over)
+            })
             .map_err(|error| format!("starting a thread: {error}"))?;
         // The first page's check is for operators; the server knows its own pages.
         if !args.own {

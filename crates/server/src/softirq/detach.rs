@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lowroad_children::process::{readable, ready};
+use lowroad_child_processes::process::{readable, ready};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher;
@@ -89,7 +89,12 @@ fn one_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
 }
 
 /// Removes ports from a level; its daemon continues for the others.
-fn take_ports_off(level: &SoftirqLevel, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
+fn take_ports_off(
+    level: &SoftirqLevel,
+    going: &[u16],
+    left: &[u16],
+    drain_s: u32,
+) -> Result<(), String> {
     // New connections go to the kernel from here on.
     going.iter().for_each(|port| level.drain_port(*port));
     // Only after the drain: until then the remaining connections need the programs.

@@ -85,7 +85,10 @@ fn select_interfaces(names: &[String]) -> Result<Vec<InterfaceDetails>, String> 
 }
 
 fn try_both(details: &InterfaceDetails) -> Vec<DoctorFinding> {
-    let tiers = [(ProgramTier::Xdp, "native XDP"), (ProgramTier::Tc, "TC ingress")];
+    let tiers = [
+        (ProgramTier::Xdp, "native XDP"),
+        (ProgramTier::Tc, "TC ingress"),
+    ];
     // veth accepts XDP programs, but gains nothing from them.
     let usable = |tier| tier == ProgramTier::Tc || details.why_not_xdp().is_none();
     let tried = tiers.into_iter().filter(|(tier, _)| usable(*tier));

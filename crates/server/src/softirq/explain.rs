@@ -12,7 +12,9 @@ use lowroad_site::explain::is_https;
 use lowroad_softirq::fetch::address_fetcher::{AddressFetcher, ServerConnector};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::layout::REASONS;
-use lowroad_softirq::learner::{self, PublishableResponse, FetchDenial, LearnSettings, VerdictTerms};
+use lowroad_softirq::learner::{
+    self, FetchDenial, LearnSettings, PublishableResponse, VerdictTerms,
+};
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher::{self, PublishedResponse};
 use lowroad_softirq::machine::interfaces;
@@ -23,8 +25,8 @@ use lowroad_softirq::response::fetched_response::RevalidationFields;
 use lowroad_softirq::trial::{ProgramTrial, TrialOutcome};
 
 use super::attach::{origin, rules};
-use super::levels::{self, grouped};
 use super::level_view::{self, LevelView};
+use super::levels::{self, grouped};
 use super::{advice, namespace};
 use crate::admin;
 use crate::cli::ExplainArgs;
@@ -152,7 +154,8 @@ fn account(level: &Arc<SoftirqLevel>, question: &ExplainRequest) -> Result<Strin
         let published = publisher::published(level);
         // Without an address in the URL, the responses of all addresses are shown.
         let is_meant = |address| question.address.is_none_or(|wanted| wanted == address);
-        let is_it = |other: &RequestKey| other.is_same_request(&key) && is_meant(other.parts().address);
+        let is_it =
+            |other: &RequestKey| other.is_same_request(&key) && is_meant(other.parts().address);
         let (found, others): (Vec<PublishedEntry<'_>>, Vec<PublishedEntry<'_>>) = published
             .iter()
             .filter_map(|one| Some((one, RequestKey::read(&one.key)?)))
@@ -178,11 +181,18 @@ fn account(level: &Arc<SoftirqLevel>, question: &ExplainRequest) -> Result<Strin
 fn tiers(level: &SoftirqLevel) -> Vec<ProgramTier> {
     let attached = links::attached(level.folder());
     let has = |tier: &ProgramTier| attached.iter().any(|(_, other)| other == tier);
-    [ProgramTier::Xdp, ProgramTier::Tc].into_iter().filter(has).collect()
+    [ProgramTier::Xdp, ProgramTier::Tc]
+        .into_iter()
+        .filter(has)
+        .collect()
 }
 
 /// Runs the programs with the request at an address.
-fn ask(trial: &ProgramTrial, question: &ExplainRequest, local: SocketAddr) -> Result<TrialOutcome, String> {
+fn ask(
+    trial: &ProgramTrial,
+    question: &ExplainRequest,
+    local: SocketAddr,
+) -> Result<TrialOutcome, String> {
     let tried = trial.ask(question.head.as_bytes(), local);
     tried.map_err(|error| format!("the programs could not be tried: {error}"))
 }

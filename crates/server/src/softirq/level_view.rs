@@ -1,17 +1,17 @@
 //! The visible state of a level at one moment, as plain data for `status` and `top`.
 
-use lowroad_softirq::migration;
 use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
 use lowroad_softirq::learner::DenialKind;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::connections::ConnectionCounts;
+use lowroad_softirq::migration;
 use lowroad_softirq::programs::links;
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_softirq::programs::runs::{self, RunStats};
 
-use super::upper_server::{self, ServerCounts};
 use super::level_lock;
 use super::levels::grouped;
+use super::upper_server::{self, ServerCounts};
 
 /// A level's state at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

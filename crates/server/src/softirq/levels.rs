@@ -94,7 +94,7 @@ pub fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_softirq::key::{ConnectionClass, RequestKey, KeyParts};
+    use lowroad_softirq::key::{ConnectionClass, KeyParts, RequestKey};
 
     #[test]
     fn keys_have_names() {

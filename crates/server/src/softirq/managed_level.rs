@@ -3,10 +3,10 @@
 //! so they outlive the server by at most their drain timeout. On standard output they report their state and write the
 //! access log's lines.
 
-pub mod health;
 pub mod feedback;
-mod offers;
+pub mod health;
 pub mod messages;
+mod offers;
 
 use std::io::BufReader;
 use std::process::{Command, Stdio};
@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lowroad_children::message::{PacketChannel, MessageError};
-use lowroad_children::process::ChildProcess;
-use lowroad_config::{Config, AccessLogFormat, SoftirqMode};
+use lowroad_child_processes::message::{MessageError, PacketChannel};
+use lowroad_child_processes::process::ChildProcess;
+use lowroad_config::{AccessLogFormat, Config, SoftirqMode};
 use lowroad_engine::panic_policy;
 use lowroad_log::{ErrorLogger, LineSink};
 use lowroad_softirq::fetch::address_fetcher::OfferLookup;
@@ -28,8 +28,8 @@ use lowroad_softirq::level::publisher::{self, PublishedResponse};
 use lowroad_softirq::pattern::{self, RequestPattern};
 use rustix::io::Errno;
 
-use self::health::LevelHealthState;
 use self::feedback::LevelFeedback;
+use self::health::LevelHealthState;
 use self::offers::{OfferRequests, ToDaemon};
 use crate::level::{LevelHealth, LevelKeeper, ManagedLevel};
 use crate::running_server::RunningServer;
@@ -243,7 +243,11 @@ pub struct DaemonMessage {
 }
 
 /// Applies the server's messages on a thread. Returns the function that requests responses from the server.
-pub fn follow(level: Arc<SoftirqLevel>, news: Arc<DaemonMessage>, server: PacketChannel) -> OfferLookup {
+pub fn follow(
+    level: Arc<SoftirqLevel>,
+    news: Arc<DaemonMessage>,
+    server: PacketChannel,
+) -> OfferLookup {
     let questions = Arc::new(OfferRequests::new(server));
     let hears = questions.clone();
     thread::spawn(move || {

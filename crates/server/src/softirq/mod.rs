@@ -5,24 +5,24 @@
 //! `managed_level` (the link between a Lowroad server and its level) and `level_view` (the visible state of a level),
 //! which do not depend on commands.
 
-mod upper_server;
 mod advice;
+mod answer_shares;
 pub mod attach;
 mod clients;
 mod detach;
 mod doctor;
 mod explain;
-mod level_lock;
 mod json;
+mod level_lock;
+mod level_view;
 mod levels;
-mod namespace;
 pub mod managed_level;
+mod namespace;
 mod policy;
 mod purge;
-mod answer_shares;
 mod status;
 mod top;
-mod level_view;
+mod upper_server;
 pub mod worker;
 
 pub use attach::attach;

@@ -94,7 +94,7 @@ impl AttachPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CommandLine, CliCommand};
+    use crate::cli::{CliCommand, CommandLine};
     use clap::Parser;
 
     fn policy(options: &[&str]) -> AttachPolicy {

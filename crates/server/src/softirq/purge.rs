@@ -1,7 +1,7 @@
 //! `lowroad purge`: removes responses from running servers and from the levels of this namespace. The servers come
 //! first: otherwise a level could fetch a purged response from a server again.
 
-use lowroad_response_cache::purge::{PurgeTarget, NOTHING_MEANT, PurgeReport};
+use lowroad_response_cache::purge::{NOTHING_MEANT, PurgeReport, PurgeTarget};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher::{self, PublishedResponse};
@@ -44,7 +44,11 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
 }
 
 /// Purges the levels. At least one must exist, unless a server has purged.
-fn purge_levels(args: &PurgeArgs, meant: &PurgeTarget, servers: &[PurgeReport]) -> Result<u64, String> {
+fn purge_levels(
+    args: &PurgeArgs,
+    meant: &PurgeTarget,
+    servers: &[PurgeReport],
+) -> Result<u64, String> {
     let found = if servers.is_empty() {
         if matches!(meant, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
             return Err(format!(
@@ -68,17 +72,23 @@ fn purge_levels(args: &PurgeArgs, meant: &PurgeTarget, servers: &[PurgeReport]) 
                 args.port.is_none_or(|only| only == port)
             })?,
             // Levels do not know tags and groups, so all responses of these servers' ports go.
-            PurgeTarget::Tag(_) | PurgeTarget::Group(_) => purge_level(&level, &RequestPattern::All, |port| {
-                args.port.is_none_or(|only| only == port)
-                    && servers.iter().any(|server| server.ports.contains(&port))
-            })?,
+            PurgeTarget::Tag(_) | PurgeTarget::Group(_) => {
+                purge_level(&level, &RequestPattern::All, |port| {
+                    args.port.is_none_or(|only| only == port)
+                        && servers.iter().any(|server| server.ports.contains(&port))
+                })?
+            }
         };
     }
     Ok(gone)
 }
 
 /// Purges a level. Also counts the purge if no response matches: a fetch in progress may have begun before it.
-fn purge_level(level: &SoftirqLevel, pattern: &RequestPattern, at: impl Fn(u16) -> bool) -> Result<u64, String> {
+fn purge_level(
+    level: &SoftirqLevel,
+    pattern: &RequestPattern,
+    at: impl Fn(u16) -> bool,
+) -> Result<u64, String> {
     let mut gone = 0;
     for round in 0..ROUNDS {
         let mut found = publisher::published(level);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use lowroad_softirq::programs::runs::{self, BpfStatsGuard, RunStats};
 
 use super::advice;
+use super::answer_shares::{self, AnswerShares};
 use super::json;
+use super::level_view::{GROUPS, LevelView};
 use super::levels::{self, grouped};
 use super::namespace;
-use super::answer_shares::{self, AnswerShares};
-use super::level_view::{GROUPS, LevelView};
 use super::worker::{self, instances::WorkerInstance};
 use crate::admin;
 use crate::cli::servers::StatusArgs;
@@ -66,7 +66,10 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
         false => None,
     };
     // The kernel's run counters never reset, so a difference is shown.
-    let before: Vec<Vec<RunStats>> = levels.iter().map(|one| runs::read_runs(one.folder())).collect();
+    let before: Vec<Vec<RunStats>> = levels
+        .iter()
+        .map(|one| runs::read_runs(one.folder()))
+        .collect();
     if counting.is_some() {
         thread::sleep(COUNT_TIME);
     }
@@ -248,9 +251,9 @@ fn line(out: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::upper_server::ServerCounts;
     use crate::softirq::level_view::BypassPeriod;
     use crate::softirq::level_view::tests::made_up;
+    use crate::softirq::upper_server::ServerCounts;
 
     #[test]
     fn a_level_is_shown_with_groups_and_texts() {

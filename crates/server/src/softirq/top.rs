@@ -18,10 +18,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::terminal::TerminalPage;
 use super::advice;
-use super::levels::{self, grouped};
-use super::namespace;
 use super::answer_shares::{self, AnswerShares, float};
 use super::level_view::{GROUPS, LevelView};
+use super::levels::{self, grouped};
+use super::namespace;
 use crate::cli::softirq::TopArgs;
 
 /// Maximum URLs in the output without a terminal.
@@ -74,7 +74,11 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
 }
 
 /// Waits for the next sample. Returns true if the user ends the command instead.
-fn wait(time: Duration, terminal: Option<&TerminalPage>, stop: &AtomicBool) -> Result<bool, String> {
+fn wait(
+    time: Duration,
+    terminal: Option<&TerminalPage>,
+    stop: &AtomicBool,
+) -> Result<bool, String> {
     let deadline = Instant::now() + time;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

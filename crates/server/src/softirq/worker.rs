@@ -16,13 +16,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lowroad_config::{
-    self as config, AccessLogConfig, CacheConfig, Config, BuildFeature, AccessLogFormat, LimitsConfig, LogTarget, OriginConfig,
-    OriginUrl, PassThroughConfig, PathPattern, SiteRoot, RouteConfig, RouteTo,
+    self as config, AccessLogConfig, AccessLogFormat, BuildFeature, CacheConfig, Config,
+    LimitsConfig, LogTarget, OriginConfig, OriginUrl, PassThroughConfig, PathPattern, RouteConfig,
+    RouteTo, SiteRoot,
 };
 use lowroad_softirq::machine::probe_source;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::interception::{WorkerFront, FrontAddress};
+use self::interception::{FrontAddress, WorkerFront};
 use super::attach::origin::{asked_at, bind_outsider, is_near};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace};
@@ -61,7 +62,11 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
     process::run(
         config,
         None,
-        Some(Box::new(WorkerFront::new(places, policy, (held, args.drain)))),
+        Some(Box::new(WorkerFront::new(
+            places,
+            policy,
+            (held, args.drain),
+        ))),
     )
 }
 
@@ -178,7 +183,8 @@ fn site(place: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
         from: probe_source::untrusted_address(place.asked).ip(),
         idle_timeout_ms: SILENCE_MS,
     });
-    let mut everything = RouteConfig::new(PathPattern::everything(), RouteTo::Origin(Box::new(origin)));
+    let mut everything =
+        RouteConfig::new(PathPattern::everything(), RouteTo::Origin(Box::new(origin)));
     everything.caching = caching.clone();
     // The origin decides about the length and duration of a request.
     everything.timeout_ms = SILENCE_MS;

@@ -7,8 +7,8 @@ use crate::features;
 
 /// The command's options.
 pub mod options {
-    pub use crate::stubs::UnavailableArgs as Build;
-    pub use crate::stubs::UnavailableArgs as Run;
+    pub use crate::stubs::UnavailableArgs as BuildArgs;
+    pub use crate::stubs::UnavailableArgs as RunArgs;
 }
 
 /// Reports the missing feature.

@@ -1,18 +1,18 @@
 //! The softirq level in a build without it. Commands that concern servers, too, query only servers.
 
 use lowroad_config::BuildFeature;
-use lowroad_response_cache::purge::{PurgeTarget, NOTHING_MEANT};
+use lowroad_response_cache::purge::{NOTHING_MEANT, PurgeTarget};
 
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{PurgeArgs, StatusArgs};
-use crate::cli::softirq::{Attach, Detach, Doctor, Top};
+use crate::cli::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
 use crate::{admin, features, terminal_output};
 
 /// The level in front of this server.
-pub mod own {
+pub mod managed_level {
     use std::sync::Arc;
 
-    use lowroad_config::{Config, BuildFeature, AccessLogFormat, SoftirqMode};
+    use lowroad_config::{AccessLogFormat, BuildFeature, Config, SoftirqMode};
     use lowroad_log::{ErrorLogger, LineSink};
     use lowroad_store::change_feed::ChangeFeed;
 
@@ -63,22 +63,22 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
 }
 
 /// `lowroad attach`.
-pub fn attach(_: &Attach) -> Result<(), String> {
+pub fn attach(_: &AttachArgs) -> Result<(), String> {
     lacking("lowroad attach")
 }
 
 /// `lowroad detach`.
-pub fn detach(_: &Detach) -> Result<(), String> {
+pub fn detach(_: &DetachArgs) -> Result<(), String> {
     lacking("lowroad detach")
 }
 
 /// `lowroad doctor`.
-pub fn doctor(_: &Doctor) -> Result<(), String> {
+pub fn doctor(_: &DoctorArgs) -> Result<(), String> {
     lacking("lowroad doctor")
 }
 
 /// `lowroad top`.
-pub fn top(_: &Top) -> Result<(), String> {
+pub fn top(_: &TopArgs) -> Result<(), String> {
     lacking("lowroad top")
 }
 

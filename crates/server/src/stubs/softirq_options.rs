@@ -1,6 +1,6 @@
 //! The command line of the softirq level in a build without it.
 
-pub use crate::stubs::UnavailableArgs as Attach;
-pub use crate::stubs::UnavailableArgs as Detach;
-pub use crate::stubs::UnavailableArgs as Doctor;
-pub use crate::stubs::UnavailableArgs as Top;
+pub use crate::stubs::UnavailableArgs as AttachArgs;
+pub use crate::stubs::UnavailableArgs as DetachArgs;
+pub use crate::stubs::UnavailableArgs as DoctorArgs;
+pub use crate::stubs::UnavailableArgs as TopArgs;

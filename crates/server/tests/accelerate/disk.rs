@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TempFolder, ClientResponse, TestServer, wait_until};
+use lowroad_testkit::{ClientResponse, TempFolder, TestServer, wait_until};
 
 use crate::front::PROGRAM;
 

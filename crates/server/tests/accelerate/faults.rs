@@ -7,7 +7,7 @@ use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TestClient, TestServer, wait_until};
 
 use crate::applications::free_port;
-use crate::front::{TestFront, PROGRAM, response};
+use crate::front::{PROGRAM, TestFront, response};
 
 /// The status of the client's response if an origin sends these bytes and closes.
 fn status(said: &'static str) -> u16 {

@@ -134,7 +134,8 @@ fn fields_that_applications_take_for_others_are_not_forwarded() {
 #[test]
 fn an_origin_can_not_hide_for_whom_a_response_is() {
     let fields = "Connection: Cache-Control, Set-Cookie\r\nCache-Control: private\r\nExpires: Sun, 06 Nov 2094 08:49:37 GMT\r\n";
-    let front = TestFront::saying(move |asked| response("200 OK", fields, &asked.number.to_string()));
+    let front =
+        TestFront::saying(move |asked| response("200 OK", fields, &asked.number.to_string()));
     assert_eq!(front.get("/", "").text(), "0");
     let second = front.get("/", "");
     assert_eq!(second.text(), "1", "it is private");

@@ -4,7 +4,7 @@ use std::process::Command;
 
 pub use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 pub use lowroad_testkit::wait_until;
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -26,7 +26,10 @@ impl TestFront {
     }
 
     /// An accelerator with more arguments, in front of an origin that answers with `answer`.
-    pub fn with(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static, more: &[&str]) -> TestFront {
+    pub fn with(
+        answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+        more: &[&str],
+    ) -> TestFront {
         TestFront::started(1, TestOrigin::saying(answer), more)
     }
 

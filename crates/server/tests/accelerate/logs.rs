@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use lowroad_testkit::{TestServer, wait_until};
 
-use crate::front::{TestFront, PROGRAM, numbered, response};
+use crate::front::{PROGRAM, TestFront, numbered, response};
 
 #[test]
 fn the_log_tells_hits_from_misses() {

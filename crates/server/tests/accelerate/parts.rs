@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
-use lowroad_testkit::{TestClient, ClientResponse};
+use lowroad_testkit::{ClientResponse, TestClient};
 
 use crate::front::{TestFront, response, wait_until};
 
@@ -280,7 +280,10 @@ fn long_parts_come_and_are_put_together_too() {
 }
 
 /// The origin's requests for two equal range requests, with this response.
-fn asked_twice(say: impl Fn(&OriginRequest) -> String + Send + Sync + 'static, fields: &str) -> usize {
+fn asked_twice(
+    say: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+    fields: &str,
+) -> usize {
     let front = TestFront::saying(say);
     for _ in 0..2 {
         front.get("/", &format!("Range: bytes=5-9\r\n{fields}"));

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use lowroad_testkit::origin::TestOrigin;
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
-use crate::front::{TestFront, PROGRAM, response};
+use crate::front::{PROGRAM, TestFront, response};
 
 const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use lowroad_testkit::origin::TestOrigin;
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
-use crate::front::{TestFront, PROGRAM, response};
+use crate::front::{PROGRAM, TestFront, response};
 
 /// An origin that returns its name in storable responses.
 fn named(name: &'static str) -> TestOrigin {

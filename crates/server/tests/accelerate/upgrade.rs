@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TestServer, skip};
 
-use crate::front::{TestFront, PROGRAM, response};
+use crate::front::{PROGRAM, TestFront, response};
 
 const ASKS: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\nX: 1\r\n\r\n";
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
-use lowroad_testkit::{TestClient, TempFolder, TestServer};
+use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
 use crate::front::{PROGRAM, response};
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use lowroad_testkit::TestClient;
 use lowroad_testkit::net::draws::RandomDraws;
-use lowroad_testkit::net::{CLIENT, WireCheck, LinkMangling, TestPage, TestPath, CheckReport, TestSite, WebServer};
+use lowroad_testkit::net::{
+    CLIENT, CheckReport, LinkMangling, TestPage, TestPath, TestSite, WebServer, WireCheck,
+};
 
 use crate::attached::{Attached, get, one, server_v4};
 use crate::raw::{ACK, FIN, PSH, RST, SYN, Segment, Wire};
@@ -106,7 +108,11 @@ fn a_flood_of_syns_keeps_nobody_out() {
 
 /// Sends this number of segments from `draw`, and counts the segments that come back to other addresses than the
 /// client's.
-fn flood(path: &TestPath, count: usize, mut draw: impl FnMut(&mut RandomDraws) -> Segment) -> usize {
+fn flood(
+    path: &TestPath,
+    count: usize,
+    mut draw: impl FnMut(&mut RandomDraws) -> Segment,
+) -> usize {
     let mut wire = Wire::new(path);
     let mut draws = RandomDraws::new(404, 1);
     let mut answers = 0;
@@ -161,8 +167,9 @@ fn forged_segments_are_not_answered_and_not_remembered() {
         let more = attached.count("tcp_open") + attached.count("tcp_open_cookie") - opened;
         assert!(more <= 2, "only those of the last requests: {more}");
         let after = attached.level.connections();
-        let all =
-            |c: &lowroad_softirq::level::connections::ConnectionCounts| c.open + c.handed + c.kernel;
+        let all = |c: &lowroad_softirq::level::connections::ConnectionCounts| {
+            c.open + c.handed + c.kernel
+        };
         assert!(all(&after) <= all(&before) + 2, "{before:?} {after:?}");
     });
 }

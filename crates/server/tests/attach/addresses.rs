@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener
 use std::thread;
 
 use lowroad_softirq::level::publisher;
-use lowroad_testkit::net::{DEVICE, LinkMangling, NetNamespace, TestPath, SERVER, TestSite, WebServer};
+use lowroad_testkit::net::{
+    DEVICE, LinkMangling, NetNamespace, SERVER, TestPath, TestSite, WebServer,
+};
 use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{Attached, get, one, server_v4};
@@ -204,7 +206,10 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
     let site = TestSite::new(804, &[100]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
-    let client = || path.client.enter(|| TestClient::connect((SECOND, 80).into()));
+    let client = || {
+        path.client
+            .enter(|| TestClient::connect((SECOND, 80).into()))
+    };
     // Two connections that the level has accepted, at an address that is then removed.
     let mut clients = [client(), client()];
     path.client.enter(|| {

@@ -14,7 +14,7 @@ use lowroad_softirq::now_ns;
 use lowroad_softirq::programs::folder;
 use lowroad_testkit::net::namespace::NamespaceProgram;
 use lowroad_testkit::net::{DEVICE, NetNamespace, SERVER};
-use lowroad_testkit::{TestClient, ClientResponse, wait_until};
+use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -93,7 +93,12 @@ impl<'n> Attached<'n> {
     }
 
     /// Sends a request from `client` until the level answers it; returns the last response.
-    pub fn warm(&self, client: &NetNamespace, address: SocketAddr, request: &str) -> ClientResponse {
+    pub fn warm(
+        &self,
+        client: &NetNamespace,
+        address: SocketAddr,
+        request: &str,
+    ) -> ClientResponse {
         let hits = self.count("answer_hit");
         wait_until(request, || {
             let response = client.enter(|| one(address, request));
@@ -135,7 +140,9 @@ impl Drop for Attached<'_> {
 
 /// The pin folder of the level of a namespace's port.
 pub fn place(namespace: &NetNamespace, port: u16) -> PathBuf {
-    namespace.enter(|| folder::port_folder(port)).expect("a folder")
+    namespace
+        .enter(|| folder::port_folder(port))
+        .expect("a folder")
 }
 
 /// Sends one request on a new connection.

@@ -7,7 +7,7 @@ use std::{fs, thread};
 
 use lowroad_testkit::net::draws::RandomDraws;
 use lowroad_testkit::net::{CLIENT, LinkMangling, TestPage, TestPath, TestSite, WebServer};
-use lowroad_testkit::{TestClient, ClientResponse};
+use lowroad_testkit::{ClientResponse, TestClient};
 
 use crate::attached::{Attached, get, one, server_v4};
 use crate::raw::{ACK, FIN, NOBODY, PSH, RST, SYN, Segment, Wire};
@@ -122,7 +122,10 @@ fn a_connection_of_another_goes_on() {
     let outcome = both("a_connection_of_another_goes_on", |target| {
         let (wire, mut draws) = (Wire::new(target.path), RandomDraws::new(503, 0));
         let page = &target.site.pages[0];
-        let mut client = target.path.client.enter(|| TestClient::connect(server_v4(80)));
+        let mut client = target
+            .path
+            .client
+            .enter(|| TestClient::connect(server_v4(80)));
         let local = client.stream().local_addr().expect("connected").port();
         let mut right = 0;
         for flags in [RST, RST | ACK, SYN, FIN | ACK, PSH | ACK] {

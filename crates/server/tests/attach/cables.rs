@@ -1,7 +1,7 @@
 //! A client and a server connected by a cable or router. Frames have partial checksums, as kernels with offload send
 //! them.
 
-use lowroad_testkit::net::{CLIENT, DEVICE, CableEnd, NetNamespace, SERVER, pair};
+use lowroad_testkit::net::{CLIENT, CableEnd, DEVICE, NetNamespace, SERVER, pair};
 
 /// Client and server on one cable.
 pub struct Cable {

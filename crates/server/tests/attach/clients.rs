@@ -1,7 +1,7 @@
 //! Real clients in front of a real Apache: responses are right, and the level answers all that it can.
 
 use lowroad_testkit::TempFolder;
-use lowroad_testkit::net::{LinkMangling, TestPage, TestPath, SERVER, TestSite, WebServer, starts};
+use lowroad_testkit::net::{LinkMangling, SERVER, TestPage, TestPath, TestSite, WebServer, starts};
 
 use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::cables::Cable;

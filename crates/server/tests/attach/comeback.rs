@@ -9,7 +9,9 @@ use std::time::Duration;
 use lowroad_softirq::layout::SETTING_KEEP_TIME_WAIT;
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
-use lowroad_testkit::net::{WireCheck, ManglingRule, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer};
+use lowroad_testkit::net::{
+    LinkMangling, ManglingRule, NetNamespace, TestPage, TestPath, TestSite, WebServer, WireCheck,
+};
 use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{Attached, get, server_v4, servers};
@@ -386,7 +388,11 @@ fn mixtures(test: &str, program: &str, manglings: &LinkMangling) {
 
 #[test]
 fn long_mixtures_before_nginx() {
-    mixtures("long_mixtures_before_nginx", "nginx", &LinkMangling::default());
+    mixtures(
+        "long_mixtures_before_nginx",
+        "nginx",
+        &LinkMangling::default(),
+    );
 }
 
 #[test]

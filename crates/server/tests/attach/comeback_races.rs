@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
 
 use lowroad_testkit::net::{LinkMangling, TestPath};
-use lowroad_testkit::{TestClient, PATIENCE, wait_until};
+use lowroad_testkit::{PATIENCE, TestClient, wait_until};
 
 use crate::attached::{Attached, get, server_v4};
 use crate::comeback::sockets;

@@ -2,7 +2,9 @@
 //! report that a segment is too long.
 
 use lowroad_testkit::TestClient;
-use lowroad_testkit::net::{CLIENT, DEVICE, CableEnd, NetNamespace, TestPage, SERVER, TestSite, WebServer, pair};
+use lowroad_testkit::net::{
+    CLIENT, CableEnd, DEVICE, NetNamespace, SERVER, TestPage, TestSite, WebServer, pair,
+};
 
 use crate::attached::{Attached, get, servers};
 use crate::cables::{Routed, ip};
@@ -55,7 +57,11 @@ fn on_a_bridge_and_its_port_it_is_translated_once() {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let resumed = attached.count("tcp_resumed");
         let stream = client.enter(|| std::net::TcpStream::connect(address));
-        goes_down_and_up(&mut TestClient::new(stream.expect("a connection")), &site, 5);
+        goes_down_and_up(
+            &mut TestClient::new(stream.expect("a connection")),
+            &site,
+            5,
+        );
         assert_eq!(attached.count("tcp_resumed"), resumed + 3);
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 use lowroad_softirq::layout::MODE_OFF;
-use lowroad_testkit::net::{WireCheck, LinkMangling, NetNamespace, TestPath, CheckReport, TestSite, WebServer};
+use lowroad_testkit::net::{
+    CheckReport, LinkMangling, NetNamespace, TestPath, TestSite, WebServer, WireCheck,
+};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, server_v4};
@@ -32,7 +34,12 @@ impl Load {
     }
 
     /// Runs it while `act` runs, and for some rounds more; returns the report of all rounds.
-    fn during(&self, client: &NetNamespace, check: &WireCheck, act: impl FnOnce(&Load)) -> CheckReport {
+    fn during(
+        &self,
+        client: &NetNamespace,
+        check: &WireCheck,
+        act: impl FnOnce(&Load),
+    ) -> CheckReport {
         thread::scope(|scope| {
             scope.spawn(|| {
                 // The client also stops when the test fails.

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use lowroad_softirq::layout::MODE_DRAIN;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
-use lowroad_testkit::net::{DEVICE, LinkMangling, NetNamespace, TestPath, NamespaceProgram, TestSite, WebServer};
+use lowroad_testkit::net::{
+    DEVICE, LinkMangling, NamespaceProgram, NetNamespace, TestPath, TestSite, WebServer,
+};
 use lowroad_testkit::{TestClient, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -82,7 +84,10 @@ fn workers_that_end_are_waited_for() {
     let line = Line::nginx(&[2_000], "");
     let server = &line.path.server;
     let mut old = Workers::start(server, &[ALONE, &["--drain", "300"]].concat());
-    let mut client = line.path.client.enter(|| TestClient::connect(server_v4(80)));
+    let mut client = line
+        .path
+        .client
+        .enter(|| TestClient::connect(server_v4(80)));
     client.send(format!(
         "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n"
     ));

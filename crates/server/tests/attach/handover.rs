@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
-use lowroad_testkit::net::{WireCheck, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer};
+use lowroad_testkit::net::{
+    LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer, WireCheck,
+};
 use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{Attached, get, server_v4, servers};

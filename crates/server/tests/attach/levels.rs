@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use lowroad_testkit::net::draws::RandomDraws;
-use lowroad_testkit::net::{WireCheck, TestSite, WebServer};
+use lowroad_testkit::net::{TestSite, WebServer, WireCheck};
 
 use crate::attached::{Attached, get, servers};
 use crate::cables::Cable;

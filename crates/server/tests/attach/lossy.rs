@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::net::{ManglingRule, LinkMangling, TestPath, TestSite, WebServer};
+use lowroad_testkit::net::{LinkMangling, ManglingRule, TestPath, TestSite, WebServer};
 
 use crate::attached::{Attached, server_v4};
 use crate::{setting, skipped};

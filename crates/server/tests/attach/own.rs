@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::level::SoftirqLevel;
-use lowroad_testkit::net::{DEVICE, LinkMangling, TestPath, NamespaceProgram};
-use lowroad_testkit::{TempFolder, ClientResponse, wait_until};
+use lowroad_testkit::net::{DEVICE, LinkMangling, NamespaceProgram, TestPath};
+use lowroad_testkit::{ClientResponse, TempFolder, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attached::{get, one, place, server_v4};

@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 use lowroad_softirq::layout::SETTING_ADMIT;
 use lowroad_softirq::level::publisher;
 use lowroad_softirq::now_ns;
-use lowroad_testkit::net::{CLIENT, DEVICE, LinkMangling, NetNamespace, TestPath, SERVER, TestSite, WebServer};
-use lowroad_testkit::{TestClient, ClientResponse, wait_until};
+use lowroad_testkit::net::{
+    CLIENT, DEVICE, LinkMangling, NetNamespace, SERVER, TestPath, TestSite, WebServer,
+};
+use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, get, one, server_v4, servers};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_testkit::PATIENCE;
 use lowroad_testkit::net::packet_socket::PacketSocket;
-use lowroad_testkit::net::{DEVICE, NetNamespace, TestPath, SERVER};
+use lowroad_testkit::net::{DEVICE, NetNamespace, SERVER, TestPath};
 
 pub const FIN: u8 = 0x01;
 pub const SYN: u8 = 0x02;

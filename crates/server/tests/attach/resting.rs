@@ -83,7 +83,8 @@ impl Resting {
         // A new thread inherits the namespace of its creator.
         let daemon = namespace.enter(move || {
             thread::spawn(move || {
-                let connect: ServerConnector = Arc::new(|server: SocketAddr, _| TcpStream::connect(server));
+                let connect: ServerConnector =
+                    Arc::new(|server: SocketAddr, _| TcpStream::connect(server));
                 let daemon = DaemonContext {
                     level: &of_daemon,
                     learning,

@@ -8,8 +8,10 @@ use std::ops::Range;
 use lowroad_softirq::layout::SETTING_KEEP_TIME_WAIT;
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
-use lowroad_testkit::net::{CLIENT, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer};
-use lowroad_testkit::{TestClient, PATIENCE, wait_until};
+use lowroad_testkit::net::{
+    CLIENT, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer,
+};
+use lowroad_testkit::{PATIENCE, TestClient, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, servers};

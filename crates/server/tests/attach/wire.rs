@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use lowroad_testkit::net::frame::SynEdits;
-use lowroad_testkit::net::{WireCheck, ManglingRule, LinkMangling, TestPath, CheckReport, TestSite, WebServer};
+use lowroad_testkit::net::{
+    CheckReport, LinkMangling, ManglingRule, TestPath, TestSite, WebServer, WireCheck,
+};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, servers};

@@ -15,9 +15,10 @@ use lowroad_softirq::programs::{folder, interception};
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
 use lowroad_testkit::net::{
-    CLIENT, DEVICE, LinkMangling, NetNamespace, TestPage, TestPath, NamespaceProgram, TestSite, WebServer,
+    CLIENT, DEVICE, LinkMangling, NamespaceProgram, NetNamespace, TestPage, TestPath, TestSite,
+    WebServer,
 };
-use lowroad_testkit::{TestClient, ClientResponse, wait_until};
+use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -274,7 +275,10 @@ fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
     assert_eq!(taken(&line), [false, true]);
     // Local clients of the server are unaffected.
     let direct = line.ask(server_v4(80), line.page(0));
-    assert_eq!(TestPage::new(line.page(0), &direct.body), line.site.pages[0]);
+    assert_eq!(
+        TestPage::new(line.page(0), &direct.body),
+        line.site.pages[0]
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use lowroad_testkit::net::{CLIENT, LinkMangling, TestPath};
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, wait_until};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, wait_until};
 
 use crate::attached::{get, server_v4};
 use crate::skipped;

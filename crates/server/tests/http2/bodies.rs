@@ -65,5 +65,8 @@ fn a_body_that_is_too_long_is_413() {
     peer.say(&out);
     let got = peer.whole(stream);
     assert_eq!(got.status, 413);
-    assert!(matches!(got.reset, None | Some(ErrorCode::NO_ERROR)), "{got:?}");
+    assert!(
+        matches!(got.reset, None | Some(ErrorCode::NO_ERROR)),
+        "{got:?}"
+    );
 }

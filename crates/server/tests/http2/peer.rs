@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{self, OutgoingRequest, H2ClientEvent, ErrorCode, StreamId};
+use lowroad_http::h2::{self, ErrorCode, H2ClientEvent, OutgoingRequest, StreamId};
 use lowroad_http::method::Method;
 use lowroad_limits::{CellRate, RequestRate};
 

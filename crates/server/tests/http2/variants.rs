@@ -1,7 +1,7 @@
 //! Fields that a client forges select no stored response, as over HTTP/1.
 
 use lowroad_testkit::origin::TestOrigin;
-use lowroad_testkit::{TestClient, TempFolder, TestServer};
+use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
 use crate::peer::Peer;
 use crate::place::PROGRAM;

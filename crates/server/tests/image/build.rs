@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use lowroad_bare::archive::{SiteArchive, ArchiveEntry};
 use lowroad_http::content_coding::ContentCoding;
 use lowroad_testkit::TempFolder;
+use lowroad_unikernel::archive::{ArchiveEntry, SiteArchive};
 
 use crate::place::{image, path};
 
@@ -68,7 +68,11 @@ fn what_is_in_a_folder_is_in_its_image() {
     let encodings: Vec<_> = index.variants().iter().map(|one| one.encoding).collect();
     assert_eq!(
         encodings,
-        [ContentCoding::Identity, ContentCoding::Brotli, ContentCoding::Gzip]
+        [
+            ContentCoding::Identity,
+            ContentCoding::Brotli,
+            ContentCoding::Gzip
+        ]
     );
     assert_eq!(file("/a b/").variants().len(), 1);
     let prepared = file("/empty/x.bin")
@@ -83,10 +87,16 @@ fn what_is_in_a_folder_is_in_its_image() {
             location: "/a%20b/"
         })
     ));
-    assert!(matches!(archive.find(b"/empty/"), Some(ArchiveEntry::Forbidden)));
+    assert!(matches!(
+        archive.find(b"/empty/"),
+        Some(ArchiveEntry::Forbidden)
+    ));
     for path in ["/page.lrp", "/made/", "/made/index.lrp", "/both/index.lrp"] {
         let found = archive.find(path.as_bytes());
-        assert!(matches!(found, Some(ArchiveEntry::Page(_))), "{path}: {found:?}");
+        assert!(
+            matches!(found, Some(ArchiveEntry::Page(_))),
+            "{path}: {found:?}"
+        );
     }
     assert_eq!(file("/both/").variants()[0].body(), b"short");
     assert!(archive.find(b"/made/_part.lrp").is_none() && archive.find(b"/page").is_none());

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 
 use lowroad_testkit::net::{NetNamespace, starts};
-use lowroad_testkit::{TestClient, TempFolder, skip, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, skip, wait_until};
 
 use crate::database::{Database, URL, site as site_of_pages};
 use crate::hosted::{Hosted, IP, can_run};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use lowroad_testkit::net::{NetNamespace, starts};
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, skip, wait_until};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, skip, wait_until};
 
 use crate::hosted::{Hosted, IMAGE, can_run};
 use crate::servers::{Kind, Server};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lowroad_testkit::net::starts;
-use lowroad_testkit::{TestClient, TempFolder, skip};
+use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::machine::{IP, can_run, free_port};
 use crate::place::{Running, image, path};

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use lowroad_testkit::net::{self, NetNamespace};
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer, skip};
 
 use crate::place::{PROGRAM, Running};
 

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use lowroad_testkit::net::frame::SynEdits;
-use lowroad_testkit::net::{WireCheck, DEVICE, ManglingRule, LinkMangling, NetNamespace, TestPath, SERVER, TestSite};
+use lowroad_testkit::net::{
+    DEVICE, LinkMangling, ManglingRule, NetNamespace, SERVER, TestPath, TestSite, WireCheck,
+};
 
 use crate::hosted::can_run;
 use crate::place::{PROGRAM, Running};

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 
 use lowroad_testkit::net::starts;
-use lowroad_testkit::{TestClient, TempFolder, skip};
+use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::place::{PROGRAM, Running, image};
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use lowroad_testkit::{TempFolder, PATIENCE, wait_until};
+use lowroad_testkit::{PATIENCE, TempFolder, wait_until};
 
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use lowroad_testkit::net::NetNamespace;
-use lowroad_testkit::{TestClient, TempFolder};
+use lowroad_testkit::{TempFolder, TestClient};
 
 use crate::hosted::{self, IMAGE, IP};
 use crate::machine;
@@ -50,7 +50,9 @@ fn two_cores_answer_every_connection_and_stop() {
     // The second time from the image; the first was from the program.
     running.wait_for("http://198.18.0.2/");
     namespace.enter(|| {
-        let mut clients: Vec<TestClient> = (0..CONNECTIONS).map(|_| TestClient::connect(IMAGE)).collect();
+        let mut clients: Vec<TestClient> = (0..CONNECTIONS)
+            .map(|_| TestClient::connect(IMAGE))
+            .collect();
         for round in 0..ROUNDS {
             for (n, client) in clients.iter_mut().enumerate() {
                 let file = (n + round) % short.len();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lowroad_testkit::net::{NetNamespace, starts};
-use lowroad_testkit::{TestClient, TempFolder, skip};
+use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::database::{Database, URL};
 use crate::hosted::{self, IMAGE, IP};

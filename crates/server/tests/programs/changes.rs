@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use lowroad_testkit::{TestClient, PATIENCE, wait_until};
+use lowroad_testkit::{PATIENCE, TestClient, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, ask, post};

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use lowroad_testkit::{TestClient, TempFolder, TestServer};
+use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
 use crate::host::PROGRAM;
 

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 use crate::host::PROGRAM;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TestClient, TempFolder, TestServer};
+use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
 use crate::fpm::Fpm;
 

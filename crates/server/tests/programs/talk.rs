@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use lowroad_testkit::{TestClient, ClientResponse};
+use lowroad_testkit::{ClientResponse, TestClient};
 
 /// The framing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,12 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> (Clie
 }
 
 /// Sends a request without a body on this connection.
-pub fn on(client: &mut TestClient, method: &str, path: &str, fields: &str) -> (ClientResponse, End) {
+pub fn on(
+    client: &mut TestClient,
+    method: &str,
+    path: &str,
+    fields: &str,
+) -> (ClientResponse, End) {
     client.send(format!(
         "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
     ));

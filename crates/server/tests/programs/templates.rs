@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 use crate::host::PROGRAM;
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use lowroad_testkit::{TestClient, TempFolder, skip, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, skip, wait_until};
 
 use crate::host::{Host, PROGRAM};
 use crate::talk::{self, End, ask, begin_post, noise};

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lowroad_testkit::origin::TestOrigin;
-use lowroad_testkit::{TempFolder, ClientResponse};
+use lowroad_testkit::{ClientResponse, TempFolder};
 
 use crate::place::{Place, program};
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use lowroad_testkit::{TempFolder, ClientResponse, TestServer};
+use lowroad_testkit::{ClientResponse, TempFolder, TestServer};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 

@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output, Stdio};
 
-use lowroad_testkit::net::{self, CLIENT, DEVICE, CableEnd, NetNamespace, NamespaceProgram, SERVER};
-use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip, wait_until};
+use lowroad_testkit::net::{
+    self, CLIENT, CableEnd, DEVICE, NamespaceProgram, NetNamespace, SERVER,
+};
+use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer, skip, wait_until};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 pub const PORT: u16 = 8080;

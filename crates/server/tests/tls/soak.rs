@@ -114,7 +114,10 @@ fn nothing_fails_and_nothing_grows() {
         (place.status("open") == ["0 connections"]).then_some(())
     });
 
-    let (warm, at_end) = (warm.expect("a renewal"), PrivateMemory::of_process(server.pid()).resident);
+    let (warm, at_end) = (
+        warm.expect("a renewal"),
+        PrivateMemory::of_process(server.pid()).resident,
+    );
     let (full, resumed) = (done.full.load(Relaxed), done.resumed.load(Relaxed));
     println!(
         "{full} full and {resumed} resumed handshakes, {renewals} renewals; {} KiB resident, {} KiB at the end",

@@ -4,17 +4,17 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lowroad_access_control::passwords::{PasswordOutcome, BasicCredentials};
-use lowroad_access_control::{AccessPolicy, AccessRule, RuleInput, DirectPeer};
+use lowroad_access_control::passwords::{BasicCredentials, PasswordOutcome};
+use lowroad_access_control::{AccessPolicy, AccessRule, DirectPeer, RuleInput};
 use lowroad_config::RuleAction;
 use lowroad_http::status::StatusCode;
 use lowroad_site_rules::FormSet;
 
 use super::context::AccessCheck;
-use super::effects::{TraceEvent, Effects};
+use super::effects::{Effects, TraceEvent};
 use crate::is_from_daemon;
 use crate::responder::{RETRY_AFTER, RequestResponder};
-use crate::sites::{SitePath, Site};
+use crate::sites::{Site, SitePath};
 
 /// Takes the client's address, and the original request's facts, from the reports of a trusted proxy.
 ///
@@ -176,7 +176,11 @@ fn within(
 }
 
 /// The outcome for the password of a request; `None` if a helper must verify it first.
-fn shown(rule: &AccessRule, world: &impl Effects, to: &RequestResponder<'_, '_>) -> Option<PasswordOutcome> {
+fn shown(
+    rule: &AccessRule,
+    world: &impl Effects,
+    to: &RequestResponder<'_, '_>,
+) -> Option<PasswordOutcome> {
     let credentials = BasicCredentials::from_request(to.request);
     let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
         return Some(PasswordOutcome::Wrong);

@@ -9,11 +9,11 @@ use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::PathMatches;
 
-use super::rewritten_target::RewrittenTarget;
 use super::deferral::WaitReason;
+use super::rewritten_target::RewrittenTarget;
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
-use crate::sites::{SitePath, Site};
+use crate::sites::{Site, SitePath};
 
 /// The result of a decision.
 pub enum RequestDecision {
@@ -133,7 +133,11 @@ impl RequestContext<'_> {
     }
 
     /// Waits until a helper has verified the password for the rule with this number.
-    pub fn wait_for_password(&self, to: &mut RequestResponder<'_, '_>, rule: usize) -> RequestDecision {
+    pub fn wait_for_password(
+        &self,
+        to: &mut RequestResponder<'_, '_>,
+        rule: usize,
+    ) -> RequestDecision {
         let body = to.exchange.body.take();
         to.exchange.is_body_undecided = true;
         self.wait(to, WaitReason::Password { body, rule })

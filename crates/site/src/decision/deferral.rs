@@ -176,7 +176,9 @@ impl WaitReason {
                     checked,
                 }
             }
-            (WaitReason::Purge, Some(HandlerOutcome::Purged { are_kept })) => WaitEnd::Purge { are_kept },
+            (WaitReason::Purge, Some(HandlerOutcome::Purged { are_kept })) => {
+                WaitEnd::Purge { are_kept }
+            }
             (WaitReason::Body, None) => WaitEnd::Body,
             _ => return None,
         })

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_access_control::AccessRule;
-use lowroad_access_control::passwords::{PasswordOutcome, BasicCredentials, PasswordFile};
+use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::{ClassChoice, TrafficClass};
 use lowroad_config::{AliasConfig, RewriteConfig};
 use lowroad_engine::{Exchange, ExchangeId};
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_http::request::Request;
 use lowroad_limits::{ClientRates, retry_after_s};
-use lowroad_response_cache::calls::{HandlerCall, CallStatus, HandlerCalls};
+use lowroad_response_cache::calls::{CallStatus, HandlerCall, HandlerCalls};
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_response_cache::purge::PurgeTarget;
 use lowroad_response_cache::reuse::CacheKey;
@@ -25,7 +25,7 @@ use lowroad_store::clock;
 use lowroad_store::disk_cache::{self, RecallRequest};
 use lowroad_store::purge_rules::PurgeMode;
 use lowroad_store::validity::Reusability;
-use lowroad_store::{VariantSet, StoredObject, ObjectArc};
+use lowroad_store::{ObjectArc, StoredObject, VariantSet};
 
 use super::context::RequestContext;
 use crate::sites::Site;

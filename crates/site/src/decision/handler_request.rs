@@ -6,21 +6,21 @@ use lowroad_cache::vary::SelectingFields;
 use lowroad_handler::HandlerFailure;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
-use lowroad_response_cache::calls::{HandlerCall, CallStatus};
+use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::reply::HandlerReply;
-use lowroad_response_cache::reuse::{KeyFacts, CacheKey, RequestedPart};
-use lowroad_response_cache::storage::{StoredResponse, HitKind};
+use lowroad_response_cache::reuse::{CacheKey, KeyFacts, RequestedPart};
+use lowroad_response_cache::storage::{HitKind, StoredResponse};
 use lowroad_routes::response_redirect;
 use lowroad_routes::routes::Route;
 use lowroad_store::object::ObjectKind;
 use lowroad_store::validity::Reusability;
-use lowroad_store::{VariantSet, ObjectArc};
+use lowroad_store::{ObjectArc, VariantSet};
 
 use super::context::{RequestContext, RequestDecision, generated_response};
+use super::deferral::{DiskLookups, WaitReason};
+use super::effects::{DiskRecall, Effects, TraceEvent};
 use super::internal_redirect;
 use super::lookup::ResponseLookup;
-use super::deferral::{DiskLookups, WaitReason};
-use super::effects::{DiskRecall, TraceEvent, Effects};
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
@@ -98,7 +98,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 return decision;
             }
             if *now == Reusability::Unusable {
-                return generated_response(to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT));
+                return generated_response(
+                    to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT),
+                );
             }
         }
         // only-if-cached must not reach the origin (RFC 9111 §5.2.1.7).
@@ -106,7 +108,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
             return generated_response(to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT));
         }
         let key = facts.map(|facts| facts.key(self.key));
-        self.world.trace(TraceEvent::Unused(key.as_ref(), found.as_ref()));
+        self.world
+            .trace(TraceEvent::Unused(key.as_ref(), found.as_ref()));
         let selecting = entry.and_then(VariantSet::selecting);
         let key = key.map(|key| key.with_variant(selecting, to.request));
         let stale = found
@@ -204,7 +207,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let call = self.call_of(asked, path, route, stored, to);
         match self.world.call(&call, to.exchange) {
             CallStatus::Runs(work) => asked.wait_for_program(to, (work, is_variant), path, route),
-            CallStatus::Stored(stored) => self.on_stored(asked, (path, route), (stored, is_variant), to),
+            CallStatus::Stored(stored) => {
+                self.on_stored(asked, (path, route), (stored, is_variant), to)
+            }
             CallStatus::Over(reply) => self.on_reply(asked, route, reply, to),
         }
     }
@@ -237,7 +242,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
     }
 
     /// The key under which the response of a handler would be stored.
-    fn key_of(&mut self, asked: &RequestContext<'_>, route: &Route, to: &RequestResponder<'_, '_>) -> Option<CacheKey> {
+    fn key_of(
+        &mut self,
+        asked: &RequestContext<'_>,
+        route: &Route,
+        to: &RequestResponder<'_, '_>,
+    ) -> Option<CacheKey> {
         let facts = self.facts_of(asked, route, to)?;
         Some(facts.key(self.key))
     }
@@ -385,7 +395,9 @@ fn found<'e>(
         };
         match &object.kind {
             // A background refresh would fetch the whole, which no request may want.
-            ObjectKind::Parts(_) if now == Reusability::StaleWhileRevalidate => (object, Reusability::Validate),
+            ObjectKind::Parts(_) if now == Reusability::StaleWhileRevalidate => {
+                (object, Reusability::Validate)
+            }
             _ => (object, now),
         }
     })
@@ -409,7 +421,10 @@ fn to_complete(
 
 /// Whether a stored response can be sent without asking the origin.
 fn is_usable(now: Reusability) -> bool {
-    matches!(now, Reusability::Fresh | Reusability::Stale | Reusability::StaleWhileRevalidate)
+    matches!(
+        now,
+        Reusability::Fresh | Reusability::Stale | Reusability::StaleWhileRevalidate
+    )
 }
 
 /// The outcome under which a stored response is logged.

@@ -6,10 +6,10 @@ use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::{self, NoRoute};
 
 use super::context::{RequestContext, RequestDecision, generated_response};
+use super::deferral::WaitReason;
+use super::effects::{Effects, TraceEvent};
 use super::internal_redirect;
 use super::lookup::ResponseLookup;
-use super::deferral::WaitReason;
-use super::effects::{TraceEvent, Effects};
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
 
@@ -54,7 +54,9 @@ pub fn admitted<W: Effects>(
                 lookup
                     .world
                     .trace(TraceEvent::BadTarget(RequestRefusal::PathSlash.as_str()));
-                generated_response(to.refuse_target(SitePath { site, path: b"/" }, RequestRefusal::PathSlash))
+                generated_response(
+                    to.refuse_target(SitePath { site, path: b"/" }, RequestRefusal::PathSlash),
+                )
             }
         };
     }
@@ -70,7 +72,9 @@ pub fn admitted<W: Effects>(
                 return generated_response(to.other_method(asked.at()));
             }
             Ok(None) => {}
-            Err(NoRoute) => return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND)),
+            Err(NoRoute) => {
+                return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
+            }
         }
     }
     // A path without a file may still lead to a handler. Otherwise the body is discarded.

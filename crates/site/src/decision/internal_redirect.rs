@@ -14,13 +14,13 @@ use lowroad_routes::counts::increment;
 use lowroad_routes::response_redirect::{self, InternalRedirect};
 use lowroad_routes::routes::Route;
 
-use super::handling::admitted;
-use super::context::{RequestContext, RequestDecision, generated_response};
 use super::access::{self, AccessRefusal};
-use super::rewritten_target::{ClientTarget, RewrittenTarget, RewriteStage};
+use super::context::{RequestContext, RequestDecision, generated_response};
+use super::effects::{Effects, TraceEvent};
+use super::handling::admitted;
 use super::lookup::ResponseLookup;
 use super::path::{decoded, may_have};
-use super::effects::{TraceEvent, Effects};
+use super::rewritten_target::{ClientTarget, RewriteStage, RewrittenTarget};
 use crate::is_from_daemon;
 use crate::responder::RequestResponder;
 
@@ -30,7 +30,12 @@ const TARGET_LEN_MAX: usize = 64 << 10;
 const PROGRAMS_MAX: u8 = 10;
 
 /// Builds the target of a rewrite or an internal redirect.
-fn inner_of(target: Vec<u8>, asked: &RequestContext<'_>, method: Method, stage: RewriteStage) -> RewrittenTarget {
+fn inner_of(
+    target: Vec<u8>,
+    asked: &RequestContext<'_>,
+    method: Method,
+    stage: RewriteStage,
+) -> RewrittenTarget {
     let query = target.iter().position(|byte| *byte == b'?');
     let first = asked.inner.map(|inner| inner.asked.clone());
     let first = first.unwrap_or_else(|| {
@@ -52,7 +57,11 @@ fn inner_of(target: Vec<u8>, asked: &RequestContext<'_>, method: Method, stage: 
 
 impl<'a> RequestContext<'a> {
     /// The rewrite for a path and its target; `missing` selects the rewrites for paths without a file or route.
-    pub fn rewrite(&self, missing: bool, method: Method) -> Option<(&'a RewriteConfig, RewrittenTarget)> {
+    pub fn rewrite(
+        &self,
+        missing: bool,
+        method: Method,
+    ) -> Option<(&'a RewriteConfig, RewrittenTarget)> {
         let may_be = self.inner.is_none_or(|inner| match inner.stage {
             RewriteStage::AsAsked | RewriteStage::Named => true,
             RewriteStage::Rewritten => missing,
@@ -108,7 +117,9 @@ pub fn internal<W: Effects>(
     }
     if !asked.is_named() || !asked.is_for_files {
         lookup.world.trace(TraceEvent::Internal(alias));
-        return Some(generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND)));
+        return Some(generated_response(
+            to.refuse(Some(asked.at()), StatusCode::NOT_FOUND),
+        ));
     }
     if !matches!(to.request.method, Method::Get | Method::Head) {
         to.response.close();
@@ -135,7 +146,9 @@ pub fn rewritten<W: Effects>(
     (rewrite, inner): (&RewriteConfig, RewrittenTarget),
     to: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
-    lookup.world.trace(TraceEvent::Rewrite(rewrite, &inner.target));
+    lookup
+        .world
+        .trace(TraceEvent::Rewrite(rewrite, &inner.target));
     lead(lookup, asked, inner, to)
 }
 
@@ -174,7 +187,9 @@ pub fn follow<W: Effects>(
     let kept = (stage != RewriteStage::AsAsked).then(|| {
         let kept = response_redirect::kept(fields);
         let first = inner.kept.as_ref();
-        first.map_or(kept.clone(), |first| response_redirect::joined(first, &kept))
+        first.map_or(kept.clone(), |first| {
+            response_redirect::joined(first, &kept)
+        })
     });
     let inner = RewrittenTarget {
         programs: inner.programs + 1,

@@ -6,17 +6,20 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use lowroad_access_control::traffic_classes::TrafficClass;
-use lowroad_engine::{Exchange, ExchangeId, ListenerId, ResponseWriter, DetachedResponse};
+use lowroad_engine::{DetachedResponse, Exchange, ExchangeId, ListenerId, ResponseWriter};
 use lowroad_files::file_loader::LoadRequest;
 use lowroad_http::date;
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::version::HttpVersion;
-use lowroad_response_cache::calls::{HandlerCall, CallStatus, HandlerCalls};
+use lowroad_response_cache::calls::{CallStatus, HandlerCall, HandlerCalls};
 use lowroad_store::VariantSet;
 use lowroad_store::clock;
 
-use super::{CHALLENGES, RequestDecider, RequestDecision, LoadProgress, DiskRecall, TraceEvent, SiteService, Effects};
+use super::{
+    CHALLENGES, DiskRecall, Effects, LoadProgress, RequestDecider, RequestDecision, SiteService,
+    TraceEvent,
+};
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
 

@@ -13,12 +13,12 @@ use lowroad_log::ErrorLogger;
 use lowroad_routes::routes::Route;
 use lowroad_store::key;
 use lowroad_store::object::ObjectKind;
-use lowroad_store::{VariantSet, StoredObject, ObjectArc};
+use lowroad_store::{ObjectArc, StoredObject, VariantSet};
 
 use super::context::{RequestContext, RequestDecision, generated_response};
-use super::internal_redirect;
 use super::deferral::WaitReason;
-use super::effects::{LoadProgress, TraceEvent, Effects};
+use super::effects::{Effects, LoadProgress, TraceEvent};
+use super::internal_redirect;
 use crate::access::RequestOutcome as Logged;
 use crate::is_from_daemon;
 use crate::responder::RequestResponder;
@@ -47,7 +47,11 @@ impl<W: Effects> ResponseLookup<'_, W> {
     }
 
     /// Whether a path that no route matches may still lead to a handler: by an index, a fallback or a rewrite.
-    pub fn may_be_for_program(&self, asked: &RequestContext<'_>, to: &RequestResponder<'_, '_>) -> bool {
+    pub fn may_be_for_program(
+        &self,
+        asked: &RequestContext<'_>,
+        to: &RequestResponder<'_, '_>,
+    ) -> bool {
         let routes = &asked.site.routes;
         let leads_to_one = || {
             let fallback = asked.fallback(to);
@@ -63,7 +67,11 @@ impl<W: Effects> ResponseLookup<'_, W> {
 
     /// Answers with the stored object if it is valid; otherwise loads the file.
     #[inline]
-    pub fn serve(self, asked: &RequestContext<'_>, to: &mut RequestResponder<'_, '_>) -> RequestDecision {
+    pub fn serve(
+        self,
+        asked: &RequestContext<'_>,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
         key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
         let hash = self.world.hash(self.key);
         match self.world.find(hash, self.key) {
@@ -78,7 +86,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
     }
 
     /// Resumes with the outcome of a load.
-    pub fn on_loaded(self, asked: &RequestContext<'_>, loaded: LoadOutcome, to: &mut RequestResponder<'_, '_>) -> RequestDecision {
+    pub fn on_loaded(
+        self,
+        asked: &RequestContext<'_>,
+        loaded: LoadOutcome,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
         match loaded.encoded {
             None => self.send(asked, &VariantSet::new(loaded.base), Logged::Miss, to),
             Some(object) if object.representation().is_some() => {
@@ -171,7 +184,10 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ),
             _ => (asked.path, None),
         };
-        let is_missing = matches!(kind, ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _));
+        let is_missing = matches!(
+            kind,
+            ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
+        );
         if is_missing && let Some(led) = asked.rewrite(true, to.request.method) {
             return internal_redirect::rewritten(self, asked, led, to);
         }
@@ -267,7 +283,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 asked.wait(to, WaitReason::File { body })
             }
             LoadProgress::Loaded(loaded) => self.on_loaded(asked, loaded, to),
-            LoadProgress::Refused => generated_response(to.refuse(Some(asked.at()), StatusCode::SERVICE_UNAVAILABLE)),
+            LoadProgress::Refused => {
+                generated_response(to.refuse(Some(asked.at()), StatusCode::SERVICE_UNAVAILABLE))
+            }
         }
     }
 }

@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_engine::shared_body::SharedBodyReader;
 use lowroad_engine::stream::BodyReceiver;
-use lowroad_handler::{ResponseContent, HandlerFailure, ResponseFields, UpgradedConnection};
-use lowroad_http::preconditions::{self, PreconditionOutcome, Validators};
+use lowroad_handler::{HandlerFailure, ResponseContent, ResponseFields, UpgradedConnection};
 use lowroad_http::h1::{BodyLen, upgrade_asked};
 use lowroad_http::method::Method;
+use lowroad_http::preconditions::{self, PreconditionOutcome, Validators};
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
 use lowroad_response_cache::cache_status;
 use lowroad_response_cache::reply::HandlerReply;
-use lowroad_response_cache::storage::{StoredResponse, HitKind};
+use lowroad_response_cache::storage::{HitKind, StoredResponse};
 use lowroad_routes::failure_log::FailureNotice;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::StoredObject;
 use lowroad_store::clock;
-use lowroad_store::streaming_object::StreamingObject;
 use lowroad_store::object::{self, ObjectKind, Representation};
+use lowroad_store::streaming_object::StreamingObject;
 
 use crate::is_from_daemon;
 use crate::responder::{ExtraHeaders, HeaderLines, RequestResponder, append};
@@ -63,7 +63,12 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Upgrades the connection, if the client requested that (RFC 9110 §7.8).
-    fn upgrade(&mut self, at: SitePath<'_>, fields: &ResponseFields, upgrade: UpgradedConnection) -> StatusCode {
+    fn upgrade(
+        &mut self,
+        at: SitePath<'_>,
+        fields: &ResponseFields,
+        upgrade: UpgradedConnection,
+    ) -> StatusCode {
         let asks = upgrade_asked(self.request.fields()).is_some();
         let is_get = self.request.method == Method::Get;
         let UpgradedConnection { protocol, tunnel } = upgrade;
@@ -105,7 +110,12 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Sends a handler's stored response. `None` (and nothing is written) if it is no longer available.
-    pub fn reuse(&mut self, at: SitePath<'_>, stored: StoredResponse, route: &Route) -> Option<StatusCode> {
+    pub fn reuse(
+        &mut self,
+        at: SitePath<'_>,
+        stored: StoredResponse,
+        route: &Route,
+    ) -> Option<StatusCode> {
         let object = &*stored.object;
         let now_ms = self.exchange.now_ms;
         let age_s = object
@@ -135,20 +145,29 @@ impl RequestResponder<'_, '_> {
                 let aside = aside(known.head.date(known.bytes()));
                 is_there.then(|| self.send_again(at, known, &aside))
             }
-            ObjectKind::Folder(_) | ObjectKind::NoIndex(_) | ObjectKind::Refused(..) | ObjectKind::Index(..) => None,
+            ObjectKind::Folder(_)
+            | ObjectKind::NoIndex(_)
+            | ObjectKind::Refused(..)
+            | ObjectKind::Index(..) => None,
         }
     }
 
     /// Sends a response whose body is still arriving: whole, even if a range was requested (RFC 9110 §14.2 allows
     /// that).
-    fn send_filling(&mut self, filling: &StreamingObject, body: SharedBodyReader, aside: &ExtraHeaders<'_>) -> StatusCode {
+    fn send_filling(
+        &mut self,
+        filling: &StreamingObject,
+        body: SharedBodyReader,
+        aside: &ExtraHeaders<'_>,
+    ) -> StatusCode {
         let (bytes, forms) = (&*filling.bytes, &filling.head);
         let validators = Validators {
             etag: forms.etag(bytes),
             last_modified: filling.modified_s,
         };
         let precondition = preconditions::evaluate(self.request, &validators, self.exchange.unix_s);
-        let is_known = forms.status() == StatusCode::OK && precondition == PreconditionOutcome::NotModified;
+        let is_known =
+            forms.status() == StatusCode::OK && precondition == PreconditionOutcome::NotModified;
         if is_known {
             let head = self.begin(StatusCode::NOT_MODIFIED, forms.shared(bytes), Some(aside));
             head.end(BodyLen::None);

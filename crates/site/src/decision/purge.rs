@@ -20,7 +20,11 @@ const HOW: &[u8] = b"x-purge-method";
 const SOFT: &[u8] = b"fastly-soft-purge";
 
 /// Answers a PURGE.
-pub fn answer<W: Effects>(world: &W, asked: &RequestContext<'_>, to: &mut RequestResponder<'_, '_>) -> RequestDecision {
+pub fn answer<W: Effects>(
+    world: &W,
+    asked: &RequestContext<'_>,
+    to: &mut RequestResponder<'_, '_>,
+) -> RequestDecision {
     let at = asked.at();
     if to.exchange.body.is_some() {
         to.response.close();
@@ -40,7 +44,11 @@ pub fn answer<W: Effects>(world: &W, asked: &RequestContext<'_>, to: &mut Reques
 }
 
 /// Answers a PURGE. If a disk cache outlives the process, this is called once the purge is durable there.
-pub fn told(at: SitePath<'_>, are_kept: bool, to: &mut RequestResponder<'_, '_>) -> RequestDecision {
+pub fn told(
+    at: SitePath<'_>,
+    are_kept: bool,
+    to: &mut RequestResponder<'_, '_>,
+) -> RequestDecision {
     if !are_kept {
         return generated_response(to.refuse(Some(at), StatusCode::INTERNAL_ERROR));
     }

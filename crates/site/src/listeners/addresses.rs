@@ -33,7 +33,12 @@ enum SocketRole {
 impl ListenerSet {
     /// The listeners of these sites.
     pub fn places(&self, sites: &[config::SiteConfig]) -> ListenerAddresses<'_> {
-        let tls_list = || sites.iter().flat_map(config::SiteConfig::tls_addresses).copied();
+        let tls_list = || {
+            sites
+                .iter()
+                .flat_map(config::SiteConfig::tls_addresses)
+                .copied()
+        };
         let plain: Vec<SocketAddr> = match self.adopted.is_empty() {
             true => Vec::new(),
             false => sites
@@ -94,7 +99,10 @@ impl ListenerAddresses<'_> {
 
     /// Faults of the supervisor's sockets, as texts for the log.
     pub fn faults(&self) -> impl Iterator<Item = &'static str> {
-        let unused = self.adopted.iter().filter(|(_, role)| *role == SocketRole::None);
+        let unused = self
+            .adopted
+            .iter()
+            .filter(|(_, role)| *role == SocketRole::None);
         unused.map(|_| "the supervisor handed over a socket named https, but no site has TLS: nothing is served there")
     }
 }
@@ -127,7 +135,9 @@ fn role<T: Iterator<Item = SocketAddr>>(
             let is_plain = plain.iter().any(same_port);
             match tls_near().filter(|_| !is_plain) {
                 Some(address) => SocketRole::Tls(address),
-                None if plain.is_empty() => tls().next().map_or(SocketRole::AllPlain, SocketRole::Tls),
+                None if plain.is_empty() => {
+                    tls().next().map_or(SocketRole::AllPlain, SocketRole::Tls)
+                }
                 None => SocketRole::AllPlain,
             }
         }
@@ -182,8 +192,17 @@ mod tests {
                 "{address:?} {scheme:?}"
             );
         }
-        assert_eq!(of(&[], &tls, Some("127.0.0.1:1"), None), SocketRole::Tls(tls[0]));
-        assert_eq!(of(&plain, &[], Some("127.0.0.1:443"), https), SocketRole::None);
-        assert_eq!(of(&plain, &[], Some("127.0.0.1:443"), None), SocketRole::AllPlain);
+        assert_eq!(
+            of(&[], &tls, Some("127.0.0.1:1"), None),
+            SocketRole::Tls(tls[0])
+        );
+        assert_eq!(
+            of(&plain, &[], Some("127.0.0.1:443"), https),
+            SocketRole::None
+        );
+        assert_eq!(
+            of(&plain, &[], Some("127.0.0.1:443"), None),
+            SocketRole::AllPlain
+        );
     }
 }

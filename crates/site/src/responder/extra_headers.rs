@@ -4,9 +4,9 @@
 
 use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::HeadBuilder;
-use lowroad_http::stored_head::StoredSection;
-use lowroad_http::fields::{ResponseFields, StandardHeader, FieldName};
+use lowroad_http::fields::{FieldName, ResponseFields, StandardHeader};
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::StoredSection;
 use lowroad_response_cache::cache_status;
 use lowroad_routes::response_redirect;
 use lowroad_site_rules::SiteFields;

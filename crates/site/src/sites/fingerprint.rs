@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use lowroad_config as config;
-use lowroad_config::{SiteName, OriginUrl, RouteTo};
+use lowroad_config::{OriginUrl, RouteTo, SiteName};
 use lowroad_site_rules::BaseFolders;
 use lowroad_store::disk_cache::{SiteIdentity, site_identity};
 
@@ -33,7 +33,11 @@ struct FingerprintParts {
 
 impl SiteFingerprint {
     /// The fingerprint of a site of this configuration in these folders.
-    pub fn new(site: &config::SiteConfig, config: &config::Config, bases: BaseFolders) -> SiteFingerprint {
+    pub fn new(
+        site: &config::SiteConfig,
+        config: &config::Config,
+        bases: BaseFolders,
+    ) -> SiteFingerprint {
         let mut rules = config::SiteConfig {
             access: Vec::new(),
             redirects: Vec::new(),
@@ -216,7 +220,9 @@ mod tests {
         ] {
             assert!(!of("").continues(&of(other)), "{other}");
         }
-        assert!(!of("").continues(&of("").moved_to(BaseFolders::from_site(&tmp()).expect("a folder"))));
+        assert!(
+            !of("").continues(&of("").moved_to(BaseFolders::from_site(&tmp()).expect("a folder")))
+        );
     }
 
     fn tmp() -> config::SiteConfig {

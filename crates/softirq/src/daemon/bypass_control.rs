@@ -2,7 +2,9 @@
 
 use crate::error::LevelError;
 use crate::learner::ResponseLearner;
-use crate::learner::bypass::{AnswerProspect, LevelBypass, LevelBypassRules, TrafficSample, LevelBypassAction};
+use crate::learner::bypass::{
+    AnswerProspect, LevelBypass, LevelBypassAction, LevelBypassRules, TrafficSample,
+};
 use crate::level::SoftirqLevel;
 use crate::level::parked;
 
@@ -29,7 +31,12 @@ impl BypassControl {
     }
 
     /// Updates whether the programs report misses. To be called often.
-    pub(super) fn tick(&mut self, level: &SoftirqLevel, learner: &mut ResponseLearner, now_ns: u64) {
+    pub(super) fn tick(
+        &mut self,
+        level: &SoftirqLevel,
+        learner: &mut ResponseLearner,
+        now_ns: u64,
+    ) {
         let until_ns = learner.paused_until(now_ns);
         if until_ns != self.pause_until_ns {
             self.pause_until_ns = until_ns;
@@ -71,7 +78,12 @@ impl BypassControl {
     }
 
     /// Starts over on an operator's request: past observations are discarded.
-    pub(super) fn begin_anew(&mut self, level: &SoftirqLevel, learner: &mut ResponseLearner, now_ns: u64) {
+    pub(super) fn begin_anew(
+        &mut self,
+        level: &SoftirqLevel,
+        learner: &mut ResponseLearner,
+        now_ns: u64,
+    ) {
         learner.trust_anew();
         if self.rest.wake().is_some() {
             self.wake(level);

@@ -1,6 +1,9 @@
 //! Judges facts. Pure: independent of how they are collected.
 
-use super::{DoctorFacts, InterfaceFacts, DoctorFinding, MachineFacts, PortFacts, DoctorReport, DoctorVerdict};
+use super::{
+    DoctorFacts, DoctorFinding, DoctorReport, DoctorVerdict, InterfaceFacts, MachineFacts,
+    PortFacts,
+};
 use crate::machine::listeners;
 
 const CAP_NET_ADMIN: u32 = 12;
@@ -34,7 +37,9 @@ pub fn judge(facts: &DoctorFacts) -> DoctorReport {
     };
     for interface in &facts.interfaces {
         let (xdp, tc) = (xdp(interface, facts.machine.cpus), tc(interface));
-        let has_tier = [&xdp, &tc].iter().any(|line| line.verdict != DoctorVerdict::No);
+        let has_tier = [&xdp, &tc]
+            .iter()
+            .any(|line| line.verdict != DoctorVerdict::No);
         report.works |= has_tier && machine_works && port_works;
         report.lines.extend([xdp, tc]);
         report.lines.extend(notes(interface));

@@ -108,7 +108,11 @@ fn what_the_machine_lacks_keeps_all_tiers_off() {
         let mut machine = machine();
         change(&mut machine);
         let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), what);
-        assert_eq!((line.verdict, works), (DoctorVerdict::No, false), "{line:?}");
+        assert_eq!(
+            (line.verdict, works),
+            (DoctorVerdict::No, false),
+            "{line:?}"
+        );
         assert!(line.advice.contains(advice), "{line:?}");
     }
 }
@@ -135,7 +139,11 @@ fn firewalls_and_missing_mounts_are_no_hindrance() {
     let facts = facts(machine, interface("eth0", "ixgbe"));
     for what in ["netfilter", "/sys/fs/bpf"] {
         let (line, works) = line(&facts, what);
-        assert_eq!((line.verdict, works), (DoctorVerdict::Warn, true), "{line:?}");
+        assert_eq!(
+            (line.verdict, works),
+            (DoctorVerdict::Warn, true),
+            "{line:?}"
+        );
     }
 }
 
@@ -170,7 +178,10 @@ fn interfaces_without_native_xdp_still_have_tc() {
         let (xdp, works) = line(&facts, "eth0: native XDP");
         assert_eq!((xdp.verdict, works), (DoctorVerdict::No, true), "{xdp:?}");
         assert!(xdp.why.contains(why), "{xdp:?}");
-        assert_eq!(line(&facts, "eth0: TC ingress").0.verdict, DoctorVerdict::Ok);
+        assert_eq!(
+            line(&facts, "eth0: TC ingress").0.verdict,
+            DoctorVerdict::Ok
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use crate::fetch::{self, ResponseFetcher, FetchLimits};
+use crate::fetch::{self, FetchLimits, ResponseFetcher};
 use crate::response::FetchError;
 use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
 use lowroad_wire::key::KeyParts;
@@ -21,7 +21,8 @@ pub enum ConnectSource {
 }
 
 /// Connects to the server, at the local address that the client requested.
-pub type ServerConnector = Arc<dyn Fn(SocketAddr, ConnectSource) -> io::Result<TcpStream> + Send + Sync>;
+pub type ServerConnector =
+    Arc<dyn Fn(SocketAddr, ConnectSource) -> io::Result<TcpStream> + Send + Sync>;
 
 /// Asks a server of ours for its response at this address without a connection; `None`: it must be fetched like from
 /// other servers.

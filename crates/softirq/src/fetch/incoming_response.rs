@@ -3,9 +3,9 @@
 use super::FetchLimits;
 use crate::response::FetchError;
 use crate::response::fetched_response::FetchedResponse;
-use lowroad_http::h1::{BodyLen, H1Client, H1ClientEvent, ResponseFault, H1ResponseHead};
+use lowroad_http::h1::{BodyLen, H1Client, H1ClientEvent, H1ResponseHead, ResponseFault};
 use lowroad_http::version::HttpVersion;
-use lowroad_http::{RequestLimits as HttpLimits, Method, RequestRefusal};
+use lowroad_http::{Method, RequestLimits as HttpLimits, RequestRefusal};
 
 /// The response to one request.
 pub(super) struct IncomingResponse {
@@ -54,7 +54,9 @@ impl IncomingResponse {
                     return Err(FetchError::Malformed("its field lines are irregular"));
                 }
                 Some(H1ClientEvent::Interim(_)) => {}
-                Some(H1ClientEvent::Upgraded(_)) => return Err(error(ResponseFault::Upgrade, &self.limits)),
+                Some(H1ClientEvent::Upgraded(_)) => {
+                    return Err(error(ResponseFault::Upgrade, &self.limits));
+                }
                 Some(H1ClientEvent::Response(head)) => take_head(&mut self.fetched, &head)?,
                 Some(H1ClientEvent::Data(data)) => self.fetched.body.extend_from_slice(data),
                 Some(H1ClientEvent::End { .. }) => {
@@ -155,7 +157,8 @@ mod tests {
                     _ => bytes.truncate(at.max(1)),
                 }
             }
-            let mut response = IncomingResponse::to_get(b"/", b"", FetchLimits::default(), &mut Vec::new());
+            let mut response =
+                IncomingResponse::to_get(b"/", b"", FetchLimits::default(), &mut Vec::new());
             match response.take(&mut bytes) {
                 Ok(true) => {
                     complete += 1;

@@ -188,7 +188,8 @@ fn connections_are_kept_by_address() {
 #[test]
 fn an_address_that_has_gone_is_told_apart() {
     let gone = |_| Err(ErrorKind::AddrNotAvailable.into());
-    let result = ResponseFetcher::new(gone, FetchLimits::default()).fetch(&KEY, &RevalidationFields::default());
+    let result = ResponseFetcher::new(gone, FetchLimits::default())
+        .fetch(&KEY, &RevalidationFields::default());
     let error = FetchError::AddressGone(KEY.address);
     assert_eq!(result, Err(error));
     assert_eq!(error.label(), "address-gone");
@@ -382,7 +383,8 @@ fn silence_is_waited_for_only_so_long() {
 #[test]
 fn nobody_there_is_the_origins_fault() {
     let refused = |_| Err(io::Error::from(ErrorKind::ConnectionRefused));
-    let result = ResponseFetcher::new(refused, FetchLimits::default()).fetch(&KEY, &RevalidationFields::default());
+    let result = ResponseFetcher::new(refused, FetchLimits::default())
+        .fetch(&KEY, &RevalidationFields::default());
     let error = FetchError::Connect(ErrorKind::ConnectionRefused);
     assert_eq!(result, Err(error));
     assert_eq!(error.label(), "origin-unreachable");

@@ -1,8 +1,8 @@
 //! Actions that the state machine requests, and its identifiers.
 
 use super::verdict::FetchDenial;
-use crate::response::fetched_response::RevalidationFields;
 use crate::response::encoder::EncodedResponse;
+use crate::response::fetched_response::RevalidationFields;
 use lowroad_wire::key::RequestKey;
 
 /// Identifies a fetch. Never used twice.

@@ -259,7 +259,12 @@ mod tests {
         }
 
         /// Runs seconds with this many requests each until a step; returns when, and which.
-        fn until(&mut self, secs: u64, answers: u64, handed_up: u64) -> Option<(u64, LevelBypassAction)> {
+        fn until(
+            &mut self,
+            secs: u64,
+            answers: u64,
+            handed_up: u64,
+        ) -> Option<(u64, LevelBypassAction)> {
             let begin_s = self.now_s;
             for _ in 0..secs {
                 let (now_ns, left) = (self.now_s * SECOND_NS, self.left);
@@ -276,7 +281,9 @@ mod tests {
 
         fn rested(&mut self, answers: u64, handed_up: u64) -> u64 {
             match self.until(100, answers, handed_up) {
-                Some((_, LevelBypassAction::Rest { until_ns, .. })) => until_ns / SECOND_NS - (self.now_s - 1),
+                Some((_, LevelBypassAction::Rest { until_ns, .. })) => {
+                    until_ns / SECOND_NS - (self.now_s - 1)
+                }
                 other => panic!("no rest: {other:?}"),
             }
         }
@@ -293,7 +300,10 @@ mod tests {
         // 10 of 1,000 are fewer than one of 50.
         assert_eq!(bench.until(100, 10, 990), Some((5, rest)));
         // The first check for connections comes after 10 s.
-        assert_eq!(bench.until(100, 0, 0), Some((9, LevelBypassAction::FallAsleep)));
+        assert_eq!(
+            bench.until(100, 0, 0),
+            Some((9, LevelBypassAction::FallAsleep))
+        );
         assert_eq!(bench.until(100, 0, 0), Some((19, LevelBypassAction::Wake)));
         let mut rests = Vec::new();
         for _ in 0..6 {
@@ -396,7 +406,10 @@ mod tests {
         bench.left = 1;
         assert_eq!(bench.until(12, 0, 0), None);
         bench.left = 0;
-        assert_eq!(bench.until(9, 0, 0), Some((7, LevelBypassAction::FallAsleep)));
+        assert_eq!(
+            bench.until(9, 0, 0),
+            Some((7, LevelBypassAction::FallAsleep))
+        );
     }
 
     #[test]

@@ -59,7 +59,9 @@ impl FetchDenial {
             FetchDenial::NotStorable(reason) => from_response(reason),
             FetchDenial::Unfit(PrepareError::TooLong { .. })
             | FetchDenial::Fetch(FetchError::TooLong { .. }) => DenialKind::Size,
-            FetchDenial::Fetch(FetchError::ForFew { .. }) | FetchDenial::Excluded(_) => DenialKind::Few,
+            FetchDenial::Fetch(FetchError::ForFew { .. }) | FetchDenial::Excluded(_) => {
+                DenialKind::Few
+            }
             FetchDenial::Unfit(_)
             | FetchDenial::ServerError(_)
             | FetchDenial::NotAskedAfter

@@ -8,7 +8,7 @@
 
 use super::hit_forecast;
 use super::verdict::{self, PublishableResponse};
-use super::{WithdrawnResponse, ResponseSerial};
+use super::{ResponseSerial, WithdrawnResponse};
 use crate::response::fetched_response::FetchedResponse;
 use lowroad_wire::key::RequestKey;
 use std::collections::HashMap;
@@ -184,7 +184,10 @@ impl LearnedResponses {
     }
 
     /// Removes all entries that satisfy the predicate.
-    pub(super) fn remove_where(&mut self, is_meant: impl Fn(&LearnedResponse) -> bool) -> Vec<WithdrawnResponse> {
+    pub(super) fn remove_where(
+        &mut self,
+        is_meant: impl Fn(&LearnedResponse) -> bool,
+    ) -> Vec<WithdrawnResponse> {
         let is_meant = |slot: &Option<LearnedResponse>| slot.as_ref().is_some_and(&is_meant);
         // Collected first, since taking an entry changes the slots.
         let meant: Vec<usize> = (0..self.slots.len())

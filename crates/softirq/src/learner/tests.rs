@@ -67,7 +67,11 @@ impl Bench {
         out
     }
 
-    fn fetched(&mut self, ticket: FetchTicket, result: Result<FetchedResponse, FetchError>) -> Vec<LearnAction> {
+    fn fetched(
+        &mut self,
+        ticket: FetchTicket,
+        result: Result<FetchedResponse, FetchError>,
+    ) -> Vec<LearnAction> {
         let mut out = Vec::new();
         self.learner.fetched(ticket, result, self.now_ns, &mut out);
         out
@@ -89,7 +93,13 @@ impl Bench {
     }
 
     /// Requests a key and delivers the response. Returns the actions.
-    fn learn(&mut self, key: &RequestKey, hash: u64, fields: &[(&str, &str)], body: &str) -> Vec<LearnAction> {
+    fn learn(
+        &mut self,
+        key: &RequestKey,
+        hash: u64,
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> Vec<LearnAction> {
         let ticket = ticket(&self.asked(key, hash));
         let now_ns = self.now_ns;
         self.fetched(ticket, Ok(response(200, fields, body, now_ns)))

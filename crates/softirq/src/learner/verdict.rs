@@ -2,10 +2,10 @@
 
 use super::settings::LearnSettings;
 use crate::response::FetchError;
+use crate::response::encoder::{self, EncodedResponse, PrepareError, PrepareOptions};
 use crate::response::fetched_response::FetchedResponse;
-use crate::response::encoder::{self, PrepareOptions, PrepareError, EncodedResponse};
 use lowroad_cache::excluded_paths;
-use lowroad_cache::freshness::{Freshness, ReceiveTime, LifetimeSource};
+use lowroad_cache::freshness::{Freshness, LifetimeSource, ReceiveTime};
 use lowroad_cache::storage_policy::{self, StorageRefusal};
 use lowroad_wire::key::{ConnectionClass, KeyParts};
 use std::fmt;
@@ -85,7 +85,10 @@ impl FetchDenial {
     /// Whether the origin merely failed, so that an older response stays valid.
     pub(super) fn is_failure(&self) -> bool {
         match self {
-            FetchDenial::ServerError(_) | FetchDenial::NotAskedAfter | FetchDenial::Busy | FetchDenial::NoRoom => true,
+            FetchDenial::ServerError(_)
+            | FetchDenial::NotAskedAfter
+            | FetchDenial::Busy
+            | FetchDenial::NoRoom => true,
             FetchDenial::Fetch(error) => {
                 let says_something = matches!(
                     error,
@@ -115,7 +118,9 @@ impl fmt::Display for FetchDenial {
         match self {
             FetchDenial::NotStorable(reason) => reason.fmt(f),
             FetchDenial::Unfit(error) => error.fmt(f),
-            FetchDenial::ServerError(status) => write!(f, "the origin answered with status {status}"),
+            FetchDenial::ServerError(status) => {
+                write!(f, "the origin answered with status {status}")
+            }
             FetchDenial::NotAskedAfter => {
                 f.write_str("the origin answered 304, which does not fit what was asked")
             }
@@ -165,7 +170,10 @@ pub fn judge(
     accept(stored, terms)
 }
 
-fn accept(stored: FetchedResponse, terms: &VerdictTerms<'_>) -> Result<PublishableResponse, FetchDenial> {
+fn accept(
+    stored: FetchedResponse,
+    terms: &VerdictTerms<'_>,
+) -> Result<PublishableResponse, FetchDenial> {
     let settings = terms.settings;
     let received = ReceiveTime {
         at_unix_secs: stored.at_unix_secs,
@@ -178,8 +186,8 @@ fn accept(stored: FetchedResponse, terms: &VerdictTerms<'_>) -> Result<Publishab
         return Err(FetchDenial::NotStorable(StorageRefusal::Stale));
     }
     let len_max = settings.len_max(&terms.key);
-    let prepared =
-        prepared(&stored, terms.key.class, settings.with_age, len_max).map_err(FetchDenial::Unfit)?;
+    let prepared = prepared(&stored, terms.key.class, settings.with_age, len_max)
+        .map_err(FetchDenial::Unfit)?;
     Ok(PublishableResponse {
         stored,
         prepared,
@@ -241,7 +249,11 @@ mod tests {
     use lowroad_wire::key;
     use lowroad_wire::segment_context::IgnoredFields;
 
-    fn judged(status: u16, fields: &[(&str, &str)], body_len: usize) -> Result<PublishableResponse, String> {
+    fn judged(
+        status: u16,
+        fields: &[(&str, &str)],
+        body_len: usize,
+    ) -> Result<PublishableResponse, String> {
         let owned = |(n, v): &(&str, &str)| (n.as_bytes().to_vec(), v.as_bytes().to_vec());
         let response = FetchedResponse {
             status,

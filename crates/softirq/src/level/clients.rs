@@ -33,7 +33,11 @@ impl SoftirqLevel {
     ///
     /// # Errors
     /// When the map is full.
-    pub fn set_clients(&self, denied: &[ClientPrefix], allowed: &[ClientPrefix]) -> Result<(), LevelError> {
+    pub fn set_clients(
+        &self,
+        denied: &[ClientPrefix],
+        allowed: &[ClientPrefix],
+    ) -> Result<(), LevelError> {
         // Only superfluous prefixes are removed, so that wanted ones apply without a gap.
         for known in self.denied.keys() {
             let is_wanted = denied

@@ -48,7 +48,10 @@ impl<'a> EventRing<'a> {
     ///
     /// # Errors
     /// When the ring can't be mapped.
-    pub fn new(level: &'a SoftirqLevel, mut sink: impl FnMut(&LevelEvent<'_>) + 'a) -> Result<Self, LevelError> {
+    pub fn new(
+        level: &'a SoftirqLevel,
+        mut sink: impl FnMut(&LevelEvent<'_>) + 'a,
+    ) -> Result<Self, LevelError> {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(level.events(), move |bytes| {
@@ -58,7 +61,9 @@ impl<'a> EventRing<'a> {
                 0
             })
             .map_err(LevelError::bpf("the ring of events"))?;
-        let ring = builder.build().map_err(LevelError::bpf("the ring of events"))?;
+        let ring = builder
+            .build()
+            .map_err(LevelError::bpf("the ring of events"))?;
         Ok(Self { ring })
     }
 

@@ -19,7 +19,10 @@ pub fn is_any(level: &SoftirqLevel, is_meant: impl Fn(u16) -> bool) -> bool {
         // After a failed query the socket may exist.
         !matches!(
             netlink::socket_of(local, remote),
-            Ok(KernelSocket::None | KernelSocket::Ended | KernelSocket::Listener | KernelSocket::FullListener)
+            Ok(KernelSocket::None
+                | KernelSocket::Ended
+                | KernelSocket::Listener
+                | KernelSocket::FullListener)
         )
     })
 }

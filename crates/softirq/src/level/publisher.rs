@@ -13,7 +13,7 @@ use crate::error::LevelError;
 use crate::layout::{self, response, sum_of};
 use crate::learner::ResponseSerial;
 use crate::level::SoftirqLevel;
-use crate::level::extents::{StoreExtent, FreeExtents};
+use crate::level::extents::{FreeExtents, StoreExtent};
 use lowroad_wire::key::KEY_LEN_MAX;
 
 /// How long a retired response can be retransmitted: clients repeat their requests after 0.2 s, 0.6 s, 1.4 s, and so
@@ -232,7 +232,13 @@ impl ResponsePublisher {
     }
 
     /// Changes the times of a response.
-    pub fn extend(&self, level: &SoftirqLevel, serial: ResponseSerial, born_ns: u64, expires_ns: u64) {
+    pub fn extend(
+        &self,
+        level: &SoftirqLevel,
+        serial: ResponseSerial,
+        born_ns: u64,
+        expires_ns: u64,
+    ) {
         if let Some(place) = self.by_serial.get(&serial) {
             let set =
                 |offset, value: u64| level.responses.set(index_of(place.number), offset, value);

@@ -91,7 +91,8 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Kernel
 /// # Errors
 /// When the kernel can't (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
 pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
-    let Some(found) = find(local, remote)?.filter(|found| kind_of(found) == KernelSocket::Connection)
+    let Some(found) =
+        find(local, remote)?.filter(|found| kind_of(found) == KernelSocket::Connection)
     else {
         return Ok(false);
     };

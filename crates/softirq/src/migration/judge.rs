@@ -126,7 +126,11 @@ impl MigrationJudge {
     }
 
     /// Follows clients that were seen before, and adds new ones.
-    fn follow(&mut self, seen: &[MigratedConnection], has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool) {
+    fn follow(
+        &mut self,
+        seen: &[MigratedConnection],
+        has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
+    ) {
         for kept in seen.iter().filter(|one| one.is_kept) {
             self.failed[family(kept)].clear();
             // Migration works, so the next problem starts with the shortest pause.

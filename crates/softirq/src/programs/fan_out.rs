@@ -32,7 +32,11 @@ pub fn fill(loaded: &LoadedPrograms, interface: i32, folder: &Path) {
 ///
 /// # Errors
 /// When the kernel refuses a map.
-pub fn fill_anyway(loaded: &LoadedPrograms, interface: i32, folder: &Path) -> Result<(), LevelError> {
+pub fn fill_anyway(
+    loaded: &LoadedPrograms,
+    interface: i32,
+    folder: &Path,
+) -> Result<(), LevelError> {
     let Some(program) = loaded.parts() else {
         return Ok(());
     };

@@ -154,8 +154,8 @@ fn load() -> Result<Object, LevelError> {
 }
 
 fn attach(object: &Object) -> Result<OwnedFd, LevelError> {
-    let namespace =
-        File::open("/proc/thread-self/ns/net").map_err(LevelError::system("the network namespace"))?;
+    let namespace = File::open("/proc/thread-self/ns/net")
+        .map_err(LevelError::system("the network namespace"))?;
     let mut programs = object.progs();
     let program = programs.find(|program| program.name() == PROGRAM);
     let program = program.expect("the object has it");

@@ -27,7 +27,11 @@ pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
 ///
 /// # Errors
 /// With the kernel's error: `EOPNOTSUPP` if the driver lacks XDP, `EBUSY` if another XDP program is attached.
-pub fn attach(loaded: &LoadedPrograms, interface: &NetworkInterface, folder: &Path) -> Result<(), LevelError> {
+pub fn attach(
+    loaded: &LoadedPrograms,
+    interface: &NetworkInterface,
+    folder: &Path,
+) -> Result<(), LevelError> {
     let name = &interface.name;
     let out = folder.join(format!("out-{name}"));
     place(loaded.out(), interface, AttachHook::TcEgress, &out)?;
@@ -37,9 +41,11 @@ pub fn attach(loaded: &LoadedPrograms, interface: &NetworkInterface, folder: &Pa
             place(program, interface, AttachHook::TcIngress, &behind)?;
             let xdp = folder.join(format!("xdp-{name}"));
             // Without XDP, the program behind it has nothing to do.
-            place(loaded.answering(), interface, AttachHook::XdpDriver, &xdp).inspect_err(|_| {
-                let _ = fs::remove_file(&behind);
-            })?;
+            place(loaded.answering(), interface, AttachHook::XdpDriver, &xdp).inspect_err(
+                |_| {
+                    let _ = fs::remove_file(&behind);
+                },
+            )?;
             // The driver reports only after attachment whether it sends redirected frames.
             fan_out::fill(loaded, interface.index, folder);
             Ok(())
@@ -108,7 +114,9 @@ pub fn attached(folder: &Path) -> Vec<(String, ProgramTier)> {
 /// Maximum number of segments of a response on connections that stay open, over all interfaces.
 #[must_use]
 pub fn kept_parts_max(folder: &Path) -> usize {
-    let is_native = attached(folder).iter().any(|(_, tier)| *tier == ProgramTier::Xdp);
+    let is_native = attached(folder)
+        .iter()
+        .any(|(_, tier)| *tier == ProgramTier::Xdp);
     let max = if is_native && fan_out::is_filled(folder) {
         PARTS_MAX
     } else {

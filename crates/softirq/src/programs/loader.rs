@@ -19,8 +19,10 @@ use super::sizes::{MapCapacity, MapSizes};
 #[repr(C, align(8))]
 pub(super) struct AlignedObject<T: ?Sized>(pub(super) T);
 
-static XDP: &AlignedObject<[u8]> = &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
-static TC: &AlignedObject<[u8]> = &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
+static XDP: &AlignedObject<[u8]> =
+    &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
+static TC: &AlignedObject<[u8]> =
+    &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
 
 /// The hook at which responses are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +123,11 @@ impl LoadedProgram {
 ///
 /// `LevelError::Verifier` with its last lines; `LevelError::Usage` when a pinned map has another size; `LevelError::System` when
 /// the process lacks permission.
-pub fn load(tier: ProgramTier, sizes: MapSizes, folder: &Path) -> Result<LoadedPrograms, LevelError> {
+pub fn load(
+    tier: ProgramTier,
+    sizes: MapSizes,
+    folder: &Path,
+) -> Result<LoadedPrograms, LevelError> {
     let maps = PinnedMaps::new(folder);
     let one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
     // XDP has no egress hook, so that both tiers use the one at TC.
@@ -159,7 +165,11 @@ pub(crate) struct TrialPrograms {
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_for_trial(tier: ProgramTier, room: MapCapacity, maps: &FreshMaps) -> Result<TrialPrograms, LevelError> {
+pub(crate) fn load_for_trial(
+    tier: ProgramTier,
+    room: MapCapacity,
+    maps: &FreshMaps,
+) -> Result<TrialPrograms, LevelError> {
     let one = |object: &[u8], name| load_as(object, name, room, maps, false);
     match tier {
         ProgramTier::Tc => Ok(TrialPrograms {
@@ -226,7 +236,11 @@ fn load_as(
     Ok(LoadedProgram { object, name })
 }
 
-fn prepare(open: &mut OpenObject, room: MapCapacity, maps: &dyn MapSource) -> Result<Option<OwnedFd>, LevelError> {
+fn prepare(
+    open: &mut OpenObject,
+    room: MapCapacity,
+    maps: &dyn MapSource,
+) -> Result<Option<OwnedFd>, LevelError> {
     let mut inner = None;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();

@@ -95,7 +95,8 @@ impl MapSource for FreshMaps {
     fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
         let mut maps = self.maps.borrow_mut();
         if !maps.contains_key(name) {
-            let kept = MapHandle::try_from(&*map).map_err(LevelError::bpf(format!("the map {name}")))?;
+            let kept =
+                MapHandle::try_from(&*map).map_err(LevelError::bpf(format!("the map {name}")))?;
             maps.insert(name.to_owned(), kept);
         }
         Ok(())

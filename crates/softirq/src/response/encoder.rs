@@ -82,7 +82,10 @@ impl std::error::Error for PrepareError {}
 ///
 /// # Errors
 /// When it is too long, or invalid.
-pub fn prepare(response: &FetchedResponse, form: &PrepareOptions) -> Result<EncodedResponse, PrepareError> {
+pub fn prepare(
+    response: &FetchedResponse,
+    form: &PrepareOptions,
+) -> Result<EncodedResponse, PrepareError> {
     check(response)?;
     let mut head = HeadDraft::new(response);
     for (name, value) in response.fields() {

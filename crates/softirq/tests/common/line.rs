@@ -13,7 +13,9 @@ use lowroad_softirq::programs::folder::mount_pins;
 use lowroad_softirq::programs::links;
 use lowroad_softirq::programs::loader::{LoadedPrograms, ProgramTier, load};
 use lowroad_softirq::programs::sizes::MapSizes;
-use lowroad_testkit::net::{CLIENT, DEVICE, CableEnd, NetNamespace, SERVER, XdpVerdict, namespace::pair};
+use lowroad_testkit::net::{
+    CLIENT, CableEnd, DEVICE, NetNamespace, SERVER, XdpVerdict, namespace::pair,
+};
 use lowroad_testkit::{PATIENCE, wait_until};
 use socket2::{Domain, Socket, Type};
 

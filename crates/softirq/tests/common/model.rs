@@ -7,9 +7,11 @@ use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::frame::FourTuple;
-use lowroad_wire::segment_context::{AdmissionTime, IgnoredFields, LevelMode, SocketState, StoredAnswer, TimeWait, SegmentContext};
+use lowroad_wire::segment_context::{
+    AdmissionTime, IgnoredFields, LevelMode, SegmentContext, SocketState, StoredAnswer, TimeWait,
+};
 use lowroad_wire::{SegmentReason, SegmentView};
-use lowroad_wire_model::connection::{ConnectionState, BoundedTable, ModelTable};
+use lowroad_wire_model::connection::{BoundedTable, ConnectionState, ModelTable};
 use lowroad_wire_model::{ModelResponder, SegmentVerdict};
 
 use super::bench::{DATE, Did};

@@ -12,8 +12,8 @@ use lowroad_http::{RequestLimits, RequestRefusal, h1};
 use lowroad_softirq::layout::{REASONS, connection_bucket};
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::key;
-use lowroad_wire::width::{index, len_of};
 use lowroad_wire::segment_context::IgnoredFields;
+use lowroad_wire::width::{index, len_of};
 
 use super::bench::{Bench, DATE, Did};
 use super::frames::{self, ACK, FIN, PSH, SYN, Sent};
@@ -218,8 +218,12 @@ impl<'b> Oracle<'b> {
                 // The program does not validate hosts and targets: no response is published under such a key. All other
                 // faults it must detect.
                 let seen = match h1::parse(request, &RequestLimits::default()) {
-                    Err(RequestRefusal::HostInvalid) => self.tally.looser.entry("host").or_default(),
-                    Err(RequestRefusal::TargetInvalid) => self.tally.looser.entry("target").or_default(),
+                    Err(RequestRefusal::HostInvalid) => {
+                        self.tally.looser.entry("host").or_default()
+                    }
+                    Err(RequestRefusal::TargetInvalid) => {
+                        self.tally.looser.entry("target").or_default()
+                    }
                     other => return Err(format!("looked up, but {}: {other:?}", reason.name())),
                 };
                 seen.0 += 1;

@@ -116,7 +116,9 @@ impl Subject for Programs<'_> {
                 let keys = Response::named(name).keys();
                 keys.iter().for_each(|key| self.shelf.expire(level, key));
             }
-            ["purge"] => publisher::purge(level, &publisher::published(level)).expect("a grace period"),
+            ["purge"] => {
+                publisher::purge(level, &publisher::published(level)).expect("a grace period")
+            }
             ["restart"] => self.shelf = Shelf::new(level),
             ["strict"] => level.prepare(0, 60, 1500).expect("keys"),
             ["learn"] => level

@@ -63,11 +63,15 @@ impl DatabaseAddress {
     /// The driver's error.
     pub async fn connect(&self) -> Result<DatabaseConnection, DriverError> {
         Ok(match self {
-            DatabaseAddress::Sqlite(options) => DatabaseConnection::Sqlite(SqliteLink::connect(options).await?),
+            DatabaseAddress::Sqlite(options) => {
+                DatabaseConnection::Sqlite(SqliteLink::connect(options).await?)
+            }
             DatabaseAddress::MySql(address, timeout) => {
                 DatabaseConnection::MySql(Box::new(MySqlLink::connect(address, *timeout).await?))
             }
-            DatabaseAddress::Postgres(address) => DatabaseConnection::Postgres(address.connect().await?),
+            DatabaseAddress::Postgres(address) => {
+                DatabaseConnection::Postgres(address.connect().await?)
+            }
         })
     }
 }
@@ -124,7 +128,10 @@ impl DatabaseConnection {
     ///
     /// # Errors
     /// The call's failure.
-    pub fn call<'a>(&'a mut self, call: &'a DatabaseCall) -> BoxFuture<'a, Result<DatabaseAnswer, DriverError>> {
+    pub fn call<'a>(
+        &'a mut self,
+        call: &'a DatabaseCall,
+    ) -> BoxFuture<'a, Result<DatabaseAnswer, DriverError>> {
         match self {
             DatabaseConnection::Sqlite(link) => Box::pin(link.call(call)),
             DatabaseConnection::MySql(link) => Box::pin(link.call(call)),
@@ -136,7 +143,10 @@ impl DatabaseConnection {
     ///
     /// # Errors
     /// The call's failure.
-    pub async fn call_guarded(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
+    pub async fn call_guarded(
+        &mut self,
+        call: &DatabaseCall,
+    ) -> Result<DatabaseAnswer, DriverError> {
         let (guard, end) = match self {
             DatabaseConnection::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
             DatabaseConnection::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
@@ -170,7 +180,9 @@ impl DatabaseConnection {
         match self {
             DatabaseConnection::Sqlite(link) => Box::pin(link.run(sql).map_err(DriverError::from)),
             DatabaseConnection::MySql(link) => Box::pin(link.run(sql)),
-            DatabaseConnection::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(DriverError::from)),
+            DatabaseConnection::Postgres(link) => {
+                Box::pin(link.execute(sql).map_ok(drop).map_err(DriverError::from))
+            }
         }
     }
 }

@@ -52,7 +52,9 @@ impl CallMode {
     pub fn from_sql(sql: &str, want: ResultShape, safe: bool) -> Option<CallMode> {
         match (statement::effect(sql), safe) {
             (StatementEffect::Reads, _) if want != ResultShape::Done => Some(CallMode::Read),
-            (StatementEffect::Unsure, true) if want != ResultShape::Done => Some(CallMode::ReadGuarded),
+            (StatementEffect::Unsure, true) if want != ResultShape::Done => {
+                Some(CallMode::ReadGuarded)
+            }
             (_, true) => None,
             (_, false) => Some(CallMode::Write),
         }

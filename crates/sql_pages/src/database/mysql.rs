@@ -5,17 +5,19 @@ mod stream;
 
 use std::time::Duration;
 
-use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, ColumnType, MySqlLimits, StatementRefusal, SqlValue};
+use lowroad_mysql::{
+    ColumnType, MySqlClient, MySqlError, MySqlEvent, MySqlLimits, SqlValue, StatementRefusal,
+};
 use lowroad_page::PageValue as Cell;
 
 pub use self::address::MySqlAddress;
 use self::stream::MySqlStream;
-use super::answer::{DatabaseAnswer, AnswerRows};
-use super::call::{DatabaseCall, STATEMENTS_MAX, ResultShape};
+use super::answer::{AnswerRows, DatabaseAnswer};
+use super::call::{DatabaseCall, ResultShape, STATEMENTS_MAX};
 use super::date_time;
 use super::trouble::DriverError;
 use crate::table::RowTable;
-use crate::value::{StatementResult, SqlParam};
+use crate::value::{SqlParam, StatementResult};
 
 /// The limits of a statement, a row and a value: they must fit into one packet.
 const LIMITS: MySqlLimits = MySqlLimits {
@@ -36,7 +38,10 @@ impl MySqlLink {
     ///
     /// # Errors
     /// The server is unreachable, or refuses the login.
-    pub async fn connect(address: &MySqlAddress, timeout: Duration) -> Result<MySqlLink, DriverError> {
+    pub async fn connect(
+        address: &MySqlAddress,
+        timeout: Duration,
+    ) -> Result<MySqlLink, DriverError> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(DriverError::lost)?;
         let stream = MySqlStream::connect(address).await;
@@ -74,7 +79,9 @@ impl MySqlLink {
             ..StatementReply::default()
         };
         let done = self.finish(&mut heard).await?;
-        Ok(heard.rows.map_or(DatabaseAnswer::Done(done), AnswerRows::answer))
+        Ok(heard
+            .rows
+            .map_or(DatabaseAnswer::Done(done), AnswerRows::answer))
     }
 
     /// Runs a statement without parameters and rows.
@@ -87,7 +94,10 @@ impl MySqlLink {
     }
 
     /// Exchanges bytes until the current command is complete.
-    async fn finish(&mut self, heard: &mut StatementReply<'_>) -> Result<StatementResult, DriverError> {
+    async fn finish(
+        &mut self,
+        heard: &mut StatementReply<'_>,
+    ) -> Result<StatementResult, DriverError> {
         loop {
             self.send_output().await?;
             let bytes = self.stream.receive().await?;
@@ -175,7 +185,11 @@ impl StatementReply<'_> {
 fn put(value: SqlValue<'_>, kind: ColumnType, to: &mut RowTable) {
     match (value, kind) {
         (SqlValue::Text(it), ColumnType::Date | ColumnType::DateTime) => {
-            to.push(date_time::date(it).as_deref().map_or(Cell::Null, Cell::Text));
+            to.push(
+                date_time::date(it)
+                    .as_deref()
+                    .map_or(Cell::Null, Cell::Text),
+            );
         }
         (SqlValue::Text(it), ColumnType::Time) => to.push(Cell::Text(&date_time::time(it))),
         (SqlValue::Text(it), _) => to.push(Cell::Text(it)),

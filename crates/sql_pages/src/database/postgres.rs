@@ -17,15 +17,18 @@ use sqlx::{
 };
 
 pub use self::address::PostgresAddress;
-use super::answer::{DatabaseAnswer, AnswerRows};
+use super::answer::{AnswerRows, DatabaseAnswer};
 use super::call::{DatabaseCall, ResultShape};
 use super::trouble::DriverError;
 use crate::statement;
 use crate::table::RowTable;
-use crate::value::{StatementResult, SqlParam};
+use crate::value::{SqlParam, StatementResult};
 
 /// Makes a call.
-pub async fn call(link: &mut PgConnection, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
+pub async fn call(
+    link: &mut PgConnection,
+    call: &DatabaseCall,
+) -> Result<DatabaseAnswer, DriverError> {
     let sql = statement::numbered(&call.sql);
     let arguments = arguments(link, &sql, &call.params).await?;
     let query = sqlx::query_with(&sql, arguments);

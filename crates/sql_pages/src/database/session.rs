@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::DatabaseAnswer;
-use super::call::{DatabaseCall, CallMode};
+use super::call::{CallMode, DatabaseCall};
 use super::pool::DatabaseLease;
 use super::trouble::DriverError;
-use super::{PageDatabase, DatabaseFault};
+use super::{DatabaseFault, PageDatabase};
 
 /// A page's connections. If it is dropped before `PageSession::end`, all writes are rolled back by closing the
 /// connections that wrote.
@@ -30,7 +30,11 @@ impl PageSession {
     ///
     /// # Errors
     /// The call's failure.
-    pub async fn call(&mut self, database: &Arc<PageDatabase>, call: &DatabaseCall) -> Result<DatabaseAnswer, DatabaseFault> {
+    pub async fn call(
+        &mut self,
+        database: &Arc<PageDatabase>,
+        call: &DatabaseCall,
+    ) -> Result<DatabaseAnswer, DatabaseFault> {
         let end = Instant::now() + call.timeout;
         let at = self.place(database);
         self.open[at].call(call, end).await
@@ -61,7 +65,11 @@ impl PageSession {
 }
 
 impl SessionConnection {
-    async fn call(&mut self, call: &DatabaseCall, end: Instant) -> Result<DatabaseAnswer, DatabaseFault> {
+    async fn call(
+        &mut self,
+        call: &DatabaseCall,
+        end: Instant,
+    ) -> Result<DatabaseAnswer, DatabaseFault> {
         let answer = match self.attempt(call, end).await? {
             // The connection was lost while it was idle. Only reads may be repeated: a write may have been executed.
             Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {

@@ -13,11 +13,11 @@ use sqlx::sqlite::{
 };
 use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, TypeInfo, ValueRef};
 
-use super::answer::{DatabaseAnswer, AnswerRows};
+use super::answer::{AnswerRows, DatabaseAnswer};
 use super::call::{DatabaseCall, ResultShape};
 use super::trouble::DriverError;
 use crate::table::RowTable;
-use crate::value::{StatementResult, SqlParam};
+use crate::value::{SqlParam, StatementResult};
 
 /// Steps of the virtual machine between two checks of the time.
 const STEPS: i32 = 1_000;

@@ -9,11 +9,12 @@ use lowroad_config::schema;
 use lowroad_engine::stream::stream;
 use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
+    Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
+    ResponseContent, SubrequestLoad, SubrequestSource,
 };
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
-use lowroad_sql_pages::{DatabaseSet, CsrfKey, PagesHandler};
+use lowroad_sql_pages::{CsrfKey, DatabaseSet, PagesHandler};
 use lowroad_testkit::TempFolder;
 
 /// A site with one database.
@@ -70,7 +71,11 @@ impl Site {
     }
 
     /// A site with these files and databases, the first of them the route's.
-    pub fn with(folder: TempFolder, files: &[(&str, &str)], databases: Vec<schema::DatabaseConfig>) -> Site {
+    pub fn with(
+        folder: TempFolder,
+        files: &[(&str, &str)],
+        databases: Vec<schema::DatabaseConfig>,
+    ) -> Site {
         let key = CsrfKey::random().expect("random bytes");
         let pages = pages(&databases, &key);
         let root = folder.path().join("root");

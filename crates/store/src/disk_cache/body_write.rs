@@ -9,17 +9,17 @@ use std::sync::atomic::{
 use std::task::{Context, Poll};
 
 use lowroad_disk::ObjectWriter;
-use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem, stream};
 
 use super::key::PrimaryKey;
 use super::meta::{ClockReading, StoredMeta};
-use super::work_queue::{HelperPump, StepProgress, PumpWork};
 use super::reader::{DiskReader, ban};
 use super::tier::DiskCache;
 use super::unfinished_body::UnfinishedBody;
+use super::work_queue::{HelperPump, PumpWork, StepProgress};
 use crate::object::ObjectArc;
-use crate::purge_rules::BanVerdict;
 use crate::purge_epoch::PurgeEpoch;
+use crate::purge_rules::BanVerdict;
 use crate::shared_store::SharedStore;
 
 /// The maximum length of unwritten bytes of one body.
@@ -154,8 +154,11 @@ impl BodyWrite {
                 selecting,
                 ..
             } = &self.response;
-            let key =
-                DiskReader::new(tier, &self.store).place_of(&self.primary, selecting, *generation)?;
+            let key = DiskReader::new(tier, &self.store).place_of(
+                &self.primary,
+                selecting,
+                *generation,
+            )?;
             let (meta, expires_ms) = (self.response.encode(now), self.response.expires_ms(now));
             let begun = tier.store.begin(&key, &meta, expires_ms, self.len);
             self.writer = begun.ok();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::clock;
 use crate::lock::lock;
-use crate::object::{BodyLocation, StoredObject, ObjectArc, DiskSegment};
+use crate::object::{BodyLocation, DiskSegment, ObjectArc, StoredObject};
 
 /// The time in ms that a recalled head stays in memory if its body is on disk.
 const RECALLED_MS: u64 = 10_000;

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_disk::{DiskCounters, WalkCursor, DiskOptions};
+use lowroad_disk::{DiskCounters, DiskOptions, WalkCursor};
 use lowroad_engine::panic_policy;
 use lowroad_log::ErrorLogger;
 
 use super::key;
 use super::leaving::{EvictionQueue, segment_of};
-use super::meta::{ObjectMeta, ClockReading};
+use super::meta::{ClockReading, ObjectMeta};
 use super::reader::ban;
 use super::tier::{DiskCache, PurgeWaiters};
 use crate::lock::lock;

@@ -4,8 +4,8 @@
 use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::lifetime::{self, FreshnessLifetime as Times};
 use lowroad_cache::vary::SelectingFields;
-use lowroad_http::stored_head::{HeadMap, HeadEncoder, StoredSection};
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::{HeadEncoder, HeadMap, StoredSection};
 
 use crate::validity::StoredExpiry;
 
@@ -126,7 +126,9 @@ impl ObjectMeta {
             return None;
         }
         match from.byte()? {
-            RESPONSE => Some(ObjectMeta::Response(Box::new(StoredMeta::decode(&mut from, now)?))),
+            RESPONSE => Some(ObjectMeta::Response(Box::new(StoredMeta::decode(
+                &mut from, now,
+            )?))),
             VARIES => {
                 let (generation, family) = (from.u64()?, from.u64()?);
                 let names = from.list(|from| Some(from.bytes()?.into()))?;
@@ -363,8 +365,11 @@ mod tests {
             head: head.finish_open(),
             modified_s: Some(12),
             lifetime: StoredExpiry::new(&times, LifetimeSource::MaxAge).named(b"a,b\nc".to_vec()),
-            selecting: SelectingFields::from_vary([&b"x"[..]], [(&b"X"[..], &b"1"[..])].into_iter())
-                .expect("it can be compared"),
+            selecting: SelectingFields::from_vary(
+                [&b"x"[..]],
+                [(&b"X"[..], &b"1"[..])].into_iter(),
+            )
+            .expect("it can be compared"),
         }
     }
 

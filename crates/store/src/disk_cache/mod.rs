@@ -14,25 +14,25 @@
 //! from memory writes nothing. The disk never has an older response than memory: when one is stored in memory only, the
 //! copy on disk is deleted.
 
+mod body_write;
 mod deletion;
 mod key;
 mod leaving;
+mod maintenance;
 mod meta;
-mod work_queue;
+mod purge_log;
 mod purges;
 mod reader;
 mod recall;
-mod purge_log;
 mod tier;
 mod unfinished_body;
-mod maintenance;
-mod body_write;
+mod work_queue;
 mod writings;
 
+pub use body_write::{PendingWrite, WriteSource};
 pub use key::{PrimaryKey, SiteIdentity, primary, site_identity};
 pub use meta::{ClockReading, StoredMeta};
 pub use purges::give_up;
-pub use recall::{RecallRequest, RecallOutcome};
-pub use tier::{DiskCache, SaveCallback, PurgeWaiters};
+pub use recall::{RecallOutcome, RecallRequest};
+pub use tier::{DiskCache, PurgeWaiters, SaveCallback};
 pub use unfinished_body::{LateReaders, UnfinishedBody};
-pub use body_write::{PendingWrite, WriteSource};

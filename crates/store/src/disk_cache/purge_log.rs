@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use lowroad_engine::panic_policy;
 
 use super::meta::ClockReading;
-use super::tier::{DiskCache, SaveCallback, PurgeWaiters};
+use super::tier::{DiskCache, PurgeWaiters, SaveCallback};
 use crate::lock::lock;
 use crate::purge_rules::{PurgeMode, PurgeRequest, StorePurges};
 

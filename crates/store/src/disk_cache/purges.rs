@@ -257,13 +257,20 @@ fn parse(bytes: &[u8]) -> Option<(u64, u64, Vec<PurgeRule>)> {
 }
 
 impl PurgeRule {
-    fn new(generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode, now: ClockReading) -> PurgeRule {
+    fn new(
+        generation: u64,
+        purge: &PurgeRequest<'_>,
+        kind: PurgeMode,
+        now: ClockReading,
+    ) -> PurgeRule {
         PurgeRule {
             generation,
             what: match purge {
                 PurgeRequest::Urls(pattern) => PurgeScope::Urls((*pattern).clone()),
                 PurgeRequest::Tag(name) => PurgeScope::Tag(name.to_vec()),
-                PurgeRequest::Group(authority, name) => PurgeScope::Group(authority.to_vec(), name.to_vec()),
+                PurgeRequest::Group(authority, name) => {
+                    PurgeScope::Group(authority.to_vec(), name.to_vec())
+                }
             },
             soft_at_unix_ms: match kind {
                 PurgeMode::Hard => None,

@@ -4,7 +4,7 @@ use lowroad_cache::vary::SelectingFields;
 use lowroad_http::fields::FieldLines;
 
 use super::key;
-use super::meta::{ObjectMeta, ClockReading, StoredMeta, VaryMeta};
+use super::meta::{ClockReading, ObjectMeta, StoredMeta, VaryMeta};
 use super::tier::DiskCache;
 use crate::purge_rules::{BanVerdict, StorePurges};
 use crate::shared_store::SharedStore;
@@ -160,7 +160,12 @@ impl<'t> DiskReader<'t> {
 }
 
 /// The effect of purges after generation `since` on an object.
-pub fn ban(purging: &StorePurges, since: u64, key: &[u8], lifetime: Option<&StoredExpiry>) -> BanVerdict {
+pub fn ban(
+    purging: &StorePurges,
+    since: u64,
+    key: &[u8],
+    lifetime: Option<&StoredExpiry>,
+) -> BanVerdict {
     match key::parts(key) {
         Some(resource) => purging.ban(since, resource, lifetime),
         None => BanVerdict::Hard, // not written here

@@ -6,12 +6,15 @@ use lowroad_engine::file::OpenFile;
 
 use super::key::{self, PrimaryKey};
 use super::meta::{ClockReading, StoredMeta};
-use super::reader::{DiskMatch, DiskResponse, DiskReader, ban};
+use super::reader::{DiskMatch, DiskReader, DiskResponse, ban};
 use super::tier::DiskCache;
-use crate::object::{BodyLocation, ObjectKind, StoredObject, ObjectArc, PlacedResponse, RenewalHandle, Representation, DiskSegment};
+use crate::object::{
+    BodyLocation, DiskSegment, ObjectArc, ObjectKind, PlacedResponse, RenewalHandle,
+    Representation, StoredObject,
+};
 use crate::placement::{self, PlacementError};
-use crate::purge_rules::BanVerdict;
 use crate::purge_epoch::PurgeEpoch;
+use crate::purge_rules::BanVerdict;
 use crate::shared_store::SharedStore;
 use crate::validity::ObjectValidity;
 
@@ -94,7 +97,11 @@ impl DiskCache {
     }
 }
 
-fn object(store: &SharedStore, recall: &RecallRequest, on_disk: DiskResponse) -> Option<StoredObject> {
+fn object(
+    store: &SharedStore,
+    recall: &RecallRequest,
+    on_disk: DiskResponse,
+) -> Option<StoredObject> {
     let DiskResponse {
         key,
         found,

@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lowroad_disk::StoredBody;
-use lowroad_engine::shared_body::{SharedBody, SharedBodyReader, ReaderSeat, SharedBodyTail};
 use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::shared_body::{ReaderSeat, SharedBody, SharedBodyReader, SharedBodyTail};
 use lowroad_engine::stream::{BodySender, stream};
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use super::work_queue::{HelperPump, StepProgress, WORKS_MAX, PumpWork};
+use super::work_queue::{HelperPump, PumpWork, StepProgress, WORKS_MAX};
 use crate::lock::lock;
 
 /// The length of a read.

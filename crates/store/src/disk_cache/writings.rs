@@ -44,7 +44,8 @@ impl WriteTable {
         if known.len() >= WRITINGS_MAX {
             return None;
         }
-        let is_same = |other: &&WriteVariant| other.primary == *primary && other.selected == selected;
+        let is_same =
+            |other: &&WriteVariant| other.primary == *primary && other.selected == selected;
         for other in known.iter().filter(is_same) {
             let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
             let Some(cancelled) = other.cancelled.upgrade() else {

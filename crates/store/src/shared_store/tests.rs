@@ -2,12 +2,12 @@
 
 use lowroad_cache::pattern::RequestPattern;
 use lowroad_cache::vary::SelectingFields;
-use lowroad_http::stored_head::HeadEncoder;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::HeadEncoder;
 
 use super::*;
 use crate::streaming_object::StreamingObject;
-use crate::validity::{StoredExpiry, ObjectValidity};
+use crate::validity::{ObjectValidity, StoredExpiry};
 use crate::{key, object};
 
 /// A handler's key.
@@ -26,7 +26,8 @@ fn object(purges: PurgeEpoch, language: &'static str) -> ObjectArc {
 fn keyed(key: &[u8], purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     let request = [(&b"Accept-Language"[..], language.as_bytes())];
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
-    let selecting = SelectingFields::from_vary(vary, request.into_iter()).expect("it may be stored");
+    let selecting =
+        SelectingFields::from_vary(vary, request.into_iter()).expect("it may be stored");
     let (bytes, head) = HeadEncoder::start(StatusCode::OK).finish_open();
     let filling = StreamingObject::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
     ObjectArc::new(StoredObject {
@@ -340,7 +341,11 @@ fn many_prefix_purges_take_only_what_they_mean() {
         assert!(store_one(&store, store.purges(0), key));
     }
     for number in 0..10_000 {
-        purge(&store, &format!("http://a.example/p{number}/*"), PurgeMode::Hard);
+        purge(
+            &store,
+            &format!("http://a.example/p{number}/*"),
+            PurgeMode::Hard,
+        );
     }
     let counters = store.purge_counters();
     assert_eq!((counters.purges, counters.dropped), (10_000, 0));

@@ -4,8 +4,8 @@ use std::sync::mpsc;
 use std::task::Waker;
 
 use lowroad_engine::stream::{BodyReceiver, stream};
-use lowroad_http::stored_head::HeadEncoder;
 use lowroad_http::status::StatusCode;
+use lowroad_http::stored_head::HeadEncoder;
 
 use super::*;
 use crate::disk_cache::LateReaders;
@@ -29,7 +29,9 @@ fn waiting_in(from: &BodyReceiver) -> (String, Option<StreamItem>) {
     read(|context| from.poll_next(context))
 }
 
-fn read(mut poll: impl FnMut(&mut Context<'_>) -> Poll<StreamItem>) -> (String, Option<StreamItem>) {
+fn read(
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<StreamItem>,
+) -> (String, Option<StreamItem>) {
     let mut text = String::new();
     let mut is_second = false;
     loop {
@@ -55,9 +57,15 @@ fn wanted(filling: &StreamingObject) -> Poll<bool> {
 fn who_comes_late_gets_all_of_it() {
     let body = filling(None);
     let mut first = body.read().expect("it begins");
-    assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), GrowthOutcome::Held);
+    assert_eq!(
+        body.grow(Bytes::from_static(b"ab"), true, 0),
+        GrowthOutcome::Held
+    );
     let mut second = body.read().expect("it is there");
-    assert_eq!(body.grow(Bytes::from_static(b"c"), true, 0), GrowthOutcome::Held);
+    assert_eq!(
+        body.grow(Bytes::from_static(b"c"), true, 0),
+        GrowthOutcome::Held
+    );
     assert_eq!(waiting(&mut first), ("abc".into(), None));
     assert_eq!(waiting(&mut second), ("abc".into(), None));
     let parts = body.end(&StreamItem::End).expect("it is whole");
@@ -142,7 +150,10 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
 fn without_memory_it_is_for_those_who_read_it_only() {
     let body = filling(None);
     let mut first = body.read().expect("open");
-    assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), GrowthOutcome::Held);
+    assert_eq!(
+        body.grow(Bytes::from_static(b"ab"), true, 0),
+        GrowthOutcome::Held
+    );
     let parts = [b"ab", b"cd"].map(|part| Bytes::from_static(part)).to_vec();
     let grown = body.grow(Bytes::from_static(b"cd"), false, 0);
     assert_eq!(grown, GrowthOutcome::TooLong(parts));

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use super::{WatchedFolder, FolderWatcher};
+use super::{FolderWatcher, WatchedFolder};
 
 /// The maximum number of symbolic links, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -19,7 +19,10 @@ pub struct PathWatch {
 impl PathWatch {
     /// Watches all folders along paths, from the root of the file system. A path may end early: the creation of the
     /// rest is a change. `None` if a folder can't be watched.
-    pub fn new(watcher: &FolderWatcher, paths: impl IntoIterator<Item = PathBuf>) -> Option<PathWatch> {
+    pub fn new(
+        watcher: &FolderWatcher,
+        paths: impl IntoIterator<Item = PathBuf>,
+    ) -> Option<PathWatch> {
         let before = watcher.folders().forgotten;
         let mut watch = PathWatch {
             folders: Vec::new(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::lane::{LaneCounts, LinkLane, ManglingRule};
-use super::namespace::{NetNamespace, NetError};
+use super::namespace::{NetError, NetNamespace};
 use super::packet_socket::PacketSocket;
 
 /// The most frames from one side before the other has its turn.

@@ -23,10 +23,10 @@ use std::process::{Command, Stdio};
 
 pub use lane::{LaneCounts, ManglingRule};
 pub use mangler::{LinkMangler, LinkMangling};
-pub use namespace::{CableEnd, NetNamespace, NetError, NamespaceProgram, pair};
+pub use namespace::{CableEnd, NamespaceProgram, NetError, NetNamespace, pair};
 pub use servers::WebServer;
 pub use site::{TestPage, TestSite};
-pub use wirecheck::{WireCheck, CheckReport};
+pub use wirecheck::{CheckReport, WireCheck};
 pub use xdp_verdict::{FrameVerdict, XdpVerdict};
 
 /// The client's addresses on a `TestPath`.
@@ -53,7 +53,9 @@ pub fn lacks() -> Option<String> {
         return Some(format!("there is no `{name}`"));
     }
     // Some containers have root but no namespaces, so one is created.
-    NetNamespace::new("probe").err().map(|error| error.to_string())
+    NetNamespace::new("probe")
+        .err()
+        .map(|error| error.to_string())
 }
 
 /// Whether a program exists: whether it starts, with any result.

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use super::namespace::{NetNamespace, NetError, NamespaceProgram};
+use super::namespace::{NamespaceProgram, NetError, NetNamespace};
 use super::site::TestSite;
 use crate::{PATIENCE, wait_until};
 

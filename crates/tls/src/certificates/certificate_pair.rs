@@ -44,7 +44,10 @@ impl CertificatePair {
     ///
     /// # Errors
     /// The problem that makes the certificate unusable.
-    pub fn load(texts: &PemTexts<'_>, unix_s: u64) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
+    pub fn load(
+        texts: &PemTexts<'_>,
+        unix_s: u64,
+    ) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
         let in_certificates = |reason| CertificateProblem::new(texts.certificates_file, reason);
         let in_key = |reason| CertificateProblem::new(texts.key_file, reason);
         let chain = all(texts.certificates).map_err(in_certificates)?;
@@ -73,7 +76,9 @@ impl CertificatePair {
         match texts.staple {
             Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
             // An unusable staple is reported and left out.
-            Some((file, _)) => doubts.push(CertificateProblem::new(file, ProblemReason::NoResponse)),
+            Some((file, _)) => {
+                doubts.push(CertificateProblem::new(file, ProblemReason::NoResponse))
+            }
             None => {}
         }
         let pair = CertificatePair {

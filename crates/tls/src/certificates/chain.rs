@@ -8,7 +8,10 @@ use crate::x509::{AltName, X509Certificate, display_name};
 
 /// All problems of a chain at this time. A later certificate that cannot be parsed counts as a wrong link.
 pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<ProblemReason> {
-    let parsed: Vec<_> = chain.iter().map(|der| X509Certificate::parse(der)).collect();
+    let parsed: Vec<_> = chain
+        .iter()
+        .map(|der| X509Certificate::parse(der))
+        .collect();
     // The caller reports a first certificate that can't be parsed.
     let Some(Some(own)) = parsed.first() else {
         return Vec::new();

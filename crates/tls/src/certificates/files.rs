@@ -26,7 +26,10 @@ pub struct CertificatePaths {
 ///
 /// # Errors
 /// The problem that makes the certificate unusable.
-pub fn read(files: &CertificatePaths, unix_s: u64) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
+pub fn read(
+    files: &CertificatePaths,
+    unix_s: u64,
+) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
     read_with(files, unix_s, |path| File::open(path))
 }
 
@@ -59,7 +62,10 @@ pub fn read_with(
     // The mode of the open file, not of the path: the path may have been replaced in between.
     let mode = key_meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
-        doubts.push(CertificateProblem::new(&files.key, ProblemReason::OpenToAll(mode)));
+        doubts.push(CertificateProblem::new(
+            &files.key,
+            ProblemReason::OpenToAll(mode),
+        ));
     }
     let mode = certificates_meta.permissions().mode() & 0o7777;
     // A file that holds the key too is judged as a key, above.
@@ -87,5 +93,7 @@ fn contents(
         file.read_to_end(&mut content)?;
         Ok((content, meta))
     };
-    read().map_err(|error| CertificateProblem::new(path, ProblemReason::Unreadable(error.to_string())))
+    read().map_err(|error| {
+        CertificateProblem::new(path, ProblemReason::Unreadable(error.to_string()))
+    })
 }

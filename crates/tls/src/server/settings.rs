@@ -102,8 +102,11 @@ impl TlsAcceptor {
         let builder = ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions(settings.version_min))
             .map_err(TlsFailure::from_error)?
-            .with_client_cert_verifier(verifier(&settings.clients).map_err(TlsFailure::from_error)?);
-        let mut config = builder.with_cert_resolver(Arc::new(SniResolver(settings.certificates.clone())));
+            .with_client_cert_verifier(
+                verifier(&settings.clients).map_err(TlsFailure::from_error)?,
+            );
+        let mut config =
+            builder.with_cert_resolver(Arc::new(SniResolver(settings.certificates.clone())));
         let protocols = settings.protocols.iter().map(|name| name.as_bytes());
         config.alpn_protocols = protocols
             .chain([CHALLENGE_PROTOCOL])

@@ -167,7 +167,11 @@ fn what_breaks_the_rules_after_the_handshake_has_the_alert_of_the_specification(
                 server.settle().unwrap();
             }
             let failed = client.fail(&mut server, records);
-            assert_eq!(failed, (TlsFault::Protocol, *alert), "{records:?} {settled}");
+            assert_eq!(
+                failed,
+                (TlsFault::Protocol, *alert),
+                "{records:?} {settled}"
+            );
         }
     }
 }

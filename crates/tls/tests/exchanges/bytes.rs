@@ -1,6 +1,6 @@
 //! The application's bytes, in pieces of any length, and the end of a connection.
 
-use lowroad_tls::{PeerClose, FULL_LEN, TlsFault, ReceiveProgress, RECORD_OVERHEAD_MAX, SMALL_LEN};
+use lowroad_tls::{FULL_LEN, PeerClose, RECORD_OVERHEAD_MAX, ReceiveProgress, SMALL_LEN, TlsFault};
 
 use crate::pair::{Exchange, acceptor, connector, record_lens};
 
@@ -133,7 +133,10 @@ fn what_is_sealed_stands_behind_what_was_there() {
 fn nothing_is_sealed_before_the_handshake_is_over() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
     let mut out = Vec::new();
-    let failure = exchange.server.encrypt(&[b"early"], &mut out, 0).unwrap_err();
+    let failure = exchange
+        .server
+        .encrypt(&[b"early"], &mut out, 0)
+        .unwrap_err();
     assert_eq!(failure.fault, TlsFault::NotReady);
     assert_eq!(
         exchange.server.close(&mut out).unwrap_err().fault,

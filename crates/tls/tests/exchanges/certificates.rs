@@ -1,15 +1,21 @@
 //! The choice of the certificate by name, kind of key and protocol.
 
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
-use lowroad_tls::{TlsAcceptor, ClientConnector, TlsFault, TlsServerSettings, ServerTrust};
+use lowroad_tls::{ClientConnector, ServerTrust, TlsAcceptor, TlsFault, TlsServerSettings};
 
 use crate::pair::{Exchange, Failed, clock, rsa_key, self_signed, signed};
 
 /// SHA-256 of the certificate that a client gets for `name`.
 fn shown(store: &CertificateStore, name: &str, protocol: &str) -> Result<String, TlsFault> {
     let acceptor = TlsAcceptor::new(&TlsServerSettings::new(store.clone(), clock())).unwrap();
-    let connector =
-        ClientConnector::new(&ServerTrust::any_certificate(), &[protocol], None, 0, clock()).unwrap();
+    let connector = ClientConnector::new(
+        &ServerTrust::any_certificate(),
+        &[protocol],
+        None,
+        0,
+        clock(),
+    )
+    .unwrap();
     let mut exchange = Exchange::new(&acceptor, &connector, name);
     match exchange.run() {
         Ok(()) => {

@@ -1,7 +1,9 @@
 //! Client certificates.
 
 use lowroad_tls::certificates::CertificatePair;
-use lowroad_tls::{TlsAcceptor, ClientVerification, TlsClock, ClientConnector, TlsFault, TicketService};
+use lowroad_tls::{
+    ClientConnector, ClientVerification, TicketService, TlsAcceptor, TlsClock, TlsFault,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };

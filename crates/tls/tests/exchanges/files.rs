@@ -164,7 +164,10 @@ fn who_may_read_and_write_is_looked_at() {
     fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o666)).unwrap();
     assert_eq!(
         site.doubts(NOW_S),
-        [ProblemReason::OpenToAll(0o644), ProblemReason::WritableByOthers(0o666)]
+        [
+            ProblemReason::OpenToAll(0o644),
+            ProblemReason::WritableByOthers(0o666)
+        ]
     );
     // A key that a group can read raises no problem.
     fs::set_permissions(&site.files.key, Permissions::from_mode(0o640)).unwrap();

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use lowroad_tls::authority::LocalAuthority;
 use lowroad_tls::certificates::{CertificateMap, CertificatePair, CertificateStore, PemTexts};
 use lowroad_tls::{
-    TlsAcceptor, TlsClient, TlsClock, ClientConnector, TlsFailure, TlsServer, TlsServerSettings, TicketKeys, TicketService, ServerTrust,
+    ClientConnector, ServerTrust, TicketKeys, TicketService, TlsAcceptor, TlsClient, TlsClock,
+    TlsFailure, TlsServer, TlsServerSettings,
 };
 
 /// The time of the tests.

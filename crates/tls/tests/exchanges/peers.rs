@@ -1,6 +1,8 @@
 //! Misbehaving clients: the alerts that they get, and that they have no other effect.
 
-use lowroad_tls::{TlsAcceptor, TlsFailure, TlsFault, TlsServer, TlsServerSettings, MinimumVersion};
+use lowroad_tls::{
+    MinimumVersion, TlsAcceptor, TlsFailure, TlsFault, TlsServer, TlsServerSettings,
+};
 
 use crate::pair::{Exchange, acceptor, connector, settings};
 

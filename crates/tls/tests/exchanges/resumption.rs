@@ -1,6 +1,6 @@
 //! Session tickets: they are accepted by servers with the same keys only.
 
-use lowroad_tls::{TlsAcceptor, TlsClock, ClientConnector, TicketKeys, TicketService};
+use lowroad_tls::{ClientConnector, TicketKeys, TicketService, TlsAcceptor, TlsClock};
 
 use crate::pair::{Exchange, NOW_S, clock, settings, tickets, trust};
 

@@ -32,13 +32,20 @@ fn told(wire: &[u8]) -> (TlsFault, TlsFault) {
 
 #[test]
 fn what_breaks_the_rules_ends_it_with_an_alert() {
-    let (unexpected, overflow, bad_mac) = (TlsFault::Alert(10), TlsFault::Alert(22), TlsFault::Alert(20));
+    let (unexpected, overflow, bad_mac) = (
+        TlsFault::Alert(10),
+        TlsFault::Alert(22),
+        TlsFault::Alert(20),
+    );
     assert_eq!(told(&[20, 3, 3, 0, 1, 1]), (TlsFault::Protocol, unexpected));
     assert_eq!(
         told(&[22, 3, 3, 0, 5, 24, 0, 0, 1, 0]),
         (TlsFault::Protocol, unexpected)
     );
-    assert_eq!(told(b"GET / HTTP/1.1\r\n"), (TlsFault::Protocol, unexpected));
+    assert_eq!(
+        told(b"GET / HTTP/1.1\r\n"),
+        (TlsFault::Protocol, unexpected)
+    );
     // Refused before the record is complete.
     assert_eq!(told(&[23, 3, 3, 0x41, 1]), (TlsFault::Oversized, overflow));
     assert_eq!(told(&[23, 3, 3, 0, 0]), (TlsFault::Undecryptable, bad_mac));

@@ -1,7 +1,7 @@
 //! The servers that a client accepts.
 
-use lowroad_tls::certificates::{CertificateMap, CertificatePair, ProblemReason, CertificateStore};
-use lowroad_tls::{TlsAcceptor, ClientConnector, TlsFault, TlsServerSettings, ServerTrust};
+use lowroad_tls::certificates::{CertificateMap, CertificatePair, CertificateStore, ProblemReason};
+use lowroad_tls::{ClientConnector, ServerTrust, TlsAcceptor, TlsFault, TlsServerSettings};
 
 use crate::pair::{Exchange, Failed, acceptor, clock, load, rsa_key, self_signed, trust};
 
@@ -28,7 +28,11 @@ fn own_authority(name: &str) -> (CertificatePair, String) {
 fn serving(pair: &CertificatePair) -> TlsAcceptor {
     let mut certificates = CertificateMap::new();
     certificates.add_default(pair);
-    TlsAcceptor::new(&TlsServerSettings::new(CertificateStore::new(certificates), clock())).expect("settings")
+    TlsAcceptor::new(&TlsServerSettings::new(
+        CertificateStore::new(certificates),
+        clock(),
+    ))
+    .expect("settings")
 }
 
 #[test]
@@ -36,7 +40,11 @@ fn names_are_checked_unless_they_are_ignored() {
     let ignoring = trust().ignoring_names();
     for (trust, name, expected) in [
         (trust(), "localhost", None),
-        (trust(), "elsewhere.example", Some(TlsFault::CertificateName)),
+        (
+            trust(),
+            "elsewhere.example",
+            Some(TlsFault::CertificateName),
+        ),
         (ignoring.clone(), "elsewhere.example", None),
         (ServerTrust::any_certificate(), "elsewhere.example", None),
     ] {
@@ -84,8 +92,14 @@ fn an_authority_s_own_certificate_is_accepted_if_that_is_wanted() {
 
 #[test]
 fn there_must_be_authorities() {
-    assert_eq!(ServerTrust::from_pem(b"").unwrap_err(), ProblemReason::NoCertificate);
+    assert_eq!(
+        ServerTrust::from_pem(b"").unwrap_err(),
+        ProblemReason::NoCertificate
+    );
     let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    assert!(matches!(ServerTrust::from_pem(broken), Err(ProblemReason::Malformed(_))));
+    assert!(matches!(
+        ServerTrust::from_pem(broken),
+        Err(ProblemReason::Malformed(_))
+    ));
     assert!(!ServerTrust::any_certificate().is_empty() && !trust().is_empty());
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use lowroad_tls::certificates::{CertificateMap, CertificatePair, CertificateStore, PemTexts};
-use lowroad_tls::{TlsAcceptor, TlsFault, TlsServer, TlsServerSettings, MinimumVersion};
+use lowroad_tls::{MinimumVersion, TlsAcceptor, TlsFault, TlsServer, TlsServerSettings};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};

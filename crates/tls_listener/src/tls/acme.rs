@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use lowroad_acme::{
-    AuthoritySettings, ChallengeMethod, AcmeEvent, ExternalAccount, DnsHook, CertificateManager, OnDemandSettings, AcmeSettings, Severity,
-    ChallengeTokens, CertificateView,
+    AcmeEvent, AcmeSettings, AuthoritySettings, CertificateManager, CertificateView,
+    ChallengeMethod, ChallengeTokens, DnsHook, ExternalAccount, OnDemandSettings, Severity,
 };
-use lowroad_config::{self as config, AcmeConfig, AcmeChallenge, Config, SiteName};
+use lowroad_config::{self as config, AcmeChallenge, AcmeConfig, Config, SiteName};
 use lowroad_engine::panic_policy;
-use lowroad_log::{LogLevel, ErrorLogger};
+use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_privileges::helper;
-use lowroad_store::watch::{PathWatch, FolderWatcher};
+use lowroad_store::watch::{FolderWatcher, PathWatch};
 use lowroad_tls::certificates::{CertificateMap, CertificatePair};
 use tokio::runtime::Handle;
 
@@ -262,7 +262,8 @@ fn level(severity: Severity) -> LogLevel {
 
 /// The names of each wanted certificate.
 pub fn wanted(config: &Config) -> Vec<Vec<String>> {
-    let is_automatic = |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| tls.automatic);
+    let is_automatic =
+        |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| tls.automatic);
     let names = |site: &config::SiteConfig| -> Vec<String> {
         let names = site.names.iter().filter_map(|name| match name {
             SiteName::Exact(host) => Some(host.clone()),

@@ -6,7 +6,7 @@ use lowroad_privileges::account;
 
 use lowroad_config::{self as config, AcmeConfig, Config};
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
-use lowroad_tls::{TlsAcceptor, TlsClock, TlsServerSettings, TicketFile};
+use lowroad_tls::{TicketFile, TlsAcceptor, TlsClock, TlsServerSettings};
 
 use super::client_authorities::{self, ClientAuthorities};
 use super::files::KeyPairSet;

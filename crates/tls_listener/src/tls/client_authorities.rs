@@ -56,12 +56,8 @@ impl ClientAuthorities {
         let pem = |path: &PathBuf| self.0.get(path).cloned().unwrap_or_default();
         match clients {
             ClientAuthConfig::None => lowroad_tls::ClientVerification::None,
-            ClientAuthConfig::Request(path) => {
-                lowroad_tls::ClientVerification::Request(pem(path))
-            }
-            ClientAuthConfig::Require(path) => {
-                lowroad_tls::ClientVerification::Require(pem(path))
-            }
+            ClientAuthConfig::Request(path) => lowroad_tls::ClientVerification::Request(pem(path)),
+            ClientAuthConfig::Require(path) => lowroad_tls::ClientVerification::Require(pem(path)),
         }
     }
 }

@@ -7,8 +7,8 @@ use lowroad_config::{self as config, CertificateFiles, SiteName};
 use lowroad_file_stamp::FileStamp;
 use lowroad_log::ErrorLogger;
 use lowroad_privileges::helper;
-use lowroad_store::watch::{PathWatch, FolderWatcher};
-use lowroad_tls::certificates::{self, CertificatePaths, CertificatePair, CertificateProblem};
+use lowroad_store::watch::{FolderWatcher, PathWatch};
+use lowroad_tls::certificates::{self, CertificatePair, CertificatePaths, CertificateProblem};
 use lowroad_tls::x509;
 
 use super::local_authority;
@@ -94,7 +94,8 @@ impl KeyPairSet {
             return Err(fatal.join("\n"));
         }
         // Names of automatic sites get their certificates later.
-        let is_own = |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
+        let is_own =
+            |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
         let own = sites.iter().filter(is_own);
         doubts.extend(own.flat_map(|site| pairs.uncovered(site)));
         Ok((pairs, doubts))
@@ -132,7 +133,12 @@ impl KeyPairSet {
 
     /// Checks the files, and reads the changed ones. Returns whether a certificate has changed. Faulty files are
     /// logged, and the certificate before them stays in use.
-    pub fn follow(&mut self, watcher: Option<&FolderWatcher>, unix_s: u64, logger: &ErrorLogger) -> bool {
+    pub fn follow(
+        &mut self,
+        watcher: Option<&FolderWatcher>,
+        unix_s: u64,
+        logger: &ErrorLogger,
+    ) -> bool {
         let changed = self
             .files
             .iter_mut()
@@ -156,7 +162,10 @@ impl KeyPairSet {
 }
 
 impl LoadedCertificate {
-    fn read(files: CertificatePaths, unix_s: u64) -> Result<(LoadedCertificate, Vec<CertificateProblem>), CertificateProblem> {
+    fn read(
+        files: CertificatePaths,
+        unix_s: u64,
+    ) -> Result<(LoadedCertificate, Vec<CertificateProblem>), CertificateProblem> {
         // Taken before the files are read, so that a change in between causes another read.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
@@ -186,7 +195,12 @@ impl LoadedCertificate {
         }
     }
 
-    fn follow(&mut self, watcher: Option<&FolderWatcher>, unix_s: u64, logger: &ErrorLogger) -> bool {
+    fn follow(
+        &mut self,
+        watcher: Option<&FolderWatcher>,
+        unix_s: u64,
+        logger: &ErrorLogger,
+    ) -> bool {
         let is_unchanged = self.watch.as_ref().is_some_and(PathWatch::is_unchanged);
         // Hidden files are checked only in calls without a watcher, which come once a minute.
         if watcher.is_some() && (is_unchanged || self.is_hidden) {

@@ -9,8 +9,8 @@ mod check;
 mod client_authorities;
 mod fault_log;
 mod files;
-mod session;
 mod local_authority;
+mod session;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,7 +26,8 @@ use lowroad_store::clock;
 use lowroad_store::watch::FolderWatcher;
 use lowroad_tls::certificates::CertificateStore;
 use lowroad_tls::{
-    TlsAcceptor, TlsClock, PERIOD_S_MAX, TlsServerSettings, TicketFile, TicketKeys, TicketService, MinimumVersion,
+    MinimumVersion, PERIOD_S_MAX, TicketFile, TicketKeys, TicketService, TlsAcceptor, TlsClock,
+    TlsServerSettings,
 };
 
 use acme::{AutomaticTls, CertificateSource};
@@ -109,7 +110,11 @@ impl TlsListeners {
     ///
     /// # Errors
     /// The unusable file, and the reason.
-    pub fn reload(config: &Config, logger: &ErrorLogger, before: &TlsListeners) -> Result<TlsListeners, String> {
+    pub fn reload(
+        config: &Config,
+        logger: &ErrorLogger,
+        before: &TlsListeners,
+    ) -> Result<TlsListeners, String> {
         let before = &*before.0;
         TlsListeners::open(config, logger, before.process.clone(), Some(before))
     }
@@ -251,7 +256,11 @@ impl TlsContext {
 }
 
 impl TlsProcess {
-    fn new(config: &Config, logger: &ErrorLogger, account: Option<&ServerAccount>) -> Result<TlsProcess, String> {
+    fn new(
+        config: &Config,
+        logger: &ErrorLogger,
+        account: Option<&ServerAccount>,
+    ) -> Result<TlsProcess, String> {
         let process = TlsProcess {
             clock: TlsClock::new(unix_s()),
             tickets: Arc::default(),
@@ -314,7 +323,8 @@ impl TlsEndpoint {
     ) -> Result<TlsEndpoint, String> {
         let automatic = process.automatic.source();
         let automatic = automatic.as_deref().map(|it| it as &dyn CertificateSource);
-        let store = CertificateStore::new(certificates::for_address(address, sites, pairs, automatic));
+        let store =
+            CertificateStore::new(certificates::for_address(address, sites, pairs, automatic));
         let mut settings = TlsServerSettings::new(store.clone(), process.clock.clone());
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
         settings.tickets = Some(process.tickets()?);
@@ -368,7 +378,7 @@ fn unix_s() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_log::{LogLevel, LogDestination, LogWriter};
+    use lowroad_log::{LogDestination, LogLevel, LogWriter};
     use std::path::Path;
 
     /// Random numbers for keys would be the largest part of the cost of a start.

@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use lowroad_engine::tls_session::{ClientIdentity, AlpnProtocol, TlsSession, LayerFault, LayerState, TlsInfo};
-use lowroad_tls::{TlsFault, TlsServer, MinimumVersion};
+use lowroad_engine::tls_session::{
+    AlpnProtocol, ClientIdentity, LayerFault, LayerState, TlsInfo, TlsSession,
+};
+use lowroad_tls::{MinimumVersion, TlsFault, TlsServer};
 
 use super::TlsEndpoint;
 

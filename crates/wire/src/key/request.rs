@@ -7,11 +7,14 @@ use core::net::SocketAddr;
 
 use lowroad_http::forwarding;
 use lowroad_http::h1::{self, H1RequestHead};
-use lowroad_http::{BodyFraming, RequestLimits, Method, RequestTarget, HttpVersion};
+use lowroad_http::{BodyFraming, HttpVersion, Method, RequestLimits, RequestTarget};
 
-use super::{ACCEPT_ENCODING, KeyBuilder, ConnectionClass, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, RequestKey, TARGET};
-use crate::segment_reason::SegmentReason;
+use super::{
+    ACCEPT_ENCODING, ConnectionClass, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, KeyBuilder,
+    RequestKey, TARGET,
+};
 use crate::segment_context::IgnoredFields;
+use crate::segment_reason::SegmentReason;
 
 /// A request that a stored response may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,11 @@ pub struct AnswerableRequest {
 ///
 /// # Errors
 /// The reason to punt the request.
-pub fn read(bytes: &[u8], local: SocketAddr, ignore: IgnoredFields) -> Result<AnswerableRequest, SegmentReason> {
+pub fn read(
+    bytes: &[u8],
+    local: SocketAddr,
+    ignore: IgnoredFields,
+) -> Result<AnswerableRequest, SegmentReason> {
     if !bytes.starts_with(b"GET ") && !bytes.starts_with(b"HEAD ") {
         return Err(SegmentReason::UpMethod);
     }
@@ -47,7 +54,11 @@ pub fn read(bytes: &[u8], local: SocketAddr, ignore: IgnoredFields) -> Result<An
 ///
 /// # Errors
 /// The reason to punt the request.
-pub fn derive(head: &H1RequestHead<'_>, local: SocketAddr, ignore: IgnoredFields) -> Result<AnswerableRequest, SegmentReason> {
+pub fn derive(
+    head: &H1RequestHead<'_>,
+    local: SocketAddr,
+    ignore: IgnoredFields,
+) -> Result<AnswerableRequest, SegmentReason> {
     let request = &head.request;
     let RequestTarget::Origin { .. } = request.target else {
         return Err(SegmentReason::UpTarget);
@@ -126,7 +137,11 @@ const NOT_HERE: [&str; 14] = [
     "Upgrade",
 ];
 
-fn meaning(name: &[u8], value: &[u8], ignore: IgnoredFields) -> Result<FieldMeaning, SegmentReason> {
+fn meaning(
+    name: &[u8],
+    value: &[u8],
+    ignore: IgnoredFields,
+) -> Result<FieldMeaning, SegmentReason> {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     if let Some((_, id)) = PIECES.iter().find(|(known, _)| is(known)) {
         return Ok(FieldMeaning::Piece(*id));
@@ -203,7 +218,10 @@ mod tests {
     fn the_others_go_up() {
         // Each of them may change the response, or is not parsed by the eBPF programs.
         let cases = [
-            ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", SegmentReason::UpMethod),
+            (
+                "POST / HTTP/1.1\r\nHost: h\r\n\r\n",
+                SegmentReason::UpMethod,
+            ),
             ("GET / HTTP/1.1\r\nHost: h\r\n", SegmentReason::UpCut),
             // The start of a pipelined request.
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\nG", SegmentReason::UpMore),

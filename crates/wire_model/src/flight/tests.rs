@@ -237,14 +237,23 @@ fn a_timer_is_believed_seven_times() {
     for _ in 0..7 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
     }
-    assert_eq!(on_segment(TEN, &mut known, &repeat(0)), FlightAction::Enough);
+    assert_eq!(
+        on_segment(TEN, &mut known, &repeat(0)),
+        FlightAction::Enough
+    );
     // A part of a part is not progress.
-    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT - 1)), FlightAction::Enough);
+    assert_eq!(
+        on_segment(TEN, &mut known, &repeat(CUT - 1)),
+        FlightAction::Enough
+    );
     assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
     for _ in 0..6 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
     }
-    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), FlightAction::Enough);
+    assert_eq!(
+        on_segment(TEN, &mut known, &repeat(CUT)),
+        FlightAction::Enough
+    );
 }
 
 #[test]
@@ -273,7 +282,10 @@ fn acknowledgements_count_with_the_timer() {
     for _ in 0..6 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
     }
-    assert_eq!(on_segment(TEN, &mut known, &repeat(0)), FlightAction::Enough);
+    assert_eq!(
+        on_segment(TEN, &mut known, &repeat(0)),
+        FlightAction::Enough
+    );
 }
 
 #[test]
@@ -318,18 +330,54 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
     let timer = again(1, 2);
     let cases = vec![
         // The next request.
-        (0, 30, false, Some(0), FlightAction::Drop(SegmentReason::DropPipelined)),
-        (-30, 30, false, Some(0), FlightAction::Drop(SegmentReason::DropPipelined)),
+        (
+            0,
+            30,
+            false,
+            Some(0),
+            FlightAction::Drop(SegmentReason::DropPipelined),
+        ),
+        (
+            -30,
+            30,
+            false,
+            Some(0),
+            FlightAction::Drop(SegmentReason::DropPipelined),
+        ),
         (1, 31, false, Some(1), timer),
         (30, 60, true, Some(30), timer),
         // The whole request again.
         (30, 30, false, None, timer),
         (30, 30, true, Some(30), timer),
-        (30, 29, true, None, FlightAction::Acknowledge(SegmentReason::TcpOld)),
+        (
+            30,
+            29,
+            true,
+            None,
+            FlightAction::Acknowledge(SegmentReason::TcpOld),
+        ),
         // A part of the request without its last byte.
-        (30, 10, false, None, FlightAction::Acknowledge(SegmentReason::TcpOld)),
-        (0, 0, true, Some(0), FlightAction::Drop(SegmentReason::TcpFin)),
-        (-30, 0, true, Some(0), FlightAction::Drop(SegmentReason::TcpFin)),
+        (
+            30,
+            10,
+            false,
+            None,
+            FlightAction::Acknowledge(SegmentReason::TcpOld),
+        ),
+        (
+            0,
+            0,
+            true,
+            Some(0),
+            FlightAction::Drop(SegmentReason::TcpFin),
+        ),
+        (
+            -30,
+            0,
+            true,
+            Some(0),
+            FlightAction::Drop(SegmentReason::TcpFin),
+        ),
         (1, 0, true, None, FlightAction::Drop(SegmentReason::TcpFin)),
         (0, 0, false, None, NOTHING),
         (-60, 0, false, None, NOTHING),

@@ -2,17 +2,21 @@
 
 use super::ModelResponder;
 use super::requests::{part_of, said_of_flight};
-use crate::connection::{ModelConnection, ConnectionState, ModelTable, WINDOW};
+use crate::buffered::{self, AheadKind, BufferedInput, REPEAT_LEN_MIN};
+use crate::connection::{ConnectionState, ModelConnection, ModelTable, WINDOW};
 use crate::flight::BEHIND_MAX;
-use crate::buffered::{self, AheadKind, REPEAT_LEN_MIN, BufferedInput};
 use crate::verdict::{SegmentVerdict, acknowledge, bare, counted, finish};
 use lowroad_wire::frame::{ACK, FIN, RST, SYN, SegmentView};
-use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::segment_context::SegmentContext;
+use lowroad_wire::segment_reason::SegmentReason;
 
 impl<T: ModelTable> ModelResponder<T> {
     /// Processes a segment of a connection in the table.
-    pub(super) fn on_ours(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
+    pub(super) fn on_ours(
+        &mut self,
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         if segment.flags & RST != 0 {
             return self.on_reset(world, segment);
@@ -62,7 +66,11 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 
     /// Processes a segment at `rcv_nxt`.
-    pub(super) fn on_expected(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
+    pub(super) fn on_expected(
+        &mut self,
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_acknowledged = segment.ack == connection.snd_nxt;
         if !segment.payload.is_empty() {
@@ -142,7 +150,9 @@ impl<T: ModelTable> ModelResponder<T> {
             ConnectionState::Open if before == 1 && segment.payload.len() <= 1 && !has_fin => {
                 acknowledge(world, segment, connection, SegmentReason::TcpProbe)
             }
-            _ if is_empty && !has_fin => counted(world, SegmentVerdict::Drop(SegmentReason::TcpAck)),
+            _ if is_empty && !has_fin => {
+                counted(world, SegmentVerdict::Drop(SegmentReason::TcpAck))
+            }
             _ if before.cast_signed() > 0 => {
                 acknowledge(world, segment, connection, SegmentReason::TcpOld)
             }
@@ -152,7 +162,11 @@ impl<T: ModelTable> ModelResponder<T> {
 
     /// Processes a reset. RFC 5961 §3.2: it is accepted at the client's next sequence number. That is `rcv_nxt`, and,
     /// while an answer is in flight and its request unacknowledged, the number acknowledged last.
-    pub(super) fn on_reset(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
+    pub(super) fn on_reset(
+        &mut self,
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (_, edge, _) = connection.acknowledged();
         match segment.seq.wrapping_sub(edge) {
@@ -194,7 +208,11 @@ fn has_all_of_flight(segment: &SegmentView<'_>, connection: &ModelConnection) ->
 }
 
 /// Processes a FIN at `rcv_nxt`, without data, with all sent data acknowledged.
-fn on_fin(world: &mut impl SegmentContext, segment: &SegmentView<'_>, connection: &mut ModelConnection) -> SegmentVerdict {
+fn on_fin(
+    world: &mut impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &mut ModelConnection,
+) -> SegmentVerdict {
     connection.rcv_nxt = connection.rcv_nxt.wrapping_add(1);
     connection.under_way = None;
     let was = core::mem::replace(&mut connection.state, ConnectionState::Done);

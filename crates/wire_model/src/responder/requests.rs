@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 
 use super::{ModelResponder, wait_for_listener};
 use crate::answer::{FlightAnswer, again, choose, flight_again, flight_of, may_answer, write_part};
-use crate::connection::{ModelConnection, ConnectionState, ModelTable, InFlightAnswer, WINDOW};
-use crate::flight::{self, AGAIN_MAX, FlightAction, RecoveryState, AckInfo, WITHHELD};
 use crate::buffered;
+use crate::connection::{ConnectionState, InFlightAnswer, ModelConnection, ModelTable, WINDOW};
+use crate::flight::{self, AGAIN_MAX, AckInfo, FlightAction, RecoveryState, WITHHELD};
 use crate::verdict::{SegmentVerdict, acknowledge, counted, reply_verdict, sent};
 use lowroad_wire::frame::{FIN, SegmentView, len_of};
 use lowroad_wire::options::{TIMESTAMPS_LEN, TcpTimestamps};
+use lowroad_wire::segment_context::{SegmentContext, SocketState};
 use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::width::{index, sequence};
-use lowroad_wire::segment_context::{SocketState, SegmentContext};
 
 impl<T: ModelTable> ModelResponder<T> {
     /// Migrates the connection to the kernel, which receives this segment as its first.
@@ -35,7 +35,11 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 
     /// Processes a request at `rcv_nxt`, with all sent data acknowledged.
-    pub(super) fn on_request(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
+    pub(super) fn on_request(
+        &mut self,
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let chosen = may_answer(world, segment).and_then(|()| choose(world, segment, connection));
         let answer = match chosen {
@@ -83,7 +87,9 @@ impl<T: ModelTable> ModelResponder<T> {
         let (first, count) = match flight::on_segment(flight, &mut connection.recovery, said) {
             FlightAction::Again { first, count } => (first, count),
             FlightAction::Enough => return self.reset(world, segment, SegmentReason::TcpGone),
-            FlightAction::Acknowledge(reason) => return acknowledge(world, segment, connection, reason),
+            FlightAction::Acknowledge(reason) => {
+                return acknowledge(world, segment, connection, reason);
+            }
             FlightAction::Drop(reason) => return counted(world, SegmentVerdict::Drop(reason)),
         };
         let Some(answer) = flight_again(world, connection, &under_way, flight) else {
@@ -153,7 +159,9 @@ impl<T: ModelTable> ModelResponder<T> {
                 let frame = write_part(world, &answer, 0, segment, connection, numbers);
                 reply_verdict(world, SegmentReason::AnswerAgain, frame)
             }
-            Err(SegmentReason::UpWindow) => counted(world, SegmentVerdict::Drop(SegmentReason::UpWindow)),
+            Err(SegmentReason::UpWindow) => {
+                counted(world, SegmentVerdict::Drop(SegmentReason::UpWindow))
+            }
             Err(_) => self.reset(world, segment, SegmentReason::TcpGone),
         }
     }
@@ -177,7 +185,10 @@ fn write_parts(
 
 /// The acknowledgement information of a segment about the flight; `None` if there is no flight, or the client has all
 /// of it.
-pub(super) fn said_of_flight(segment: &SegmentView<'_>, connection: &ModelConnection) -> Option<AckInfo> {
+pub(super) fn said_of_flight(
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+) -> Option<AckInfo> {
     let part = connection.acknowledged_part(segment.ack);
     let timestamps_len = TcpTimestamps::read(segment.options).map_or(0, |_| TIMESTAMPS_LEN);
     let said = AckInfo {
@@ -193,7 +204,10 @@ pub(super) fn said_of_flight(segment: &SegmentView<'_>, connection: &ModelConnec
 }
 
 /// The answer of which the segment acknowledges a part.
-pub(super) fn part_of(segment: &SegmentView<'_>, connection: &ModelConnection) -> Option<InFlightAnswer> {
+pub(super) fn part_of(
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+) -> Option<InFlightAnswer> {
     let under_way = connection.under_way?;
     let begin = connection.acknowledged().1;
     let part = connection.acknowledged_part(segment.ack);

@@ -5,8 +5,8 @@ use crate::connection::{ModelConnection, ModelTable};
 use crate::handshake::{self, HandshakeRelation};
 use crate::verdict::SegmentVerdict;
 use lowroad_wire::frame::SegmentView;
+use lowroad_wire::segment_context::{SegmentContext, SocketState};
 use lowroad_wire::segment_reason::SegmentReason;
-use lowroad_wire::segment_context::{SocketState, SegmentContext};
 
 impl<T: ModelTable> ModelResponder<T> {
     /// Ensures that the segment's connection is in the table, or returns the verdict if it cannot be.
@@ -41,7 +41,9 @@ impl<T: ModelTable> ModelResponder<T> {
     ) {
         match handshake::relation(world, &mut self.table, segment) {
             HandshakeRelation::Completes => world.count(SegmentReason::TcpOpen),
-            HandshakeRelation::None if segment.is_plain_ack() && handshake::is_far(segment, known) => {
+            HandshakeRelation::None
+                if segment.is_plain_ack() && handshake::is_far(segment, known) =>
+            {
                 let _ = self.open_by_cookie(world, segment);
             }
             _ => {}
@@ -97,7 +99,9 @@ impl<T: ModelTable> ModelResponder<T> {
             }
             SocketState::Connection | SocketState::Handshake | SocketState::TimeWait(_) => {
                 // Without room for the marker, the socket is looked up again at the next segment.
-                let _ = self.table.put(&segment.tuple, ModelConnection::kernel_owned());
+                let _ = self
+                    .table
+                    .put(&segment.tuple, ModelConnection::kernel_owned());
                 Err(SegmentVerdict::Pass(SegmentReason::PassKernel))
             }
         }

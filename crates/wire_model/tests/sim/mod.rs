@@ -164,7 +164,9 @@ impl Run {
             }
             What::ToServer(frame) => match self.responder.frame(&mut self.world, &frame) {
                 SegmentVerdict::Reply(frame) => self.reply(frame),
-                SegmentVerdict::Flight(frames) => frames.into_iter().for_each(|frame| self.reply(frame)),
+                SegmentVerdict::Flight(frames) => {
+                    frames.into_iter().for_each(|frame| self.reply(frame))
+                }
                 SegmentVerdict::Drop(_) => {}
                 // The kernel resets unknown connections.
                 SegmentVerdict::Pass(SegmentReason::PassUnknown) => self.client.is_reset = true,

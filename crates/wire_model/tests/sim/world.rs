@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use lowroad_wire::SegmentReason;
 use lowroad_wire::frame::FourTuple;
-use lowroad_wire::segment_context::{AdmissionTime, IgnoredFields, LevelMode, SocketState, StoredAnswer, SegmentContext};
+use lowroad_wire::segment_context::{
+    AdmissionTime, IgnoredFields, LevelMode, SegmentContext, SocketState, StoredAnswer,
+};
 use lowroad_wire_model::PARTS_MAX;
 
 /// A request.

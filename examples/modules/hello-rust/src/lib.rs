@@ -1,6 +1,6 @@
 //! Greets: `GET /hello?name=You`. The whole of a module, with its test.
 
-use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
+use lowroad_module::{Call, CallEvent, CallStep, Module, ModuleSettings};
 
 /// What a worker keeps.
 pub struct Hello {

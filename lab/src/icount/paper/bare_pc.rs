@@ -3,10 +3,10 @@
 
 use super::super::drive::ConnectionMode::{Close, KeepAlive};
 use super::PaperComparison;
-use super::claim::{PaperClaim, ClaimFactor, UnjudgedClaim};
+use super::claim::{ClaimFactor, PaperClaim, UnjudgedClaim};
 use super::load::DatabaseUse::{EachPage, Kept};
-use super::load::{PaperLoad, LoadPart};
-use super::subject::{GuestSystem, ComparedServer};
+use super::load::{LoadPart, PaperLoad};
+use super::subject::{ComparedServer, GuestSystem};
 
 /// The comparison.
 pub static PAPER: PaperComparison = PaperComparison {
@@ -210,7 +210,11 @@ const fn anew(
 }
 
 /// As in the paper: each request has a connection, and each page one to the database where it can.
-const fn mix(name: &'static str, title: &'static str, parts: &'static [(LoadPart, u32)]) -> PaperLoad {
+const fn mix(
+    name: &'static str,
+    title: &'static str,
+    parts: &'static [(LoadPart, u32)],
+) -> PaperLoad {
     PaperLoad {
         database: &[EachPage, Kept],
         ..alone(name, title, parts, Close)

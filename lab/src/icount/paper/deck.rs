@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::workload::urls::UrlWorkload;
-use crate::workload::{ExpectedResponse, ConnectionOpening, ClientSession, TrafficWorkload};
+use crate::workload::{ClientSession, ConnectionOpening, ExpectedResponse, TrafficWorkload};
 
 /// The traffic. All lists open their connections alike.
 pub struct TrafficDeck {
@@ -116,7 +116,14 @@ mod tests {
     fn clients_are_dealt_from_one_deck() {
         let urls = |path: &str| {
             let specs = vec![UrlSpec::get(path)];
-            UrlWorkload::new(specs, "h", WorkloadVersion::Http10, PerConnection::Fixed(1), false).expect("good")
+            UrlWorkload::new(
+                specs,
+                "h",
+                WorkloadVersion::Http10,
+                PerConnection::Fixed(1),
+                false,
+            )
+            .expect("good")
         };
         let deck = TrafficDeck::new(vec![(urls("/a"), 10), (urls("/b"), 1)]);
         let mut clients = [deck.session(0, 1), deck.session(1, 1)];

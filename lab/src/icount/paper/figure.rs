@@ -69,7 +69,11 @@ impl CountedFigure {
 }
 
 /// The figure of a server and a load.
-pub fn find<'a>(figures: &'a [CountedFigure], server: &str, load: &str) -> Option<&'a CountedFigure> {
+pub fn find<'a>(
+    figures: &'a [CountedFigure],
+    server: &str,
+    load: &str,
+) -> Option<&'a CountedFigure> {
     let is_it = |figure: &&CountedFigure| figure.server == server && figure.load == load;
     figures.iter().find(is_it)
 }
@@ -142,7 +146,10 @@ pub(crate) mod tests {
     fn results_can_be_read_again() {
         let failed = figure("a", "b", &[]);
         let text = serde_json::to_string(&failed).expect("plain data");
-        assert_eq!(serde_json::from_str::<CountedFigure>(&text).expect("ours"), failed);
+        assert_eq!(
+            serde_json::from_str::<CountedFigure>(&text).expect("ours"),
+            failed
+        );
         let good = serde_json::to_string(&figure("a", "b", &[1])).expect("plain data");
         assert!(!good.contains("failure"));
     }

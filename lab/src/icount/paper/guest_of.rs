@@ -7,15 +7,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::super::boot::BootSpec;
-use super::super::guest::{QemuGuest, GuestNetwork};
+use super::super::guest::{GuestNetwork, QemuGuest};
 use super::super::image::ImageFolder;
-use super::super::kernel::{GuestContent, CopiedPath, GuestKernel};
+use super::super::kernel::{CopiedPath, GuestContent, GuestKernel};
 use super::super::servers::own;
 use super::super::table::OURS;
 use super::database;
 use super::load::PaperLoad;
 use super::page::{self, PROGRAMS, STATIC_PATH};
-use super::subject::{GuestSystem, ComparedServer};
+use super::subject::{ComparedServer, GuestSystem};
 use crate::experiment::fetch;
 use crate::peers::{RunningPeer, carried, programs, table};
 
@@ -57,7 +57,10 @@ impl PreparedGuest {
     ///
     /// # Errors
     /// With what the guest or the database said.
-    pub fn boot(subject: &ComparedServer, materials: &GuestMaterials<'_>) -> Result<PreparedGuest, String> {
+    pub fn boot(
+        subject: &ComparedServer,
+        materials: &GuestMaterials<'_>,
+    ) -> Result<PreparedGuest, String> {
         let network = GuestNetwork::new();
         let has_database = materials.has_pages && subject.needs_database();
         let (boot, version, _image) = match subject.machine {
@@ -68,7 +71,8 @@ impl PreparedGuest {
             GuestSystem::Image => {
                 let program = own(materials.lowroad)?;
                 let url = has_database.then(|| database::url(&network));
-                let image = ImageFolder::of_files(&program, &image_site(has_database), url.as_deref())?;
+                let image =
+                    ImageFolder::of_files(&program, &image_site(has_database), url.as_deref())?;
                 (image.boot(MEMORY_MIB), version_of(&program), Some(image))
             }
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::drive::{DriveRequest, ConnectionMode};
+use super::super::drive::{ConnectionMode, DriveRequest};
 use super::deck::TrafficDeck;
 use super::page::{self, STATIC_PATH};
 use super::subject::ComparedServer;
@@ -87,6 +87,9 @@ impl PaperLoad {
             let urls = UrlWorkload::new(vec![spec], host, version, per_connection, false)?;
             parts.push((urls, *count));
         }
-        Ok(DriveRequest::Workload(self.title, Arc::new(TrafficDeck::new(parts))))
+        Ok(DriveRequest::Workload(
+            self.title,
+            Arc::new(TrafficDeck::new(parts)),
+        ))
     }
 }

@@ -41,14 +41,22 @@ enum PaperProgress {
     /// What is being done.
     Step(String),
     /// A repeat of a figure; the server's version.
-    Done(&'static ComparedServer, &'static PaperLoad, String, Result<u64, String>),
+    Done(
+        &'static ComparedServer,
+        &'static PaperLoad,
+        String,
+        Result<u64, String>,
+    ),
 }
 
 /// Measures and prints. `keep` gets all figures so far after each new one.
 ///
 /// # Errors
 /// When nothing at all can be measured here.
-pub fn run(plan: &PaperPlan, keep: &mut dyn FnMut(&[CountedFigure])) -> Result<Vec<CountedFigure>, String> {
+pub fn run(
+    plan: &PaperPlan,
+    keep: &mut dyn FnMut(&[CountedFigure]),
+) -> Result<Vec<CountedFigure>, String> {
     progress("the guest's kernel (downloaded at the first time)");
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
@@ -214,7 +222,8 @@ impl PaperTurn<'_> {
             .skip_while(|load| load.name != failed.name)
             .skip(1);
         for &load in left {
-            let failed = PaperProgress::Done(self.subject, load, String::new(), Err(why.to_owned()));
+            let failed =
+                PaperProgress::Done(self.subject, load, String::new(), Err(why.to_owned()));
             let _ = self.tell.send(failed);
         }
     }

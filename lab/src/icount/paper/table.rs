@@ -63,7 +63,10 @@ fn cell(figure: Option<&CountedFigure>) -> String {
 }
 
 /// Why figures are missing, each reason of a server once.
-pub fn failures<'a>(paper: &PaperComparison, figures: &'a [CountedFigure]) -> Vec<(&'static str, &'a str)> {
+pub fn failures<'a>(
+    paper: &PaperComparison,
+    figures: &'a [CountedFigure],
+) -> Vec<(&'static str, &'a str)> {
     let mut told = Vec::new();
     for subject in paper.subjects {
         let own = figures

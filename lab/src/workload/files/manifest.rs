@@ -133,7 +133,10 @@ fn line(path: &str, entry: ManifestEntry) -> String {
 }
 
 /// Writes the list, whole or not at all.
-pub(super) fn save(folder: &FolderWriter, listed: &BTreeMap<String, ManifestEntry>) -> Result<(), String> {
+pub(super) fn save(
+    folder: &FolderWriter,
+    listed: &BTreeMap<String, ManifestEntry>,
+) -> Result<(), String> {
     let mut text = format!("{FIRST_LINE}\n");
     for (path, entry) in listed {
         text += &line(path, *entry);

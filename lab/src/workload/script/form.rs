@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::super::wire;
 use super::template::TextTemplate;
-use super::{StepBody, ScriptStep, ValueCapture};
+use super::{ScriptStep, StepBody, ValueCapture};
 use crate::load;
 
 /// Classes are numbered by a byte, and nobody reads a table of more lines.

@@ -12,7 +12,11 @@ fn workload(pairs: &[(&str, &str)]) -> SpecWeb99 {
 }
 
 /// The first request with these bytes in it.
-fn request_with(session: &mut dyn ClientSession, part: &str, last: bool) -> (String, ExpectedResponse) {
+fn request_with(
+    session: &mut dyn ClientSession,
+    part: &str,
+    last: bool,
+) -> (String, ExpectedResponse) {
     for _ in 0..10_000 {
         let mut out = Vec::new();
         let expected = session.request(last, &mut out);

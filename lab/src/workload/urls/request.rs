@@ -2,7 +2,7 @@
 //! its end. Knows no session.
 
 use super::super::{ExpectedResponse, WorkloadVersion, wire};
-use super::{UrlStyle, UrlSpec};
+use super::{UrlSpec, UrlStyle};
 
 /// The field of a conditional request: names the date that the lab gives all files.
 pub(super) const CONDITION: &str = wire::FILES_CONDITION;
@@ -23,7 +23,11 @@ struct RequestForm {
 
 impl PreparedRequest {
     /// Builds both forms.
-    pub(super) fn new(class: u8, spec: &UrlSpec, style: &UrlStyle) -> Result<PreparedRequest, String> {
+    pub(super) fn new(
+        class: u8,
+        spec: &UrlSpec,
+        style: &UrlStyle,
+    ) -> Result<PreparedRequest, String> {
         check(spec)?;
         let expected = ExpectedResponse {
             class,

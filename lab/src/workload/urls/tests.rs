@@ -106,7 +106,13 @@ fn a_conditional_request_expects_304() {
 #[test]
 fn refusals_say_what_to_do() {
     let refuse = |specs: Vec<UrlSpec>| {
-        let urls = UrlWorkload::new(specs, "h", WorkloadVersion::Http11, PerConnection::Unlimited, false);
+        let urls = UrlWorkload::new(
+            specs,
+            "h",
+            WorkloadVersion::Http11,
+            PerConnection::Unlimited,
+            false,
+        );
         urls.err().expect("refused")
     };
     let field = |name: &str, value: &str| UrlSpec {

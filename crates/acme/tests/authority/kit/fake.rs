@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use lowroad_acme::{AuthoritySettings, AcmeSettings};
-use lowroad_tls::authority::LocalAuthority as LocalAuthority;
+use lowroad_acme::{AcmeSettings, AuthoritySettings};
+use lowroad_tls::authority::LocalAuthority;
 
 use super::web::{self, Answer};
 use super::{Folder, names};

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lowroad_acme::{AcmeEvent, CertificateManager, AcmeSettings, Severity, CertificateState, CertificateView};
+use lowroad_acme::{
+    AcmeEvent, AcmeSettings, CertificateManager, CertificateState, CertificateView, Severity,
+};
 use lowroad_testkit::wait_until;
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use tokio::runtime::Runtime;
@@ -56,7 +58,8 @@ impl Running {
         let store = CertificateStore::default();
         let log = Arc::new(Mutex::new(Vec::new()));
         let told = told(&store, &log);
-        let manager = CertificateManager::start(settings, runtime.handle(), told).expect("settings");
+        let manager =
+            CertificateManager::start(settings, runtime.handle(), told).expect("settings");
         let mut certificates = CertificateMap::new();
         manager.add_to(&mut certificates);
         store.replace(certificates);
@@ -71,7 +74,8 @@ impl Running {
     /// Replaces this manager by one with other settings, as a reload does.
     pub fn succeed(&mut self, settings: AcmeSettings) {
         let told = told(&self.store, &self.log);
-        let next = CertificateManager::succeed(&self.manager, settings, self.runtime.handle(), told);
+        let next =
+            CertificateManager::succeed(&self.manager, settings, self.runtime.handle(), told);
         self.manager = next.expect("settings");
         let mut certificates = CertificateMap::new();
         self.manager.add_to(&mut certificates);

@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lowroad_acme::{AuthoritySettings, ExternalAccount, AcmeSettings};
+use lowroad_acme::{AcmeSettings, AuthoritySettings, ExternalAccount};
 use lowroad_testkit::{skip, wait_until};
-use lowroad_tls::authority::LocalAuthority as LocalAuthority;
+use lowroad_tls::authority::LocalAuthority;
 
 use super::Folder;
 

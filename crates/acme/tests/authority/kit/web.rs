@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use lowroad_acme::{PATH_PREFIX, ChallengeTokens};
+use lowroad_acme::{ChallengeTokens, PATH_PREFIX};
 
 /// A response.
 pub struct Answer {

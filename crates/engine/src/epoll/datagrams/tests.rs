@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::{DatagramPort, SendCursor};
 use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn};
-use crate::driver::{DatagramSocketId, IoDriver, DriverEvent};
+use crate::driver::{DatagramSocketId, DriverEvent, IoDriver};
 use crate::epoll::EpollDriver;
 use crate::helper_pool::HelperPool;
 use crate::system_calls::set_option;
@@ -43,7 +43,10 @@ fn await_datagrams(driver: &mut EpollDriver) {
     while events.is_empty() {
         driver.wait(None, &mut events);
     }
-    assert!(matches!(events[..], [DriverEvent::Datagrams(ID)]), "{events:?}");
+    assert!(
+        matches!(events[..], [DriverEvent::Datagrams(ID)]),
+        "{events:?}"
+    );
 }
 
 /// Pending events, without a wait.

@@ -23,7 +23,11 @@ pub struct CgiChild {
 }
 
 impl CgiChild {
-    pub(super) fn new(link: Arc<SpawnerLink>, id: u64, news: oneshot::Receiver<ExitOutcome>) -> CgiChild {
+    pub(super) fn new(
+        link: Arc<SpawnerLink>,
+        id: u64,
+        news: oneshot::Receiver<ExitOutcome>,
+    ) -> CgiChild {
         CgiChild {
             link,
             id,
@@ -75,7 +79,10 @@ impl CgiChild {
 
     fn release(&mut self, kill: bool) {
         self.is_released = true;
-        let is_known = !matches!(self.outcome, Some(ExitOutcome::NotStarted(_) | ExitOutcome::Lost));
+        let is_known = !matches!(
+            self.outcome,
+            Some(ExitOutcome::NotStarted(_) | ExitOutcome::Lost)
+        );
         if is_known {
             self.link.tell(&ToSpawner::Release(self.id, kill));
         }

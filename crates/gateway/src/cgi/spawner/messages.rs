@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use lowroad_children::limits::ProcessLimits;
+use lowroad_child_processes::limits::ProcessLimits;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -58,7 +58,7 @@ pub enum ExitOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
+    use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode, decode, encode};
     use std::os::fd::{AsFd, OwnedFd};
 
     fn order(value_len: usize) -> SpawnOrder {

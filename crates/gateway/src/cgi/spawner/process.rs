@@ -10,14 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lowroad_children::limits::limit;
-use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
-use lowroad_children::process::ChildProcess;
+use lowroad_child_processes::limits::limit;
+use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode, decode, encode};
+use lowroad_child_processes::process::ChildProcess;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::messages::{SpawnOrder, ExitOutcome, SpawnerReply, ToSpawner};
+use super::messages::{ExitOutcome, SpawnOrder, SpawnerReply, ToSpawner};
 
 /// Retries of a program whose file is open for writing (ETXTBSY), and the pause between them.
 const BUSY_TRIES_MAX: usize = 10;
@@ -104,7 +104,12 @@ struct SpawnedProgram {
 }
 
 impl SpawnServer {
-    fn take_order(&mut self, id: u64, order: Box<SpawnOrder>, ends: Vec<OwnedFd>) -> io::Result<()> {
+    fn take_order(
+        &mut self,
+        id: u64,
+        order: Box<SpawnOrder>,
+        ends: Vec<OwnedFd>,
+    ) -> io::Result<()> {
         match ends.try_into() {
             Ok(ends) => self.start(PendingStart {
                 id,
@@ -256,7 +261,7 @@ fn spawn(PendingStart { order, ends, .. }: &PendingStart) -> io::Result<ChildPro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_children::limits::ProcessLimits;
+    use lowroad_child_processes::limits::ProcessLimits;
 
     fn order() -> SpawnOrder {
         SpawnOrder {

@@ -29,7 +29,9 @@ fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRec
         loop {
             let (event, len) = decoder.next(&bytes)?;
             match event.clone() {
-                Some(FastCgiEvent::Output(7, range)) => said.output.extend_from_slice(&bytes[range]),
+                Some(FastCgiEvent::Output(7, range)) => {
+                    said.output.extend_from_slice(&bytes[range])
+                }
                 Some(FastCgiEvent::Complaint(7, range)) => {
                     said.complaints.extend_from_slice(&bytes[range]);
                 }

@@ -4,14 +4,14 @@
 use super::H1RequestHead;
 use super::field_lookup::{find, is};
 use crate::body::BodyFraming;
+use crate::byte_scan;
+use crate::field_lines::{LineParseStop, line, name_fault};
 use crate::fields::StandardHeader;
 use crate::host;
 use crate::limits::RequestLimits;
-use crate::field_lines::{LineParseStop, line, name_fault};
 use crate::list_values;
 use crate::refusal::RequestRefusal;
 use crate::request::{IndexedField, Request};
-use crate::byte_scan;
 use crate::version::HttpVersion;
 
 /// Parses the field lines `field_lines`, a suffix of `bytes`, and the empty line into `head`.

@@ -4,13 +4,13 @@
 //! The first fault is reported, in this order: the syntax of the line (400, 414), then the version (505), then the
 //! method (501), then the target's form (400).
 
+use crate::byte_scan::{self, PATH, TARGET, TOKEN};
+use crate::field_lines::LineParseStop;
 use crate::host;
 use crate::limits::RequestLimits;
-use crate::field_lines::LineParseStop;
 use crate::method::Method;
 use crate::refusal::RequestRefusal;
 use crate::request::RequestTarget;
-use crate::byte_scan::{self, PATH, TARGET, TOKEN};
 use crate::version::HttpVersion;
 
 /// A parsed request line.
@@ -29,7 +29,10 @@ pub(super) struct RequestLine<'b> {
 
 /// Parses the line at the start of `head`, after at most one empty line.
 #[inline(always)]
-pub(super) fn parse<'b>(head: &'b [u8], limits: &RequestLimits) -> Result<RequestLine<'b>, LineParseStop> {
+pub(super) fn parse<'b>(
+    head: &'b [u8],
+    limits: &RequestLimits,
+) -> Result<RequestLine<'b>, LineParseStop> {
     let start = match head.first() {
         Some(b'\r') => after_empty_line(head)?,
         _ => head,
@@ -124,7 +127,10 @@ impl<'b> TargetSpan<'b> {
 
 /// The target and the bytes after its SP.
 #[inline(always)]
-fn target_span<'b>(rest: &'b [u8], limits: &RequestLimits) -> Result<(TargetSpan<'b>, &'b [u8]), LineParseStop> {
+fn target_span<'b>(
+    rest: &'b [u8],
+    limits: &RequestLimits,
+) -> Result<(TargetSpan<'b>, &'b [u8]), LineParseStop> {
     let span = TargetSpan::at_start(rest);
     // Also refused while incomplete, since it can only grow.
     if span.raw.len() > limits.target_len_max {

@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::field_values::FieldLineValues;
 use crate::method::Method;
 use crate::request::{OwnedRequest, RequestTarget};
-use crate::field_values::FieldLineValues;
 
 /// Parses bytes that must be exactly one complete head.
 #[track_caller]
@@ -112,8 +112,14 @@ fn one_empty_line_may_come_first() {
         "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         RequestRefusal::RequestLine,
     );
-    assert_refused("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareLf);
-    assert_refused("\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
+    assert_refused(
+        "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        RequestRefusal::BareLf,
+    );
+    assert_refused(
+        "\rGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        RequestRefusal::BareCr,
+    );
     assert!(is_partial(b"\r"));
     assert!(is_partial(b"\r\n"));
 }
@@ -184,10 +190,22 @@ fn garbage_is_refused_before_a_line_is_complete() {
 #[test]
 fn line_ends_inside_of_the_request_line() {
     // A lenient log or proxy would see two lines.
-    assert_refused("GET /\n HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareLf);
-    assert_refused("GET /a\rb HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
-    assert_refused("GE\rT / HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
-    assert_refused("GET / HTTP/\r1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
+    assert_refused(
+        "GET /\n HTTP/1.1\r\nHost: a\r\n\r\n",
+        RequestRefusal::BareLf,
+    );
+    assert_refused(
+        "GET /a\rb HTTP/1.1\r\nHost: a\r\n\r\n",
+        RequestRefusal::BareCr,
+    );
+    assert_refused(
+        "GE\rT / HTTP/1.1\r\nHost: a\r\n\r\n",
+        RequestRefusal::BareCr,
+    );
+    assert_refused(
+        "GET / HTTP/\r1.1\r\nHost: a\r\n\r\n",
+        RequestRefusal::BareCr,
+    );
     assert_refused("GET / HTTP/1\n\r\nHost: a\r\n\r\n", RequestRefusal::BareLf);
     assert_refused("GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::Nul);
     assert_refused("GET / HTTP\0/1.1\r\nHost: a\r\n\r\n", RequestRefusal::Nul);
@@ -311,7 +329,10 @@ fn targets_in_absolute_form() {
         assert_eq!(plain, !path.contains("//"), "{raw}");
     }
     // Host is required even where the target overrides it.
-    assert_refused("GET http://b/ HTTP/1.1\r\n\r\n", RequestRefusal::HostMissing);
+    assert_refused(
+        "GET http://b/ HTTP/1.1\r\n\r\n",
+        RequestRefusal::HostMissing,
+    );
 }
 
 #[test]
@@ -354,7 +375,10 @@ fn invalid_targets() {
             with_line(&alloc::format!("GET {target} HTTP/1.1")),
             &RequestLimits::default(),
         );
-        let expected = [Some(RequestRefusal::HostInvalid), Some(RequestRefusal::RequestLine)];
+        let expected = [
+            Some(RequestRefusal::HostInvalid),
+            Some(RequestRefusal::RequestLine),
+        ];
         assert!(expected.contains(&found), "{target}: {found:?}");
     }
 }
@@ -375,7 +399,10 @@ fn the_asterisk_is_for_options() {
         RequestTarget::Origin { path: b"/", .. }
     ));
     assert_refused(with_line("GET * HTTP/1.1"), RequestRefusal::TargetInvalid);
-    assert_refused(with_line("OPTIONS ** HTTP/1.1"), RequestRefusal::TargetInvalid);
+    assert_refused(
+        with_line("OPTIONS ** HTTP/1.1"),
+        RequestRefusal::TargetInvalid,
+    );
 }
 
 #[test]
@@ -504,7 +531,11 @@ fn bytes_of_field_values() {
             b'\t' | b' '..=b'~' | 0x80.. => None,
             _ => Some(RequestRefusal::FieldValue),
         };
-        assert_eq!(refusal(&head, &RequestLimits::default()), expected, "{byte}");
+        assert_eq!(
+            refusal(&head, &RequestLimits::default()),
+            expected,
+            "{byte}"
+        );
     }
 }
 
@@ -524,7 +555,11 @@ fn bytes_of_field_names() {
             _ if b"!#$%&'*+-.^_`|~".contains(&byte) => None,
             _ => Some(RequestRefusal::FieldName),
         };
-        assert_eq!(refusal(&head, &RequestLimits::default()), expected, "{byte}");
+        assert_eq!(
+            refusal(&head, &RequestLimits::default()),
+            expected,
+            "{byte}"
+        );
     }
 }
 
@@ -553,14 +588,23 @@ fn malformed_field_lines() {
         ("X: \0\r\n", RequestRefusal::Nul),
         ("Content\rLength: 5\r\n", RequestRefusal::BareCr),
         // Vertical tabs, which some parsers treat as whitespace, have been used for request smuggling.
-        ("Transfer-Encoding\x0b: chunked\r\n", RequestRefusal::FieldName),
-        ("Transfer-Encoding:\x0bchunked\r\n", RequestRefusal::FieldValue),
+        (
+            "Transfer-Encoding\x0b: chunked\r\n",
+            RequestRefusal::FieldName,
+        ),
+        (
+            "Transfer-Encoding:\x0bchunked\r\n",
+            RequestRefusal::FieldValue,
+        ),
     ] {
         assert_refused(with_fields(lines), expected);
     }
     assert_refused("GET / HTTP/1.1\r\nHost: a\n\n", RequestRefusal::BareLf);
     assert_refused("GET / HTTP/1.1\r\nHost: a\r\n\n", RequestRefusal::BareLf);
-    assert_refused("GET / HTTP/1.1\r\n Host: a\r\n\r\n", RequestRefusal::ObsFold);
+    assert_refused(
+        "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+        RequestRefusal::ObsFold,
+    );
 }
 
 #[test]
@@ -778,7 +822,8 @@ fn lists_over_several_lines() {
         panic!("not complete");
     };
     let request = parsed.request;
-    let all = |values: &FieldLineValues<'_>| -> Vec<Vec<u8>> { values.iter().map(Vec::from).collect() };
+    let all =
+        |values: &FieldLineValues<'_>| -> Vec<Vec<u8>> { values.iter().map(Vec::from).collect() };
     assert_eq!(all(&request.accept_encoding()), [&b"a"[..], b"b, c", b""]);
     assert_eq!(all(&request.if_match()), [b"m", b"o"]);
     assert_eq!(all(&request.if_none_match()), [b"n"]);

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::indexing_mode::IndexingMode;
-use super::static_table::{self, StaticEntry, STATIC_LEN};
+use super::static_table::{self, STATIC_LEN, StaticEntry};
 use super::table::DynamicTable;
 use super::{HpackError, huffman, integer};
 use crate::byte_scan;
@@ -96,7 +96,11 @@ impl HpackDecoder {
     }
 
     #[inline(always)]
-    fn indexed<'b>(&self, rest: &'b [u8], sink: &mut impl FieldSink) -> Result<&'b [u8], HpackError> {
+    fn indexed<'b>(
+        &self,
+        rest: &'b [u8],
+        sink: &mut impl FieldSink,
+    ) -> Result<&'b [u8], HpackError> {
         let (index, rest) = integer::decode(rest, 7).ok_or(HpackError::Integer)?;
         let entry = self.entry(index)?;
         let text = sink.text();

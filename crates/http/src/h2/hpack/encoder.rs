@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::static_table::index_of;
 use super::{huffman, integer};
-use crate::fields::{StandardHeader, FieldName};
+use crate::fields::{FieldName, StandardHeader};
 use crate::status::StatusCode;
 
 /// The static table's index of each standard name; 0 if it has none.

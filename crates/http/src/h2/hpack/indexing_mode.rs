@@ -1,10 +1,10 @@
 //! The treatment of a field by its name, determined once: entries of the tables keep it for the next use. Read RFC
 //! 9113 §8.2 and §8.3.
 
+use crate::byte_scan::{self, TOKEN};
 use crate::fields::StandardHeader;
 use crate::host;
 use crate::request::IndexedField;
-use crate::byte_scan::{self, TOKEN};
 
 /// How a field is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,9 @@ impl IndexingMode {
             b":scheme" => IndexingMode::Scheme,
             b":status" => IndexingMode::Status,
             other if !is_name(other) => IndexingMode::Bad,
-            other => StandardHeader::find(other).map_or(IndexingMode::Plain, IndexingMode::of_known),
+            other => {
+                StandardHeader::find(other).map_or(IndexingMode::Plain, IndexingMode::of_known)
+            }
         }
     }
 
@@ -76,9 +78,13 @@ impl IndexingMode {
     /// The treatment with this value: whether it is a valid host is determined once, too.
     pub(in crate::h2) fn with(self, value: &[u8]) -> IndexingMode {
         match self {
-            IndexingMode::Authority | IndexingMode::OddAuthority if host::is_valid(value) => IndexingMode::Authority,
+            IndexingMode::Authority | IndexingMode::OddAuthority if host::is_valid(value) => {
+                IndexingMode::Authority
+            }
             IndexingMode::Authority => IndexingMode::OddAuthority,
-            IndexingMode::Host | IndexingMode::OddHost if host::is_valid(value) => IndexingMode::Host,
+            IndexingMode::Host | IndexingMode::OddHost if host::is_valid(value) => {
+                IndexingMode::Host
+            }
             IndexingMode::Host => IndexingMode::OddHost,
             other => other,
         }

@@ -3,14 +3,14 @@
 mod decoder;
 mod encoder;
 mod huffman;
-mod integer;
 mod indexing_mode;
+mod integer;
 mod static_table;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::decoder::{HpackDecoder, DecodedField, FieldSink};
+pub(super) use self::decoder::{DecodedField, FieldSink, HpackDecoder};
 pub use self::encoder::{
     date_offset, put_date, put_field, put_field_short, put_field_u64, put_status, status_len,
 };
@@ -50,7 +50,7 @@ impl HpackError {
 /// Decodes the fields of a block by themselves, for tests and fuzzing.
 #[doc(hidden)]
 pub mod probe {
-    use super::{HpackDecoder, HpackError, DecodedField, FieldSink};
+    use super::{DecodedField, FieldSink, HpackDecoder, HpackError};
     use alloc::vec::Vec;
 
     /// Name and value of each field.

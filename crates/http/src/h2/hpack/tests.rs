@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::probe::DecoderProbe;
 use super::*;
-use crate::fields::{StandardHeader, FieldName};
+use crate::fields::{FieldName, StandardHeader};
 use crate::status::StatusCode;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -75,7 +75,11 @@ fn responses_evict() {
     assert!(
         heard[2].ends_with("set-cookie=foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1")
     );
-    assert_eq!(probe.decode(&bytes("c1")), Err(HpackError::Index), "evicted");
+    assert_eq!(
+        probe.decode(&bytes("c1")),
+        Err(HpackError::Index),
+        "evicted"
+    );
 }
 
 #[test]
@@ -113,7 +117,11 @@ fn what_we_write_is_read() {
         assert_eq!(out.len(), status_len(status));
         put_date(date, &mut out);
         assert_eq!(&out[date_offset(status)..][..29], date);
-        put_field(FieldName::Known(StandardHeader::Server), b"lowroad", &mut out);
+        put_field(
+            FieldName::Known(StandardHeader::Server),
+            b"lowroad",
+            &mut out,
+        );
         put_field_short(FieldName::Other("X-Own"), b"www.example.com", &mut out);
         put_field_u64(StandardHeader::ContentLength, 1024, &mut out);
         let heard = DecoderProbe::new(0).decode(&out).map(|it| said(&it));

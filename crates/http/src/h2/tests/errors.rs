@@ -21,7 +21,8 @@ fn prepared() -> Talk {
         .concat(),
     );
     talk.answer(5, 0);
-    talk.server.reset(StreamId(7), ErrorCode::CANCEL, &mut talk.out);
+    talk.server
+        .reset(StreamId(7), ErrorCode::CANCEL, &mut talk.out);
     talk.heard();
     talk
 }
@@ -55,13 +56,37 @@ fn the_connection_ends() {
             raw(kind::HEADERS, 5, 7, &[0x80]),
             ErrorCode::COMPRESSION_ERROR,
         ),
-        ("5.1 idle DATA", data(9, b"a", false), ErrorCode::PROTOCOL_ERROR),
+        (
+            "5.1 idle DATA",
+            data(9, b"a", false),
+            ErrorCode::PROTOCOL_ERROR,
+        ),
         ("5.1 idle RST_STREAM", reset(9), ErrorCode::PROTOCOL_ERROR),
-        ("5.1 idle WINDOW_UPDATE", window(9, 1), ErrorCode::PROTOCOL_ERROR),
-        ("5.1 closed DATA", data(5, b"a", false), ErrorCode::STREAM_CLOSED),
-        ("5.1 closed HEADERS", get(5, "/", &[]), ErrorCode::STREAM_CLOSED),
-        ("5.1.1 even stream", get(2, "/", &[]), ErrorCode::PROTOCOL_ERROR),
-        ("5.1.1 even DATA", data(2, b"", true), ErrorCode::PROTOCOL_ERROR),
+        (
+            "5.1 idle WINDOW_UPDATE",
+            window(9, 1),
+            ErrorCode::PROTOCOL_ERROR,
+        ),
+        (
+            "5.1 closed DATA",
+            data(5, b"a", false),
+            ErrorCode::STREAM_CLOSED,
+        ),
+        (
+            "5.1 closed HEADERS",
+            get(5, "/", &[]),
+            ErrorCode::STREAM_CLOSED,
+        ),
+        (
+            "5.1.1 even stream",
+            get(2, "/", &[]),
+            ErrorCode::PROTOCOL_ERROR,
+        ),
+        (
+            "5.1.1 even DATA",
+            data(2, b"", true),
+            ErrorCode::PROTOCOL_ERROR,
+        ),
         (
             "5.5 unknown frame in a block",
             after(raw(99, 0, 9, b"")),

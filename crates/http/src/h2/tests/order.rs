@@ -112,7 +112,14 @@ fn bodies_that_come_bit_by_bit() {
     let (server, out) = (&mut talk.server, &mut talk.out);
     for id in [1, 3] {
         let len = BodyLen::Unknown;
-        assert!(server.respond(StreamId(id), StatusCode::OK, FieldLines::NONE, len, &DATE, out));
+        assert!(server.respond(
+            StreamId(id),
+            StatusCode::OK,
+            FieldLines::NONE,
+            len,
+            &DATE,
+            out
+        ));
     }
     assert_eq!(server.send(99, out), None);
     assert_eq!(server.body(StreamId(3), 4), Ok(true));
@@ -152,7 +159,8 @@ fn streams_that_end_leave_the_lists_whole() {
                     continue;
                 };
                 due.remove(&id);
-                talk.server.reset(StreamId(id), ErrorCode::CANCEL, &mut talk.out);
+                talk.server
+                    .reset(StreamId(id), ErrorCode::CANCEL, &mut talk.out);
             }
             3 => {
                 let id = (next - 2 * draw(50).min(u64::from(next) / 2) as u32).max(1) | 1;

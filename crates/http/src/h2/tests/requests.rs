@@ -1,7 +1,7 @@
 //! Requests and heads of responses. RFC 9113 §8.
 
 use super::*;
-use crate::fields::{ResponseFields, StandardHeader, FieldName};
+use crate::fields::{FieldName, ResponseFields, StandardHeader};
 use crate::h2::hpack::put_field;
 
 #[test]
@@ -320,7 +320,14 @@ fn no_response_but_a_tunnel_is_one() {
     let mut talk = tunnels_asked(4);
     let (server, out) = (&mut talk.server, &mut talk.out);
     let known = BodyLen::Known(3);
-    assert!(!server.respond(StreamId(1), StatusCode::OK, FieldLines::NONE, known, &DATE, out));
+    assert!(!server.respond(
+        StreamId(1),
+        StatusCode::OK,
+        FieldLines::NONE,
+        known,
+        &DATE,
+        out
+    ));
     let block = FieldBlock::new(StatusCode::OK, [], known);
     let set = (&DATE, FieldLines::NONE);
     assert!(!server.respond_built(StreamId(3), &block, 3, set, out));
@@ -346,8 +353,12 @@ fn interim_responses_fields_and_trailers() {
     talk.tell(&post(1, &[("expect", "100-continue")]));
     let stream = StreamId(1);
     assert!(talk.server.expects_continue(stream));
-    talk.server
-        .interim(stream, StatusCode::CONTINUE, FieldLines::NONE, &mut talk.out);
+    talk.server.interim(
+        stream,
+        StatusCode::CONTINUE,
+        FieldLines::NONE,
+        &mut talk.out,
+    );
     assert!(!talk.server.expects_continue(stream));
     let hints = FieldLines::new(b"Link: </a>\r\nConnection: x\r\n");
     talk.server
@@ -359,7 +370,11 @@ fn interim_responses_fields_and_trailers() {
     assert_eq!(talk.tell(&data(1, b"a", true)), "1 data a, 1 end");
     let server = &mut talk.server;
     let begun = server.begin_head(stream, StatusCode::NOT_FOUND, &DATE, &mut talk.out);
-    put_field(FieldName::Known(StandardHeader::Vary), b"Cookie", &mut talk.out);
+    put_field(
+        FieldName::Known(StandardHeader::Vary),
+        b"Cookie",
+        &mut talk.out,
+    );
     put_field(FieldName::Other("X-Own"), b"1", &mut talk.out);
     let begun = begun.expect("it waits");
     assert!(server.finish_head(begun, BodyLen::Unknown, &mut talk.out));
@@ -373,7 +388,10 @@ fn interim_responses_fields_and_trailers() {
 
 #[test]
 fn a_block_is_made_once() {
-    let fields = [(FieldName::Known(StandardHeader::ContentType), &b"text/html"[..])];
+    let fields = [(
+        FieldName::Known(StandardHeader::ContentType),
+        &b"text/html"[..],
+    )];
     let block = FieldBlock::new(StatusCode::OK, fields, BodyLen::Known(7));
     let mut talk = Talk::open(H2Settings::default());
     for (id, aside) in [(1, ""), (3, ""), (5, "Age: 60\r\n")] {
@@ -396,7 +414,10 @@ fn a_block_is_made_of_what_came_first() {
     let lazy = LazyBlock::default();
     let made = lazy.encode_lines(StatusCode::OK, FieldLines::new(b"ETag: \"a\"\r\n"));
     let wanted = [(FieldName::Known(StandardHeader::Etag), &b"\"a\""[..])];
-    assert_eq!(*made, FieldBlock::new(StatusCode::OK, wanted, BodyLen::None));
+    assert_eq!(
+        *made,
+        FieldBlock::new(StatusCode::OK, wanted, BodyLen::None)
+    );
     let again = lazy.encode_lines(StatusCode::OK, FieldLines::NONE);
     assert!(core::ptr::eq(made, again));
     assert_eq!(size_of::<LazyBlock>(), size_of::<usize>());

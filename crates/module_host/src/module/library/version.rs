@@ -184,7 +184,8 @@ impl WorkerState for LibraryInstance {
         let next = unsafe { (self.loaded.handle)(self.state, passed.pointer(), event, number) };
         if !(-1..=1).contains(&next) {
             let line = format!("lowroad_handle gave {next}, which is none of enum lowroad_next");
-            self.identity.log(lowroad_module::MessageLevel::Error, &line);
+            self.identity
+                .log(lowroad_module::MessageLevel::Error, &line);
         }
         CallStep::from_number(next)
     }

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lowroad_children::message::{decode, stream};
-use lowroad_children::process::ChildProcess;
+use lowroad_child_processes::message::{decode, stream};
+use lowroad_child_processes::process::ChildProcess;
 use lowroad_module::MessageLevel;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use super::super::tickets;
 use super::SeparateState;
+use super::messages::{EventReply, FromModule, ToModule};
 use super::pending_messages::UnansweredCalls;
-use super::messages::{EventReply, ToModule, FromModule};
 
 /// How long a process may take to start, in milliseconds.
 const START_MS_MAX: u64 = 10_000;

@@ -10,17 +10,17 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use bytes::{Bytes, BytesMut};
-use lowroad_children::message::stream;
-use lowroad_handler::{RequestBody, SubrequestLoad, SubrequestSource, HandlerRequest};
+use lowroad_child_processes::message::stream;
+use lowroad_handler::{HandlerRequest, RequestBody, SubrequestLoad, SubrequestSource};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 use lowroad_module::{CallEvent, CallHost, CallStep};
 
-use super::super::call::{HostedCall, FetchRequest};
+use super::super::call::{FetchRequest, HostedCall};
 use super::super::identity::ModuleIdentity;
 use super::super::library::LibraryCode;
-use super::super::{ModuleBackend, Instance};
-use super::messages::{EventReply, CallHead, ToModule, FromModule};
+use super::super::{Instance, ModuleBackend};
+use super::messages::{CallHead, EventReply, FromModule, ToModule};
 
 type ServedCall = <LibraryCode as ModuleBackend>::CallInstance;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lowroad_children::backoff::RestartBackoff;
+use lowroad_child_processes::backoff::RestartBackoff;
 
 /// The delay after a process that failed to start.
 const WAIT_MIN: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use lowroad_module::MessageLevel;
 use tokio::time::{Sleep, sleep};
 
 use super::super::counts::increment;
-use super::process::{ProcessConnection, ModuleProcess, run};
+use super::process::{ModuleProcess, ProcessConnection, run};
 use super::restart::{ProcessEnd, RestartPolicy};
 use super::{ModuleService, SeparateState};
 

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use lowroad_bare::{CurrentTime, UnikernelServer};
 use lowroad_engine::tap_device;
 use lowroad_net::ReceivedFrame;
+use lowroad_unikernel::{CurrentTime, UnikernelServer};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 

@@ -1,7 +1,7 @@
 //! The network device below the hosted image's stack: one queue of a tap device.
 
-use lowroad_engine::tap_device::{TapOffload, TapDevice};
-use lowroad_net::{OutgoingFrame, LinkDevice, DeviceOffload};
+use lowroad_engine::tap_device::{TapDevice, TapOffload};
+use lowroad_net::{DeviceOffload, LinkDevice, OutgoingFrame};
 
 /// A tap device. This system's kernel completes checksums and segments large frames.
 pub struct TapLink(pub TapDevice);

@@ -1,5 +1,5 @@
 //! The image's program as a process on a tap device, for debugging and for tests without a machine. Each core is a
-//! thread with an event loop around `lowroad_bare::UnikernelServer`, as in the image's kernel.
+//! thread with an event loop around `lowroad_unikernel::UnikernelServer`, as in the image's kernel.
 
 mod core;
 mod link;
@@ -10,16 +10,16 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use lowroad_bare::archive::SiteArchive;
-use lowroad_bare::{CoreSet, MachineSetup, UnikernelServer};
 use lowroad_engine::tap_device::TapDevice;
+use lowroad_unikernel::archive::SiteArchive;
+use lowroad_unikernel::{CoreSet, MachineSetup, UnikernelServer};
 
-use self::core::{HostedCore, CoreWakeups};
+use self::core::{CoreWakeups, HostedCore};
 use self::link::TapLink;
 use super::address::ImageAddress;
 use super::tap::HostTap;
-use crate::terminal_output;
 use crate::signals;
+use crate::terminal_output;
 
 const MTU: u16 = 1500;
 

@@ -1,7 +1,7 @@
 //! Bodies and field blocks as direct input to the protocol code, so that no other code dilutes the counted cost.
 
 use lowroad_http::h1;
-use lowroad_http::h2::{self, GlitchCounters, PREFACE, H2Settings, ConnectionTurn, frame};
+use lowroad_http::h2::{self, ConnectionTurn, GlitchCounters, H2Settings, PREFACE, frame};
 use lowroad_http::limits::RequestLimits;
 
 use super::sizes::repeated;

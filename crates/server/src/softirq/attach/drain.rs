@@ -5,9 +5,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::terminal_output;
 use crate::softirq::level_lock;
 use crate::softirq::worker::instances;
+use crate::terminal_output;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::parked;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lowroad_cache::storage_policy::StorageRefusal;
 use lowroad_softirq::fetch::address_fetcher::{AddressFetcher, ServerConnector};
-use lowroad_softirq::key::{ConnectionClass, RequestKey, KeyParts};
+use lowroad_softirq::key::{ConnectionClass, KeyParts, RequestKey};
 use lowroad_softirq::learner::{self, FetchDenial, LearnSettings, VerdictTerms};
 use lowroad_softirq::response::FetchError;
 use lowroad_softirq::response::fetched_response::RevalidationFields;
@@ -97,7 +97,9 @@ impl LevelQuery<'_> {
 /// A message that the level does not answer a page, and for how long.
 fn left(why: &FetchDenial) -> String {
     let long = match why {
-        FetchDenial::NotStorable(StorageRefusal::JustChanged) | FetchDenial::ServerError(_) => "for now",
+        FetchDenial::NotStorable(StorageRefusal::JustChanged) | FetchDenial::ServerError(_) => {
+            "for now"
+        }
         _ => "as long as it is answered so",
     };
     format!("is not answered below the socket {long}: {why}")

@@ -17,7 +17,12 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Follows the interfaces until `stop`.
-pub fn follow(args: &AttachArgs, level: &SoftirqLevel, mut placed: Vec<AttachedInterface>, stop: &AtomicBool) {
+pub fn follow(
+    args: &AttachArgs,
+    level: &SoftirqLevel,
+    mut placed: Vec<AttachedInterface>,
+    stop: &AtomicBool,
+) {
     let mut last_problem = String::new();
     while wait(stop) {
         // An interface may disappear during the query; the next one follows soon.
@@ -55,7 +60,10 @@ fn wait(stop: &AtomicBool) -> bool {
 }
 
 /// Finds interfaces that were replaced by others of the same name.
-fn new_ones<'d>(placed: &[AttachedInterface], all: &'d [InterfaceDetails]) -> Vec<(usize, &'d InterfaceDetails)> {
+fn new_ones<'d>(
+    placed: &[AttachedInterface],
+    all: &'d [InterfaceDetails],
+) -> Vec<(usize, &'d InterfaceDetails)> {
     let known = placed.iter().map(AttachedInterface::interface).enumerate();
     known
         .filter_map(|(at, known)| {

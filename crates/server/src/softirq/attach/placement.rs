@@ -6,12 +6,12 @@ use std::path::Path;
 
 use lowroad_softirq::doctor;
 use lowroad_softirq::error::LevelError;
-use lowroad_softirq::migration;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::machine::interfaces::NetworkInterface;
 use lowroad_softirq::machine::interfaces::{self, InterfaceDetails};
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
+use lowroad_softirq::migration;
 use lowroad_softirq::programs::folder;
 use lowroad_softirq::programs::links;
 use lowroad_softirq::programs::loader::{self, LoadedPrograms, ProgramTier};
@@ -158,7 +158,11 @@ pub fn load(args: &AttachArgs, folder: &Path) -> Result<Vec<AttachedInterface>, 
 ///
 /// # Errors
 /// A message for the user.
-pub fn again(args: &AttachArgs, folder: &Path, details: &InterfaceDetails) -> Result<AttachedInterface, String> {
+pub fn again(
+    args: &AttachArgs,
+    folder: &Path,
+    details: &InterfaceDetails,
+) -> Result<AttachedInterface, String> {
     TierPrograms::new(args, folder).place(details, args.tier)
 }
 
@@ -217,7 +221,11 @@ impl<'a> TierPrograms<'a> {
         }
     }
 
-    fn place(&mut self, details: &InterfaceDetails, wanted: TierArg) -> Result<AttachedInterface, String> {
+    fn place(
+        &mut self,
+        details: &InterfaceDetails,
+        wanted: TierArg,
+    ) -> Result<AttachedInterface, String> {
         let name = &details.interface.name;
         let placed = |tier, reason| AttachedInterface {
             interface: details.interface.clone(),

@@ -9,7 +9,7 @@ use lowroad_softirq::programs::links;
 
 use super::placement;
 use crate::cli::softirq::AttachArgs;
-use crate::cli::{CommandLine, CliCommand};
+use crate::cli::{CliCommand, CommandLine};
 use crate::softirq::managed_level;
 use crate::softirq::policy::AttachPolicy;
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use lowroad_children::backoff::RestartBackoff;
-use lowroad_children::process::{ChildProcess, readable, ready, same_command};
+use lowroad_child_processes::backoff::RestartBackoff;
+use lowroad_child_processes::process::{ChildProcess, readable, ready, same_command};
 use lowroad_privileges::capabilities;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::SoftirqLevel;
@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use super::{KEPT, drain, placement};
 use crate::cli::softirq::AttachArgs;
 use crate::softirq::managed_level::messages::{GONE, say_to_server};
-use crate::{terminal_output, signals};
+use crate::{signals, terminal_output};
 
 /// Pause before a restart: the first one, and the maximum.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

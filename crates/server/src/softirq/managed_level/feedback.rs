@@ -107,7 +107,7 @@ fn is_whole(line: &[u8], format: AccessLogFormat) -> bool {
 mod tests {
     use std::path::PathBuf;
 
-    use lowroad_log::{LogLevel, LogDestination, LogWriter};
+    use lowroad_log::{LogDestination, LogLevel, LogWriter};
 
     use super::*;
 
@@ -121,7 +121,8 @@ mod tests {
             file(&format!("{name}-access")),
             file(&format!("{name}-error")),
         ];
-        let open = |path: &PathBuf| LogWriter::open(&LogDestination::File(path.clone())).expect("a log");
+        let open =
+            |path: &PathBuf| LogWriter::open(&LogDestination::File(path.clone())).expect("a log");
         let (access, errors) = (open(&files[0]), open(&files[1]));
         let health = Arc::new(LevelHealthState::default());
         let mut hearing = LevelFeedback {

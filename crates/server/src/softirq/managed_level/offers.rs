@@ -8,9 +8,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
+use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode, decode, encode};
 use lowroad_engine::worker::MailboxMessage;
-use lowroad_site::decision::{WorkerCommand, LevelOffer};
+use lowroad_site::decision::{LevelOffer, WorkerCommand};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -85,7 +85,9 @@ pub fn answer(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
         let workers = u64::try_from(running.workers.len().max(1)).unwrap_or(1);
         let worker = usize::try_from(number % workers).unwrap_or(0);
         if let Some(worker) = running.workers.get(worker) {
-            worker.post(MailboxMessage::Command(WorkerCommand::Offer(Box::new(offer))));
+            worker.post(MailboxMessage::Command(WorkerCommand::Offer(Box::new(
+                offer,
+            ))));
         }
     }
 }

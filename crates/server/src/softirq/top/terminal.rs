@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write, stdin, stdout};
 use std::time::{Duration, Instant};
 
-use lowroad_children::process::{readable, ready};
+use lowroad_child_processes::process::{readable, ready};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";

@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 
 use lowroad_engine::panic_policy;
 use lowroad_site::listeners::{ListenerSet, NewSockets};
-use lowroad_softirq::programs::interception::{SocketInterception, InterceptAddress};
+use lowroad_softirq::programs::interception::{InterceptAddress, SocketInterception};
 use signal_hook::consts::SIGTERM;
 
 use crate::level::FrontServer;
@@ -40,7 +40,11 @@ pub struct WorkerFront {
 
 impl WorkerFront {
     /// Creates it for these addresses and the clients of this policy.
-    pub fn new(places: Vec<FrontAddress>, policy: AttachPolicy, (held, drain_s): (LevelLock, u32)) -> WorkerFront {
+    pub fn new(
+        places: Vec<FrontAddress>,
+        policy: AttachPolicy,
+        (held, drain_s): (LevelLock, u32),
+    ) -> WorkerFront {
         WorkerFront {
             places,
             policy,
@@ -52,7 +56,11 @@ impl WorkerFront {
 }
 
 impl FrontServer for WorkerFront {
-    fn intercept(&mut self, listeners: &mut ListenerSet, opened: &NewSockets) -> Result<(), String> {
+    fn intercept(
+        &mut self,
+        listeners: &mut ListenerSet,
+        opened: &NewSockets,
+    ) -> Result<(), String> {
         let mut taken = Vec::new();
         for place in &self.places {
             let id = listeners.ids.get(&place.listen).copied();

@@ -7,15 +7,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use lowroad_children::backoff::RestartBackoff;
-use lowroad_children::process::{ChildProcess, readable, ready, same_command};
+use lowroad_child_processes::backoff::RestartBackoff;
+use lowroad_child_processes::process::{ChildProcess, readable, ready, same_command};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::instances;
-use crate::cli::softirq::{AttachArgs, WorkerRole, TierArg};
+use crate::cli::softirq::{AttachArgs, TierArg, WorkerRole};
 use crate::softirq::namespace;
-use crate::{terminal_output, signals};
+use crate::{signals, terminal_output};
 
 /// Pause before a restart: the first one, and the maximum.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::thread;
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
-use lowroad_testkit::{TestClient, TempFolder, TestServer};
+use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
-use crate::front::{TestFront, PROGRAM};
+use crate::front::{PROGRAM, TestFront};
 use visitor::{Asking, History, Visitor};
 use world::World;
 
@@ -84,7 +84,11 @@ fn origin_of(world: &Arc<World>) -> TestOrigin {
 }
 
 /// `restarted` may replace the server between the concurrent requests and the last ones.
-fn run(front: (SocketAddr, &TestOrigin), history: &History, restarted: impl FnOnce() -> SocketAddr) {
+fn run(
+    front: (SocketAddr, &TestOrigin),
+    history: &History,
+    restarted: impl FnOnce() -> SocketAddr,
+) {
     visit(front, Visitor::of(history, 0, true), ALONE);
     thread::scope(|scope| {
         for name in 1..=TOGETHER.0 {

@@ -107,7 +107,9 @@ impl MySqlAddress {
     fn tls_policy(&self) -> TlsPolicy {
         match (self.mode, &self.place) {
             // Bytes on a Unix socket do not leave the machine.
-            (SslMode::Disabled, _) | (SslMode::Preferred, MySqlEndpoint::Socket(_)) => TlsPolicy::Never,
+            (SslMode::Disabled, _) | (SslMode::Preferred, MySqlEndpoint::Socket(_)) => {
+                TlsPolicy::Never
+            }
             (SslMode::Preferred, MySqlEndpoint::Host(_)) => TlsPolicy::IfOffered,
             (SslMode::Required | SslMode::VerifyCa | SslMode::VerifyIdentity, _) => {
                 TlsPolicy::Required
@@ -154,7 +156,8 @@ fn pair(certificate: &PemSource, key: &PemSource) -> Result<CertificatePair, Dri
         staple: None,
     };
     // The time would only serve warnings about the certificate; verifying it is up to the server.
-    let pair = CertificatePair::load(&texts, 0).map_err(|problem| DriverError::lost(problem.to_string()))?;
+    let pair = CertificatePair::load(&texts, 0)
+        .map_err(|problem| DriverError::lost(problem.to_string()))?;
     Ok(pair.0)
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lowroad_tls::{TlsClient, ClientConnector};
+use lowroad_tls::{ClientConnector, TlsClient};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -62,7 +62,11 @@ impl MySqlStream {
     ///
     /// # Errors
     /// One side refuses the other, or the connection is lost.
-    pub async fn start_tls(&mut self, connector: &ClientConnector, host: &str) -> Result<(), DriverError> {
+    pub async fn start_tls(
+        &mut self,
+        connector: &ClientConnector,
+        host: &str,
+    ) -> Result<(), DriverError> {
         let mut records = Vec::new();
         let client = connector.connect(host, &mut records);
         let mut tls = Box::new(TlsState {
@@ -110,7 +114,10 @@ impl MySqlStream {
 
 impl SocketBuffer {
     async fn send(&mut self, bytes: &[u8]) -> Result<(), DriverError> {
-        self.socket.write_all(bytes).await.map_err(DriverError::lost)
+        self.socket
+            .write_all(bytes)
+            .await
+            .map_err(DriverError::lost)
     }
 
     async fn read(&mut self) -> Result<&mut [u8], DriverError> {

@@ -108,7 +108,10 @@ fn a_line_that_was_cut_does_not_count() {
     )
     .expect("write");
     let log = PurgeLog::open(&path, NOW).expect("open");
-    assert_eq!(log.rules(), [PurgeRule::new(10, &tag(b"a"), PurgeMode::Hard, NOW)]);
+    assert_eq!(
+        log.rules(),
+        [PurgeRule::new(10, &tag(b"a"), PurgeMode::Hard, NOW)]
+    );
     assert_eq!(log.first_generation(), 4 << RUN_BITS);
     fs::remove_dir_all(path).expect("remove");
 }

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::CheckContext;
-use super::plan::{TurnEnding, AnswerExpectation, TurnKind, TurnPlan};
+use super::plan::{AnswerExpectation, TurnEnding, TurnKind, TurnPlan};
 
 const HEAD_LEN_MAX: usize = 16 << 10;
 
@@ -87,7 +87,9 @@ impl CheckConnection {
             shared.right();
         }
         match plan.ending {
-            TurnEnding::Stays | TurnEnding::Stays10 if !closes => self.nothing_left().map(|()| true),
+            TurnEnding::Stays | TurnEnding::Stays10 if !closes => {
+                self.nothing_left().map(|()| true)
+            }
             TurnEnding::ClientCloses => self.nothing_left().map(|()| false),
             // Also if the server has announced the close itself.
             _ => self.end().map(|()| false),
@@ -145,7 +147,9 @@ impl CheckConnection {
             }
             // Without a bound, a server that never ends its head would fill the memory.
             if self.received.len() > HEAD_LEN_MAX {
-                return Err(CheckFailure::Wrong(format!("a head of {HEAD_LEN_MAX} bytes")));
+                return Err(CheckFailure::Wrong(format!(
+                    "a head of {HEAD_LEN_MAX} bytes"
+                )));
             }
             self.receive_until(self.received.len() + 1)?;
         };
@@ -156,7 +160,9 @@ impl CheckConnection {
             .and_then(|rest| rest.get(..3));
         match status.and_then(|status| status.parse().ok()) {
             Some(status) => Ok(CheckedHead { status, text }),
-            None => Err(CheckFailure::Wrong(format!("a head that is none: {text:?}"))),
+            None => Err(CheckFailure::Wrong(format!(
+                "a head that is none: {text:?}"
+            ))),
         }
     }
 
@@ -225,7 +231,11 @@ impl CheckedHead {
     }
 }
 
-fn compare_head(head: &CheckedHead, plan: &TurnPlan, expected: &AnswerExpectation) -> Result<(), CheckFailure> {
+fn compare_head(
+    head: &CheckedHead,
+    plan: &TurnPlan,
+    expected: &AnswerExpectation,
+) -> Result<(), CheckFailure> {
     let wrong = |words: String| Err(CheckFailure::Wrong(format!("{words} in {:?}", head.text)));
     if head.status != expected.status {
         return wrong(format!("not {}", expected.status));

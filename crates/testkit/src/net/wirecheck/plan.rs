@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{WireCheck, TestPage, CheckContext};
+use super::{CheckContext, TestPage, WireCheck};
 use crate::net::draws::RandomDraws;
 use crate::net::servers::receipt;
 use crate::net::site;
@@ -120,7 +120,12 @@ impl fmt::Display for TurnPlan {
 }
 
 /// The next turn of a connection.
-pub fn draw(check: &WireCheck, shared: &CheckContext, draws: &mut RandomDraws, last: bool) -> TurnPlan {
+pub fn draw(
+    check: &WireCheck,
+    shared: &CheckContext,
+    draws: &mut RandomDraws,
+    last: bool,
+) -> TurnPlan {
     let page = page(check, draws);
     let etag = shared.etag(&page.path);
     let kind = kind(check, page, draws);
@@ -154,7 +159,12 @@ pub fn draw(check: &WireCheck, shared: &CheckContext, draws: &mut RandomDraws, l
 }
 
 /// The next turn of a connection with cacheable requests only.
-pub fn draw_hot(check: &WireCheck, shared: &CheckContext, draws: &mut RandomDraws, last: bool) -> TurnPlan {
+pub fn draw_hot(
+    check: &WireCheck,
+    shared: &CheckContext,
+    draws: &mut RandomDraws,
+    last: bool,
+) -> TurnPlan {
     let short = check.pages.iter().filter(|page| page.len <= HOT_LEN_MAX);
     let short: Vec<&TestPage> = short.take(HOT_PAGES_MAX).collect();
     let page = match short.is_empty() {
@@ -213,7 +223,11 @@ fn ending(kind: TurnKind, page: &TestPage, last: bool, draws: &mut RandomDraws) 
     if !last {
         // HTTP/1.0 has no chunks.
         let old = draws.percent(5.0) && kind != TurnKind::ChunkedUpload;
-        return if old { TurnEnding::Stays10 } else { TurnEnding::Stays };
+        return if old {
+            TurnEnding::Stays10
+        } else {
+            TurnEnding::Stays
+        };
     }
     // A proxy may abort the request of a half-closed connection, since the client may be gone.
     let upload = matches!(kind, TurnKind::Upload | TurnKind::ChunkedUpload);
@@ -227,7 +241,13 @@ fn ending(kind: TurnKind, page: &TestPage, last: bool, draws: &mut RandomDraws) 
     }
 }
 
-fn request(method: &str, target: &str, fields: &str, ending: TurnEnding, draws: &mut RandomDraws) -> Vec<u8> {
+fn request(
+    method: &str,
+    target: &str,
+    fields: &str,
+    ending: TurnEnding,
+    draws: &mut RandomDraws,
+) -> Vec<u8> {
     let varied = FIELDS[draws.below(FIELDS.len())];
     let (minor, connection) = match ending {
         TurnEnding::Stays | TurnEnding::ClientCloses | TurnEnding::HalfClose => (1, ""),
@@ -257,7 +277,12 @@ fn head(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> Planned
 }
 
 /// With the known validator, or with a wrong one if there is none yet.
-fn conditional(page: &TestPage, etag: Option<String>, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
+fn conditional(
+    page: &TestPage,
+    etag: Option<String>,
+    ending: TurnEnding,
+    draws: &mut RandomDraws,
+) -> PlannedTurn {
     let not_modified = AnswerExpectation {
         status: 304,
         content: None,
@@ -314,7 +339,12 @@ fn range(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> Planne
     )
 }
 
-fn upload(check: &WireCheck, kind: TurnKind, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
+fn upload(
+    check: &WireCheck,
+    kind: TurnKind,
+    ending: TurnEnding,
+    draws: &mut RandomDraws,
+) -> PlannedTurn {
     let target = check.upload.as_deref().unwrap_or("/");
     let len = draws.below(check.upload_len_max + 1);
     let body = site::content(draws.number(), 0, len);

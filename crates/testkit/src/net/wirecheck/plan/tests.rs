@@ -24,7 +24,9 @@ fn every_kind_and_ending_is_drawn_and_follows_from_the_seed() {
     assert_eq!(kinds.len(), 10);
     let ended = |ending| plans.iter().any(|plan| plan.ending == ending);
     assert!(ended(TurnEnding::Close) && ended(TurnEnding::Close10) && ended(TurnEnding::HalfClose));
-    assert!(ended(TurnEnding::Stays) && ended(TurnEnding::Stays10) && ended(TurnEnding::ClientCloses));
+    assert!(
+        ended(TurnEnding::Stays) && ended(TurnEnding::Stays10) && ended(TurnEnding::ClientCloses)
+    );
     let sent = |plans: Vec<TurnPlan>| plans.into_iter().map(|p| p.pieces).collect::<Vec<_>>();
     assert_eq!(sent(plans), sent(self::plans(4)));
 }

@@ -1,0 +1,397 @@
+//! Supervises applications: starts the server's local origins, restarts them when they end, and stops them.
+//!
+//! Each application has a thread. When it ends, it is started again after a delay that grows while its lives are short
+//! (`life_cycle`). It leads a process group, which ends with it, and with the server, however that ends.
+
+mod leftover_processes;
+mod life_cycle;
+mod output;
+mod program;
+
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use self::leftover_processes::ProcessMark;
+use self::life_cycle::{ApplicationLife, SupervisorAction};
+use self::output::LineStream;
+use crate::limits::{ProcessLimits, limit};
+use crate::process::{ChildProcess, readable, ready};
+use crate::{ChildNotice, descriptors};
+
+/// The number of reads of remaining output after the end of an application: more than a pipe holds. Bounded, since a
+/// leftover process may write for ever.
+const READS_LAST: usize = 64;
+
+/// The application to start.
+#[derive(Clone, Debug)]
+pub struct ApplicationSpec {
+    /// The program and its arguments; never empty.
+    pub command: Vec<String>,
+    /// Its working directory; `None`: that of the server.
+    pub folder: Option<PathBuf>,
+    /// Environment variables in addition to those of the server.
+    pub env: Vec<(String, String)>,
+    /// How long it may take to end after SIGTERM.
+    pub stop_timeout: Duration,
+}
+
+/// Checks whether an application could be started with the rights of this process, without starting it.
+///
+/// # Errors
+/// The message that its start would log.
+pub fn check(application: &ApplicationSpec) -> Result<(), String> {
+    program::find(application).map_err(|error| start_failure(&application.command[0], &error))
+}
+
+fn start_failure(program: &str, error: &io::Error) -> String {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; may the server's user run it?",
+        _ => "",
+    };
+    format!("{program} can't be started: {error}{hint}")
+}
+
+/// A supervised application. Dropping this stops it gracefully.
+pub struct ApplicationSupervisor {
+    stop: PipeWriter,
+    thread: Option<JoinHandle<()>>,
+    begins: StartDecision,
+}
+
+/// Whether an application can start at all.
+#[derive(Clone, Default)]
+pub struct StartDecision(Arc<AtomicBool>);
+
+impl StartDecision {
+    /// Whether the last try found that the program does not exist or may not be run. Then waiting is useless.
+    pub fn never(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+impl ApplicationSupervisor {
+    /// Starts an application, and restarts it whenever it ends. Its output and its ends are passed to `notice`, line
+    /// by line.
+    ///
+    /// # Errors
+    /// The system provides no thread or no pipe.
+    pub fn start(
+        application: ApplicationSpec,
+        notice: ChildNotice,
+    ) -> io::Result<ApplicationSupervisor> {
+        // A pipe, since the thread polls for the stop and for the child together.
+        let (stopped, stop) = io::pipe()?;
+        let begins = StartDecision::default();
+        let supervising = SupervisorLoop {
+            life: ApplicationLife::new(application.stop_timeout),
+            application,
+            notice,
+            stopped: Some(stopped),
+            begins: begins.clone(),
+            began: Instant::now(),
+            child: None,
+            output: [None, None],
+            mark: ProcessMark::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("supervise".into())
+            .spawn(move || supervising.run())?;
+        Ok(ApplicationSupervisor {
+            stop,
+            thread: Some(thread),
+            begins,
+        })
+    }
+
+    /// Whether it can start at all.
+    pub fn begins(&self) -> StartDecision {
+        self.begins.clone()
+    }
+
+    /// Begins to stop it; the drop waits for its end.
+    pub fn end(&self) {
+        // Fails only if the thread has ended.
+        let _ = (&self.stop).write(&[0]);
+    }
+}
+
+impl Drop for ApplicationSupervisor {
+    fn drop(&mut self) {
+        self.end();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct SupervisorLoop {
+    application: ApplicationSpec,
+    notice: ChildNotice,
+    /// Readable when the application is to stop; `None` from then on.
+    stopped: Option<PipeReader>,
+    begins: StartDecision,
+    began: Instant,
+    life: ApplicationLife,
+    /// The running process.
+    child: Option<ChildProcess>,
+    /// Its standard output and standard error, while they are open.
+    output: [Option<LineStream>; 2],
+    /// Identifies its descendants.
+    mark: ProcessMark,
+}
+
+impl SupervisorLoop {
+    fn run(mut self) {
+        loop {
+            match self.life.step(self.began.elapsed()) {
+                SupervisorAction::Start => self.start(),
+                SupervisorAction::Signal(signal) => self.signal(signal),
+                SupervisorAction::Wait(until) => self.wait(until.map(|until| self.began + until)),
+                SupervisorAction::Over => return,
+            }
+        }
+    }
+
+    /// Waits for the next event, until the deadline.
+    fn wait(&mut self, deadline: Option<Instant>) {
+        let [is_stopped, has_ended, has_output, has_errors] = self.ready(deadline);
+        self.read([has_output, has_errors]);
+        if is_stopped {
+            self.stopped = None;
+            self.life.stop(self.began.elapsed());
+        }
+        if has_ended {
+            self.ended();
+        }
+    }
+
+    fn ready(&self, deadline: Option<Instant>) -> [bool; 4] {
+        let [output, errors] = self.output.each_ref().map(|it| it.as_ref().map(readable));
+        let (stopped, child) = (&self.stopped, &self.child);
+        let all = [
+            stopped.as_ref().map(readable),
+            child.as_ref().map(readable),
+            output,
+            errors,
+        ];
+        // poll(2) can fail if the kernel is short of memory; the loop then tries again.
+        ready(all, deadline).unwrap_or_default()
+    }
+
+    /// Passes on the available output.
+    fn read(&mut self, have_some: [bool; 2]) {
+        for (stream, has_some) in self.output.iter_mut().zip(have_some) {
+            if let Some(lines) = stream.as_mut().filter(|_| has_some)
+                && !lines.read(&self.notice)
+            {
+                lines.end(&self.notice);
+                *stream = None;
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        let now = self.began.elapsed();
+        match self.spawn() {
+            Ok(()) => {
+                self.begins.0.store(false, Relaxed);
+                self.life.started(now);
+            }
+            Err(error) => {
+                let name = &self.application.command[0];
+                let pause = self.life.failed(now);
+                self.begins.0.store(is_hopeless(&error), Relaxed);
+                let failure = start_failure(name, &error);
+                (self.notice)(&format!(
+                    "{failure}; tried again in {} ms",
+                    pause.as_millis()
+                ));
+            }
+        }
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
+        let application = &self.application;
+        let mut command = Command::new(&application.command[0]);
+        command
+            .args(&application.command[1..])
+            .envs(application.env.iter().map(|(name, value)| (name, value)))
+            .env(leftover_processes::VARIABLE, self.mark.value())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Signals then reach its children, too.
+            .process_group(0);
+        if let Some(folder) = &application.folder {
+            command.current_dir(folder);
+        }
+        let limits = ProcessLimits {
+            descriptors: descriptors::program_limits(),
+            // So that the application does not survive a server that is killed.
+            ends_with_parent: true,
+            ..ProcessLimits::default()
+        };
+        limit(&mut command, limits);
+        let mut child = ChildProcess::spawn(command)?;
+        let (output, errors) = child.take_output();
+        self.output = [output.map(LineStream::new), errors.map(LineStream::new)];
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn ended(&mut self) {
+        // Kill the rest of its group before the leader is reaped: until then the group's number cannot be reused.
+        self.signal(Signal::KILL);
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        let how = child.reap();
+        self.kill_what_is_left();
+        self.read_last();
+        let now = self.began.elapsed();
+        let Some(pause) = self.life.ended(now) else {
+            return;
+        };
+        let name = &self.application.command[0];
+        let how = how.map_or_else(|error| error.to_string(), |status| status.to_string());
+        (self.notice)(&format!(
+            "{name} ended ({how}); it is started again in {} ms",
+            pause.as_millis()
+        ));
+    }
+
+    /// Passes on the output that was written before its end.
+    fn read_last(&mut self) {
+        for _ in 0..READS_LAST {
+            let [_, _, has_output, has_errors] = self.ready(Some(Instant::now()));
+            if !has_output && !has_errors {
+                break;
+            }
+            self.read([has_output, has_errors]);
+        }
+        for lines in self.output.iter_mut().flatten() {
+            lines.end(&self.notice);
+        }
+        self.output = [None, None];
+    }
+
+    fn kill_what_is_left(&self) {
+        let count = self.mark.kill_all();
+        if count > 0 {
+            let name = &self.application.command[0];
+            (self.notice)(&format!(
+                "{name} had left {count} processes of other groups, which were killed"
+            ));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            child.signal_group(signal);
+        }
+    }
+}
+
+/// Whether this error of a start is permanent.
+fn is_hopeless(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(
+            Errno::NOENT
+                | Errno::ACCESS
+                | Errno::PERM
+                | Errno::NOEXEC
+                | Errno::NOTDIR
+                | Errno::ISDIR
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    type Lines = Arc<Mutex<Vec<String>>>;
+
+    fn supervised(script: &str) -> (ApplicationSupervisor, Lines) {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let notice: ChildNotice =
+            Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+        let application = ApplicationSpec {
+            command: ["sh", "-c", script].map(String::from).into(),
+            folder: None,
+            env: vec![("WORD".into(), "hello".into())],
+            stop_timeout: Duration::from_secs(5),
+        };
+        let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
+        (supervisor, lines)
+    }
+
+    fn wait_for(lines: &Lines, text: &str, count: usize) {
+        lowroad_testkit::wait_until(text, || {
+            let lines = lines.lock().expect("a lock");
+            let found = lines.iter().filter(|line| line.contains(text)).count();
+            (found >= count).then_some(())
+        });
+    }
+
+    #[test]
+    fn what_ends_is_started_again_and_heard() {
+        let (supervisor, lines) = supervised("echo $WORD; exit 3");
+        wait_for(&lines, "hello", 2);
+        wait_for(&lines, "exit status: 3", 2);
+        drop(supervisor);
+    }
+
+    #[test]
+    fn it_is_stopped_in_order() {
+        // The application ends cleanly on SIGTERM, long before the timeout.
+        let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+        let (supervisor, lines) = supervised(script);
+        wait_for(&lines, "up", 1);
+        assert!(!supervisor.begins().never());
+        drop(supervisor);
+        wait_for(&lines, "bye", 1);
+        let lines = lines.lock().expect("a lock");
+        assert!(
+            !lines.iter().any(|line| line.contains("started again")),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn what_can_not_be_started_is_tried_again() {
+        for (command, says) in [
+            ("/nonexistent/application", "can't be started: No such file"),
+            // A folder cannot be executed by any user.
+            ("/", "may the server's user run it?"),
+        ] {
+            let lines = Lines::default();
+            let to = lines.clone();
+            let notice: ChildNotice =
+                Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+            let application = ApplicationSpec {
+                command: vec![command.into()],
+                folder: None,
+                env: Vec::new(),
+                stop_timeout: Duration::from_secs(5),
+            };
+            let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
+            wait_for(&lines, says, 2);
+            assert!(supervisor.begins().never(), "{command}");
+            drop(supervisor);
+        }
+    }
+}

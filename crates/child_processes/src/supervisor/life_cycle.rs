@@ -1,0 +1,172 @@
+//! The life cycle of an application: when it is started, asked to end, and killed. Times are relative to the start of
+//! the supervisor.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::backoff::RestartBackoff;
+
+/// The delay before a restart after a short life.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// An application that lived this long is restarted with the shortest delay.
+const LONG_LIFE: Duration = Duration::from_secs(10);
+
+/// The life cycle of an application.
+#[derive(Debug)]
+pub struct ApplicationLife {
+    state: ApplicationState,
+    backoff: RestartBackoff,
+    stop_timeout: Duration,
+    is_wanted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ApplicationState {
+    /// To be started at this time.
+    Due(Duration),
+    /// Running since this time.
+    Runs(Duration),
+    /// SIGTERM was sent; to be killed at this time.
+    Ends(Duration),
+    /// SIGKILL was sent.
+    Killed,
+    Over,
+}
+
+/// The next action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SupervisorAction {
+    /// Start it, then report the result.
+    Start,
+    /// Send it this signal.
+    Signal(Signal),
+    /// Wait for an event, or until this time.
+    Wait(Option<Duration>),
+    /// It has ended and is to stay so.
+    Over,
+}
+
+impl ApplicationLife {
+    /// An application to be started at once, with this time to end after SIGTERM.
+    pub fn new(stop_timeout: Duration) -> ApplicationLife {
+        ApplicationLife {
+            state: ApplicationState::Due(Duration::ZERO),
+            backoff: RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE),
+            stop_timeout,
+            is_wanted: true,
+        }
+    }
+
+    /// The next action.
+    pub fn step(&mut self, now: Duration) -> SupervisorAction {
+        match self.state {
+            // Stopped during a pause, or after a failed start.
+            ApplicationState::Due(_) if !self.is_wanted => {
+                self.state = ApplicationState::Over;
+                SupervisorAction::Over
+            }
+            ApplicationState::Due(at) if at <= now => SupervisorAction::Start,
+            ApplicationState::Due(at) => SupervisorAction::Wait(Some(at)),
+            ApplicationState::Runs(_) if !self.is_wanted => {
+                self.state = ApplicationState::Ends(now + self.stop_timeout);
+                SupervisorAction::Signal(Signal::TERM)
+            }
+            ApplicationState::Runs(_) => SupervisorAction::Wait(None),
+            ApplicationState::Ends(until) if until <= now => {
+                self.state = ApplicationState::Killed;
+                SupervisorAction::Signal(Signal::KILL)
+            }
+            ApplicationState::Ends(until) => SupervisorAction::Wait(Some(until)),
+            ApplicationState::Killed => SupervisorAction::Wait(None),
+            ApplicationState::Over => SupervisorAction::Over,
+        }
+    }
+
+    /// Records its start.
+    pub fn started(&mut self, now: Duration) {
+        self.state = ApplicationState::Runs(now);
+    }
+
+    /// Records a failed start. Returns the delay until the next try.
+    pub fn failed(&mut self, now: Duration) -> Duration {
+        let pause = self.backoff.failed();
+        self.state = ApplicationState::Due(now + pause);
+        pause
+    }
+
+    /// Records its end. Returns the delay until its restart, if it is to run.
+    pub fn ended(&mut self, now: Duration) -> Option<Duration> {
+        if !self.is_wanted {
+            self.state = ApplicationState::Over;
+            return None;
+        }
+        let lifetime = match self.state {
+            ApplicationState::Runs(since) => now.saturating_sub(since),
+            _ => Duration::ZERO,
+        };
+        let pause = self.backoff.ended(lifetime);
+        self.state = ApplicationState::Due(now + pause);
+        Some(pause)
+    }
+
+    /// Stops it. A repeated call does not extend its time.
+    pub fn stop(&mut self, now: Duration) {
+        if self.is_wanted {
+            self.is_wanted = false;
+        } else if let ApplicationState::Ends(until) = &mut self.state {
+            *until = (*until).min(now + self.stop_timeout);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn pauses_grow_until_it_lives_long() {
+        let mut life = ApplicationLife::new(ms(1000));
+        let mut now = ms(0);
+        for pause in [100, 200, 400] {
+            assert_eq!(life.step(now), SupervisorAction::Start);
+            life.started(now);
+            assert_eq!(life.step(now), SupervisorAction::Wait(None));
+            assert_eq!(life.ended(now), Some(ms(pause)));
+            assert_eq!(
+                life.step(now),
+                SupervisorAction::Wait(Some(now + ms(pause)))
+            );
+            now += ms(pause);
+        }
+        life.started(now);
+        now += LONG_LIFE;
+        assert_eq!(life.ended(now), Some(PAUSE_MIN));
+    }
+
+    #[test]
+    fn it_is_told_to_end_and_then_killed() {
+        let mut life = ApplicationLife::new(ms(1000));
+        life.started(ms(5));
+        life.stop(ms(10));
+        assert_eq!(life.step(ms(10)), SupervisorAction::Signal(Signal::TERM));
+        assert_eq!(life.step(ms(10)), SupervisorAction::Wait(Some(ms(1010))));
+        assert_eq!(life.step(ms(1010)), SupervisorAction::Signal(Signal::KILL));
+        assert_eq!(life.step(ms(1011)), SupervisorAction::Wait(None));
+        assert_eq!(life.ended(ms(1012)), None);
+        assert_eq!(life.step(ms(1012)), SupervisorAction::Over);
+    }
+
+    #[test]
+    fn what_waits_to_be_started_is_not() {
+        let mut life = ApplicationLife::new(ms(1000));
+        life.failed(ms(0));
+        life.stop(ms(1));
+        assert_eq!(life.step(ms(1)), SupervisorAction::Over);
+    }
+}

@@ -1,0 +1,76 @@
+//! Leftover processes and threads after each end of an application. A separate test process, since it counts threads.
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lowroad_child_processes::ChildNotice;
+use lowroad_child_processes::supervisor::{ApplicationSpec, ApplicationSupervisor};
+use lowroad_testkit::wait_until;
+
+/// The number of daemons of each kind that are checked.
+const ENDS: usize = 4;
+
+/// Starts two processes that leave its group and hold its error output: one with the mark, and one with a cleared
+/// environment. Prints both once they have left.
+const SCRIPT: &str = "
+known=$(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
+unknown=$(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
+echo known $known
+echo unknown $unknown
+";
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+/// The rest of all lines with this prefix.
+fn after(lines: &Lines, front: &str) -> Vec<String> {
+    let lines = lines.lock().expect("a lock");
+    let found = lines.iter().filter_map(|line| line.strip_prefix(front));
+    found.map(String::from).collect()
+}
+
+/// Whether a process runs the script's sleep.
+fn is_there(pid: &str) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"sleep\x001000\0")
+}
+
+/// The supervisor's threads.
+fn threads() -> usize {
+    let all = fs::read_dir("/proc/self/task").expect("our threads");
+    let names = all
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "supervise").count()
+}
+
+#[test]
+fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
+    let lines = Lines::default();
+    let to = lines.clone();
+    let notice: ChildNotice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+    let application = ApplicationSpec {
+        command: ["sh", "-c", SCRIPT].map(String::from).into(),
+        folder: None,
+        env: Vec::new(),
+        stop_timeout: Duration::from_secs(5),
+    };
+    let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
+    wait_until("its ends", || {
+        let told = after(&lines, "sh had left 1 processes of other groups");
+        (told.len() >= ENDS).then_some(())
+    });
+    assert_eq!(threads(), 1);
+    drop(supervisor);
+    wait_until("all threads to end", || (threads() == 0).then_some(()));
+    let (known, unknown) = (after(&lines, "known "), after(&lines, "unknown "));
+    let are_there = |pids: &[String]| pids.iter().filter(|pid| is_there(pid)).count();
+    let counts = (are_there(&known), are_there(&unknown));
+    // The supervisor cannot find these, so the test ends them.
+    let _ = Command::new("kill")
+        .args(["-s", "KILL"])
+        .args(&unknown)
+        .status();
+    assert!(known.len() >= ENDS, "{known:?}");
+    assert_eq!(counts, (0, unknown.len()));
+}

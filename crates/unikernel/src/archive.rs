@@ -1,0 +1,228 @@
+//! The site archive: a site in one piece of memory, built by `lowroad image build` and used without unpacking.
+//!
+//! Opening checks the whole archive once. Afterwards a lookup costs one hash and one comparison, and yields slices of
+//! the archive. `layout` describes the format.
+
+mod builder;
+mod hash;
+mod layout;
+mod open;
+
+use alloc::vec::Vec;
+
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
+use lowroad_http::head_writer::date_offset;
+use lowroad_http::status::StatusCode;
+
+pub use builder::{ArchiveBuilder, BuildError, NewVariant};
+pub use open::OpenError;
+
+/// Offset of the 29 bytes of the date in each response of a variant. They are zero in the archive.
+pub const DATE_AT: usize = date_offset(StatusCode::OK);
+/// Offset of the fields of a variant in its response: behind the Date line.
+pub const FIELDS_AT: usize = DATE_AT + 31;
+/// Bytes of the body covered by one checksum: the payload of a full segment on Ethernet.
+pub const SUMMED_LEN: usize = 1460;
+
+/// A site in static memory.
+#[derive(Clone, Copy)]
+pub struct SiteArchive {
+    tables: &'static ArchiveTables,
+}
+
+/// The parsed tables of an archive.
+struct ArchiveTables {
+    /// A power of two in number, with at least one empty slot.
+    slots: Vec<HashSlot>,
+    named: Vec<PathEntry>,
+    settings: Vec<(&'static str, &'static str)>,
+    /// By status code, ascending.
+    error_pages: Vec<(u16, ArchivedErrorPage)>,
+    /// By name, ascending.
+    sources: Vec<PageSource>,
+}
+
+/// A slot of the hash table.
+#[derive(Clone, Copy)]
+struct HashSlot {
+    /// The upper half of the path's hash.
+    mark: u32,
+    /// Index in `named` plus one; 0: the slot is empty.
+    named: u32,
+}
+
+struct PathEntry {
+    path: &'static [u8],
+    entry: ArchiveEntry,
+}
+
+/// The resource at a path.
+#[derive(Clone, Copy, Debug)]
+pub enum ArchiveEntry {
+    /// A static file.
+    File(ArchivedFile),
+    /// A folder without its trailing slash.
+    Redirect {
+        /// The target, percent-encoded; the request's query is appended.
+        location: &'static str,
+    },
+    /// A folder without an index file: 403.
+    Forbidden,
+    /// A dynamic page, generated for each request.
+    Page(PageSource),
+}
+
+/// A file with its content codings.
+#[derive(Clone, Copy, Debug)]
+pub struct ArchivedFile {
+    /// The content codings besides identity.
+    pub encodings: CodingSet,
+    variants: &'static [FileVariant],
+}
+
+/// A file in one content coding.
+#[derive(Clone, Copy, Debug)]
+pub struct FileVariant {
+    /// The content coding.
+    pub encoding: ContentCoding,
+    /// The whole 200 response for a persistent HTTP/1.1 connection, head and body, with zeros for the date
+    /// ([`DATE_AT`]). Aligned to eight bytes in the archive.
+    pub response: &'static [u8],
+    /// Length of the head in bytes, with the empty line.
+    pub head_len: usize,
+    /// The field lines without Date and Content-Length: for 200 and 206.
+    pub fields: &'static [u8],
+    /// The part of `fields` that a 304 has too.
+    pub shared_fields: &'static [u8],
+    /// The value of ETag, with quotes.
+    pub etag: &'static str,
+    /// The value of Content-Type.
+    pub content_type: &'static str,
+    /// Time of the last change in seconds since 1970, if known.
+    pub last_modified_s: Option<u64>,
+    /// For each [`SUMMED_LEN`] bytes of the body the ones' complement sum of its 16-bit big-endian words, folded and
+    /// not inverted (RFC 1071).
+    pub sums: &'static [u16],
+}
+
+/// The source of a page, or of an included part.
+#[derive(Clone, Copy, Debug)]
+pub struct PageSource {
+    /// The file's path below the site's folder, as `shop/item.lrp`.
+    pub name: &'static str,
+    /// The source text.
+    pub text: &'static str,
+}
+
+/// The site's own error page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchivedErrorPage {
+    /// The value of Content-Type.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: &'static [u8],
+}
+
+impl SiteArchive {
+    /// Opens an archive: checks every offset, so that later reads are in bounds. Leaks the memory of the tables: to be
+    /// called once.
+    ///
+    /// # Errors
+    /// The bytes are no archive of this version, or damaged.
+    pub fn open(bytes: &'static [u8]) -> Result<SiteArchive, OpenError> {
+        let tables = alloc::boxed::Box::leak(alloc::boxed::Box::new(open::tables(bytes)?));
+        Ok(SiteArchive { tables })
+    }
+
+    /// Finds the resource of a path, decoded as by [`lowroad_http::target::decode`]. Allocates no memory.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, path: &[u8]) -> Option<&'static ArchiveEntry> {
+        let (mut at, mark) = hash::place(path);
+        let last = self.tables.slots.len().wrapping_sub(1);
+        // The loop ends, since a slot is empty.
+        loop {
+            at &= last;
+            let slot = self.tables.slots.get(at)?;
+            // An empty slot ends the search.
+            let named = slot.named.checked_sub(1)?;
+            // The mark spares most comparisons of paths.
+            if slot.mark == mark {
+                let named = self.tables.named.get(named as usize)?;
+                if named.path == path {
+                    return Some(&named.entry);
+                }
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+
+    /// All paths and their resources, sorted by the bytes of the paths.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static [u8], &'static ArchiveEntry)> {
+        let tables = self.tables;
+        tables.named.iter().map(|named| (named.path, &named.entry))
+    }
+
+    /// The first value of a setting.
+    #[must_use]
+    pub fn setting(&self, key: &str) -> Option<&'static str> {
+        self.settings(key).next()
+    }
+
+    /// The values of a setting, in their original order.
+    pub fn settings(&self, key: &str) -> impl Iterator<Item = &'static str> {
+        let of_key = self.tables.settings.iter().filter(move |one| one.0 == key);
+        of_key.map(|one| one.1)
+    }
+
+    /// The source of a page or an included part, by its path below the site's folder.
+    #[must_use]
+    pub fn source(&self, name: &str) -> Option<&'static str> {
+        let sources = &self.tables.sources;
+        let at = sources
+            .binary_search_by_key(&name, |source| source.name)
+            .ok()?;
+        sources.get(at).map(|source| source.text)
+    }
+
+    /// The site's error page for a status code of 300 or more.
+    #[must_use]
+    pub fn error_page(&self, status: u16) -> Option<&'static ArchivedErrorPage> {
+        let pages = &self.tables.error_pages;
+        let at = pages.binary_search_by_key(&status, |page| page.0).ok()?;
+        pages.get(at).map(|page| &page.1)
+    }
+}
+
+impl ArchivedFile {
+    /// All variants; identity is the first.
+    #[must_use]
+    pub fn variants(&self) -> &'static [FileVariant] {
+        self.variants
+    }
+
+    /// The variant with a content coding, or identity if it is missing.
+    #[inline]
+    #[must_use]
+    pub fn variant(&self, encoding: ContentCoding) -> Option<&'static FileVariant> {
+        let mut all = self.variants.iter();
+        all.find(|variant| variant.encoding == encoding)
+            .or(self.variants.first())
+    }
+}
+
+impl FileVariant {
+    /// The head, the empty line included.
+    #[inline]
+    #[must_use]
+    pub fn head(&self) -> &'static [u8] {
+        self.response.get(..self.head_len).unwrap_or_default()
+    }
+
+    /// The content, in this coding.
+    #[inline]
+    #[must_use]
+    pub fn body(&self) -> &'static [u8] {
+        self.response.get(self.head_len..).unwrap_or_default()
+    }
+}

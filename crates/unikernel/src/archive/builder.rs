@@ -1,0 +1,356 @@
+//! Builds archives, deterministically. The caller supplies field lines and bodies.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
+use lowroad_http::head_writer::HeadWriter;
+use lowroad_http::status::StatusCode;
+use lowroad_wire::checksum::InternetChecksum;
+
+use super::layout::{self, ALIGN, HEADER_LEN, MAGIC, TableKind, kind};
+use super::{SUMMED_LEN, hash};
+
+/// A file in one content coding, as input of the builder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVariant {
+    /// The content coding.
+    pub encoding: ContentCoding,
+    /// Field lines, `name: value\r\n` each, that a 304 has too.
+    pub shared_fields: Vec<u8>,
+    /// Field lines of responses with content only, without Content-Length.
+    pub own_fields: Vec<u8>,
+    /// The value of ETag in the field lines.
+    pub etag: String,
+    /// The value of Content-Type in the field lines.
+    pub content_type: String,
+    /// Time of the last change in seconds since 1970.
+    pub last_modified_s: Option<u64>,
+    /// The content.
+    pub body: Vec<u8>,
+}
+
+/// The reason that no archive can be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// Two resources at one path, or two sources with one name.
+    Twice(String),
+    /// A path without a leading slash.
+    NotAPath(String),
+    /// The first variant is not identity, or a content coding occurs twice.
+    Encodings(String),
+    /// The archive exceeds 4 GiB.
+    TooLong,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Twice(path) => write!(to, "two things are at {path}"),
+            BuildError::NotAPath(path) => write!(to, "{path} is no path"),
+            BuildError::Encodings(path) => write!(to, "{path} is there twice in an encoding"),
+            BuildError::TooLong => to.write_str("the site is longer than 4 GiB"),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// Collects the parts of a site and writes the archive.
+#[derive(Default)]
+pub struct ArchiveBuilder {
+    files: Vec<Vec<NewVariant>>,
+    entries: BTreeMap<Vec<u8>, NewEntry>,
+    /// By name.
+    sources: BTreeMap<String, String>,
+    error_pages: BTreeMap<u16, (String, Vec<u8>)>,
+    settings: Vec<(String, String)>,
+}
+
+enum NewEntry {
+    /// Index of the file.
+    File(usize),
+    Redirect(String),
+    Forbidden,
+    /// Name of the source.
+    Page(String),
+}
+
+impl ArchiveBuilder {
+    /// A builder without resources.
+    #[must_use]
+    pub fn new() -> ArchiveBuilder {
+        ArchiveBuilder::default()
+    }
+
+    /// Adds a file at one or more paths, decoded as request paths are.
+    ///
+    /// # Errors
+    /// A path is invalid or taken, or identity is not the first of different content codings.
+    pub fn file(&mut self, paths: &[&[u8]], variants: Vec<NewVariant>) -> Result<(), BuildError> {
+        let mut seen = CodingSet::EMPTY;
+        for (at, variant) in variants.iter().enumerate() {
+            let is_first = at == 0;
+            let is_identity = variant.encoding == ContentCoding::Identity;
+            // Identity first, and only there: readers use the first variant as the fallback.
+            if is_first != is_identity || seen.contains(variant.encoding) {
+                return Err(BuildError::Encodings(shown(
+                    paths.first().unwrap_or(&&[][..]),
+                )));
+            }
+            seen.insert(variant.encoding);
+        }
+        if variants.is_empty() {
+            return Err(BuildError::Encodings(String::new()));
+        }
+        for path in paths {
+            self.insert(path, NewEntry::File(self.files.len()))?;
+        }
+        self.files.push(variants);
+        Ok(())
+    }
+
+    /// Redirects requests for `path` to `location`, which is percent-encoded.
+    ///
+    /// # Errors
+    /// The path is invalid or taken.
+    pub fn redirect(&mut self, path: &[u8], location: &str) -> Result<(), BuildError> {
+        self.insert(path, NewEntry::Redirect(location.into()))
+    }
+
+    /// Answers requests for `path` with 403.
+    ///
+    /// # Errors
+    /// The path is invalid or taken.
+    pub fn forbidden(&mut self, path: &[u8]) -> Result<(), BuildError> {
+        self.insert(path, NewEntry::Forbidden)
+    }
+
+    /// Adds a dynamic page; `name` is its file's path below the site's folder. Several paths may lead to it.
+    ///
+    /// # Errors
+    /// The path is invalid or taken, or another page or part has this name.
+    pub fn page(&mut self, path: &[u8], name: &str, text: &str) -> Result<(), BuildError> {
+        self.part(name, text)?;
+        self.insert(path, NewEntry::Page(name.into()))
+    }
+
+    /// Adds a part that pages include; no path leads to it.
+    ///
+    /// # Errors
+    /// Another page or part has this name.
+    pub fn part(&mut self, name: &str, text: &str) -> Result<(), BuildError> {
+        // A part may be included by several pages; its text must be the same.
+        if self.sources.get(name).is_some_and(|other| other != text) {
+            return Err(BuildError::Twice(name.into()));
+        }
+        self.sources.insert(name.into(), text.into());
+        Ok(())
+    }
+
+    /// Sets the error page of a status code; replaces an earlier one.
+    pub fn error_page(&mut self, status: u16, content_type: &str, body: &[u8]) {
+        let page = (content_type.into(), body.to_vec());
+        self.error_pages.insert(status, page);
+    }
+
+    /// Adds a setting; a key may have several values.
+    pub fn setting(&mut self, key: &str, value: &str) {
+        self.settings.push((key.into(), value.into()));
+    }
+
+    /// Writes the archive.
+    ///
+    /// # Errors
+    /// The archive is too long.
+    pub fn finish(self) -> Result<Vec<u8>, BuildError> {
+        let mut writer = ArchiveWriter::default();
+        writer.out.resize(HEADER_LEN, 0);
+        let firsts = self.files.iter().map(|file| writer.file(file));
+        let firsts: Vec<u32> = firsts.collect::<Result<_, _>>()?;
+        for (path, entry) in &self.entries {
+            let entry = match entry {
+                NewEntry::File(file) => {
+                    [kind::FILE, firsts[*file], number(self.files[*file].len())?]
+                }
+                NewEntry::Redirect(location) => writer.redirect(location)?,
+                NewEntry::Forbidden => [kind::FORBIDDEN, 0, 0],
+                // A `BTreeMap` is sorted, so the number of smaller names is the index among the sources.
+                NewEntry::Page(name) => {
+                    let before = self.sources.range::<String, _>(..name);
+                    [kind::PAGE, number(before.count())?, 0]
+                }
+            };
+            let path = writer.put(path)?;
+            writer.entries.extend(path.into_iter().chain(entry));
+        }
+        for (name, text) in &self.sources {
+            let name = writer.put(name.as_bytes())?;
+            let text = writer.put(text.as_bytes())?;
+            writer.sources.extend(name.into_iter().chain(text));
+        }
+        for (status, (content_type, body)) in &self.error_pages {
+            let content_type = writer.put(content_type.as_bytes())?;
+            let body = writer.put(body)?;
+            writer.error_pages.push(u32::from(*status));
+            writer
+                .error_pages
+                .extend(content_type.into_iter().chain(body));
+        }
+        for (key, value) in &self.settings {
+            let key = writer.put(key.as_bytes())?;
+            let value = writer.put(value.as_bytes())?;
+            writer.settings.extend(key.into_iter().chain(value));
+        }
+        writer.slots = slots(self.entries.keys());
+        writer.finish()
+    }
+
+    fn insert(&mut self, path: &[u8], entry: NewEntry) -> Result<(), BuildError> {
+        if path.first() != Some(&b'/') {
+            return Err(BuildError::NotAPath(shown(path)));
+        }
+        if self.entries.contains_key(path) {
+            return Err(BuildError::Twice(shown(path)));
+        }
+        self.entries.insert(path.to_vec(), entry);
+        Ok(())
+    }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+/// Builds the hash table, at most half full: short probe sequences, and an empty slot that ends each.
+fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
+    let count = (paths.len() * 2 + 1).next_power_of_two();
+    let mut slots = alloc::vec![[0; layout::SLOT]; count];
+    for (number, path) in (1..).zip(paths) {
+        let (mut at, mark) = hash::place(path);
+        // Linear probing; the table is at most half full.
+        while slots[at & (count - 1)][1] != 0 {
+            at = at.wrapping_add(1);
+        }
+        slots[at & (count - 1)] = [mark, number];
+    }
+    slots.into_flattened()
+}
+
+#[derive(Default)]
+struct ArchiveWriter {
+    out: Vec<u8>,
+    slots: Vec<u32>,
+    entries: Vec<u32>,
+    variants: Vec<u32>,
+    sums: Vec<u16>,
+    error_pages: Vec<u32>,
+    settings: Vec<u32>,
+    sources: Vec<u32>,
+}
+
+impl ArchiveWriter {
+    /// Appends bytes and returns their offset and length.
+    fn put(&mut self, bytes: &[u8]) -> Result<[u32; 2], BuildError> {
+        let at = number(self.out.len())?;
+        self.out.extend_from_slice(bytes);
+        number(self.out.len())?;
+        Ok([at, number(bytes.len())?])
+    }
+
+    /// Appends a file and returns the number of its first variant.
+    fn file(&mut self, variants: &[NewVariant]) -> Result<u32, BuildError> {
+        let first = number(self.variants.len() / layout::VARIANT)?;
+        for variant in variants {
+            self.variant(variant)?;
+        }
+        Ok(first)
+    }
+
+    fn variant(&mut self, variant: &NewVariant) -> Result<(), BuildError> {
+        let [etag_at, etag_len] = self.put(variant.etag.as_bytes())?;
+        let [type_at, type_len] = self.put(variant.content_type.as_bytes())?;
+        let mut response = head(variant);
+        let head_len = number(response.len())?;
+        response.extend_from_slice(&variant.body);
+        self.out.resize(self.out.len().next_multiple_of(ALIGN), 0);
+        let [at, len] = self.put(&response)?;
+        let first_sum = number(self.sums.len())?;
+        self.sums.extend(variant.body.chunks(SUMMED_LEN).map(sum));
+        let modified_s = variant.last_modified_s.unwrap_or(layout::NO_TIME);
+        self.variants.extend([
+            layout::number_of(variant.encoding),
+            at,
+            len,
+            head_len,
+            number(variant.shared_fields.len())?,
+            number(variant.own_fields.len())?,
+            etag_at,
+            etag_len,
+            type_at,
+            type_len,
+            first_sum,
+            modified_s as u32, // its lower half
+            (modified_s >> 32) as u32,
+        ]);
+        Ok(())
+    }
+
+    fn redirect(&mut self, location: &str) -> Result<[u32; 3], BuildError> {
+        let [at, len] = self.put(location.as_bytes())?;
+        Ok([kind::REDIRECT, at, len])
+    }
+
+    fn finish(mut self) -> Result<Vec<u8>, BuildError> {
+        let sums: Vec<u8> = self.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        let tables = [
+            (TableKind::Slots, bytes(&self.slots)),
+            (TableKind::Entries, bytes(&self.entries)),
+            (TableKind::Variants, bytes(&self.variants)),
+            (TableKind::Sums, sums),
+            (TableKind::ErrorPages, bytes(&self.error_pages)),
+            (TableKind::Settings, bytes(&self.settings)),
+            (TableKind::Sources, bytes(&self.sources)),
+        ];
+        let mut header = MAGIC.to_vec();
+        header.resize(HEADER_LEN, 0);
+        for (table, bytes) in tables {
+            self.out.resize(self.out.len().next_multiple_of(ALIGN), 0);
+            let place = self.put(&bytes)?.map(u32::to_le_bytes).concat();
+            let at = MAGIC.len() + 4 + table as usize * 8;
+            header[at..at + 8].copy_from_slice(&place);
+        }
+        let len = number(self.out.len())?.to_le_bytes();
+        header[MAGIC.len()..MAGIC.len() + 4].copy_from_slice(&len);
+        self.out[..HEADER_LEN].copy_from_slice(&header);
+        Ok(self.out)
+    }
+}
+
+/// The head of a 200 response on a persistent connection, with zeros for the date.
+fn head(variant: &NewVariant) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut head = HeadWriter::start(&mut out, StatusCode::OK, &[0; 29]);
+    head.lines(&variant.shared_fields);
+    head.lines(&variant.own_fields);
+    head.field_u64("Content-Length", variant.body.len() as u64);
+    head.finish();
+    out
+}
+
+fn sum(bytes: &[u8]) -> u16 {
+    !InternetChecksum::default().bytes(bytes).checksum()
+}
+
+fn bytes(numbers: &[u32]) -> Vec<u8> {
+    numbers
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect()
+}
+
+fn number(len: usize) -> Result<u32, BuildError> {
+    u32::try_from(len).map_err(|_| BuildError::TooLong)
+}

@@ -1,0 +1,272 @@
+//! Opens an archive: checks every number once and converts the tables to slices. Damaged archives are refused here.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::str;
+
+use lowroad_http::content_coding::{CodingSet, ContentCoding};
+
+use super::layout::{self, MAGIC, TableKind, kind};
+use super::{
+    ArchiveEntry, ArchiveTables, ArchivedErrorPage, ArchivedFile, FIELDS_AT, FileVariant, HashSlot,
+    PageSource, PathEntry, SUMMED_LEN,
+};
+
+/// The reason that an archive can't be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The magic or the version differs.
+    NotAnArchive,
+    /// The length differs from the one in the header.
+    Length,
+    /// A number is out of bounds.
+    Damaged,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            OpenError::NotAnArchive => "the site's archive is none of this version: build it anew",
+            OpenError::Length => "the site's archive is cut off",
+            OpenError::Damaged => "the site's archive is damaged",
+        })
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<OpenError> for String {
+    fn from(error: OpenError) -> String {
+        error.to_string()
+    }
+}
+
+type ArchiveResult<T> = Result<T, OpenError>;
+
+pub(super) fn tables(bytes: &'static [u8]) -> ArchiveResult<ArchiveTables> {
+    let reader = ArchiveReader::new(bytes)?;
+    let variants: &'static [FileVariant] = Box::leak(reader.variants()?.into_boxed_slice());
+    let sources = reader.sources()?;
+    let named = reader.named(variants, &sources)?;
+    let slots = reader.slots(named.len())?;
+    let settings = reader.records::<{ layout::SETTING }>(TableKind::Settings)?;
+    let settings = settings.map(|[key_at, key_len, at, len]| {
+        Ok((reader.text(key_at, key_len)?, reader.text(at, len)?))
+    });
+    Ok(ArchiveTables {
+        slots,
+        named,
+        settings: settings.collect::<ArchiveResult<_>>()?,
+        error_pages: reader.error_pages()?,
+        sources,
+    })
+}
+
+struct ArchiveReader {
+    bytes: &'static [u8],
+}
+
+impl ArchiveReader {
+    fn new(bytes: &'static [u8]) -> ArchiveResult<ArchiveReader> {
+        let rest = bytes.strip_prefix(&MAGIC).ok_or(OpenError::NotAnArchive)?;
+        let len = rest.first_chunk().ok_or(OpenError::Length)?;
+        if u32::from_le_bytes(*len) as usize != bytes.len() || bytes.len() < layout::HEADER_LEN {
+            return Err(OpenError::Length);
+        }
+        Ok(ArchiveReader { bytes })
+    }
+
+    fn slice(&self, at: u32, len: u32) -> ArchiveResult<&'static [u8]> {
+        let from = self.bytes.get(at as usize..);
+        from.and_then(|from| from.get(..len as usize))
+            .ok_or(OpenError::Damaged)
+    }
+
+    fn text(&self, at: u32, len: u32) -> ArchiveResult<&'static str> {
+        str::from_utf8(self.slice(at, len)?).map_err(|_| OpenError::Damaged)
+    }
+
+    /// A table, with a length that is a multiple of `len` bytes.
+    fn table(&self, table: TableKind, len: usize) -> ArchiveResult<&'static [u8]> {
+        let at = MAGIC.len() + 4 + table as usize * 8;
+        let place = self.bytes.get(at..).ok_or(OpenError::Damaged)?;
+        let ([at, place_len], _) = place
+            .as_chunks::<4>()
+            .0
+            .split_first_chunk()
+            .ok_or(OpenError::Damaged)?;
+        let whole = self.slice(u32::from_le_bytes(*at), u32::from_le_bytes(*place_len))?;
+        // A partial record at the end would be ignored silently.
+        match whole.len().is_multiple_of(len) {
+            true => Ok(whole),
+            false => Err(OpenError::Damaged),
+        }
+    }
+
+    fn records<const N: usize>(
+        &self,
+        table: TableKind,
+    ) -> ArchiveResult<impl Iterator<Item = [u32; N]> + use<N>> {
+        let (numbers, _) = self.table(table, N * 4)?.as_chunks::<4>();
+        let (records, _) = numbers.as_chunks::<N>();
+        Ok(records.iter().map(|record| record.map(u32::from_le_bytes)))
+    }
+
+    fn variants(&self) -> ArchiveResult<Vec<FileVariant>> {
+        let (sums, _) = self.table(TableKind::Sums, 2)?.as_chunks::<2>();
+        let sums: Vec<u16> = sums.iter().map(|sum| u16::from_le_bytes(*sum)).collect();
+        let sums: &'static [u16] = Box::leak(sums.into_boxed_slice());
+        let records = self.records(TableKind::Variants)?;
+        records.map(|record| self.variant(record, sums)).collect()
+    }
+
+    fn variant(
+        &self,
+        record: [u32; layout::VARIANT],
+        sums: &'static [u16],
+    ) -> ArchiveResult<FileVariant> {
+        let [encoding, at, len, head_len, shared_len, own_len, ..] = record;
+        let [
+            ..,
+            etag_at,
+            etag_len,
+            type_at,
+            type_len,
+            first_sum,
+            low,
+            high,
+        ] = record;
+        let response = self.slice(at, len)?;
+        let head_len = head_len as usize;
+        let head = response.get(..head_len).ok_or(OpenError::Damaged)?;
+        let fields = head.get(FIELDS_AT..).ok_or(OpenError::Damaged)?;
+        let shared_fields = fields
+            .get(..shared_len as usize)
+            .ok_or(OpenError::Damaged)?;
+        // Lengths of a damaged archive may overflow.
+        let fields_len = (shared_len as usize).checked_add(own_len as usize);
+        let fields = fields_len
+            .and_then(|len| fields.get(..len))
+            .ok_or(OpenError::Damaged)?;
+        let sums = sums.get(first_sum as usize..).ok_or(OpenError::Damaged)?;
+        let sums = sums
+            .get(..response.len().saturating_sub(head_len).div_ceil(SUMMED_LEN))
+            .ok_or(OpenError::Damaged)?;
+        let modified_s = u64::from(high) << 32 | u64::from(low);
+        Ok(FileVariant {
+            encoding: layout::encoding_of(encoding).ok_or(OpenError::Damaged)?,
+            response,
+            head_len,
+            fields,
+            shared_fields,
+            etag: self.text(etag_at, etag_len)?,
+            content_type: self.text(type_at, type_len)?,
+            last_modified_s: (modified_s != layout::NO_TIME).then_some(modified_s),
+            sums,
+        })
+    }
+
+    fn named(
+        &self,
+        variants: &'static [FileVariant],
+        sources: &[PageSource],
+    ) -> ArchiveResult<Vec<PathEntry>> {
+        let records = self.records::<{ layout::ENTRY }>(TableKind::Entries)?;
+        let named = records.map(|[at, len, kind, first, second]| {
+            let path = self.slice(at, len)?;
+            let entry = self.entry([kind, first, second], variants, sources)?;
+            Ok(PathEntry { path, entry })
+        });
+        named.collect()
+    }
+
+    fn entry(
+        &self,
+        [kind, first, second]: [u32; 3],
+        variants: &'static [FileVariant],
+        sources: &[PageSource],
+    ) -> ArchiveResult<ArchiveEntry> {
+        match kind {
+            kind::FILE => {
+                let own = variants
+                    .get(first as usize..)
+                    .and_then(|own| own.get(..second as usize));
+                Ok(ArchiveEntry::File(file(own.ok_or(OpenError::Damaged)?)?))
+            }
+            kind::REDIRECT => {
+                let location = self.text(first, second)?;
+                Ok(ArchiveEntry::Redirect { location })
+            }
+            kind::FORBIDDEN => Ok(ArchiveEntry::Forbidden),
+            kind::PAGE => {
+                let source = sources.get(first as usize);
+                Ok(ArchiveEntry::Page(*source.ok_or(OpenError::Damaged)?))
+            }
+            _ => Err(OpenError::Damaged),
+        }
+    }
+
+    fn sources(&self) -> ArchiveResult<Vec<PageSource>> {
+        let records = self.records::<{ layout::SOURCE }>(TableKind::Sources)?;
+        let sources = records.map(|[name_at, name_len, at, len]| {
+            let (name, text) = (self.text(name_at, name_len)?, self.text(at, len)?);
+            Ok(PageSource { name, text })
+        });
+        let sources: Vec<_> = sources.collect::<ArchiveResult<_>>()?;
+        // `SiteArchive::source` uses binary search.
+        match sources.is_sorted_by_key(|source| source.name) {
+            true => Ok(sources),
+            false => Err(OpenError::Damaged),
+        }
+    }
+
+    fn slots(&self, named: usize) -> ArchiveResult<Vec<HashSlot>> {
+        let records = self.records::<{ layout::SLOT }>(TableKind::Slots)?;
+        let slots: Vec<HashSlot> = records
+            .map(|[mark, named]| HashSlot { mark, named })
+            .collect();
+        // Without an empty slot, the search for a missing path would not end.
+        let leads_somewhere = slots.iter().all(|slot| slot.named as usize <= named);
+        let ends = slots.iter().any(|slot| slot.named == 0);
+        match leads_somewhere && ends && slots.len().is_power_of_two() {
+            true => Ok(slots),
+            false => Err(OpenError::Damaged),
+        }
+    }
+
+    fn error_pages(&self) -> ArchiveResult<Vec<(u16, ArchivedErrorPage)>> {
+        let records = self.records::<{ layout::ERROR_PAGE }>(TableKind::ErrorPages)?;
+        let pages = records.map(|[status, type_at, type_len, at, len]| {
+            let status = u16::try_from(status).map_err(|_| OpenError::Damaged)?;
+            let content_type = self.text(type_at, type_len)?;
+            let body = self.slice(at, len)?;
+            Ok((status, ArchivedErrorPage { content_type, body }))
+        });
+        let pages: Vec<_> = pages.collect::<ArchiveResult<_>>()?;
+        match pages.is_sorted_by_key(|page| page.0) {
+            true => Ok(pages),
+            false => Err(OpenError::Damaged),
+        }
+    }
+}
+
+/// Checks that a file begins with identity and has each content coding once.
+fn file(variants: &'static [FileVariant]) -> ArchiveResult<ArchivedFile> {
+    let (first, others) = variants.split_first().ok_or(OpenError::Damaged)?;
+    let mut encodings = CodingSet::EMPTY;
+    for variant in others {
+        if variant.encoding == ContentCoding::Identity || encodings.contains(variant.encoding) {
+            return Err(OpenError::Damaged);
+        }
+        encodings.insert(variant.encoding);
+    }
+    match first.encoding {
+        ContentCoding::Identity => Ok(ArchivedFile {
+            encodings,
+            variants,
+        }),
+        _ => Err(OpenError::Damaged),
+    }
+}

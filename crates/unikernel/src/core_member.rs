@@ -1,0 +1,380 @@
+//! One core among several: passes on foreign frames, publishes its state to the other cores, and reads theirs. A
+//! machine with one core has none.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use lowroad_net::{FlowShare, FrameOwner, ReceivedFrame};
+
+use crate::cores::{CoreSet, CrossCoreCounter, FRAME_LEN_MAX, words};
+use crate::journal::RequestJournal;
+use crate::machine_view::LOG_LEN_MAX;
+
+/// The shortest interval of publishing counters and log.
+const SHOW_EVERY_US: u64 = 100_000;
+/// ARP messages in a second that one core passes to all others; further ones go to core 0 only, which answers.
+const ARP_RATE: u32 = 100;
+/// ARP messages in a second that one core passes on at all.
+const ARP_RATE_MAX: u32 = 1000;
+const SECOND_US: u64 = 1_000_000;
+/// Frames taken from another core at once, so that own frames and timers are not delayed for long.
+pub const BURST_MAX: usize = 64;
+
+/// An address with prefix length and gateway, as used by the stack.
+pub type StackAddress = Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>;
+
+/// The state of this core.
+pub struct CoreMember {
+    cores: &'static CoreSet,
+    core: u16,
+    /// Cores with work written for them since the last wake-ups; bit n is core n.
+    wanted: u64,
+    /// The version of the address that was applied.
+    address_version: u64,
+    told: StackAddress,
+    /// The current second, and the ARP messages that were passed on in it.
+    arp: (u64, u32),
+    /// The time of the last publishing, and the published values.
+    shown_us: u64,
+    shown_frames: u64,
+    shown: Vec<u64>,
+    shown_log: [u64; 3],
+    /// Memory for the next values.
+    next: Vec<u64>,
+    /// Holds another core's frame while the stack processes it.
+    pub buffer: Box<[u8; FRAME_LEN_MAX]>,
+}
+
+impl CoreMember {
+    /// The state of core number `core`.
+    pub fn new(cores: &'static CoreSet, core: u16) -> CoreMember {
+        CoreMember {
+            cores,
+            core,
+            wanted: 0,
+            address_version: 0,
+            told: None,
+            arp: (0, 0),
+            shown_us: 0,
+            shown_frames: 0,
+            shown: Vec::new(),
+            shown_log: [0; 3],
+            next: Vec::new(),
+            buffer: Box::new([0; FRAME_LEN_MAX]),
+        }
+    }
+
+    /// The core's share of the connections, for its stack.
+    pub fn share(&self) -> FlowShare {
+        FlowShare {
+            steering: self.cores.steering(),
+            core: self.core,
+        }
+    }
+
+    /// Whether this core processes a frame; passes it on if it belongs to another core or to all.
+    #[inline]
+    pub fn keeps(&mut self, owner: FrameOwner, now_us: u64, received: ReceivedFrame<'_>) -> bool {
+        match owner {
+            FrameOwner::Here => true,
+            FrameOwner::Core(core) if core == self.core => true,
+            FrameOwner::Core(core) => {
+                self.give(core, received);
+                false
+            }
+            FrameOwner::All => {
+                self.give_all(now_us, received);
+                true
+            }
+        }
+    }
+
+    fn give(&mut self, core: u16, received: ReceivedFrame<'_>) {
+        let ReceivedFrame { frame, sum_is_good } = received;
+        let is_given = self.cores.put(self.core, core, frame, sum_is_good);
+        // Even if the ring is full: the core must be awake to empty it.
+        self.wanted |= 1 << core;
+        self.cores.count_one(
+            self.core,
+            match is_given {
+                true => CrossCoreCounter::Forwarded,
+                false => CrossCoreCounter::Dropped,
+            },
+        );
+    }
+
+    fn give_all(&mut self, now_us: u64, received: ReceivedFrame<'_>) {
+        let second = now_us / SECOND_US;
+        // The limit counts each second anew.
+        if self.arp.0 != second {
+            self.arp = (second, 0);
+        }
+        let mut others = self.cores.others(self.core);
+        if self.arp.1 >= ARP_RATE {
+            self.cores
+                .count_one(self.core, CrossCoreCounter::ArpLimited);
+            // Above the first limit bit 0 is left, for core 0; above the second none.
+            others &= u64::from(self.arp.1 < ARP_RATE_MAX);
+        }
+        self.arp.1 = self.arp.1.saturating_add(1);
+        while others != 0 {
+            self.give(others.trailing_zeros() as u16, received);
+            others &= others - 1;
+        }
+    }
+
+    /// Takes a frame of another core into `buffer`; returns its length, and whether its checksums are good.
+    #[inline]
+    pub fn take(&mut self, from: u16) -> Option<(usize, bool)> {
+        self.cores.take(from, self.core, &mut self.buffer)
+    }
+
+    /// The number of cores.
+    pub fn count(&self) -> u16 {
+        self.cores.count()
+    }
+
+    /// Whether this core answers for the machine.
+    pub fn leads(&self) -> bool {
+        self.core == 0
+    }
+
+    /// The machine's address, if core 0 has published another one since the last call.
+    pub fn news(&mut self) -> Option<StackAddress> {
+        let board = self.cores.address();
+        if self.leads() || board.version() == self.address_version {
+            return None;
+        }
+        let mut words = Vec::new();
+        self.address_version = board.read(&mut words);
+        Some(address_of(&words))
+    }
+
+    /// Publishes the machine's address to the other cores if it changed.
+    pub fn tell(&mut self, address: StackAddress) {
+        if self.leads() && self.told != address {
+            self.told = address;
+            let words = words_of(address);
+            self.cores.address().show(words.into_iter().flatten());
+            self.wanted |= self.cores.others(self.core);
+        }
+    }
+
+    /// The time from which counters and log may be published again.
+    #[inline]
+    pub fn show_due_us(&self) -> u64 {
+        self.shown_us + SHOW_EVERY_US
+    }
+
+    /// Whether there were frames since the last publishing; `frames` is their total.
+    #[inline]
+    pub fn has_more(&self, frames: u64) -> bool {
+        frames != self.shown_frames
+    }
+
+    /// Publishes counters and log if they changed.
+    pub fn show(
+        &mut self,
+        now_us: u64,
+        frames: u64,
+        numbers: impl Iterator<Item = (&'static str, u64)>,
+        journal: &RequestJournal,
+    ) {
+        self.shown_us = now_us;
+        self.shown_frames = frames;
+        self.next.clear();
+        self.next.extend(numbers.map(|(_, number)| number));
+        if self.next == self.shown {
+            return;
+        }
+        core::mem::swap(&mut self.next, &mut self.shown);
+        self.cores
+            .numbers(self.core)
+            .show(self.shown.iter().copied());
+        let mark = journal.mark();
+        if self.shown_log != mark {
+            self.shown_log = mark;
+            let [old, new] = journal.newest(LOG_LEN_MAX);
+            self.cores.log(self.core).show(words(old).chain(words(new)));
+        }
+    }
+
+    /// The cores that need a wake-up.
+    #[inline]
+    pub fn take_wakes(&mut self) -> u64 {
+        match core::mem::take(&mut self.wanted) {
+            0 => 0,
+            wanted => self.cores.to_wake(wanted),
+        }
+    }
+
+    /// Announces that this core will sleep. False: there is work, and it must not sleep.
+    pub fn may_sleep(&self, is_stopping: bool) -> bool {
+        let cores = self.cores;
+        cores.sleep(self.core);
+        let has_news = !self.leads() && cores.address().version() != self.address_version;
+        let has_end = cores.is_stopping() != is_stopping || cores.are_done();
+        // Checked after the flag was set: work that arrives later causes a wake-up.
+        let is_busy = self.wanted != 0 || cores.has_frames(self.core) || has_news || has_end;
+        if is_busy {
+            cores.wake(self.core);
+        }
+        !is_busy
+    }
+
+    /// Announces that this core is awake.
+    pub fn woke(&self) {
+        self.cores.wake(self.core);
+    }
+
+    /// Begins the shutdown of all cores.
+    pub fn stop(&mut self) {
+        // Only the first call wakes the others.
+        if !self.cores.is_stopping() {
+            self.cores.stop();
+            self.wanted |= self.cores.others(self.core);
+        }
+    }
+
+    /// Whether the shutdown has begun on any core.
+    pub fn is_stopping(&self) -> bool {
+        self.cores.is_stopping()
+    }
+
+    /// Marks this core as finished, and wakes the others if it is the last.
+    pub fn set_done(&mut self) {
+        if self.cores.is_done(self.core) {
+            return;
+        }
+        self.cores.set_done(self.core);
+        // The other cores may sleep until all have finished.
+        if self.cores.are_done() {
+            self.wanted |= self.cores.others(self.core);
+        }
+    }
+
+    /// Whether all cores have finished.
+    pub fn are_done(&self) -> bool {
+        self.cores.are_done()
+    }
+}
+
+/// Encodes an address in two words: address, gateway flag and prefix length; then the gateway.
+fn words_of(address: StackAddress) -> Option<[u64; 2]> {
+    let (address, prefix_len, gateway) = address?;
+    let has_gateway = u64::from(gateway.is_some());
+    Some([
+        u64::from(address.to_bits()) << 32 | has_gateway << 8 | u64::from(prefix_len),
+        u64::from(gateway.map_or(0, Ipv4Addr::to_bits)),
+    ])
+}
+
+fn address_of(words: &[u64]) -> StackAddress {
+    let [one, gateway] = *words.first_chunk()?;
+    let has_gateway = one >> 8 & 1 != 0;
+    Some((
+        Ipv4Addr::from_bits((one >> 32) as u32),
+        one as u8,
+        has_gateway.then_some(Ipv4Addr::from_bits(gateway as u32)),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_as_they_are() {
+        let gateway = Some(Ipv4Addr::new(10, 0, 0, 254));
+        for address in [
+            None,
+            Some((Ipv4Addr::new(192, 0, 2, 1), 32, None)),
+            Some((Ipv4Addr::new(255, 0, 2, 1), 0, gateway)),
+            Some((Ipv4Addr::UNSPECIFIED, 24, Some(Ipv4Addr::UNSPECIFIED))),
+        ] {
+            let words: Vec<u64> = words_of(address).into_iter().flatten().collect();
+            assert_eq!(address_of(&words), address);
+        }
+    }
+    fn members(count: u16) -> Vec<CoreMember> {
+        let cores: &'static CoreSet = Box::leak(Box::new(CoreSet::new(count, &[3; 32])));
+        (0..count)
+            .map(|core| CoreMember::new(cores, core))
+            .collect()
+    }
+
+    const FRAME: ReceivedFrame<'static> = ReceivedFrame {
+        frame: &[7; 60],
+        sum_is_good: true,
+    };
+
+    #[test]
+    fn who_has_something_to_do_does_not_sleep() {
+        let mut all = members(3);
+        let [first, second, third] = &mut all[..] else {
+            panic!("three");
+        };
+        assert!(second.may_sleep(false) && third.may_sleep(false));
+        // A sleeping core is woken for a frame, once.
+        assert!(!first.keeps(FrameOwner::Core(1), 0, FRAME));
+        assert!(!first.may_sleep(false), "others are to be woken first");
+        assert_eq!((first.take_wakes(), first.take_wakes()), (0b010, 0));
+        assert!(first.may_sleep(false));
+        // It does not sleep again before it has taken the frame.
+        second.woke();
+        assert!(!second.may_sleep(false));
+        assert_eq!(second.take(0), Some((60, true)));
+        assert!(second.may_sleep(false));
+        // A new address is work for all cores.
+        first.tell(Some((Ipv4Addr::LOCALHOST, 8, None)));
+        assert!(!second.may_sleep(false));
+        assert_eq!(first.take_wakes(), 0b100, "the second does not sleep");
+        assert_eq!(second.news(), Some(Some((Ipv4Addr::LOCALHOST, 8, None))));
+        assert_eq!(second.news(), None);
+        assert!(second.may_sleep(false) && !third.may_sleep(false));
+        first.tell(None);
+        assert_eq!(third.news(), Some(None));
+    }
+
+    #[test]
+    fn the_end_wakes_all_twice() {
+        let mut all = members(3);
+        let may_sleep = |all: &[CoreMember], is_stopping| {
+            all.iter()
+                .map(|one| one.may_sleep(is_stopping))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(may_sleep(&all, false), [true; 3]);
+        all[1].stop();
+        assert_eq!(all[1].take_wakes(), 0b101);
+        assert_eq!(may_sleep(&all, false), [false; 3]);
+        assert_eq!(may_sleep(&all, true), [true; 3]);
+        all[0].set_done();
+        all[2].set_done();
+        assert_eq!((all[0].take_wakes(), all[2].take_wakes()), (0, 0));
+        assert_eq!(may_sleep(&all, true), [true; 3]);
+        all[1].set_done();
+        assert_eq!(all[1].take_wakes(), 0b101);
+        assert_eq!(may_sleep(&all, true), [false; 3]);
+    }
+
+    #[test]
+    fn arp_is_told_to_all_and_much_of_it_to_the_first() {
+        let mut all = members(4);
+        for number in 0..2000 {
+            assert!(all[2].keeps(FrameOwner::All, 5 * SECOND_US + number, FRAME));
+        }
+        let mut taken = [0; 4];
+        for (core, member) in all.iter_mut().enumerate() {
+            while member.take(2).is_some() {
+                taken[core] += 1;
+            }
+        }
+        assert_eq!(taken, [1000, 100, 0, 100]);
+        let limited = all[0].cores.traffic().map(|(_, count)| count);
+        assert_eq!(limited.collect::<Vec<_>>(), [1200, 0, 1900]);
+        assert!(all[2].keeps(FrameOwner::All, 6 * SECOND_US, FRAME));
+        assert!(all[1].take(2).is_some());
+    }
+}

@@ -1,0 +1,409 @@
+//! Connections to the database server: opened on demand, kept, and reopened after a loss.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use lowroad_mysql::{
+    LoginRequest, MySqlClient, MySqlError, MySqlEvent, MySqlLimits, SqlValue, StatementRefusal,
+};
+use lowroad_net::{ConnectionId, SendPiece, StackCalls};
+
+use crate::archive::SiteArchive;
+
+/// Connections of the whole machine, divided among the cores; each core has at least one.
+const LINKS_MAX: usize = 8;
+/// A connection that isn't logged in after this is dropped.
+const LOGIN_TIMEOUT_US: u64 = 5_000_000;
+/// The first and the longest delay before a new attempt.
+const RETRY_US: (u64, u64) = (100_000, 5_000_000);
+/// The longest delay after a page failed because the server is away.
+const RETRY_ASKED_US: u64 = 1_000_000;
+/// The server's own limit for a statement.
+const STATEMENT_TIMEOUT_MS: u32 = 10_000;
+/// The longest statement with its values, and the longest row.
+const PACKET_LEN_MAX: usize = 60_000;
+/// The most rows in a response.
+const ROW_COUNT_MAX: u32 = 10_000;
+
+/// The page task that waits for a query.
+pub type QueryOwner = usize;
+
+struct DatabaseLink {
+    id: ConnectionId,
+    client: MySqlClient,
+    asker: Option<QueryOwner>,
+    /// A response to the pending query has begun.
+    is_answered: bool,
+    /// No query was sent on this connection yet.
+    is_new: bool,
+    /// The deadline of the login.
+    login_end_us: Option<u64>,
+}
+
+/// A query that was pending when its connection was lost.
+pub struct LostQuery {
+    /// The owner of the query.
+    pub asker: QueryOwner,
+    /// The cause of the loss.
+    pub cause: LossCause,
+}
+
+/// The cause of the loss of a connection with a pending query.
+pub enum LossCause {
+    /// The server had closed an idle connection before the query arrived: a retry is safe and useful.
+    Stale,
+    /// The server closed the connection, or sent bytes that can't be parsed.
+    Server,
+    /// The response exceeds a limit, so the client did not read the rest of it: the page's fault.
+    Answer(MySqlError),
+}
+
+/// Connections to one database server.
+pub struct DatabaseClient {
+    address: SocketAddrV4,
+    login: LoginRequest,
+    secret: [u8; 32],
+    links: Vec<DatabaseLink>,
+    links_max: usize,
+    opened: Vec<ConnectionId>,
+    retry_us: u64,
+    backoff_us: u64,
+    /// The time of the last failed attempt.
+    failed_us: u64,
+    /// The last attempt failed, and no connection is logged in.
+    is_down: bool,
+    /// A page failed since the last tick because the server is away.
+    is_asked_for: bool,
+    serial: u64,
+    /// The reason of the last refused or lost connection, for the console.
+    pub trouble: Option<String>,
+    /// The same for the log, where each failed page repeats it.
+    pub reason: String,
+    /// Connections opened, statements sent, connections lost.
+    pub counts: [u64; 3],
+}
+
+/// The names of `counts`.
+pub const COUNTS: [&str; 3] = [
+    "database_connects",
+    "database_statements",
+    "database_losses",
+];
+
+impl DatabaseClient {
+    /// The database server of the site's settings, if there is one, for one of `cores` cores.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn of(
+        site: &SiteArchive,
+        secret: [u8; 32],
+        cores: u16,
+    ) -> Result<Option<DatabaseClient>, String> {
+        let Some(address) = site.setting("database.address") else {
+            return Ok(None);
+        };
+        let address = address.parse().map_err(|_| {
+            format!("`{address}` is no address of a database server: write 192.0.2.1:3306")
+        })?;
+        let text = |key| site.setting(key).unwrap_or_default().to_string();
+        let login = LoginRequest {
+            user: text("database.user"),
+            password: text("database.password"),
+            database: text("database.name"),
+            read_only: true,
+            statement_timeout_ms: STATEMENT_TIMEOUT_MS,
+            trusts_key: false,
+            ..LoginRequest::default()
+        };
+        let links_max = (LINKS_MAX / usize::from(cores)).max(1);
+        Ok(Some(DatabaseClient {
+            address,
+            login,
+            secret,
+            links: Vec::with_capacity(links_max),
+            links_max,
+            opened: Vec::new(),
+            retry_us: 0,
+            backoff_us: RETRY_US.0,
+            failed_us: 0,
+            is_down: false,
+            is_asked_for: false,
+            serial: 0,
+            trouble: None,
+            reason: String::new(),
+            counts: [0; 3],
+        }))
+    }
+
+    /// Opens a connection if fewer are available than the `wanting` tasks need, and drops those with an overdue login.
+    /// Returns the time of the next call.
+    pub fn tick(
+        &mut self,
+        calls: &mut impl StackCalls,
+        now_us: u64,
+        wanting: usize,
+    ) -> Option<u64> {
+        let due = |link: &DatabaseLink| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
+        while let Some(at) = self.links.iter().position(due) {
+            // A silent server is tried again with growing delays.
+            let link = self.links.swap_remove(at);
+            self.back_off(now_us, "it does not answer");
+            // Other attempts wait for the same silent server.
+            self.is_down = !self.is_logged_in();
+            calls.abort(link.id);
+        }
+        if core::mem::take(&mut self.is_asked_for) {
+            // A failed page brings the next attempt forward, to a second after the last one at the latest.
+            self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
+        }
+        // Connections that are free, or will be after their login.
+        let coming = |link: &&DatabaseLink| link.login_end_us.is_some() || link.client.is_idle();
+        let mut coming = self.links.iter().filter(coming).count();
+        // One connection stays open, so that the first request does not wait for it.
+        while coming < wanting.max(1)
+            && self.links.len() < self.links_max
+            && self.retry_us <= now_us
+        {
+            if !self.open(calls, now_us) {
+                self.retry_us = now_us + self.backoff_us;
+                break;
+            }
+            coming += 1;
+        }
+        let logins = self.links.iter().filter_map(|link| link.login_end_us).min();
+        let retry = (coming < wanting.max(1) && self.retry_us > now_us).then_some(self.retry_us);
+        [logins, retry].into_iter().flatten().min()
+    }
+
+    fn open(&mut self, calls: &mut impl StackCalls, now_us: u64) -> bool {
+        let Ok(id) = calls.connect(self.address) else {
+            return false;
+        };
+        self.counts[0] += 1;
+        self.serial += 1;
+        // Each connection needs its own nonce: the secret alone would repeat.
+        let mut random = self.secret;
+        for (byte, serial) in random.iter_mut().zip(self.serial.to_le_bytes()) {
+            *byte ^= serial;
+        }
+        self.opened.push(id);
+        self.links.push(DatabaseLink {
+            id,
+            client: MySqlClient::new(self.login.clone(), limits(), random),
+            asker: None,
+            is_answered: false,
+            is_new: true,
+            login_end_us: Some(now_us + LOGIN_TIMEOUT_US),
+        });
+        true
+    }
+
+    /// Connections opened since the last call.
+    pub fn take_opened(&mut self) -> Vec<ConnectionId> {
+        core::mem::take(&mut self.opened)
+    }
+
+    /// Whether a connection is free for a query.
+    pub fn has_free(&self) -> bool {
+        self.links.iter().any(|link| link.client.is_idle())
+    }
+
+    /// Sends a query on a free connection.
+    ///
+    /// # Errors
+    /// [`StatementRefusal::Busy`] if no connection is free.
+    pub fn ask<'v>(
+        &mut self,
+        calls: &mut impl StackCalls,
+        asker: QueryOwner,
+        statement: &str,
+        values: impl ExactSizeIterator<Item = SqlValue<'v>>,
+    ) -> Result<(), StatementRefusal> {
+        let mut links = self.links.iter_mut();
+        let link = links
+            .find(|link| link.client.is_idle())
+            .ok_or(StatementRefusal::Busy)?;
+        link.client.execute(statement, values)?;
+        link.asker = Some(asker);
+        // From now on, a loss before any response means that the server had closed an idle connection.
+        link.is_answered = false;
+        self.counts[1] += 1;
+        flush(calls, link);
+        Ok(())
+    }
+
+    /// Processes received bytes. `events` gets the parts of the response for the query's owner; after the last one the
+    /// connection is free.
+    ///
+    /// # Errors
+    /// The connection is unusable; with the query that was pending on it.
+    pub fn input(
+        &mut self,
+        calls: &mut impl StackCalls,
+        now_us: u64,
+        id: ConnectionId,
+        bytes: &[u8],
+        mut events: impl FnMut(QueryOwner, MySqlEvent<'_>),
+    ) -> Result<(), Option<LostQuery>> {
+        let Some(at) = self.links.iter().position(|link| link.id == id) else {
+            return Ok(());
+        };
+        let link = &mut self.links[at];
+        let mut asker = link.asker;
+        let (mut is_ready, mut refusal) = (false, None);
+        let taken = link
+            .client
+            .input(bytes, &mut |event| match (&event, asker) {
+                (MySqlEvent::Ready, _) => is_ready = true,
+                (MySqlEvent::Done { .. } | MySqlEvent::Failed(_), Some(asking)) => {
+                    // Later events on the connection have no owner.
+                    events(asking, event);
+                    asker = None;
+                }
+                (_, Some(asking)) => events(asking, event),
+                (MySqlEvent::Failed(failure), None) => refusal = Some(failure.message.to_string()),
+                _ => {}
+            });
+        link.is_answered = true;
+        // The response is complete: the connection is free and has proved useful.
+        if link.asker.is_some() && asker.is_none() {
+            link.asker = None;
+            link.is_new = false;
+            self.backoff_us = RETRY_US.0;
+        }
+        if is_ready {
+            link.login_end_us = None;
+            self.is_down = false;
+            self.retry_us = 0;
+            self.trouble = None;
+        }
+        if let Err(error) = taken {
+            // The position in the byte stream is lost, so the connection can't be used again.
+            calls.abort(id);
+            return Err(self.unusable(now_us, at, error, refusal));
+        }
+        flush(calls, &mut self.links[at]);
+        Ok(())
+    }
+
+    /// Sends output that did not fit before.
+    pub fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+            flush(calls, link);
+        }
+    }
+
+    /// Handles the end of a connection. Returns its pending query.
+    pub fn lost(&mut self, now_us: u64, id: ConnectionId) -> Option<LostQuery> {
+        let at = self.links.iter().position(|link| link.id == id)?;
+        let link = self.links.swap_remove(at);
+        self.ended(now_us, &link, "the connection is refused or lost");
+        let cause = match !link.is_new && !link.is_answered {
+            true => LossCause::Stale,
+            false => LossCause::Server,
+        };
+        link.asker.map(|asker| LostQuery { asker, cause })
+    }
+
+    /// Drops a connection with invalid bytes. Returns its pending query, if there is one.
+    fn unusable(
+        &mut self,
+        now_us: u64,
+        at: usize,
+        error: MySqlError,
+        refusal: Option<String>,
+    ) -> Option<LostQuery> {
+        let link = self.links.swap_remove(at);
+        let reason = refusal.unwrap_or_else(|| error.to_string());
+        self.ended(now_us, &link, &reason);
+        let cause = match error.is_of_answer() {
+            true => LossCause::Answer(error),
+            false => LossCause::Server,
+        };
+        link.asker.map(|asker| LostQuery { asker, cause })
+    }
+
+    /// Handles the end of a connection. Only a connection that has served no page delays the next one: otherwise a
+    /// visitor with queries that end connections would block the database for all others.
+    fn ended(&mut self, now_us: u64, link: &DatabaseLink, reason: &str) {
+        let was_of_use = link.asker.is_some() || !link.is_new;
+        match was_of_use {
+            true => {
+                self.counts[2] += 1;
+                self.retry_us = 0;
+                self.reason = format!("database server {}: {reason}", self.address);
+            }
+            false => self.back_off(now_us, reason),
+        }
+    }
+
+    /// Closes all connections.
+    pub fn close(self, calls: &mut impl StackCalls) {
+        for link in self.links {
+            calls.abort(link.id);
+        }
+    }
+
+    /// Whether the last attempt failed and no connection is logged in.
+    pub fn is_unreachable(&self) -> bool {
+        self.is_down
+    }
+
+    /// Shortens the wait for the next attempt, as a page failed because the server is away.
+    pub fn ask_for_retry(&mut self) {
+        self.is_asked_for = true;
+    }
+
+    fn is_logged_in(&self) -> bool {
+        self.links.iter().any(|link| link.login_end_us.is_none())
+    }
+
+    /// Drops the connection with a query of `asker`: its response is no longer needed.
+    pub fn give_up(&mut self, calls: &mut impl StackCalls, asker: QueryOwner) {
+        let of_asker = |link: &DatabaseLink| link.asker == Some(asker);
+        if let Some(at) = self.links.iter().position(of_asker) {
+            let link = self.links.swap_remove(at);
+            calls.abort(link.id);
+            self.retry_us = 0;
+        }
+    }
+
+    /// Delays the next attempt after a connection that failed or ended before its first use.
+    fn back_off(&mut self, now_us: u64, reason: &str) {
+        self.counts[2] += 1;
+        self.retry_us = now_us + self.backoff_us;
+        // Exponential backoff: a server that is down is not flooded.
+        self.backoff_us = (self.backoff_us * 2).min(RETRY_US.1);
+        self.failed_us = now_us;
+        // Other connections may still be logged in.
+        self.is_down |= self.links.is_empty();
+        self.reason = format!("database server {}: {reason}", self.address);
+        self.trouble = Some(self.reason.clone());
+    }
+
+    /// The reason why the server can't be reached, for the operator; returned once.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+}
+
+/// The limits of a connection.
+pub fn limits() -> MySqlLimits {
+    MySqlLimits {
+        packet_len_max: PACKET_LEN_MAX,
+        row_count_max: ROW_COUNT_MAX,
+        ..MySqlLimits::default()
+    }
+}
+
+/// Sends the client's output; the part that does not fit waits for `DatabaseClient::sent`.
+fn flush(calls: &mut impl StackCalls, link: &mut DatabaseLink) {
+    let output = link.client.output();
+    if !output.is_empty() && calls.send(link.id, SendPiece::Copied(output)).is_ok() {
+        let len = output.len();
+        link.client.sent(len);
+    }
+}

@@ -1,0 +1,188 @@
+//! The decision about a request: resource, method, and response, from top to bottom.
+
+use lowroad_http::content_coding;
+use lowroad_http::error_page;
+use lowroad_http::method::Method;
+use lowroad_http::request::{Request, RequestTarget};
+use lowroad_http::status::StatusCode;
+use lowroad_http::target;
+
+use crate::archive::{self, ArchiveEntry, SiteArchive};
+use crate::refusal_page::{self, RefusalPage};
+use crate::response::{ResponseContext, UnikernelResponse};
+use crate::response_fields;
+
+/// The longest path that is decoded: that of the longest target.
+pub const PATH_LEN_MAX: usize = 8 << 10;
+
+/// The path prefix of counters and log.
+const OWN: &[u8] = b"/.lowroad/";
+
+/// The result of a decision.
+pub enum SiteDecision {
+    /// The response was written.
+    Answered,
+    /// The page must be generated.
+    Page(&'static archive::PageSource),
+    /// A trusted client requests the counters or the log.
+    Own(BuiltinResource),
+}
+
+/// A built-in resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuiltinResource {
+    /// Counters as text.
+    Status,
+    /// Counters as JSON.
+    StatusJson,
+    /// The newest lines of the log.
+    Log,
+}
+
+/// Decides about a request, and writes the response if it needs no page. `is_trusted`: the client may read counters
+/// and log.
+#[inline]
+pub fn decide(
+    site: &SiteArchive,
+    request: &Request<'_>,
+    is_trusted: bool,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) -> SiteDecision {
+    let RequestTarget::Origin { path, query, plain } = request.target else {
+        match request.method {
+            Method::Options => refusal_page::options(about, out),
+            Method::Connect => {
+                refused(
+                    site,
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    None,
+                    request,
+                    about,
+                    out,
+                );
+            }
+            _ => refused(site, StatusCode::BAD_REQUEST, None, request, about, out),
+        }
+        return SiteDecision::Answered;
+    };
+    if plain {
+        return decide_path(site, request, path, query, is_trusted, about, out);
+    }
+    let mut scratch = [0; PATH_LEN_MAX];
+    match target::decode(path, &mut scratch) {
+        Ok(path) => decide_path(site, request, path, query, is_trusted, about, out),
+        Err(refusal) => {
+            // As after any refusal: an intermediary and an operator's log may see another request than this server.
+            out.closes = true;
+            let about = ResponseContext {
+                keep_alive: false,
+                ..*about
+            };
+            let text = Some(refusal.as_str());
+            refused(site, refusal.status(), text, request, &about, out);
+            SiteDecision::Answered
+        }
+    }
+}
+
+#[inline]
+fn decide_path(
+    site: &SiteArchive,
+    request: &Request<'_>,
+    path: &[u8],
+    query: Option<&[u8]>,
+    is_trusted: bool,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) -> SiteDecision {
+    let mut refuse = |status| refused(site, status, None, request, about, out);
+    match request.method {
+        Method::Get | Method::Head => {}
+        Method::Options => {
+            // A page handles OPTIONS itself.
+            if let Some(ArchiveEntry::Page(page)) = site.find(path) {
+                return SiteDecision::Page(page);
+            }
+            refusal_page::options(about, out);
+            return SiteDecision::Answered;
+        }
+        _ => {
+            refuse(StatusCode::METHOD_NOT_ALLOWED);
+            return SiteDecision::Answered;
+        }
+    }
+    match site.find(path) {
+        Some(ArchiveEntry::File(file)) => {
+            let wanted = content_coding::choose(&request.accept_encoding(), file.encodings);
+            match file.variant(wanted) {
+                Some(variant) => response_fields::send(site, variant, request, about, out),
+                None => refuse(StatusCode::NOT_FOUND),
+            }
+        }
+        Some(ArchiveEntry::Page(page)) => return SiteDecision::Page(page),
+        Some(ArchiveEntry::Redirect { location }) => {
+            redirect(site, location, query, request, about, out)
+        }
+        Some(ArchiveEntry::Forbidden) => {
+            let text = Some(error_page::NO_INDEX);
+            refused(site, StatusCode::FORBIDDEN, text, request, about, out);
+        }
+        // Untrusted clients get 404, as for any missing path.
+        None => match own(path).filter(|_| is_trusted) {
+            Some(own) => return SiteDecision::Own(own),
+            None => refuse(StatusCode::NOT_FOUND),
+        },
+    }
+    SiteDecision::Answered
+}
+
+fn own(path: &[u8]) -> Option<BuiltinResource> {
+    match path.strip_prefix(OWN)? {
+        b"status" => Some(BuiltinResource::Status),
+        b"status.json" => Some(BuiltinResource::StatusJson),
+        b"log" => Some(BuiltinResource::Log),
+        _ => None,
+    }
+}
+
+fn refused(
+    site: &SiteArchive,
+    status: StatusCode,
+    explanation: Option<&str>,
+    request: &Request<'_>,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    let page = RefusalPage {
+        status,
+        explanation,
+        field: None,
+        has_body: request.method != Method::Head,
+    };
+    refusal_page::page(site, page, about, out);
+}
+
+/// Redirects to a folder's path with its slash.
+fn redirect(
+    site: &SiteArchive,
+    location: &str,
+    query: Option<&[u8]>,
+    request: &Request<'_>,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    let mut value = alloc::vec::Vec::with_capacity(location.len() + 64);
+    value.extend_from_slice(location.as_bytes());
+    if let Some(query) = query {
+        value.push(b'?');
+        value.extend_from_slice(query);
+    }
+    let page = RefusalPage {
+        status: StatusCode::MOVED_PERMANENTLY,
+        explanation: Some("It is to be found elsewhere."),
+        field: Some(("Location", &value)),
+        has_body: request.method != Method::Head,
+    };
+    refusal_page::page(site, page, about, out);
+}

@@ -1,0 +1,263 @@
+//! The access log as text: the newest records of one or several journals, ordered by their seconds.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::net::Ipv4Addr;
+
+use lowroad_http::date;
+
+use crate::journal::split_record;
+
+/// Lines with their seconds, the oldest first.
+pub struct LogRing {
+    lines: Vec<(u64, String)>,
+    len_max: usize,
+}
+
+impl LogRing {
+    /// An empty log. Its text, and the text that is formatted for each journal, are at most `len_max` bytes long.
+    pub fn new(len_max: usize) -> LogRing {
+        LogRing {
+            lines: Vec::new(),
+            len_max,
+        }
+    }
+
+    /// Adds records in order of time, in the parts of `journal::RequestJournal::newest`. Within a second, lines that
+    /// were added earlier come first.
+    pub fn add(&mut self, parts: [&[u8]; 2]) {
+        let mut records = Vec::new();
+        for mut rest in parts {
+            while let Some((record, others)) = split_record(rest) {
+                records.push(record);
+                rest = others;
+            }
+        }
+        let first = self.lines.len();
+        let mut len = 0;
+        // From the newest on, so that the oldest records are left out.
+        for record in records.into_iter().rev() {
+            let line = line(record);
+            len += line.1.len();
+            if len > self.len_max {
+                break;
+            }
+            self.lines.push(line);
+        }
+        self.lines[first..].reverse();
+        // Stable, so the order within a second is kept.
+        self.lines.sort_by_key(|line| line.0);
+        self.forget();
+    }
+
+    /// Drops the oldest lines beyond the limit.
+    fn forget(&mut self) {
+        let len: usize = self.lines.iter().map(|line| line.1.len()).sum();
+        let mut over = len.saturating_sub(self.len_max);
+        let old = self.lines.iter().take_while(|line| {
+            let goes = over > 0;
+            over = over.saturating_sub(line.1.len());
+            goes
+        });
+        let old = old.count();
+        self.lines.drain(..old);
+    }
+
+    /// All lines: requests in the combined format, followed by the duration in microseconds, and the reasons of failed
+    /// pages.
+    pub fn text(&self) -> String {
+        self.lines.iter().map(|line| line.1.as_str()).collect()
+    }
+}
+
+/// A record's second and its line.
+fn line(record: &[u8]) -> (u64, String) {
+    let mut rest = record.get(2..).unwrap_or_default();
+    let mut take = |count: usize| {
+        let (taken, left) = rest.split_at_checked(count).unwrap_or_default();
+        rest = left;
+        taken
+    };
+    let number = |bytes: &[u8]| {
+        // The journal stores numbers in little endian.
+        let high_first = bytes.iter().rev();
+        high_first.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+    };
+    let unix_s = number(take(8));
+    let ip: [u8; 4] = take(4).first_chunk().copied().unwrap_or_default();
+    let _port = take(2);
+    let (status, body_len) = (number(take(2)), number(take(8)));
+    let duration_us = number(take(4));
+    let lens = [(); 3].map(|()| number(take(2)) as usize);
+    let [line, referer, user_agent] = lens.map(take);
+    let mut out = String::new();
+    let date = date::format(unix_s);
+    let date = core::str::from_utf8(&date).unwrap_or_default();
+    if status == 0 {
+        let date = common_date(date);
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            out,
+            "{} - - [{date}] error: {}",
+            Ipv4Addr::from(ip),
+            shown(line)
+        );
+        return (unix_s, out);
+    }
+    // Writing to a string can't fail.
+    let _ = writeln!(
+        out,
+        "{} - - [{}] \"{}\" {status} {body_len} \"{}\" \"{}\" {duration_us}",
+        Ipv4Addr::from(ip),
+        common_date(date),
+        shown(line),
+        or_dash(referer),
+        or_dash(user_agent),
+    );
+    (unix_s, out)
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` as `06/Nov/1994:08:49:37 +0000`.
+fn common_date(date: &str) -> String {
+    let part = |from: usize, to: usize| date.get(from..to).unwrap_or_default();
+    let mut out = String::new();
+    let (day, month, year, time) = (part(5, 7), part(8, 11), part(12, 16), part(17, 25));
+    // Writing to a string can't fail.
+    let _ = write!(out, "{day}/{month}/{year}:{time} +0000");
+    out
+}
+
+fn or_dash(text: &[u8]) -> String {
+    match text {
+        [] => "-".into(),
+        text => shown(text),
+    }
+}
+
+/// Escapes quotes, backslashes, control characters and non-ASCII bytes.
+fn shown(text: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text {
+        match byte {
+            b'"' | b'\\' | 0..=31 | 127.. => {
+                // Writing to a string can't fail.
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+            byte => out.push(char::from(*byte)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{JournalRecord, RequestJournal};
+    use core::net::SocketAddrV4;
+
+    fn record(line: &[u8]) -> JournalRecord<'_> {
+        JournalRecord {
+            unix_s: 784_111_777,
+            peer: SocketAddrV4::new([192, 0, 2, 7].into(), 999),
+            status: 200,
+            body_len: 12,
+            duration_us: 34,
+            line,
+            referer: b"",
+            user_agent: b"a \"b\"",
+        }
+    }
+
+    fn text(journal: &RequestJournal, len_max: usize) -> String {
+        let mut log = LogRing::new(len_max);
+        log.add(journal.newest(len_max));
+        log.text()
+    }
+
+    #[test]
+    fn a_line_is_in_the_combined_format() {
+        let mut journal = RequestJournal::new(0);
+        journal.put(&record(b"GET / HTTP/1.1"));
+        assert_eq!(
+            text(&journal, 1000),
+            "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 12 \"-\" \
+             \"a \\x22b\\x22\" 34\n"
+        );
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_the_newest_are_whole() {
+        let mut journal = RequestJournal::new(0);
+        for number in 0..5000 {
+            let mut line = String::new();
+            write!(line, "GET /{number} HTTP/1.1").expect("a string");
+            journal.put(&record(line.as_bytes()));
+        }
+        let all = text(&journal, usize::MAX);
+        let lines: Vec<&str> = all.lines().collect();
+        assert_eq!(lines.len() as u64 + journal.dropped, 5000);
+        assert!(
+            lines
+                .last()
+                .expect("some")
+                .contains("\"GET /4999 HTTP/1.1\"")
+        );
+        assert!(lines.len() > 50);
+        let first = 5000 - lines.len();
+        for (at, line) in lines.iter().enumerate() {
+            let asked = alloc::format!("\"GET /{} HTTP/1.1\" 200", first + at);
+            assert!(line.contains(&asked), "{line}");
+        }
+        // Lines of about 90 bytes.
+        assert!((1..=2).contains(&text(&journal, 200).lines().count()));
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let mut journal = RequestJournal::new(0);
+        journal.put(&record(&[b'x'; 5000]));
+        assert!(text(&journal, usize::MAX).len() < 700);
+    }
+
+    #[test]
+    fn journals_are_shown_in_the_order_of_time() {
+        let mut journals = [0, 1, 2].map(|_| RequestJournal::new(0));
+        for second in 0..100 {
+            for (at, journal) in journals.iter_mut().enumerate() {
+                let line = alloc::format!("GET /{second}/{at}");
+                journal.put(&JournalRecord {
+                    unix_s: 784_111_777 + second,
+                    ..record(line.as_bytes())
+                });
+            }
+        }
+        for len_max in [0, 500, 4000, usize::MAX] {
+            let mut log = LogRing::new(len_max);
+            for journal in &journals {
+                log.add(journal.newest(len_max));
+            }
+            let text = log.text();
+            assert!(text.len() <= len_max);
+            let count = text.lines().count();
+            let wanted = if len_max > 50_000 { 300 } else { len_max / 100 };
+            assert!(
+                count.abs_diff(wanted) <= wanted / 5 + 1,
+                "{count}, {wanted}"
+            );
+            for (line, number) in text.lines().zip(300 - count..) {
+                let asked = alloc::format!("\"GET /{}/{}\"", number / 3, number % 3);
+                assert!(line.contains(&asked), "{line} {asked}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_no_trouble() {
+        let mut log = LogRing::new(1000);
+        for bytes in [&[0; 5][..], &[1], &[0xff; 300], &[36; 36], &[0; 100]] {
+            log.add([bytes, bytes]);
+        }
+        assert!(log.text().len() <= 1000);
+    }
+}

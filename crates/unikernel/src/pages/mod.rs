@@ -1,0 +1,460 @@
+//! Dynamic pages: each runs until it needs the database, and continues with the response. Only pages allocate memory
+//! for a request, so the number of concurrent pages is bounded.
+
+mod task;
+mod values;
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use lowroad_http::h1::H1RequestHead;
+use lowroad_mysql::{DataFault, MySqlEvent, StatementRefusal};
+use lowroad_net::{ConnectionId, SendQueueFull, StackCalls};
+use lowroad_page::{CompiledPage, RunStep};
+
+use crate::archive::{self, ArchiveEntry, SiteArchive};
+use crate::database::{self, DatabaseClient, LossCause, LostQuery};
+pub use task::{FinishedPage, PageFailure, PageVisit};
+use task::{PageState, PageTask};
+use values::{from_database, to_database};
+
+/// The most concurrent pages, if memory suffices. Their memory is the only one that isn't allocated at the start; this
+/// bound and the limits of a page bound it.
+const TASKS_MAX: usize = 64;
+/// The most memory of a page: its text, twice while it grows, its values, and its share of the database connections.
+const TASK_LEN: usize = 192 << 10;
+/// Memory for the log and other uses besides pages.
+const OTHERS_LEN: usize = 512 << 10;
+/// The most queued requests for pages; more get 503.
+const QUEUE_MAX: usize = 1024;
+/// A page that takes longer is aborted.
+const TASK_TIMEOUT_US: u64 = 15_000_000;
+
+/// The site's pages, the tasks that generate them, and the database.
+pub struct PageEngine {
+    /// By the address of the source, as returned by a lookup.
+    pages: Vec<(&'static archive::PageSource, CompiledPage)>,
+    tasks: Vec<PageTask>,
+    free: Vec<usize>,
+    /// Tasks that can continue.
+    ready: VecDeque<usize>,
+    /// Connections with an unread request that wait for a free task.
+    queue: VecDeque<ConnectionId>,
+    /// Tasks that wait for a database connection, in order.
+    wanting: VecDeque<usize>,
+    database: Option<DatabaseClient>,
+    /// The database connections were closed for the shutdown.
+    is_stopped: bool,
+    trouble: Option<String>,
+    made: u64,
+}
+
+impl PageEngine {
+    /// Parses the site's pages. As many run concurrently as `memory_len` bytes suffice for, and at least one.
+    ///
+    /// # Errors
+    /// A text for the operator: a page or the database settings are invalid.
+    pub fn new(
+        site: &SiteArchive,
+        secret: [u8; 32],
+        memory_len: usize,
+        cores: u16,
+    ) -> Result<PageEngine, String> {
+        let count = (memory_len.saturating_sub(OTHERS_LEN) / TASK_LEN).clamp(1, TASKS_MAX);
+        let mut pages = Vec::new();
+        for (_, entry) in site.entries() {
+            if let ArchiveEntry::Page(source) = entry {
+                let page = CompiledPage::parse_with(source.name, source.text, &mut |name| {
+                    site.source(name)
+                })
+                .map_err(|error| format!("{}:{}: {}", source.name, error.line, error.what))?;
+                pages.push((source, page));
+            }
+        }
+        pages.sort_by_key(|(source, _)| core::ptr::from_ref(*source).addr());
+        Ok(PageEngine {
+            pages,
+            tasks: (0..count).map(|_| PageTask::new()).collect(),
+            free: (0..count).rev().collect(),
+            ready: VecDeque::with_capacity(TASKS_MAX),
+            queue: VecDeque::with_capacity(QUEUE_MAX),
+            wanting: VecDeque::with_capacity(TASKS_MAX),
+            database: DatabaseClient::of(site, secret, cores)?,
+            is_stopped: false,
+            trouble: None,
+            made: 0,
+        })
+    }
+
+    /// Begins a page. False: the request is queued, and its input is resumed later.
+    ///
+    /// # Errors
+    /// `SendQueueFull` if the queue is full.
+    pub fn begin(
+        &mut self,
+        visit: PageVisit,
+        source: &'static archive::PageSource,
+        head: &H1RequestHead<'_>,
+        peer: SocketAddrV4,
+    ) -> Result<bool, SendQueueFull> {
+        let wanted = core::ptr::from_ref(source).addr();
+        let place = |known: &(&'static archive::PageSource, CompiledPage)| {
+            core::ptr::from_ref(known.0).addr()
+        };
+        // A source is identified by its address: the archive gives the same reference at each lookup.
+        let page = self.pages.binary_search_by_key(&wanted, place);
+        let page = page.map_err(|_| SendQueueFull)?;
+        let Some(at) = self.free.pop() else {
+            if self.queue.len() == QUEUE_MAX {
+                return Err(SendQueueFull);
+            }
+            self.queue.push_back(visit.id);
+            return Ok(false);
+        };
+        let task = &mut self.tasks[at];
+        task.visit = visit;
+        task.asked.set(head, peer);
+        task.page = page;
+        task.run.begin(&self.pages[page].1);
+        task.text.clear();
+        task.state = PageState::Runs;
+        task.is_repeated = false;
+        self.ready.push_back(at);
+        Ok(true)
+    }
+
+    /// Continues the tasks that can run. Returns a finished page, which the caller passes to `PageEngine::end`; to be
+    /// called until `None`.
+    pub fn run(&mut self, calls: &mut impl StackCalls) -> Option<FinishedPage> {
+        self.ask(calls);
+        while let Some(at) = self.ready.pop_front() {
+            if let Some(result) = self.step(at) {
+                self.made += 1;
+                self.tasks[at].state = PageState::Ended;
+                let visit = self.tasks[at].visit;
+                return Some(FinishedPage { visit, at, result });
+            }
+            self.ask(calls);
+        }
+        None
+    }
+
+    /// The task of a finished page.
+    pub fn task(&self, at: usize) -> &PageTask {
+        &self.tasks[at]
+    }
+
+    /// The next queued connection for which a task is free; `begun` were returned since the last page began.
+    pub fn next_queued(&mut self, begun: usize) -> Option<ConnectionId> {
+        match begun < self.free.len() {
+            true => self.queue.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Releases the task of a finished page.
+    pub fn end(&mut self, at: usize) {
+        self.tasks[at].clear();
+        self.free.push(at);
+    }
+
+    /// Runs a page until it ends or needs the database.
+    fn step(&mut self, at: usize) -> Option<Result<(), PageFailure>> {
+        let task = &mut self.tasks[at];
+        if let PageState::Fails(failure) = task.state {
+            return Some(Err(failure));
+        }
+        let (source, page) = &self.pages[task.page];
+        let name = source.name;
+        let (failure, reason) = match task.run.step(page, &task.asked, &mut task.text) {
+            RunStep::Done => return Some(Ok(())),
+            RunStep::Query { .. } => match &mut self.database {
+                _ if self.is_stopped => {
+                    (PageFailure::NoDatabase, format!("{name}: the machine ends"))
+                }
+                None => (
+                    PageFailure::Page,
+                    format!("{name}: the site has no database: build it with --database"),
+                ),
+                Some(database) if database.is_unreachable() => {
+                    database.ask_for_retry();
+                    (
+                        PageFailure::NoDatabase,
+                        format!("{name}: {}", database.reason),
+                    )
+                }
+                Some(_) => {
+                    task.state = PageState::Wants;
+                    self.wanting.push_back(at);
+                    return None;
+                }
+            },
+            RunStep::Failed(failure) => (
+                PageFailure::Page,
+                format!("{name}:{}: {}", failure.line, failure.what),
+            ),
+        };
+        task.reason = reason;
+        // Only faults of the page itself concern the operator; the database reports its own.
+        if failure == PageFailure::Page {
+            self.trouble = Some(task.reason.clone());
+        }
+        Some(Err(failure))
+    }
+
+    /// Fails a waiting page.
+    fn fail(&mut self, at: usize, failure: PageFailure, reason: &str) {
+        let task = &mut self.tasks[at];
+        let name = self.pages[task.page].0.name;
+        task.state = PageState::Fails(failure);
+        task.reason = format!("{name}: {reason}");
+        if failure == PageFailure::Page {
+            self.trouble = Some(task.reason.clone());
+        }
+        self.ready.push_back(at);
+    }
+
+    /// Sends the queries of waiting tasks while database connections are free.
+    fn ask(&mut self, calls: &mut impl StackCalls) {
+        let Some(database) = &mut self.database else {
+            return;
+        };
+        let mut too_long = Vec::new();
+        while !self.wanting.is_empty() && database.has_free() {
+            let Some(at) = self.wanting.pop_front() else {
+                break;
+            };
+            let task = &mut self.tasks[at];
+            let page = &self.pages[task.page].1;
+            // A repeated step returns the same query as before.
+            let step = task.run.step(page, &task.asked, &mut task.text);
+            let RunStep::Query { statement, values } = step else {
+                task.state = PageState::Runs;
+                self.ready.push_back(at);
+                continue;
+            };
+            match database.ask(calls, at, statement, values.map(to_database)) {
+                Ok(()) => task.state = PageState::Asks,
+                Err(StatementRefusal::Busy) => {
+                    // The task keeps its turn.
+                    self.wanting.push_front(at);
+                    break;
+                }
+                Err(StatementRefusal::TooLong) => too_long.push(at),
+            }
+        }
+        for at in too_long {
+            let reason = "a statement with its values is longer than 60,000 bytes";
+            self.fail(at, PageFailure::Page, reason);
+        }
+    }
+
+    /// Processes bytes from the database server.
+    pub fn input(
+        &mut self,
+        calls: &mut impl StackCalls,
+        now_us: u64,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) {
+        let Some(database) = &mut self.database else {
+            return;
+        };
+        let (tasks, pages) = (&mut self.tasks, &self.pages);
+        let (ready, trouble) = (&mut self.ready, &mut self.trouble);
+        let taken = database.input(calls, now_us, id, bytes, |asker, event| {
+            let task: &mut PageTask = &mut tasks[asker];
+            match event {
+                MySqlEvent::Columns(columns) => {
+                    task.run
+                        .columns(columns.iter().map(|column| column.name.as_str()));
+                }
+                MySqlEvent::Value(value) => task.run.value(from_database(value)),
+                MySqlEvent::RowEnd => task.run.row_end(),
+                MySqlEvent::Done { .. } => {
+                    task.run.answered();
+                    task.state = PageState::Runs;
+                    ready.push_back(asker);
+                }
+                MySqlEvent::Failed(failure) => {
+                    let name = pages[task.page].0.name;
+                    task.reason = format!(
+                        "{name}: the database says {}: {}",
+                        failure.code, failure.message
+                    );
+                    *trouble = Some(task.reason.clone());
+                    let fault = DataFault::from_number(failure.code);
+                    task.state =
+                        PageState::Fails(fault.map_or(PageFailure::Page, PageFailure::Data));
+                    ready.push_back(asker);
+                }
+                MySqlEvent::StartTls | MySqlEvent::Ready => {}
+            }
+        });
+        if let Err(lost) = taken {
+            if let Some(lost) = lost {
+                self.lose(&lost);
+            }
+            self.fail_if_unreachable();
+        }
+    }
+
+    /// Sends output to the database server that did not fit before.
+    pub fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+        if let Some(database) = &mut self.database {
+            database.sent(calls, id);
+        }
+    }
+
+    /// Handles the end of a database connection.
+    pub fn lost(&mut self, now_us: u64, id: ConnectionId) {
+        let lost = self
+            .database
+            .as_mut()
+            .and_then(|database| database.lost(now_us, id));
+        if let Some(lost) = lost {
+            self.lose(&lost);
+        }
+        self.fail_if_unreachable();
+    }
+
+    /// Fails the waiting pages while the database is away, instead of waiting for the next attempt.
+    fn fail_if_unreachable(&mut self) {
+        let Some(database) = &mut self.database else {
+            return;
+        };
+        if self.wanting.is_empty() || !database.is_unreachable() {
+            return;
+        }
+        database.ask_for_retry();
+        // Each page's log entry gets the same reason.
+        let reason = database.reason.clone();
+        for at in core::mem::take(&mut self.wanting) {
+            self.fail(at, PageFailure::NoDatabase, &reason);
+        }
+    }
+
+    /// Repeats a lost query once if that is safe; otherwise fails its page.
+    fn lose(&mut self, lost: &LostQuery) {
+        let asker = lost.asker;
+        let task = &mut self.tasks[asker];
+        let (failure, reason) = match &lost.cause {
+            LossCause::Stale if !task.is_repeated => {
+                task.is_repeated = true;
+                task.state = PageState::Wants;
+                return self.wanting.push_front(asker);
+            }
+            LossCause::Stale | LossCause::Server => {
+                let reason = self.database.as_ref().map(|database| &database.reason);
+                (PageFailure::NoDatabase, reason.cloned().unwrap_or_default())
+            }
+            LossCause::Answer(error) => (PageFailure::Page, error.to_string()),
+        };
+        self.fail(asker, failure, &reason);
+    }
+
+    /// Removes a queued connection that has ended.
+    pub fn unqueue(&mut self, id: ConnectionId) {
+        self.queue.retain(|queued| *queued != id);
+    }
+
+    /// Aborts the page of a connection that has ended.
+    pub fn forget(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+        if let Some(at) = self.tasks.iter().position(|task| task.visit.id == id) {
+            self.drop_task(calls, at);
+        }
+    }
+
+    fn drop_task(&mut self, calls: &mut impl StackCalls, at: usize) {
+        if let (PageState::Asks, Some(database)) = (&self.tasks[at].state, &mut self.database) {
+            database.give_up(calls, at);
+        }
+        self.ready.retain(|one| *one != at);
+        self.wanting.retain(|one| *one != at);
+        self.end(at);
+    }
+
+    /// Aborts overdue pages and maintains the database connections. Returns the time of the next call.
+    pub fn tick(&mut self, calls: &mut impl StackCalls, now_us: u64) -> Option<u64> {
+        let mut next_us = (!self.queue.is_empty()).then_some(now_us + 100_000);
+        let Some(database) = self.database.as_mut() else {
+            return next_us;
+        };
+        let mut late = Vec::new();
+        if self.free.len() < self.tasks.len() {
+            next_us = Some(now_us + 1_000_000);
+            for at in 0..self.tasks.len() {
+                let task = &mut self.tasks[at];
+                let waits = matches!(task.state, PageState::Asks | PageState::Wants);
+                // Running pages end by their limit of steps.
+                if !waits || now_us < task.visit.begun_us + TASK_TIMEOUT_US {
+                    continue;
+                }
+                if matches!(task.state, PageState::Asks) {
+                    database.give_up(calls, at);
+                }
+                self.wanting.retain(|one| *one != at);
+                late.push(at);
+            }
+        }
+        let database_us = database.tick(calls, now_us, self.wanting.len());
+        for at in late {
+            let reason = format!("it took longer than {} s", TASK_TIMEOUT_US / 1_000_000);
+            self.fail(at, PageFailure::TimedOut, &reason);
+        }
+        self.fail_if_unreachable();
+        [next_us, database_us].into_iter().flatten().min()
+    }
+
+    /// Whether no periodic call is needed: no page runs and there is no database.
+    pub fn is_idle(&self) -> bool {
+        self.database.is_none() && self.free.len() == self.tasks.len() && self.queue.is_empty()
+    }
+
+    /// During the shutdown, closes the database connections once no page needs them.
+    pub fn stop(&mut self, calls: &mut impl StackCalls) {
+        // Pages that have begun are completed first.
+        if self.free.len() < self.tasks.len() || !self.queue.is_empty() {
+            return;
+        }
+        if let Some(database) = self.database.take() {
+            self.is_stopped = true;
+            database.close(calls);
+        }
+    }
+
+    /// Database connections opened since the last call.
+    pub fn take_opened(&mut self) -> Vec<ConnectionId> {
+        self.database
+            .as_mut()
+            .map(DatabaseClient::take_opened)
+            .unwrap_or_default()
+    }
+
+    /// The last problem, for the operator; returned once.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        let of_database = || {
+            self.database
+                .as_mut()
+                .and_then(DatabaseClient::take_trouble)
+        };
+        self.trouble.take().or_else(of_database)
+    }
+
+    /// Names and values of the counters.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("pages_made", self.made),
+            ("pages_now", (self.tasks.len() - self.free.len()) as u64),
+            ("pages_max", self.tasks.len() as u64),
+            ("pages_waiting", self.wanting.len() as u64),
+            ("pages_queued", self.queue.len() as u64),
+        ];
+        let counts = self.database.as_ref().map(|database| database.counts);
+        let of_database = counts.map(|counts| database::COUNTS.into_iter().zip(counts));
+        own.into_iter().chain(of_database.into_iter().flatten())
+    }
+}

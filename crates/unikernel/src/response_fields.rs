@@ -1,0 +1,205 @@
+//! Responses from a file: whole, ranges, or 304. The decisions equal those of `lowroad serve`.
+
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_http::head_writer::HeadWriter;
+use lowroad_http::method::Method;
+use lowroad_http::preconditions::{self, PreconditionOutcome, Validators};
+use lowroad_http::range::{ByteRange, RangeSet, RangesSpecifier};
+use lowroad_http::request::Request;
+use lowroad_http::status::StatusCode;
+use lowroad_http::version::HttpVersion;
+
+use crate::archive::{DATE_AT, FileVariant, SiteArchive};
+use crate::refusal_page::{self, RefusalPage};
+use crate::response::{ResponseContext, UnikernelResponse};
+
+/// Multiple ranges are copied, up to this length. Longer ones get the whole file, as RFC 9110 §14.2 allows.
+const RANGES_LEN_MAX: usize = 32 << 10;
+
+/// Writes the response with a file, according to the request's conditions and ranges.
+#[inline]
+pub fn send(
+    site: &SiteArchive,
+    file: &'static FileVariant,
+    request: &Request<'_>,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    if preconditions::may_differ(request) {
+        return on_condition(site, file, request, about, out);
+    }
+    whole(file, request, about, out);
+}
+
+/// The common case: the stored head and body, with the current date.
+#[inline]
+fn whole(
+    file: &'static FileVariant,
+    request: &Request<'_>,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    let has_body = request.method == Method::Get;
+    // The stored head is for a persistent HTTP/1.1 connection; others need a Connection field.
+    if has_body && about.keep_alive && about.version == HttpVersion::Http11 {
+        out.whole = Some(file);
+        return kept(file, &about.date, out);
+    }
+    out.status(StatusCode::OK);
+    let head = file.head();
+    // The head without its empty line.
+    let open = head.strip_suffix(b"\r\n").unwrap_or(head);
+    out.copied.extend_from_slice(open);
+    out.copied.extend_from_slice(about.head_end());
+    if has_body {
+        out.lasting = file.body();
+        out.sums = file.sums;
+        out.body_len = file.body().len();
+    }
+    set_date(&about.date, &mut out.copied);
+}
+
+/// Writes a whole file on a persistent connection, replacing the content of `response`.
+#[inline]
+pub fn kept(file: &'static FileVariant, date: &[u8; 29], out: &mut UnikernelResponse) {
+    out.status(StatusCode::OK);
+    out.copied.clear();
+    out.copied.extend_from_slice(file.head());
+    set_date(date, &mut out.copied);
+    out.lasting = file.body();
+    out.sums = file.sums;
+    out.body_len = file.body().len();
+}
+
+#[inline]
+fn set_date(date: &[u8; 29], head: &mut [u8]) {
+    if let Some(place) = head.get_mut(DATE_AT..DATE_AT + date.len()) {
+        place.copy_from_slice(date);
+    }
+}
+
+/// RFC 9110 §13.2.2: preconditions first, then the range if If-Range permits it.
+fn on_condition(
+    site: &SiteArchive,
+    file: &'static FileVariant,
+    request: &Request<'_>,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    let validators = Validators {
+        etag: file.etag.as_bytes(),
+        last_modified: file.last_modified_s,
+    };
+    let has_body = request.method == Method::Get;
+    let refusal = |status, field| RefusalPage {
+        status,
+        explanation: None,
+        field,
+        has_body,
+    };
+    match preconditions::evaluate(request, &validators, about.unix_s) {
+        PreconditionOutcome::NotModified => return not_modified(file, about, out),
+        PreconditionOutcome::Failed => {
+            let page = refusal(StatusCode::PRECONDITION_FAILED, None);
+            return refusal_page::page(site, page, about, out);
+        }
+        PreconditionOutcome::Proceed => {}
+    }
+    let len = file.body().len();
+    let ranges = preconditions::ranges(request, &validators, about.unix_s, len as u64);
+    match ranges {
+        RangesSpecifier::One(range) => one_range(file, range, about, out),
+        RangesSpecifier::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {
+            several_ranges(file, &ranges, about, out);
+        }
+        // A server may ignore Range; many small parts would cost more than the whole.
+        RangesSpecifier::Whole | RangesSpecifier::Many(_) => whole(file, request, about, out),
+        RangesSpecifier::Unsatisfiable => {
+            let mut value = Vec::new();
+            value.extend_from_slice(b"bytes */");
+            lowroad_http::head_writer::put_number(&mut value, len as u64);
+            let field = Some(("Content-Range", value.as_slice()));
+            let page = refusal(StatusCode::RANGE_NOT_SATISFIABLE, field);
+            refusal_page::page(site, page, about, out);
+        }
+    }
+}
+
+fn not_modified(file: &FileVariant, about: &ResponseContext, out: &mut UnikernelResponse) {
+    out.status(StatusCode::NOT_MODIFIED);
+    HeadWriter::start(&mut out.copied, StatusCode::NOT_MODIFIED, &about.date)
+        .lines(file.shared_fields);
+    out.copied.extend_from_slice(about.head_end());
+}
+
+/// The bytes of a range, which was clamped to the file's length.
+fn range_bytes(file: &FileVariant, range: ByteRange) -> &'static [u8] {
+    let range = range.start as usize..range.end as usize;
+    file.body().get(range).unwrap_or_default()
+}
+
+fn one_range(
+    file: &FileVariant,
+    range: ByteRange,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    out.status(StatusCode::PARTIAL_CONTENT);
+    let body = range_bytes(file, range);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &about.date);
+    head.lines(file.fields);
+    head.content_range(range.start, range.end, file.body().len() as u64);
+    head.field_u64("Content-Length", body.len() as u64);
+    head.finish_open();
+    out.copied.extend_from_slice(about.head_end());
+    out.lasting = body;
+    out.body_len = body.len();
+}
+
+fn ranges_len(ranges: &RangeSet) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// multipart/byteranges, RFC 9110 §14.6.
+fn several_ranges(
+    file: &FileVariant,
+    ranges: &RangeSet,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    out.status(StatusCode::PARTIAL_CONTENT);
+    let mut boundary = alloc::string::String::new();
+    // Writing to a string can't fail.
+    let _ = write!(boundary, "{:016x}{:016x}", about.serial, !about.serial);
+    let mut body = Vec::new();
+    for range in ranges.iter() {
+        body.extend_from_slice(b"\r\n--");
+        body.extend_from_slice(boundary.as_bytes());
+        body.extend_from_slice(b"\r\n");
+        let mut head = HeadWriter::resume(&mut body);
+        head.field("Content-Type", file.content_type.as_bytes());
+        head.content_range(range.start, range.end, file.body().len() as u64);
+        head.finish();
+        body.extend_from_slice(range_bytes(file, *range));
+    }
+    body.extend_from_slice(b"\r\n--");
+    body.extend_from_slice(boundary.as_bytes());
+    body.extend_from_slice(b"--\r\n");
+    boundary.insert_str(0, "multipart/byteranges; boundary=");
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &about.date);
+    // Only the shared fields: Content-Type is that of the multipart.
+    head.lines(file.shared_fields);
+    head.field("Content-Type", boundary.as_bytes());
+    // The ranges are of the encoded representation.
+    if file.encoding != ContentCoding::Identity {
+        head.field("Content-Encoding", file.encoding.as_str().as_bytes());
+    }
+    head.field_u64("Content-Length", body.len() as u64);
+    head.finish_open();
+    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(&body);
+    out.body_len = body.len();
+}

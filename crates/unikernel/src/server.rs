@@ -1,0 +1,344 @@
+//! The server object for the main loop: passes frames to the stack, and the stack's connections to the site.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+
+use lowroad_net::{AddressSource, LinkDevice, ReceivedFrame, StackSettings, TcpStack};
+
+use crate::archive::SiteArchive;
+use crate::core_member::{self, CoreMember};
+use crate::cores::CoreSet;
+use crate::machine_view::MachineView;
+use crate::pages::PageEngine;
+use crate::trusted_networks::TrustedNetworks;
+use crate::web::WebService;
+
+/// The port of HTTP.
+const PORT: u16 = 80;
+/// The most connections, if memory suffices.
+const CONNECTIONS_MAX: usize = 10_000;
+/// The largest memory of a connection, with its share of small buffers.
+const CONNECTION_LEN: usize = 2048;
+/// The least memory that a server accepts.
+const MEMORY_LEN_MIN: usize = 4 << 20;
+/// The idle timeout of connections.
+const IDLE_TIMEOUT_MS: u32 = 60_000;
+/// Bytes of the request journal.
+const JOURNAL_LEN: usize = 256 << 10;
+/// The longest duration of the shutdown; connections that are still open are then dropped.
+const DRAIN_US: u64 = 5_000_000;
+
+/// The properties of the machine.
+pub struct MachineSetup {
+    /// The device's MAC address.
+    pub mac: [u8; 6],
+    /// Its MTU.
+    pub mtu: u16,
+    /// The source of the IP address.
+    pub address: AddressSource,
+    /// Memory in bytes for pools and tables of this core.
+    pub memory_len: usize,
+    /// Random, new at each start; may be equal for all cores.
+    pub secret: [u8; 32],
+    /// The state shared with the other cores, and this core's number from 0. `None`: a single core.
+    pub cores: Option<(&'static CoreSet, u16)>,
+}
+
+/// The current time.
+#[derive(Clone, Copy)]
+pub struct CurrentTime {
+    /// Monotonic microseconds since the start.
+    pub mono_us: u64,
+    /// Seconds since 1970, UTC.
+    pub unix_s: u64,
+}
+
+/// The earlier of two times.
+#[inline]
+pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The first of the numbers that distinguish responses. Clients see them, so they are derived one-way from the secret,
+/// parts of which are used directly in tables and cookies.
+fn serial(secret: &[u8; 32]) -> u64 {
+    let [a, b, c, d] = [0, 1, 2, 3].map(|at| {
+        let bytes = core::array::from_fn(|n| secret[at * 8 + n]);
+        u128::from(u64::from_le_bytes(bytes))
+    });
+    let (one, other) = (a * (b | 1), c * (d | 1));
+    (one ^ one >> 64 ^ other ^ other >> 64) as u64
+}
+
+/// A site, its connections and their requests: on a machine with several cores, those of one core.
+///
+/// A core's loop: frames of its queue to `UnikernelServer::received`; `UnikernelServer::tick`; send; wake the cores of
+/// `UnikernelServer::take_wakes`; sleep if `UnikernelServer::may_sleep`; then `UnikernelServer::woke`. Between
+/// `may_sleep` and the sleep itself no wake-up may be lost: on bare metal interrupts are disabled, a process has a
+/// descriptor that stays readable.
+pub struct UnikernelServer {
+    stack: TcpStack,
+    web: WebService,
+    /// `None`: a single core.
+    member: Option<CoreMember>,
+    /// The time at which the shutdown began.
+    stopping_us: Option<u64>,
+    is_address_said: bool,
+    now_us: u64,
+}
+
+impl UnikernelServer {
+    /// Creates the server; allocates all memory for static files.
+    ///
+    /// # Errors
+    /// The machine has too little memory, or the archive's settings are invalid: a text for the operator.
+    pub fn new(site: SiteArchive, machine: MachineSetup) -> Result<UnikernelServer, String> {
+        let memory_len = machine.memory_len;
+        if memory_len < MEMORY_LEN_MIN {
+            return Err(format!(
+                "{} KiB of memory are left for connections; {} are needed: give the machine more",
+                memory_len >> 10,
+                MEMORY_LEN_MIN >> 10
+            ));
+        }
+        // Three eighths for small buffers, an eighth for large ones, a quarter for connections; the rest is for pages.
+        let share = memory_len / 8;
+        let connections_max = CONNECTIONS_MAX.min(2 * share / CONNECTION_LEN);
+        let trusted = TrustedNetworks::parse(site.settings("status.from"))?;
+        // A secret for each core, or database connections of different cores would use the same random numbers.
+        let mut secret = machine.secret;
+        let (count, core) = machine
+            .cores
+            .map_or((1, 0), |(cores, core)| (cores.count(), core));
+        let [.., low, high] = &mut secret;
+        *low ^= core.to_le_bytes()[0];
+        *high ^= core.to_le_bytes()[1];
+        let member = machine
+            .cores
+            .map(|(cores, core)| CoreMember::new(cores, core));
+        let pages = PageEngine::new(&site, secret, share, count)?;
+        let serial = serial(&secret);
+        let stack = TcpStack::new(StackSettings {
+            mac: machine.mac,
+            mtu: machine.mtu,
+            address: match machine.address {
+                // Core 0 runs the DHCP client and publishes the address.
+                AddressSource::Dhcp if core > 0 => AddressSource::Told,
+                address => address,
+            },
+            ports: vec![PORT],
+            connections_max,
+            small_buffers: 3 * share / lowroad_net::SMALL,
+            large_buffers: share / lowroad_net::LARGE,
+            idle_timeout_ms: IDLE_TIMEOUT_MS,
+            secret,
+            share: member.as_ref().map(CoreMember::share),
+        });
+        Ok(UnikernelServer {
+            stack,
+            web: WebService::new(
+                site,
+                connections_max,
+                JOURNAL_LEN,
+                pages,
+                trusted,
+                serial,
+                MachineView(machine.cores),
+            ),
+            member,
+            stopping_us: None,
+            is_address_said: false,
+            now_us: 0,
+        })
+    }
+
+    /// Processes a received frame.
+    #[inline]
+    pub fn received(
+        &mut self,
+        now: CurrentTime,
+        link: &mut impl LinkDevice,
+        received: ReceivedFrame<'_>,
+    ) {
+        self.now_us = now.mono_us;
+        self.web.set_now(now);
+        if let Some(member) = &mut self.member {
+            let owner = self.stack.owner(received.frame);
+            // The frame belongs to another core's stack, which has got it.
+            if !member.keeps(owner, now.mono_us, received) {
+                return;
+            }
+        }
+        self.stack
+            .received(now.mono_us, link, &mut self.web, received);
+    }
+
+    /// Does the due work; called after each burst of frames and at the returned time, in `CurrentTime::mono_us`.
+    #[inline]
+    pub fn tick(&mut self, now: CurrentTime, link: &mut impl LinkDevice) -> Option<u64> {
+        self.now_us = now.mono_us;
+        self.web.set_now(now);
+        if self.member.is_some() {
+            self.hear(link);
+        }
+        let stack_us = self.stack.tick(now.mono_us, link, &mut self.web);
+        let is_stopping = self.stopping_us.is_some();
+        let has_address = self.stack.address().is_some();
+        let (stack, web) = (&mut self.stack, &mut self.web);
+        let web_us = stack.calls(now.mono_us, link, web, |web, calls| {
+            if is_stopping {
+                // Connections that became idle since the last call.
+                web.end_idle(calls);
+            }
+            // Without an address no connection to the database can be opened.
+            match has_address {
+                true => web.tick(calls),
+                false => None,
+            }
+        });
+        let drain_us = self.stopping_us.map(|stopping_us| stopping_us + DRAIN_US);
+        let next_us = earlier(earlier(stack_us, web_us), drain_us);
+        match self.member {
+            Some(_) => earlier(next_us, self.tell(now.mono_us)),
+            None => next_us,
+        }
+    }
+
+    /// Processes the frames and messages of the other cores.
+    #[cold]
+    #[inline(never)]
+    fn hear(&mut self, link: &mut impl LinkDevice) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let (stack, web, now_us) = (&mut self.stack, &mut self.web, self.now_us);
+        if let Some(address) = member.news() {
+            stack.set_address(now_us, link, web, address);
+        }
+        for from in 0..member.count() {
+            for _ in 0..core_member::BURST_MAX {
+                let Some((len, sum_is_good)) = member.take(from) else {
+                    break;
+                };
+                let frame = member.buffer.get(..len).unwrap_or_default();
+                stack.received(now_us, link, web, ReceivedFrame { frame, sum_is_good });
+            }
+        }
+        if member.is_stopping() {
+            self.stop();
+        }
+    }
+
+    /// Publishes the address, the state of the shutdown, and counters. Returns the time of the next call for that.
+    #[inline(never)]
+    fn tell(&mut self, now_us: u64) -> Option<u64> {
+        let member = self.member.as_mut()?;
+        member.tell(self.stack.address());
+        let is_over = |stopping_us: u64| now_us >= stopping_us + DRAIN_US;
+        if let Some(stopping_us) = self.stopping_us
+            && (self.stack.open_count() == 0 || is_over(stopping_us))
+        {
+            member.set_done();
+        }
+        let of_net = self.stack.counters();
+        let frames = of_net.frames_received + of_net.frames_sent;
+        let due_us = member.show_due_us();
+        if now_us < due_us {
+            return member.has_more(frames).then_some(due_us);
+        }
+        self.show(now_us, frames);
+        None
+    }
+
+    /// Publishes this core's counters and log.
+    #[cold]
+    #[inline(never)]
+    fn show(&mut self, now_us: u64, frames: u64) {
+        if let Some(member) = &mut self.member {
+            let numbers = self.web.counted(self.stack.counters().each());
+            member.show(now_us, frames, numbers, &self.web.journal);
+        }
+    }
+
+    /// The sleeping cores with new work, bit n for core n; to be called after `UnikernelServer::tick`, and all of them
+    /// to be woken. A superfluous wake-up is harmless.
+    #[inline]
+    pub fn take_wakes(&mut self) -> u64 {
+        self.member.as_mut().map_or(0, CoreMember::take_wakes)
+    }
+
+    /// Announces that this core will sleep, until its device, its timer or another core wakes it. False: there is
+    /// work, and it must not sleep.
+    #[inline]
+    #[must_use]
+    pub fn may_sleep(&self) -> bool {
+        let is_stopping = self.stopping_us.is_some();
+        let member = self.member.as_ref();
+        member.is_none_or(|member| member.may_sleep(is_stopping))
+    }
+
+    /// Announces that this core is awake; to be called after each `UnikernelServer::may_sleep`, regardless of its
+    /// result.
+    #[inline]
+    pub fn woke(&self) {
+        if let Some(member) = &self.member {
+            member.woke();
+        }
+    }
+
+    /// Begins the graceful shutdown on all cores; may be called on any: no new connections, pending responses are
+    /// completed.
+    pub fn stop(&mut self) {
+        // SYNs are refused at once; open connections still get their pending responses.
+        self.stack.refuse_new();
+        // A repeated call must not extend the time.
+        self.stopping_us.get_or_insert(self.now_us);
+        if let Some(member) = &mut self.member {
+            member.stop();
+        }
+    }
+
+    /// Whether the shutdown is complete, or its time is over. All cores return the same (within a wake-up), so each
+    /// may leave its loop then.
+    pub fn is_stopped(&self, now: CurrentTime) -> bool {
+        let Some(stopping_us) = self.stopping_us else {
+            return false;
+        };
+        let is_done = match &self.member {
+            None => self.stack.open_count() == 0,
+            Some(member) => member.are_done(),
+        };
+        is_done || now.mono_us >= stopping_us + DRAIN_US
+    }
+
+    /// The number of open connections, including those to the database.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.stack.open_count()
+    }
+
+    /// Free small and large buffers.
+    #[must_use]
+    pub fn free_buffers(&self) -> (usize, usize) {
+        self.stack.free_buffers()
+    }
+
+    /// A line for the console, if there is one. Core 0 reports the address.
+    pub fn said(&mut self) -> Option<String> {
+        if let Some(trouble) = self.web.take_trouble() {
+            return Some(trouble);
+        }
+        let leads = self.member.as_ref().is_none_or(CoreMember::leads);
+        // All cores have the same address; one line suffices.
+        let is_news = leads && !self.is_address_said;
+        let (address, prefix_len, _) = self.stack.address().filter(|_| is_news)?;
+        self.is_address_said = true;
+        Some(format!(
+            "address {address}/{prefix_len}; look at http://{address}/"
+        ))
+    }
+}

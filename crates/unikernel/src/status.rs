@@ -1,0 +1,53 @@
+//! The machine's counters as resources.
+
+use alloc::string::String;
+use core::fmt::Write;
+
+use lowroad_http::head_writer::HeadWriter;
+use lowroad_http::status::StatusCode;
+
+use crate::response::{ResponseContext, UnikernelResponse};
+
+/// Counters as text, one line each: name, then value.
+pub fn text(all: &[(&'static str, u64)]) -> String {
+    let mut out = String::new();
+    for (name, count) in all {
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "{name:34} {count}");
+    }
+    out
+}
+
+/// Counters as one JSON object.
+pub fn json(all: &[(&'static str, u64)]) -> String {
+    let mut out = String::from("{");
+    for (at, (name, count)) in all.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        // Writing to a string can't fail.
+        let _ = write!(out, "{comma}\"{name}\":{count}");
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// Writes the response with such a text; it must not be cached.
+pub fn write(
+    content_type: &[u8],
+    body: &[u8],
+    has_body: bool,
+    about: &ResponseContext,
+    out: &mut UnikernelResponse,
+) {
+    out.status(StatusCode::OK);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::OK, &about.date);
+    head.field("Content-Type", content_type);
+    // Counters and log are private, and change constantly.
+    head.field("Cache-Control", b"no-store");
+    head.field_u64("Content-Length", body.len() as u64);
+    head.finish_open();
+    out.copied.extend_from_slice(about.head_end());
+    if has_body {
+        out.copied.extend_from_slice(body);
+        out.body_len = body.len();
+    }
+}

@@ -1,0 +1,85 @@
+//! Adds a site to the kernel's ELF file, so that one file boots and serves. Follows the contract of
+//! `lowroad_kernel::site`; the site's format is opaque.
+#![forbid(unsafe_code)]
+
+mod elf;
+mod names;
+
+use lowroad_kernel::site::{SITE_ADDRESS, SiteNote};
+
+/// The reason that no image can be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageError {
+    /// The kernel is not a 64-bit ELF file of this processor, or is cut off.
+    NotElf,
+    /// It has no note named `Lowroad`, or no reserved program header.
+    NotOurs,
+    /// It already has a site.
+    HasSite,
+    /// The site does not fit below 3 GiB.
+    TooLong,
+}
+
+impl std::fmt::Display for ImageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ImageError::NotElf => "the kernel is not an ELF file for x86-64",
+            ImageError::NotOurs => "the kernel has no place for a site",
+            ImageError::HasSite => "the kernel has a site already",
+            ImageError::TooLong => "the site is too long: with the kernel it must end below 3 GiB",
+        })
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+/// Hypervisors reserve higher addresses for devices.
+const END: u64 = 3 << 30;
+const PAGE: usize = 4096;
+
+/// Builds the image: the kernel as linked, without debug sections, with the site and a table of symbols for stack
+/// traces. An empty site makes an image that takes its site from the loader.
+///
+/// # Errors
+/// `ImageError`. The kernel is not run, so other faults of it are not detected.
+pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
+    let elf = elf::read(kernel)?;
+    // As linked, the note is zero.
+    if elf.places_text != [0; SiteNote::LEN] {
+        return Err(ImageError::HasSite);
+    }
+    let table = names::table(&elf::functions(kernel));
+    // The contract with the kernel: the table of symbols is aligned to eight bytes.
+    let table_at = site.len().next_multiple_of(8);
+    let added_len = (table_at + table.len()) as u64;
+    if SITE_ADDRESS + added_len > END {
+        return Err(ImageError::TooLong);
+    }
+    let places = SiteNote {
+        site_address: SITE_ADDRESS,
+        site_len: site.len() as u64,
+        symbols_address: SITE_ADDRESS + table_at as u64,
+        symbols_len: table.len() as u64,
+    };
+    // A loadable segment has the same offset in its page in the file and in memory.
+    let offset = elf.loaded_end.next_multiple_of(PAGE);
+    let mut image = Vec::with_capacity(offset + table_at + table.len());
+    image.extend_from_slice(&kernel[..elf.loaded_end]);
+    image.resize(offset, 0);
+    image.extend_from_slice(site);
+    image.resize(offset + table_at, 0);
+    image.extend_from_slice(&table);
+    image[elf.places_at..elf.places_at + SiteNote::LEN].copy_from_slice(&places.write());
+    elf::set_segment(
+        &mut image,
+        elf.spare_at,
+        offset as u64,
+        SITE_ADDRESS,
+        added_len,
+    );
+    elf::drop_sections(&mut image);
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests;

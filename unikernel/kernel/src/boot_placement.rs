@@ -1,0 +1,60 @@
+//! The places of the site and the symbols, in the note that the image builder fills in; its contract is in
+//! `lowroad_kernel::site`.
+
+use core::arch::global_asm;
+
+use lowroad_kernel::regions::MemoryRegion;
+use lowroad_kernel::site::SiteNote;
+
+use crate::loader::{is_mapped, left};
+
+global_asm!(
+    r#"
+    .section .note.lowroad, "a", @note
+    .p2align 2
+    .long 8, 32, 1
+    .asciz "Lowroad"
+    .global lowroad_places
+lowroad_places:
+    .skip 32
+    .text
+"#
+);
+
+unsafe extern "C" {
+    static lowroad_places: [u8; SiteNote::LEN];
+}
+
+/// The note as written by the builder.
+pub fn places() -> SiteNote {
+    // SAFETY: a static; read volatile, since the builder changes its value after compilation.
+    SiteNote::read(&unsafe { (&raw const lowroad_places).read_volatile() })
+}
+
+/// The symbols, or nothing.
+pub fn symbols() -> &'static [u8] {
+    let places = places();
+    bytes(MemoryRegion::new(
+        places.symbols_address,
+        places.symbols_len,
+    ))
+    .unwrap_or_default()
+}
+
+/// The site in the image, or else the loader's module.
+pub fn site(module: Option<MemoryRegion>) -> Option<MemoryRegion> {
+    let places = places();
+    let built_in = MemoryRegion::new(places.site_address, places.site_len);
+    if built_in.is_empty() {
+        module
+    } else {
+        Some(built_in)
+    }
+}
+
+/// The bytes of a region that is kept out of the heap.
+pub fn bytes(region: MemoryRegion) -> Option<&'static [u8]> {
+    let is_there = !region.is_empty() && is_mapped(region.start, region.len());
+    // SAFETY: mapped; the region is kept out of the heap (`main`), so it is never written.
+    is_there.then(|| unsafe { left(region.start, region.len() as usize) })
+}

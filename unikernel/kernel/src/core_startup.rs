@@ -1,0 +1,215 @@
+//! Decides the number of cores, gives each its work, and prints the sums at the end. Each core has a server, a pair of
+//! queues and a heap; the shared state is in `lowroad_unikernel::CoreSet`.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use lowroad_kernel::regions::MemoryMap;
+use lowroad_net::AddressSource;
+use lowroad_unikernel::{CoreSet, MachineSetup};
+
+use crate::apic::LocalApic;
+use crate::clock::TickClock;
+use crate::devices::DetectedDevice;
+use crate::serial::{self, say};
+use crate::tables::FirmwareTables;
+use crate::virtio::net::NetQueuePair;
+use crate::{cores, heap, main_loop, power, processors, random, server};
+
+/// The most memory for the program's pools and tables, on all cores together.
+const PROGRAM_MAX: usize = 64 << 20;
+/// The heap memory of a core beside the program's pools.
+const HEAP_SPARE: usize = 1 << 20;
+/// The least heap memory of a core: queues and stacks, the program's minimum, and the spare.
+const CORE_LEN_MIN: usize = 8 << 20;
+/// The longest wait of the first core for the counters of the others.
+const SUMS_US: u64 = 1_000_000;
+
+/// The number of cores to start.
+pub struct CorePlan {
+    /// The machine's processors.
+    processors: usize,
+    /// The page in low memory where they start.
+    page: Option<u8>,
+    /// The number of cores that the machine permits, before the network device limits it.
+    pub cores: u16,
+    reason: &'static str,
+}
+
+impl CorePlan {
+    /// A plan for a machine with this memory, of which `taken` is occupied.
+    pub fn new(firmware: &FirmwareTables, memory: &MemoryMap, taken: &MemoryMap) -> CorePlan {
+        let mut plan = CorePlan {
+            processors: firmware.processors().count().max(1),
+            page: processors::place(memory, taken),
+            cores: 1,
+            reason: "",
+        };
+        plan.cores = plan.processors.try_into().unwrap_or(u16::MAX);
+        plan.limit(cores::MAX, "more are not supported");
+        plan.limit(heap::free_len() / CORE_LEN_MIN, "memory is short");
+        if plan.page.is_none() {
+            plan.limit(1, "no memory below 1 MiB is free");
+        }
+        plan
+    }
+
+    fn limit(&mut self, count: usize, reason: &'static str) {
+        if count < usize::from(self.cores) {
+            self.cores = count.max(1) as u16;
+            self.reason = reason;
+        }
+    }
+
+    /// Starts as many cores as the device has queues for, and reports unused processors.
+    pub fn start(
+        &mut self,
+        firmware: &FirmwareTables,
+        found: &mut DetectedDevice,
+        local: &LocalApic,
+        clock: &mut TickClock,
+    ) -> Result<Vec<NetQueuePair>, &'static str> {
+        self.limit(
+            found.device.pairs_max.into(),
+            "the network device has no queues for more",
+        );
+        if let (2.., Some(page)) = (self.cores, self.page) {
+            let started = processors::start(firmware.processors(), self.cores, page, local, clock);
+            self.limit(started.into(), "others do not start");
+        }
+        let nets = found.begin(self.cores)?;
+        self.limit(nets.len(), "the network device gives no more queues");
+        cores::set_count(self.cores);
+        match (self.processors, usize::from(self.cores)) {
+            (1, _) => {}
+            (all, used) if all == used => say!("lowroad: {used} cores"),
+            (all, used) => say!("lowroad: {used} of {all} processors used: {}", self.reason),
+        }
+        Ok(nets)
+    }
+}
+
+/// The settings of all cores.
+#[derive(Clone, Copy)]
+struct TeamSettings {
+    site: &'static [u8],
+    mac: [u8; 6],
+    mtu: u16,
+    address: AddressSource,
+    memory_len: usize,
+    secret: [u8; 32],
+    cores: Option<&'static CoreSet>,
+}
+
+/// Runs the server on all cores until the power button is pressed and connections have ended. There is a pair of
+/// queues for each core.
+///
+/// # Errors
+/// The server can't be created.
+pub fn work(
+    found: &DetectedDevice,
+    mut nets: Vec<NetQueuePair>,
+    site: &'static [u8],
+    address: AddressSource,
+    mut clock: TickClock,
+    local: &LocalApic,
+) -> Result<(), String> {
+    let count = cores::count();
+    let secret = random::secret();
+    let cores = (count > 1).then(|| &*Box::leak(Box::new(CoreSet::new(count, &secret))));
+    let len = heap::split(count).ok_or("memory is in pieces")?;
+    let told = TeamSettings {
+        site,
+        mac: found.device.mac,
+        mtu: found.device.mtu,
+        address,
+        memory_len: len
+            .saturating_sub(HEAP_SPARE)
+            .min(PROGRAM_MAX / usize::from(count)),
+        secret,
+        cores,
+    };
+    // Queues are taken from the end, so each core gets the pair of its number.
+    for core in (1..count).rev() {
+        let (net, clock) = (nets.pop().ok_or("too few queues")?, clock.clone());
+        let run = move |mut local: LocalApic, theirs| {
+            let mut clock = clock.beside(theirs, &mut local);
+            if let Err(error) = work_as(core, &told, net, &mut clock, &local) {
+                say!("lowroad: core {core}: {error}");
+                power::off();
+            }
+        };
+        processors::give(core, local, Box::new(run));
+    }
+    let net = nets.pop().ok_or("no queues")?;
+    work_as(0, &told, net, &mut clock, local)?;
+    say_sums(count, &mut clock);
+    Ok(())
+}
+
+fn work_as(
+    core: u16,
+    told: &TeamSettings,
+    mut net: NetQueuePair,
+    clock: &mut TickClock,
+    local: &LocalApic,
+) -> Result<(), String> {
+    let machine = MachineSetup {
+        mac: told.mac,
+        mtu: told.mtu,
+        address: told.address,
+        memory_len: told.memory_len,
+        secret: told.secret,
+        cores: told.cores.map(|cores| (cores, core)),
+    };
+    // The machine ends afterwards, so the server needs no destruction.
+    let mut server = ManuallyDrop::new(server::open(told.site, machine)?);
+    main_loop::run(core, &mut server, &mut net, clock, local);
+    // Other cores may be waiting for this one's end.
+    local.wake_others();
+    add(&net);
+    Ok(())
+}
+
+static RECEIVED: AtomicU64 = AtomicU64::new(0);
+static SENT: AtomicU64 = AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static WRONG: AtomicU64 = AtomicU64::new(0);
+/// Cores that have added their counters.
+static ADDED: AtomicU16 = AtomicU16::new(0);
+
+fn add(net: &NetQueuePair) {
+    let (receiver, sender) = (&net.receiver, &net.sender);
+    for (sum, number) in [
+        (&RECEIVED, receiver.frames),
+        (&SENT, sender.frames),
+        (&DROPPED, sender.dropped),
+        (&WRONG, receiver.wrong + sender.wrong),
+    ] {
+        sum.fetch_add(number, Ordering::Relaxed);
+    }
+    ADDED.fetch_add(1, Ordering::Release);
+}
+
+fn say_sums(count: u16, clock: &mut TickClock) {
+    let end_us = clock.now().mono_us + SUMS_US;
+    while ADDED.load(Ordering::Acquire) < count && clock.now().mono_us < end_us {
+        core::hint::spin_loop();
+    }
+    let missing = count - ADDED.load(Ordering::Acquire);
+    if missing > 0 {
+        say!("lowroad: {missing} of {count} cores have not stopped");
+    }
+    let [received, sent, dropped, wrong] =
+        [&RECEIVED, &SENT, &DROPPED, &WRONG].map(|sum| sum.load(Ordering::Relaxed));
+    say!("lowroad: {received} frames received, {sent} sent, {dropped} dropped");
+    let unsaid = serial::dropped();
+    if wrong > 0 || unsaid > 0 {
+        say!(
+            "lowroad: {wrong} wrong answers of the device, {unsaid} bytes that the console has not taken"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! The boot information of either loader: command line, memory, a site, the ACPI root. Copies it out of the loader's
+//! memory before any of that is reused.
+
+use core::ptr::with_exposed_provenance;
+
+use lowroad_kernel::regions::{MemoryMap, MemoryRegion};
+use lowroad_kernel::{multiboot2, pvh};
+
+/// The kind of loader, in `edi` from the entry points on.
+pub const BY_PVH: u32 = 1;
+/// See [`BY_PVH`].
+pub const BY_MULTIBOOT2: u32 = 2;
+
+/// Longer command lines are truncated.
+const COMMAND_LINE_MAX: usize = 4096;
+
+/// The boot information.
+pub struct BootInfo {
+    /// The loader's name.
+    pub loader: &'static str,
+    command_line: [u8; COMMAND_LINE_MAX],
+    command_line_len: usize,
+    /// Usable memory.
+    pub memory: MemoryMap,
+    /// The first module of the loader.
+    pub module: Option<MemoryRegion>,
+    /// The ACPI root pointer.
+    pub rsdp: Option<[u8; 36]>,
+}
+
+impl BootInfo {
+    /// The command line; empty if it isn't UTF-8.
+    pub fn command_line(&self) -> &str {
+        core::str::from_utf8(&self.command_line[..self.command_line_len]).unwrap_or_default()
+    }
+
+    fn set_command_line(&mut self, text: &[u8]) {
+        self.command_line_len = text.len().min(COMMAND_LINE_MAX);
+        self.command_line[..self.command_line_len].copy_from_slice(&text[..self.command_line_len]);
+    }
+}
+
+/// Memory that firmware, hypervisor or loader left.
+///
+/// # Safety
+/// The bytes are mapped, and not written while the slice is used.
+pub unsafe fn left(address: u64, len: usize) -> &'static [u8] {
+    // SAFETY: by the caller's contract.
+    unsafe { core::slice::from_raw_parts(with_exposed_provenance(address as usize), len) }
+}
+
+/// Whether the bytes are within the initial mapping, the first 4 GiB.
+pub fn is_mapped(address: u64, len: u64) -> bool {
+    address != 0 && address.checked_add(len).is_some_and(|end| end <= 1 << 32)
+}
+
+/// Reads the boot information at `info`.
+pub fn told(by: u32, info: u32) -> BootInfo {
+    let mut told = BootInfo {
+        loader: "unknown",
+        command_line: [0; COMMAND_LINE_MAX],
+        command_line_len: 0,
+        memory: MemoryMap::default(),
+        module: None,
+        rsdp: None,
+    };
+    match by {
+        BY_PVH => by_pvh(&mut told, info.into()),
+        BY_MULTIBOOT2 => by_multiboot2(&mut told, info.into()),
+        _ => {}
+    }
+    told
+}
+
+fn by_pvh(told: &mut BootInfo, address: u64) {
+    told.loader = "PVH";
+    // SAFETY: below 4 GiB, and no memory is written before all is read.
+    let Some(info) = pvh::start_info(unsafe { left(address, pvh::START_INFO_LEN) }) else {
+        return;
+    };
+    if let Some(at) = info
+        .command_line
+        .filter(|at| is_mapped(*at, COMMAND_LINE_MAX as u64))
+    {
+        // SAFETY: mapped, as checked above.
+        let bytes = unsafe { left(at, COMMAND_LINE_MAX) };
+        told.set_command_line(&bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(0)]);
+    }
+    if let Some((at, count)) = info.map {
+        // Bounds the work if the count is wrong.
+        for n in 0..count.min(256) {
+            let entry = at + u64::from(n) * pvh::MAP_ENTRY_LEN as u64;
+            if is_mapped(entry, pvh::MAP_ENTRY_LEN as u64)
+                // SAFETY: mapped, as checked.
+                && let Some(region) = pvh::map_entry(unsafe { left(entry, pvh::MAP_ENTRY_LEN) })
+            {
+                told.memory.add(region);
+            }
+        }
+    }
+    if let Some(at) = info
+        .module
+        .filter(|at| is_mapped(*at, pvh::MODULE_LEN as u64))
+    {
+        // SAFETY: mapped, as checked.
+        told.module = pvh::module(unsafe { left(at, pvh::MODULE_LEN) });
+    }
+    if let Some(at) = info.rsdp.filter(|at| is_mapped(*at, 36)) {
+        // SAFETY: mapped, as checked.
+        told.rsdp = unsafe { left(at, 36) }.first_chunk().copied();
+    }
+}
+
+fn by_multiboot2(told: &mut BootInfo, address: u64) {
+    told.loader = "Multiboot2";
+    // SAFETY: below 4 GiB, and no memory is written before all is read.
+    let len = unsafe { left(address, 4) }
+        .first_chunk()
+        .map_or(0, |len| u32::from_le_bytes(*len));
+    if !is_mapped(address, len.into()) || len > 1 << 20 {
+        return;
+    }
+    // SAFETY: mapped, as checked above.
+    let info = multiboot2::info(unsafe { left(address, len as usize) });
+    told.set_command_line(info.command_line.as_bytes());
+    told.module = info.module;
+    if let Some(rsdp) = info.rsdp {
+        let mut copy = [0; 36];
+        let len = rsdp.len().min(36);
+        copy[..len].copy_from_slice(&rsdp[..len]);
+        told.rsdp = Some(copy);
+    }
+    told.memory = info.memory;
+}

@@ -1,0 +1,119 @@
+//! The main loop: processes received frames and due timers, then sleeps. Work is done in bursts: the device is
+//! notified once for all sent frames, and once for all freed buffers. Each core runs such a loop; the program passes
+//! frames between cores, and this loop wakes the receiving core.
+
+use core::sync::atomic::Ordering;
+
+use lowroad_unikernel::CurrentTime;
+
+use crate::apic::LocalApic;
+use crate::clock::TickClock;
+use crate::serial::say;
+use crate::server::UnikernelServer;
+use crate::virtio::net::NetQueuePair;
+use crate::{cores, interrupts, power};
+
+/// The most frames in a burst, so that timers are not delayed for long.
+const BURST_MAX: usize = 64;
+/// The longest sleep: the range of some machines' timers.
+const SLEEP_MAX_US: u64 = 30_000_000;
+
+/// Runs until the power button was pressed and the server has finished. Never inlined, so that traces show it.
+#[inline(never)]
+pub fn run(
+    core: u16,
+    server: &mut UnikernelServer,
+    net: &mut NetQueuePair,
+    clock: &mut TickClock,
+    local: &LocalApic,
+) {
+    let mut alarm = WakeTimer { at_us: u64::MAX };
+    let mut is_stopping = false;
+    let (has_others, stop_flag) = (cores::count() > 1, power::flag(core));
+    loop {
+        let now = clock.now();
+        for _ in 0..BURST_MAX {
+            let Some(received) = net.receiver.next() else {
+                break;
+            };
+            server.received(now, &mut net.sender, received);
+        }
+        let next_us = server.tick(now, &mut net.sender);
+        net.receiver.refill();
+        net.sender.flush();
+        if has_others {
+            wake(server.take_wakes(), local);
+        }
+        while let Some(line) = server.said() {
+            say!("lowroad: {line}");
+        }
+        if stop_flag.load(Ordering::Relaxed) && !is_stopping && power::is_stop_asked(core, local) {
+            if core == 0 {
+                say!("lowroad: power button: stopping");
+            }
+            is_stopping = true;
+            server.stop();
+            continue;
+        }
+        if is_stopping && server.is_stopped(now) {
+            break;
+        }
+        // Frames that arrived before the request cause no interrupt.
+        if net.receiver.wake() {
+            continue;
+        }
+        if alarm.set(now, next_us, clock, local) {
+            // Interrupts are off from here to the sleep itself, so that no wake-up of another core is lost in between.
+            if server.may_sleep() {
+                interrupts::wait();
+            }
+            server.woke();
+            if let Some(acknowledgement) = net.acknowledgement {
+                acknowledgement.write(0, 3_u32);
+            }
+            net.receiver.woke();
+        }
+    }
+}
+
+/// Wakes the cores of the set bits.
+#[inline(never)]
+fn wake(mut cores: u64, local: &LocalApic) {
+    while cores != 0 {
+        local.wake(cores.trailing_zeros() as u16);
+        cores &= cores - 1;
+    }
+}
+
+/// The wake-up timer. Setting it costs an exit to the hypervisor, and most deadlines are postponed before they are
+/// due; so an earlier setting is kept when the next deadline is later, at the cost of a superfluous wake-up.
+struct WakeTimer {
+    /// The time of the setting; `u64::MAX`: none.
+    at_us: u64,
+}
+
+impl WakeTimer {
+    /// Ensures a wake-up at `next_us`. False: that is now.
+    fn set(
+        &mut self,
+        now: CurrentTime,
+        next_us: Option<u64>,
+        clock: &TickClock,
+        local: &LocalApic,
+    ) -> bool {
+        // The timer's own clock may run a little fast: by the time alone an expired timer would look pending forever.
+        if interrupts::take_timer() || self.at_us <= now.mono_us {
+            self.at_us = u64::MAX;
+        }
+        let Some(next_us) = next_us else { return true };
+        if next_us <= now.mono_us {
+            return false;
+        }
+        if next_us < self.at_us {
+            let in_us = (next_us - now.mono_us).min(SLEEP_MAX_US);
+            self.at_us = now.mono_us + in_us;
+            local.wake_in(in_us, clock.rate());
+        }
+        true
+    }
+}

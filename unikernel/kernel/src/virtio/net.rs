@@ -1,0 +1,150 @@
+//! The network device: feature negotiation, and its pairs of queues, one for each core. The crate `virtio-drivers` is
+//! not used, since it lacks the features that save work for each byte: checksum offload in both directions,
+//! segmentation offload, and sending without copies. Receive buffers are not merged: a frame always fits one, since
+//! receive coalescing is not negotiated.
+//!
+//! Read first: VIRTIO 1.2, 5.1.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use lowroad_net::DeviceOffload;
+
+use super::control::ControlQueue;
+use super::receive_queue::FrameReceiver;
+use super::transmit_queue::FrameSender;
+use super::transport::{EVENT_IDX, VirtioError, VirtioTransport, agree, begin};
+use crate::cpu::DeviceRegisters;
+
+const SUM: u64 = 1 << 0;
+const RECEIVED_SUM: u64 = 1 << 1;
+const MTU: u64 = 1 << 3;
+const MAC: u64 = 1 << 5;
+const CUT_TCP4: u64 = 1 << 11;
+/// A control queue, and multiple pairs of queues.
+const SEVERAL: u64 = 1 << 17 | 1 << 22;
+
+/// Offsets in the device's configuration.
+const PAIRS_AT: usize = 8;
+const MTU_AT: usize = 10;
+/// The most pairs of queues of a device (5.1.4.1).
+const PAIRS_MAX: u16 = 0x8000;
+
+/// A device after feature negotiation.
+pub struct VirtioNetDevice {
+    transport: Box<dyn VirtioTransport>,
+    features: u64,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// 576 to 1500.
+    pub mtu: u16,
+    /// Usable pairs of queues, each with an interrupt.
+    pub pairs_max: u16,
+    /// All pairs of queues: the control queue is behind them.
+    pairs: u16,
+}
+
+/// A pair of queues of a running device.
+pub struct NetQueuePair {
+    /// The receiving queue.
+    pub receiver: FrameReceiver,
+    /// The transmitting queue.
+    pub sender: FrameSender,
+    /// The register for acknowledging interrupts, if needed.
+    pub acknowledgement: Option<DeviceRegisters>,
+}
+
+// SAFETY: the memory belongs to the queues and the device alone; any core may use it, one at a time.
+unsafe impl Send for NetQueuePair {}
+
+impl VirtioNetDevice {
+    /// Negotiates features: multiple pairs of queues only if `many`.
+    pub fn open(
+        transport: Box<dyn VirtioTransport>,
+        many: bool,
+    ) -> Result<VirtioNetDevice, VirtioError> {
+        let mut device = VirtioNetDevice {
+            transport,
+            features: 0,
+            mac: [0; 6],
+            mtu: 1500,
+            pairs_max: 1,
+            pairs: 1,
+        };
+        device.agree(many)?;
+        Ok(device)
+    }
+
+    fn agree(&mut self, many: bool) -> Result<(), VirtioError> {
+        let transport = &*self.transport;
+        let wanted = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
+        let features = agree(transport, |offered| {
+            // Multiqueue needs the control queue, and may not be negotiated alone (5.1.3.1).
+            let has_both = offered & SEVERAL == SEVERAL;
+            wanted | if many && has_both { SEVERAL } else { 0 }
+        })?;
+        if features & MAC == 0 {
+            return Err("the device has no address");
+        }
+        let own = transport.own();
+        self.mac = core::array::from_fn(|n| own.read(n));
+        if features & MTU != 0 {
+            self.mtu = own.read::<u16>(MTU_AT).min(1500);
+        }
+        // The stack supports no smaller MTU.
+        if self.mtu < 576 {
+            return Err("the device's MTU is below 576");
+        }
+        self.pairs = if features & SEVERAL == SEVERAL {
+            own.read(PAIRS_AT)
+        } else {
+            1
+        };
+        if !(1..=PAIRS_MAX).contains(&self.pairs) {
+            return Err("the device has a number of queues that can't be");
+        }
+        self.pairs_max = self.pairs.min(transport.messages_max());
+        self.features = features;
+        Ok(())
+    }
+
+    /// Creates `count` pairs of queues, at most `pairs_max`, and starts the device.
+    pub fn begin(&self, count: u16) -> Result<Vec<NetQueuePair>, VirtioError> {
+        let transport = &*self.transport;
+        let has_events = self.features & EVENT_IDX != 0;
+        let sum = self.features & SUM != 0;
+        let offload = DeviceOffload {
+            sum,
+            segmentation: sum && self.features & CUT_TCP4 != 0,
+        };
+        let pair = |n| {
+            Ok(NetQueuePair {
+                receiver: FrameReceiver::open(transport, n, has_events)?,
+                sender: FrameSender::open(transport, n, has_events, offload)?,
+                acknowledgement: transport.acknowledgement(),
+            })
+        };
+        let mut all = (0..count)
+            .map(pair)
+            .collect::<Result<Vec<NetQueuePair>, VirtioError>>()?;
+        let control = match count {
+            1 => None,
+            _ => Some(ControlQueue::open(transport, 2 * self.pairs, has_events)?),
+        };
+        // Buffers are offered only now: the device may be notified after DRIVER_OK only (3.1.1).
+        begin(transport);
+        for net in &mut all {
+            net.receiver.refill();
+        }
+        match control {
+            None => Ok(all),
+            Some(control) => control.set_pairs(count).map(|()| all),
+        }
+    }
+
+    /// Restarts with one pair, after `VirtioNetDevice::begin` failed with more.
+    pub fn begin_alone(&mut self) -> Result<Vec<NetQueuePair>, VirtioError> {
+        self.agree(false)?;
+        self.begin(1)
+    }
+}
