@@ -110,6 +110,7 @@ pub struct DiskObject<T> {
     pub meta: Box<[u8]>,
     /// The time after which the object is unusable, ms since 1970.
     pub expires_ms: u64,
+    /// The stored body.
     pub body: StoredBody<T>,
 }
 

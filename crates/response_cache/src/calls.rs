@@ -86,7 +86,9 @@ pub struct HandlerCall<'a> {
     pub target: Option<InternalTarget<'a>>,
     /// The local address of the connection.
     pub local: SocketAddr,
+    /// The client's request.
     pub request: &'a Request<'a>,
+    /// The route that the request belongs to.
     pub route: &'a Arc<Route>,
     /// The key under which the response may be stored and shared.
     pub key: Option<CacheKey>,

@@ -8,6 +8,7 @@ use lowroad_store::object::Representation;
 
 /// A response and the stored object that it refers to.
 pub struct HandlerReply {
+    /// The response of the handler.
     pub response: HandlerResponse,
     /// The object of [`ResponseContent::Stored`], a representation.
     pub stored: Option<ObjectArc>,
@@ -19,6 +20,7 @@ impl HandlerReply {
         HandlerReply { response, stored }
     }
 
+    /// The status code of the response.
     pub fn status(&self) -> StatusCode {
         self.response.status
     }

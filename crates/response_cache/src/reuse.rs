@@ -74,6 +74,7 @@ pub enum RequestedPart {
 pub struct KeyFacts {
     /// The hash of the bytes.
     pub hash: u64,
+    /// The part of the representation that the request asks for.
     pub wants: RequestedPart,
     /// The response may be a 304, which other requests can't use.
     pub is_conditional: bool,

@@ -144,6 +144,7 @@ impl StoredResponse {
 
 /// Stores the response to one request.
 pub struct StoreRequest {
+    /// The key under which the response is stored.
     pub key: CacheKey,
     /// The purge epoch before the handler was called.
     pub purges: PurgeEpoch,
@@ -151,9 +152,11 @@ pub struct StoreRequest {
     pub begun_ms: u64,
     /// The request's cache directives.
     pub asked: RequestDirectives,
+    /// The store that receives the response.
     pub store: Arc<SharedStore>,
     /// The table of calls in flight.
     pub makings: Arc<InFlightTable<OutcomeWaiter>>,
+    /// The route that the request belongs to.
     pub route: Arc<Route>,
     /// The site, for its header rules.
     pub rules: Arc<SiteRules>,

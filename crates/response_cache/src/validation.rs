@@ -74,6 +74,7 @@ fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// A stored response while its origin is called.
 pub struct StaleResponse {
+    /// The stale stored response.
     pub object: ObjectArc,
     /// The origin gets the cache's conditions: a 304 is about the stored response, not about the client's copy.
     pub is_validated: bool,

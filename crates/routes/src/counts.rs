@@ -32,6 +32,7 @@ impl RouteCounters {
     }
 }
 
+/// Adds one.
 pub fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }

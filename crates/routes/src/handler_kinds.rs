@@ -29,6 +29,7 @@ pub struct OpenContext<'a> {
 
 /// A route for which a handler is created.
 pub struct RouteContext<'a> {
+    /// The route's table in the configuration.
     pub rules: &'a RouteConfig,
     /// The symbolic links that its site follows.
     pub symlinks: SymlinkPolicy,

@@ -73,6 +73,7 @@ pub struct DecisionScratch {
 
 /// Decides about one request.
 pub struct RequestDecider<'d, W> {
+    /// All sites.
     pub sites: &'d SiteTable,
     /// The effects that are open to the decision: stored responses, loads, handler calls.
     pub world: &'d W,
@@ -179,6 +180,7 @@ impl SiteService {
 }
 
 impl<W: Effects> RequestDecider<'_, W> {
+    /// Decides about a request: responds, defers it, or closes the connection.
     #[inline]
     pub fn decide(
         self,

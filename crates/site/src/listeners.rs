@@ -22,6 +22,7 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two probes of such an address.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
+/// The listeners of all sites.
 #[derive(Clone, Default)]
 pub struct ListenerSet {
     /// The configured addresses and their numbers.

@@ -51,6 +51,7 @@ pub struct SiteTable {
 pub struct Site {
     /// Its compiled rules. The site's number changes whenever its `SiteFingerprint` changes.
     pub rules: Arc<SiteRules>,
+    /// The error pages of the site.
     pub pages: ErrorPages,
     /// The routes to handlers.
     pub routes: Arc<RouteTable>,
@@ -84,6 +85,7 @@ pub struct SiteMatch<'s> {
 /// A site and a path of it, whose rules apply to a response.
 #[derive(Clone, Copy)]
 pub struct SitePath<'a> {
+    /// The site.
     pub site: &'a Site,
     /// The decoded path; `/` where the request has none.
     pub path: &'a [u8],

@@ -187,6 +187,7 @@ pub struct PlacedResponse {
     pub head: HeadMap,
     /// The length of the key in bytes.
     pub key_len: u16,
+    /// The place of the body's bytes.
     pub content: BodyLocation,
     /// The size of the body in bytes, if it is not inline.
     pub size: u64,

@@ -53,6 +53,7 @@ pub trait Effects {
     /// Revalidates a stored response that was just used stale, in the background (RFC 5861).
     fn refresh(&self, call: &HandlerCall<'_>, exchange: &mut Exchange);
 
+    /// Purges stored responses, where the effects allow it.
     fn purge(&self, _: &PurgeTarget, _: PurgeMode) {}
 
     /// Whether an outcome will be posted once all purges so far are durable. False: no storage outlives the process.
@@ -90,11 +91,13 @@ pub trait Effects {
 
 /// A look-up in the disk cache.
 pub struct DiskRecall<'r> {
+    /// The site of the request.
     pub site: &'r Site,
     /// The key in memory.
     pub key: &'r [u8],
     /// The hash of the key.
     pub hash: u64,
+    /// The client's request.
     pub request: &'r Request<'r>,
     /// The response is known to vary by request fields (RFC 9111 §4.1).
     pub is_for_lines: bool,

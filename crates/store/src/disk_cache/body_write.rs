@@ -29,10 +29,13 @@ const QUANTUM_LEN: usize = 4 << 20;
 
 /// An object without its body on disk yet: dropping the last reference removes it from memory.
 pub struct PendingWrite {
+    /// The store in memory that the object belongs to.
     pub store: Arc<SharedStore>,
     /// The hash of its key.
     pub hash: u64,
+    /// The primary key of the object.
     pub key: Arc<[u8]>,
+    /// The object to write.
     pub object: ObjectArc,
 }
 

@@ -168,6 +168,7 @@ impl StoredMeta {
         }
     }
 
+    /// Encodes the metadata for the disk, with times relative to `now`.
     pub fn encode(&self, now: ClockReading) -> Vec<u8> {
         let (text, head) = &self.head;
         let mut out = vec![VERSION, RESPONSE];
