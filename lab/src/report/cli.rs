@@ -23,14 +23,17 @@ pub struct ReportArgs {
     #[arg(long, value_name = "DIR", default_value = "experiments")]
     experiments: PathBuf,
     /// The page to write
-    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    #[arg(long, value_name = "FILE", default_value = "target/report/report.html")]
     out: PathBuf,
-    /// The summary in Markdown to write
-    #[arg(long, value_name = "FILE", default_value = "report.md")]
+    /// The whole report in Markdown to write
+    #[arg(long, value_name = "FILE", default_value = "target/report/report.md")]
     markdown: PathBuf,
-    /// The picture of what each level is worth, to write beside the summary
-    #[arg(long, value_name = "FILE", default_value = "levels.svg")]
+    /// The picture of the worth of each level to write
+    #[arg(long, value_name = "FILE", default_value = "target/report/levels.svg")]
     picture: PathBuf,
+    /// Write one page in Markdown, too: the worth of each level, and the verdicts on the claims
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
     /// Write no report: compare with another folder of results, point by point
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
@@ -71,11 +74,18 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     write(&args.out, &html::page(&studies, &problems, &counts))?;
     write(
         &args.markdown,
-        &markdown::page(&studies, &problems, &counts, &picture_name(args)),
+        &markdown::page(
+            &studies,
+            &problems,
+            &counts,
+            &picture_name(&args.picture, &args.markdown),
+        ),
     )?;
-    let experiments = studies
-        .iter()
-        .filter(|it| it.experiment.by == CountUnit::Clock);
+    if let Some(path) = &args.summary {
+        let page = markdown::summary(&studies, &counts, &picture_name(&args.picture, path));
+        write(path, &page)?;
+    }
+    let experiments = studies.iter().filter(|it| it.experiment.by == By::Clock);
     println!(
         "{} and {}: {measured} runs of {} experiments have results",
         args.out.display(),
@@ -146,14 +156,17 @@ fn study(experiment: ExperimentConfig, results_folder: &Path) -> Result<Experime
     })
 }
 
-/// The picture, as the summary beside it calls it.
-fn picture_name(args: &ReportArgs) -> String {
-    let beside = args.picture.parent() == args.markdown.parent();
-    let name = args.picture.file_name().filter(|_| beside);
-    let path = name.map_or(args.picture.clone(), PathBuf::from);
+/// The picture's address in a page: relative to it if both are in one folder.
+fn picture_name(picture: &Path, page: &Path) -> String {
+    let is_beside = picture.parent() == page.parent();
+    let name = picture.file_name().filter(|_| is_beside);
+    let path = name.map_or(picture.to_owned(), PathBuf::from);
     path.display().to_string()
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }

@@ -42,9 +42,9 @@ const fn other(server: &'static str) -> ReportLevel {
 /// From the bottom up, and then who stands beside them.
 const LEVELS: [ReportLevel; 14] = [
     ours("no operating system", "", "lowroad-bare"),
-    ours("soft interrupt", "lowroad-softirq", "lowroad-softirq"),
-    ours("soft interrupt before Apache", "apache-softirq", ""),
-    ours("user space", "lowroad", "lowroad-pages"),
+    ours("fast path", "lowroad-softirq", "lowroad-softirq"),
+    ours("fast path before Apache", "apache-softirq", ""),
+    ours("worker", "lowroad", "lowroad-pages"),
     ours("accelerator before nginx", "lowroad-accelerate", ""),
     ours("module, native", "lowroad-module", ""),
     ours("module, WebAssembly", "lowroad-wasm", ""),
@@ -144,28 +144,28 @@ impl LevelTable {
         };
         let said = [
             of(
-                "user space",
+                "worker",
                 "nginx",
                 "64 B",
-                "in user space Lowroad answers {} times as many requests for 64 B as nginx for the same work",
+                "a worker answers {} times as many requests for 64 B as nginx for the same work",
             ),
             of(
-                "soft interrupt",
-                "user space",
+                "fast path",
+                "worker",
                 "64 B",
-                "the soft interrupt {} times as many as user space",
+                "the fast path {} times as many as a worker",
             ),
             of(
-                "soft interrupt",
-                "user space",
+                "fast path",
+                "worker",
                 "static mix",
                 "{} times as many of a static mix",
             ),
             of(
-                "soft interrupt before Apache",
+                "fast path before Apache",
                 "apache-prefork",
                 "accelerated mix",
-                "before Apache it makes {} times as many of Apache alone",
+                "before Apache it answers {} times as many as Apache alone",
             ),
             of(
                 "module, native",
@@ -175,9 +175,9 @@ impl LevelTable {
             ),
             of(
                 "no operating system",
-                "user space",
+                "worker",
                 "3,593 B",
-                "without an operating system a file costs {} times less than in user space",
+                "without an operating system a file costs {} times less than in a worker",
             ),
         ];
         let said: Vec<String> = said.into_iter().flatten().collect();

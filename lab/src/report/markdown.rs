@@ -26,13 +26,7 @@ pub fn page(
     for problem in problems {
         line(&mut out, &format!("**{}**\n", escape(problem)));
     }
-    let levels = LevelTable::of(studies, &counts.papers);
-    if let Some(of_levels) = levels.table() {
-        line(&mut out, "## What each level is worth today\n");
-        line(&mut out, &escape(&levels.sentence()));
-        table(&mut out, &of_levels);
-        line(&mut out, &format!("\n![{}]({picture})", of_levels.caption));
-    }
+    worth(&mut out, studies, counts, picture);
     if let Some(claims) = verdict::table(&verdict::all(studies)) {
         line(&mut out, "\n## What has become of the papers' claims");
         table(&mut out, &claims);
@@ -62,7 +56,41 @@ pub fn page(
     out + &instructions::markdown(&counts.rows)
 }
 
-fn section(out: &mut String, study: &ExperimentStudy) {
+/// The method, in three sentences.
+const SUMMARY_HEAD: &str = "`lowroad-lab run --measure instructions` repeats the experiments of the papers ([the lab](lab.md)), and
+`lowroad-lab report --summary docs/results.md --picture docs/levels.svg` makes this page; the whole report is then in
+`target/report`. Each server runs alone in a Linux guest under emulation, where 10⁹ instructions of the whole machine stand for
+a second, so the speed of no machine is in the figures. A claim is a ratio between two servers: it holds if ours is as
+large, to 3 %; a ratio below 1.05 claims that both are alike.
+";
+
+/// One page: the worth of each level, and the verdict on each tested claim.
+#[must_use]
+pub fn summary(studies: &[Study], counts: &Counts, picture: &str) -> String {
+    let mut out = format!("# Results\n\n{SUMMARY_HEAD}\n");
+    if studies.iter().any(Study::pretended) {
+        out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
+    }
+    worth(&mut out, studies, counts, picture);
+    if let Some(claims) = verdict::short_table(&verdict::all(studies)) {
+        line(&mut out, "\n## Claims of the papers");
+        table(&mut out, &claims);
+    }
+    out
+}
+
+/// The worth of each level: sentence, table and picture.
+fn worth(out: &mut String, studies: &[Study], counts: &Counts, picture: &str) {
+    let levels = Levels::of(studies, &counts.papers);
+    if let Some(of_levels) = levels.table() {
+        line(out, "## The worth of each level\n");
+        line(out, &escape(&levels.sentence()));
+        table(out, &of_levels);
+        line(out, &format!("\n![{}]({picture})", of_levels.caption));
+    }
+}
+
+fn section(out: &mut String, study: &Study) {
     let experiment = &study.experiment;
     let title = format!("{}{}", experiment.title, parts::by(study));
     line(out, &format!("\n## {}\n", escape(&title)));

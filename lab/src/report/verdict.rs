@@ -60,8 +60,10 @@ impl ReportVerdict {
 pub struct JudgedClaim {
     /// Where the paper has it.
     pub place: String,
-    /// What it says, with its numbers.
+    /// The claimed ratio.
     pub claim: String,
+    /// The place in the paper.
+    pub source: String,
     /// Ours, and which.
     pub ours: String,
     /// What has become of it.
@@ -102,7 +104,8 @@ fn judge(shown: &FigureData<'_>, claim: &PaperRatio) -> JudgedClaim {
     let which = ours.map(|ours| ours_name(shown, ours));
     JudgedClaim {
         place: format!("{}, {}", shown.experiment.paper, shown.figure.figure),
-        claim: format!("{}: {} ({})", claim.what, times(claim.value), claim.place),
+        claim: format!("{}: {}", claim.what, times(claim.value)),
+        source: claim.place.clone(),
         ours: match (said, which) {
             (Some(said), Some(which)) => format!("{said}: {which}"),
             _ => "–".into(),
@@ -134,7 +137,7 @@ pub fn table(judged: &[JudgedClaim]) -> Option<ReportTable> {
     let row = |one: &JudgedClaim| {
         vec![
             one.place.clone(),
-            one.claim.clone(),
+            format!("{} ({})", one.claim, one.source),
             one.ours.clone(),
             one.verdict.text(),
         ]
@@ -144,6 +147,27 @@ pub fn table(judged: &[JudgedClaim]) -> Option<ReportTable> {
         caption: "Ratios that the papers state, and ours".into(),
         head: head.map(str::to_owned).to_vec(),
         rows: judged.iter().map(row).collect(),
+    })
+}
+
+/// The tested claims, without their sources, as a table.
+#[must_use]
+pub fn short_table(judged: &[Judged]) -> Option<Table> {
+    let is_tested = |one: &&Judged| !matches!(one.verdict, Verdict::Untested(_));
+    let row = |one: &Judged| {
+        vec![
+            one.place.clone(),
+            one.claim.clone(),
+            one.ours.clone(),
+            one.verdict.text(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = judged.iter().filter(is_tested).map(row).collect();
+    let head = ["figure", "paper", "here", "claim"];
+    (!rows.is_empty()).then(|| Table {
+        caption: format!("{} of {} claims, tested here", rows.len(), judged.len()),
+        head: head.map(str::to_owned).to_vec(),
+        rows,
     })
 }
 
