@@ -5,21 +5,21 @@
 //! block, since other requests of the same worker wait meanwhile.
 //!
 //! ```
-//! use lowroad_module::{Call, Event, Module, Next, Settings};
+//! use lowroad_module::{Call, CallEvent, CallStep, Module, ModuleSettings};
 //!
 //! struct Hello;
 //!
 //! impl Module for Hello {
 //!     type Memory = ();
 //!
-//!     fn start(_: &mut Settings<'_>) -> Result<Hello, String> {
+//!     fn start(_: &mut ModuleSettings<'_>) -> Result<Hello, String> {
 //!         Ok(Hello)
 //!     }
 //!
-//!     fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
+//!     fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: CallEvent) -> CallStep {
 //!         call.field("Content-Type", "text/plain");
 //!         call.send("Hello\n");
-//!         Next::Done
+//!         CallStep::Done
 //!     }
 //! }
 //!
