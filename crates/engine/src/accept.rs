@@ -1,7 +1,7 @@
 //! From a listener to a connection, and the end of both.
 //!
-//! How many connections are accepted per wake-up is a setting (Brecht, Pariag, Gammo:
-//! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
+//! The number of connections accepted per wake-up is a setting (Brecht, Pariag, Gammo: "accept()able strategies",
+//! USENIX 2004): a low one favours requests in progress, a high one new connections.
 
 use std::net::IpAddr;
 
@@ -26,9 +26,9 @@ use crate::stream_table::StreamTable;
 use crate::transport::{ClientTransport, TransferOutcome};
 use crate::worker::Worker;
 
-/// How long accepting pauses when descriptors or memory ran out.
+/// The pause in accepting when descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;
-/// How long a handshake that had begun may take to finish once its listener is to close.
+/// How long a handshake in progress may take to finish once its listener is to close.
 const LAST_ACCEPT_MS: u64 = 200;
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
@@ -53,6 +53,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let has_layer = layer.is_some();
         let timeout_ms = match is_introduced || has_layer {
             true => self.context.settings.header_timeout_ms,
+            // A TLS or PROXY client has to send first, within the time of a head; a plain connection may stay idle.
             false => self.context.idle_timeout_ms(),
         };
         let mut transport = ClientTransport::new(accepted, layer);
@@ -61,8 +62,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let mut is_registered = true;
         self.visit(token, |connection, context| {
             connection.begun = has_layer;
-            // Most connections have said something already; many are over after one answer and are
-            // never registered at all.
+            // Most clients have sent their request already; many connections end after one response and are never
+            // registered.
             connection.receive(context, false);
             if connection.is_closed() {
                 return;
@@ -99,6 +100,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         timeout_ms: u64,
     ) -> ConnectionToken {
         let now_ms = self.context.driver.now_ms();
+        // Never 0: the epoll driver uses generation 0 for its own descriptors.
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
         let entry = self.connections.vacant_entry();
         let token = ConnectionToken {
@@ -124,7 +126,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         token
     }
 
-    /// Removes a closed connection from the table, and ends it.
+    /// Removes a closed connection from the table and releases it.
     pub(crate) fn remove(&mut self, slot: usize) {
         self.connections.remove(slot).end(&mut self.context);
     }
@@ -140,7 +142,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             ConnectionOverload::Address => self.context.counters.over_address_max.bump(),
         }
         if self.context.service.has_layer(listener) {
-            // A handshake is what it has too many of already.
+            // A handshake would cost more than the refusal is worth.
             return transport.close(&mut self.context.driver);
         }
         let mut http = H1Server::default();
@@ -157,7 +159,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             &mut exchange,
             &mut response,
         );
-        // One try: whoever has too many connections is not worth a buffer.
+        // One attempt: a refused client is not worth a buffer.
         let len = out.bytes.len();
         let mut buffer = SendBuffer::Vec(out.bytes);
         let sent = transport.send(
@@ -168,7 +170,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         );
         let whole = matches!(sent, TransferOutcome::Bytes { len: sent, .. } if sent == len);
         transport.finish(&mut self.context.driver);
-        // Read what it had sent, as closing over unread bytes would reset the answer away.
+        // Received bytes are read first, as closing over unread bytes would reset the connection and lose the response.
         let unread = transport.receive(
             &mut self.context.driver,
             ConnectionToken::NOBODY,
@@ -202,13 +204,12 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
         match self.context.driver.open_listener(id, listener) {
             Ok(()) => self.listeners.push(id),
-            // Half open it would be given clients that nobody ever accepts.
+            // A half-open listener would attract clients that are never accepted.
             Err(_) => self.context.driver.close_listener(id),
         }
     }
 
-    /// Lets nobody new begin a handshake at a listener; whoever is in the middle of one has
-    /// [`LAST_ACCEPT_MS`] to finish it.
+    /// Refuses new handshakes at a listener; those in progress have [`LAST_ACCEPT_MS`] to finish.
     pub(crate) fn stop_listening(&mut self, listener: ListenerId) {
         self.context.driver.refuse_new(listener);
         self.closing
@@ -222,6 +223,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 return;
             }
             self.closing.remove(0);
+            // Connections that completed their handshake while the listener was closing are still served.
             loop {
                 match self.context.driver.accept(listener) {
                     Ok(accepted) => self.welcome(accepted, listener),
@@ -233,8 +235,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Starts the end: no new connections after those that the kernel has promised already, and
-    /// idle ones stay for a moment in which a request on its way can still arrive.
+    /// Starts the drain: no new connections after those whose handshake the kernel has begun; idle ones stay for a
+    /// moment, in which a request in flight can still arrive.
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
         let now_ms = self.context.driver.now_ms();
         self.context.drain_until_ms = Some(now_ms + timeout_ms);
@@ -251,7 +253,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.visit_all(|connection, _| connection.close());
     }
 
-    /// Lets all connections act.
+    /// Calls `act` with all connections.
     fn visit_all(&mut self, act: impl Fn(&mut WorkerConnection<D, V>, &mut WorkerContext<D, V>)) {
         let tokens: Vec<ConnectionToken> =
             self.connections.iter().map(|(_, it)| it.token).collect();
@@ -262,7 +264,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Has the driver tell what happens at the socket. Whether it will; else the connection is closed.
+    /// Registers the socket for events. False: the connection is closed.
     fn register(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         let registered = self.transport.register(&mut worker.driver, self.token);
         match registered {
@@ -272,7 +274,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         registered.is_ok()
     }
 
-    /// The worker drains: the end is announced, and an idle connection waits only for a request on its way.
+    /// Drains the connection: the end is announced, and an idle connection waits only for a request in flight.
     fn drain(&mut self, worker: &mut WorkerContext<D, V>) {
         self.announce_end(worker);
         if !self.is_closed() && (self.is_idle() || self.protocol.is_multiplexed()) {

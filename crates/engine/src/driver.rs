@@ -1,11 +1,12 @@
-//! What a worker needs of the machine: one trait, so that the same worker runs on epoll, later on
-//! io_uring, and in the simulator.
+//! The interface between a worker and the machine: one trait, so that the same worker runs on epoll and in the
+//! simulator, and later on io_uring.
 //!
-//! The operations try at once and say so when they could not; what a driver batches or defers below
-//! them is its own affair. A driver knows nothing of HTTP.
+//! Operations are tried at once and report when they would block; a driver may batch or defer system calls as it
+//! likes. A driver knows no HTTP.
 //!
-//! What tasks need of it is lent to them as a [`WorkerHandle`]: connections to elsewhere, which its
-//! [`Network`](crate::network::Network) makes, timers of its time, and helpers.
+//! Tasks use the driver through a [`WorkerHandle`]: upstream connections, which an
+//! [`UpstreamNetwork`](crate::upstream_network::UpstreamNetwork) makes, timers in the driver's time, and helper
+//! threads.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,70 +20,71 @@ use crate::mailbox::WorkerNotify;
 use crate::upstream_network::SocketEvent;
 use crate::worker_handle::WorkerHandle;
 
-/// Names one connection of a worker for as long as the worker runs: slot and generation, so that
-/// news for a closed connection cannot reach its successor in the slot.
+/// Identifies a connection of a worker, by slot and generation, so that an event for a closed connection cannot reach
+/// its successor in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionToken {
-    /// Place in the worker's table.
+    /// The index in the worker's table.
     pub slot: u32,
-    /// How often the worker had accepted when it filled the place; at most [`GENERATION_MAX`].
+    /// The worker's number of accepted connections when the slot was filled; at most [`GENERATION_MAX`].
     pub generation: u32,
 }
 
 impl ConnectionToken {
-    /// That of no connection.
+    /// The token of no connection.
     pub const NOBODY: ConnectionToken = ConnectionToken {
         slot: u32::MAX,
         generation: 0,
     };
 }
 
-/// Where generations begin anew, at 1: drivers have uses for what is above.
+/// The last generation; the next one is 1. Drivers use the bit above for other sockets.
 pub const GENERATION_MAX: u32 = u32::MAX >> 1;
 
-/// A listener by its place in the list that the worker was started with.
+/// A listener, by its index in the worker's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerId(pub u16);
 
-/// A socket for datagrams by its number. Listeners have numbers of a different type.
+/// A datagram socket, by its number; a separate type from [`ListenerId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DatagramSocketId(pub u16);
 
-/// What a wait brought.
+/// An event that a wait returns.
 #[derive(Debug)]
 pub enum DriverEvent {
-    /// Connections may be waiting at this listener.
+    /// Connections may be waiting to be accepted at this listener.
     Acceptable(ListenerId),
-    /// Something changed at a connection.
+    /// The state of a connection's socket changed.
     Ready {
-        /// Which connection.
+        /// The connection.
         token: ConnectionToken,
-        /// There may be bytes, or the end of them.
+        /// There may be bytes to read, or the end of them.
         readable: bool,
-        /// There may be room for bytes.
+        /// There may be room for more bytes.
         writable: bool,
-        /// The peer has sent its last byte: read until the end shows.
+        /// The peer has sent its last byte: read until the end.
         ended: bool,
         /// The connection is broken.
         broken: bool,
     },
-    /// A send that [`SendOutcome::Underway`] told of is over.
+    /// A send that returned [`SendOutcome::Underway`] has ended.
     Sent(ConnectionToken, Box<SendCompletion>),
-    /// A transfer started with [`IoDriver::start_file`], or a read with [`IoDriver::start_read`], got this far.
+    /// The progress of a transfer started with [`IoDriver::start_file`], or of a read started with
+    /// [`IoDriver::start_read`].
     File(ConnectionToken, FileSent),
-    /// Something changed at a socket to elsewhere.
+    /// The state of an upstream socket changed.
     Outgoing(SocketEvent),
-    /// Datagrams may have arrived at this socket. Repeated with each wait until all are received.
+    /// Datagrams may have arrived at this socket. Repeated by each wait until all are received.
     Datagrams(DatagramSocketId),
-    /// A socket for datagrams that was full has room again.
+    /// A datagram socket that was full has room again.
     Room(DatagramSocketId),
 }
 
-/// What became of a send.
+/// The result of a send that the driver completed later.
 pub struct SendCompletion {
-    /// What was to be sent, as it was.
+    /// The buffer, unchanged.
     pub buffer: SendBuffer,
-    /// How many bytes of it were taken, at least one; `None` if the connection is broken.
+    /// The number of bytes of it that were sent, at least one; `None` if the connection is broken.
     pub taken: Option<usize>,
 }
 
@@ -92,38 +94,38 @@ impl std::fmt::Debug for SendCompletion {
     }
 }
 
-/// A connection just accepted.
+/// A newly accepted connection.
 pub struct AcceptedSocket<S> {
     /// The connection's socket.
     pub socket: S,
-    /// Who is at the other end; the unspecified address for a Unix socket.
+    /// The client's address; unspecified for a Unix socket.
     pub peer: IpAddr,
-    /// Its port; 0 for a Unix socket.
+    /// The client's port; 0 for a Unix socket.
     pub peer_port: u16,
 }
 
 /// Why no connection was accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AcceptFailure {
-    /// None is waiting.
+    /// No connection is waiting.
     Empty,
-    /// This one went away before we got it; the next may be fine.
+    /// This connection was aborted before it was accepted; the next may be fine.
     Gone,
-    /// Descriptors or memory ran out (of the process or the machine).
+    /// The process or the machine is out of descriptors or memory.
     Exhausted,
 }
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReceiveOutcome<B> {
     /// Bytes, at least one.
     Bytes {
-        /// They, in a buffer of the driver's: to be given back soon ([`IoDriver::give_back`]).
+        /// The bytes, in a buffer of the driver: to be returned soon ([`IoDriver::give_back`]).
         lent: B,
-        /// There may be more already.
+        /// There may be more to receive.
         more: bool,
     },
-    /// Nothing now.
+    /// There are no bytes now.
     Empty,
     /// The peer has sent its last byte.
     End,
@@ -131,16 +133,16 @@ pub enum ReceiveOutcome<B> {
     Broken,
 }
 
-/// What a send did.
+/// The result of a send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// So many bytes were taken, at least one.
+    /// This many bytes were sent, at least one.
     Bytes(usize),
-    /// The same, and there is no room for more now; a writable event will follow.
+    /// This many bytes were sent, and the socket is full; a writable event will follow.
     Filled(usize),
-    /// No room now; a writable event will follow.
+    /// The socket is full; a writable event will follow.
     Full,
-    /// The driver has taken the buffer, which comes back with [`DriverEvent::SendOutcome`]. Nothing else may be sent over the
+    /// The driver has taken the buffer and returns it with [`DriverEvent::Sent`]. Nothing else may be sent on the
     /// connection until then.
     Underway,
     /// The connection is broken.
@@ -151,77 +153,76 @@ pub enum SendOutcome {
 pub trait IoDriver {
     /// A connection's socket.
     type Socket;
-    /// Bytes received, in a buffer of the driver's.
+    /// Received bytes, in a buffer of the driver.
     type Lent: AsRef<[u8]>;
-    /// A listening socket, made elsewhere.
+    /// A listening socket, opened by the caller.
     type Listener: Send + 'static;
-    /// A socket for datagrams, made elsewhere.
+    /// A datagram socket, opened by the caller.
     type Datagrams: Send + 'static;
 
-    /// Waits until something happens or the time is over; appends what happened to `events`.
-    /// `None` waits without end. Waits no longer than the next timer of [`IoDriver::worker_handle`] says, and
-    /// wakes those that are due. Does not wait when it was notified before; only the worker asks
-    /// the bell whether it was. Reads the clocks afterwards.
+    /// Waits until there are events or the timeout has elapsed, and appends the events to `events`. `None`: no
+    /// timeout. Waits no longer than until the next timer of the worker's tasks, and wakes tasks whose timers are due.
+    /// Returns at once if the worker was notified before; only the worker consumes the notification. Reads the clocks
+    /// afterwards.
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>);
 
-    /// Monotonic time of the last wait in ms.
+    /// Monotonic time of the last wait, in ms.
     fn now_ms(&self) -> u64;
 
-    /// Monotonic time in µs, read now. Its origin is that of [`IoDriver::now_ms`], which may lag behind.
+    /// Monotonic time in µs, read now. It has the origin of [`IoDriver::now_ms`], which may lag behind.
     fn now_us(&self) -> u64;
 
-    /// Ends waits at this time of [`IoDriver::now_us`], until another is set; waits end at once while it is in the past. For
-    /// deadlines of protocols over datagrams, for which [`IoDriver::wait`]'s timeout is too coarse: without a socket for
-    /// datagrams it may do nothing.
+    /// Ends waits at this time of [`IoDriver::now_us`], until another is set; waits end at once while it is in the
+    /// past. For deadlines of datagram protocols, for which the timeout of [`IoDriver::wait`] is too coarse; a driver
+    /// without datagram sockets may ignore it.
     fn wake_at(&mut self, at_us: Option<u64>);
 
-    /// Time of day in ms since 1970, read now. May jump either way.
+    /// Time of day in ms since 1970, read now. It may jump either way.
     fn unix_ms(&self) -> u64;
 
-    /// Starts to report connections that wait at a listener.
+    /// Starts to report waiting connections at a listener.
     ///
     /// # Errors
-    /// When the machine has no room for one more.
+    /// The machine has no room for another socket.
     fn open_listener(&mut self, id: ListenerId, listener: Self::Listener) -> io::Result<()>;
 
-    /// Takes one waiting connection.
+    /// Accepts one waiting connection.
     ///
     /// # Errors
-    /// [`AcceptFailure`] says why there is none.
+    /// [`AcceptFailure`] is the reason why there is none.
     fn accept(
         &mut self,
         listener: ListenerId,
     ) -> Result<AcceptedSocket<Self::Socket>, AcceptFailure>;
 
-    /// Stops (`false`) or goes on (`true`) reporting connections that wait at a listener.
+    /// Stops (`false`) or resumes (`true`) reporting the connections that wait at a listener.
     fn listen(&mut self, listener: ListenerId, on: bool);
 
-    /// Lets no new handshake begin at a listener; those under way still finish.
+    /// Refuses new handshakes at a listener; those in progress still finish.
     fn refuse_new(&mut self, listener: ListenerId);
 
-    /// Gives a listener back for good.
+    /// Closes a listener.
     fn close_listener(&mut self, listener: ListenerId);
 
-    /// Reports what happens at the socket as events with this token, until it is dropped. News
-    /// from before the call are reported too.
+    /// Reports events of the socket with this token until it is dropped, including events from before the call.
     ///
     /// # Errors
-    /// When the machine has no room for one more.
+    /// The machine has no room for another socket.
     fn register(&mut self, socket: &Self::Socket, token: ConnectionToken) -> io::Result<()>;
 
-    /// Receives what has come. Connections that are over soon need not be registered for it.
+    /// Receives available bytes. Short-lived connections need not be registered for it.
     fn receive(
         &mut self,
         socket: &Self::Socket,
         token: ConnectionToken,
     ) -> ReceiveOutcome<Self::Lent>;
 
-    /// Takes back what a receive has lent.
+    /// Returns the buffer of a receive.
     fn give_back(&mut self, lent: Self::Lent);
 
-    /// Sends a start of `buffer`, which is not empty, without copying where that pays; `more` says that others follow
-    /// at once. What can be said at once leaves the buffer where it is; else the driver takes it out of its place and
-    /// keeps it until an [`DriverEvent::SendOutcome`] ([`SendOutcome::Underway`]).
+    /// Sends the start of `buffer`, which is not empty, without copying where that is cheaper; `more`: further bytes
+    /// follow at once. If the result is known at once, the buffer stays; otherwise the driver takes it out and keeps
+    /// it until a [`DriverEvent::Sent`] ([`SendOutcome::Underway`]).
     fn send(
         &mut self,
         socket: &Self::Socket,
@@ -230,11 +231,11 @@ pub trait IoDriver {
         more: bool,
     ) -> SendOutcome;
 
-    /// Starts sending a start of a file's range off the event loop; a [`DriverEvent::File`] follows.
-    /// At most one transfer or send is under way per connection.
+    /// Starts to send the start of a file's range outside the event loop; a [`DriverEvent::File`] follows. A
+    /// connection has at most one transfer or send in progress.
     ///
     /// # Errors
-    /// When the transfer can't be started (too many under way, no descriptor).
+    /// The transfer can't be started (too many in progress, no descriptor).
     fn start_file(
         &mut self,
         socket: &Self::Socket,
@@ -243,11 +244,11 @@ pub trait IoDriver {
         range: Range<u64>,
     ) -> io::Result<()>;
 
-    /// Starts reading a start of a file's range off the event loop, for whoever sends it in another form; a
-    /// [`DriverEvent::File`] follows, which is [`FileSent::Read`] or why not.
+    /// Starts to read the start of a file's range outside the event loop, for content that is encrypted or framed
+    /// before it is sent; a [`DriverEvent::File`] follows, which is [`FileSent::Read`] or a failure.
     ///
     /// # Errors
-    /// When the read can't be started (too many under way).
+    /// The read can't be started (too many in progress).
     fn start_read(
         &mut self,
         token: ConnectionToken,
@@ -255,41 +256,42 @@ pub trait IoDriver {
         range: Range<u64>,
     ) -> io::Result<()>;
 
-    /// Has the kernel seal what is sent from now on over this socket, as a [layer](crate::layer) says. It can't be undone.
+    /// Lets the kernel encrypt all later bytes of this socket, with these keys from a
+    /// [`TlsSession`](crate::tls_session::TlsSession). It can't be undone.
     ///
     /// # Errors
-    /// The kernel does not do that; the socket is as it was.
+    /// The kernel does not support this; the socket is unchanged.
     fn enable_kernel_tls(&mut self, socket: &Self::Socket, keys: &[u8]) -> io::Result<()>;
 
-    /// Sends an alert of a layer over a socket for which the kernel seals: all of it or nothing. Once it is taken, it
-    /// and all before it leave even if the connection is closed at once.
+    /// Sends a TLS alert over a socket for which the kernel encrypts: all of it or nothing. Once it is sent, it and all
+    /// earlier bytes leave even if the connection is closed at once.
     fn send_alert(&mut self, socket: &Self::Socket, alert: &[u8]) -> SendOutcome;
 
-    /// Bytes sent but not yet acknowledged by the peer.
+    /// Bytes that were sent and that the peer has not acknowledged.
     fn unacknowledged(&self, socket: &Self::Socket) -> usize;
 
-    /// Sends the end of our bytes, behind what is under way; the peer's may still come.
+    /// Half-closes the connection behind the bytes in progress; the peer may still send.
     fn finish(&mut self, socket: &Self::Socket);
 
-    /// Closes a connection. What is under way on it is given up, unless [`IoDriver::finish`] was called: then it still
-    /// leaves. Either way no event tells of it, and the driver keeps what it needs until it is over.
+    /// Closes a connection. A send in progress is abandoned, unless [`IoDriver::finish`] was called: then it still
+    /// completes. Either way no event reports it, and the driver keeps the needed memory until it has ended.
     fn close(&mut self, socket: Self::Socket);
 
-    /// Closes a connection by a reset: the peer sees that bytes are missing.
+    /// Resets a connection, so that the peer sees that bytes are missing.
     fn reset(&mut self, socket: Self::Socket);
 
     /// Starts to report datagrams that arrive at a socket.
     ///
     /// # Errors
-    /// When the machine has no room for one more.
+    /// The machine has no room for another socket.
     fn open_datagrams(&mut self, id: DatagramSocketId, socket: Self::Datagrams) -> io::Result<()>;
 
-    /// Receives datagrams that have arrived, in place of the batch's contents. True if there may be more already.
+    /// Receives datagrams, which replace the batch's contents. True if there may be more.
     fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool;
 
-    /// Sends trains whose ranges are of `bytes`, and returns how many were taken; of the next one, `trains` keeps only the
-    /// datagrams that were not. If it was not all, the socket is full: an [`DriverEvent::Room`] follows. As in any network, a
-    /// datagram that was taken may be lost, on this host too ([`IoDriver::datagram_drops`]).
+    /// Sends trains, whose ranges refer to `bytes`, and returns the number of trains that were sent completely; the
+    /// next one keeps only its unsent datagrams. If trains remain, the socket is full: a [`DriverEvent::Room`]
+    /// follows. As in any network, a sent datagram may be lost, also on this host ([`IoDriver::datagram_drops`]).
     fn send_datagrams(
         &mut self,
         id: DatagramSocketId,
@@ -297,16 +299,16 @@ pub trait IoDriver {
         bytes: &[u8],
     ) -> usize;
 
-    /// What a socket for datagrams has lost on this host.
+    /// The datagrams of a socket that were lost on this host.
     fn datagram_drops(&self, id: DatagramSocketId) -> DatagramDrops;
 
-    /// Closes a socket for datagrams, with all its protocol's connections.
+    /// Closes a datagram socket and with it all connections of its protocol.
     fn close_datagrams(&mut self, id: DatagramSocketId);
 
-    /// What the worker lends to those who work on its thread.
+    /// The handle for tasks and other users on the worker's thread.
     fn local(&self) -> &WorkerHandle;
 
-    /// What wakes a wait of this driver: its bell.
+    /// Wakes a wait of this driver: its eventcount.
     fn waker(&self) -> Arc<dyn WorkerNotify> {
         self.local().bell.clone()
     }

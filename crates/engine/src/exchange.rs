@@ -1,5 +1,5 @@
-//! From received bytes to responses, as all protocols do it: reads go to the protocol until the socket is empty; a
-//! request goes to the service, which answers at once or defers; a deferred request is resumed.
+//! From received bytes to responses, for all protocols: bytes go to the protocol until the socket is empty; a request
+//! goes to the service, which answers at once or defers it; a deferred request is resumed.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::put_fields;
@@ -14,19 +14,20 @@ use crate::service::{ConnectionRefusal, Exchange, ExchangeId, HttpService, Servi
 use crate::stream_table::{DeferredRequest, ResumeReason};
 use crate::transport::Plaintext;
 
-/// Full reads of one connection in one turn of the loop; then it is the others' turn.
+/// Full reads of one connection in one turn of the event loop, before other connections get their turn.
 const READS_MAX: usize = 4;
 
 /// A request that is refused.
 pub(crate) struct RefusedRequest<V: HttpService> {
-    /// What the service keeps of it, if it has deferred it.
+    /// The service's state, if the service has deferred it.
     pending: Option<V::Pending>,
     exchange: Exchange,
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Receives until the socket is empty or the connection has something else to do. A short receive means empty,
-    /// unless an end was announced (`to_end`). Whoever sends without a pause gets its next turn after the others.
+    /// Receives until the socket is empty or the connection stops reading. A short receive means empty, unless the
+    /// peer's end was reported (`to_end`). A client that sends without a pause continues in the next turn, after the
+    /// others.
     pub(crate) fn receive(&mut self, worker: &mut WorkerContext<D, V>, to_end: bool) {
         let mut reads = 0;
         while !self.is_closed() {
@@ -80,7 +81,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Takes bytes of the connection's protocol.
+    /// Handles bytes of the connection's protocol.
     pub(crate) fn take_in(&mut self, worker: &mut WorkerContext<D, V>, bytes: &[u8]) {
         if self.input.is_empty() {
             let used = self.consume(worker, bytes);
@@ -92,12 +93,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.input.add(bytes);
         self.go_on(worker);
         if !self.is_closed() {
-            // The wait for a slow head may be noted for later than what is waited for now.
+            // The check may be scheduled for later than the new deadline, if a slow head's wait came before.
             self.schedule_check(worker);
         }
     }
 
-    /// Uses what is kept of the input.
+    /// Handles kept input.
     pub(crate) fn go_on(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -109,8 +110,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Goes on with a connection whose response has left, or can be made now: with the request that waits, then with
-    /// what is kept of the input, then with what is new.
+    /// Continues a connection whose response was sent or can be made now: with the deferred request, then with kept
+    /// input, then with new bytes.
     pub(crate) fn resume(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -122,7 +123,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// The facts about a deferred request, as they are now.
+    /// The context of a deferred request, with current times.
     pub(crate) fn resumed(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -137,7 +138,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         exchange
     }
 
-    /// The facts about a new request.
+    /// The context of a new request.
     pub(crate) fn exchange(
         &self,
         worker: &WorkerContext<D, V>,
@@ -193,7 +194,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Puts a request to the service.
+    /// Passes a request to the service.
     pub(crate) fn ask(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -208,6 +209,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let answer = worker
             .service
             .request(request, &mut exchange, &mut response);
+        // The service has not taken the body.
         if exchange.body.take().is_some()
             && let Some(incoming) = self.exchanges.incoming(stream)
         {
@@ -219,7 +221,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.answered(worker, answer, exchange, wants_more);
     }
 
-    /// A response was written, or will be.
+    /// Handles the service's result: a response was written, or the request is deferred.
     fn answered(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -227,7 +229,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         exchange: Exchange,
         wants_more: bool,
     ) {
-        // A request does not put off the next look at other streams.
+        // On a multiplexed connection a new request must not postpone the check of other streams.
         if !self.protocol.is_multiplexed() {
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         }
@@ -263,8 +265,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.outcome_came(worker);
     }
 
-    /// A deferred request has an interim response. It leaves behind earlier responses, and not at all if its own has
-    /// been written.
+    /// Sends an interim response of a deferred request, after earlier responses. It is dropped if the final response
+    /// has been written.
+    // RFC 9110 §15.2: an HTTP/1 interim response may only precede its own final response, so it waits its turn.
     pub(crate) fn interim(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -292,7 +295,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends the interim responses that are due, unless earlier responses are on their way.
+    /// Sends the interim responses that are due, unless earlier responses are being sent.
     pub(crate) fn send_interims(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -362,7 +365,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         refused
     }
 
-    /// Has the service write a refusal. Returns the response's record.
+    /// Lets the service write a refusal. Returns the response's record.
     pub(crate) fn write_refusal(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -1,11 +1,12 @@
-//! Workers: each a thread with an event loop, its connections and its timers.
+//! The engine: workers, each a thread with an event loop, its connections and its timers.
 //!
-//! A request from top to bottom: [`worker`] waits, and lets the connection act to which something happened; `accept`
-//! made it. `exchange` receives bytes and gives them to the connection's protocol through the doors in `protocol`; the
-//! rooms `h1` and `h2` read requests from them; `exchange` asks the [`HttpService`] for responses; the rooms frame these, and
-//! `transmit` sends them. What connections share (driver, service, output buffers, timers) is the worker's `context`.
-//! Below them a [`IoDriver`] does the input and output: [`epoll`] on a real machine, the crate `engine_sim` in virtual time
-//! with faults. Nothing here knows sites, files' names or HTTP semantics beyond where a request begins and ends.
+//! The path of a request: [`worker`] waits for events and dispatches them to the connections that `accept` created.
+//! `exchange` receives bytes and passes them to the connection's protocol through the methods in `protocol`; `h1` and
+//! `h2` parse requests from them; `exchange` gets responses from the [`HttpService`]; `h1` and `h2` frame the
+//! responses, and `transmit` sends them. State that connections share (driver, service, output buffers, timers) is the
+//! worker's `context`. Below, an [`IoDriver`] does the input and output: [`epoll`] on a real machine, the crate
+//! `engine_sim` in virtual time with faults. The engine knows no sites, no file names, and of HTTP only the framing of
+//! messages.
 
 #![deny(unsafe_code)]
 
@@ -53,7 +54,7 @@ pub mod stream;
 mod stream_body;
 mod stream_table;
 #[allow(unsafe_code)]
-// the few system calls that have no safe wrapper; each block says why it is sound
+// the few system calls without a safe wrapper; each block has its SAFETY reason
 mod system_calls;
 pub mod tap_device;
 pub mod tasks;

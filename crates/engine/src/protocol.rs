@@ -1,8 +1,8 @@
-//! The protocol of a connection: a state machine of [`lowroad_http`], and the doors to its room in this crate.
+//! The protocol of a connection: a state machine of [`lowroad_http`], and the entry points to its module in this crate.
 //!
-//! All protocols share streams (`underway`), the questions to the service (`exchange`), request bodies (`bodies`) and the
-//! output (`transmit`). What differs is in the rooms `h1` and `h2`. A connection enters them here, and only here; a
-//! further protocol is a variant, an arm in each door, and a room.
+//! All protocols share streams (`stream_table`), the calls of the service (`exchange`), request bodies
+//! (`request_bodies`) and the output (`transmit`). The differences are in the modules `h1` and `h2`, which are entered
+//! only by the methods here; a further protocol is a variant, an arm in each method, and a module.
 
 use std::ops::{Deref, DerefMut};
 
@@ -19,9 +19,9 @@ use crate::response_body::OutputBuffer;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::settings::WorkerSettings;
 
-/// The protocol that a connection speaks.
+/// The protocol of a connection.
 pub(crate) enum Protocol {
-    /// HTTP/1, or the first bytes have not come.
+    /// HTTP/1, or the first bytes have not arrived.
     Http1(h1::H1Server),
     /// HTTP/2.
     Http2(Box<H2Session>),
@@ -56,8 +56,8 @@ impl DerefMut for Protocol {
 }
 
 impl Protocol {
-    /// Whether several requests may be under way at a time. Their responses leave by turns; else each is complete before the
-    /// next request is read.
+    /// Whether several requests may be in progress at a time. Their responses are interleaved; otherwise each is
+    /// complete before the next request is read.
     #[inline]
     pub fn is_multiplexed(&self) -> bool {
         !matches!(self, Protocol::Http1(_))
@@ -71,7 +71,7 @@ impl Protocol {
         }
     }
 
-    /// Where the response to a request is written.
+    /// The writer for the response to a request.
     #[inline]
     pub fn response<'r>(
         &'r mut self,
@@ -86,9 +86,9 @@ impl Protocol {
     }
 }
 
-/// The doors.
+/// The entry points.
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Handles `input` until it ends or a request has to wait. Returns how many bytes were used.
+    /// Handles `input` until it ends or a request has to wait. Returns the number of bytes used.
     pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
         match self.protocol {
             Protocol::Http1(_) if self.begins_h2(worker, input) => {
@@ -140,10 +140,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Acts on the outcome of a request's wait.
+    /// Handles the outcome of a request's wait.
     pub(crate) fn outcome_came(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
-            // Earlier responses may not be sent yet.
+            // Earlier responses may not be sent yet, and HTTP/1 responses keep the order of their requests.
             Protocol::Http1(_) if self.sending.is_some() => {}
             Protocol::Http1(_) => self.resume(worker),
             Protocol::Http2(_) => {
@@ -207,7 +207,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A file can't be sent to its end.
+    /// Handles a file that can't be sent completely.
     pub(crate) fn cut_file(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.close(),
@@ -215,7 +215,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A helper has read some of a file.
+    /// A helper thread has read part of a file.
     pub(crate) fn file_read(&mut self, worker: &mut WorkerContext<D, V>, bytes: Vec<u8>) {
         match self.protocol {
             Protocol::Http1(_) => self.put_file_bytes(worker, bytes),
@@ -223,7 +223,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Announces the end of the connection, where the protocol can before its last response.
+    /// Announces the end of the connection, if the protocol can do that before its last response.
     pub(crate) fn announce_end(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => {}

@@ -1,5 +1,5 @@
-//! Where a service writes its response. The service says what the response is; how that looks on the wire, and whether
-//! the connection outlives it, is decided here and in `lowroad_http::{h1, h2}`.
+//! The writer of a response. The service chooses status, fields and body; the wire format, and whether the connection
+//! persists, is decided here and in `lowroad_http::{h1, h2}`.
 
 mod head;
 
@@ -19,7 +19,7 @@ use crate::tunnel::ClientTunnel;
 
 pub use self::head::HeadBuilder;
 
-/// Bytes of a body that are copied behind the head; more are referred to.
+/// Bodies up to this length are copied behind the head; longer ones are sent from where they are.
 const COPIED_LEN_MAX: usize = 16 * 1024;
 
 /// The response to one request.
@@ -29,11 +29,12 @@ pub struct ResponseWriter<'r> {
     date: &'r [u8; 29],
 }
 
-/// The protocol that the response is written in.
+/// The protocol in which the response is written.
 enum ResponseProtocol<'r> {
-    /// HTTP/1: its connection. Head and copied body lie in `OutputBuffer::bytes`.
+    /// HTTP/1: its connection. Head and copied body are in `OutputBuffer::bytes`.
     Http1(&'r mut H1Server),
-    /// HTTP/2: its connection, and the stream. The head is in `OutputBuffer::bytes` as frames, the copied body in `OutputBuffer::response_body`.
+    /// HTTP/2: its connection, and the stream. The head is in `OutputBuffer::bytes` as frames, the copied body in
+    /// `OutputBuffer::body`.
     Http2(&'r mut h2::H2Server, StreamId),
 }
 
@@ -46,22 +47,22 @@ impl ResponseProtocol<'_> {
     }
 }
 
-/// A response that lies ready in memory: a head for HTTP/1 as [`HeadWriter`] makes it, with Content-Length and without
-/// the empty line.
+/// A prepared response in memory: a head for HTTP/1 as [`HeadWriter`] writes it, with Content-Length and without the
+/// empty line.
 pub struct PreparedResponse<'b> {
-    /// Its status.
+    /// The status code.
     pub status: StatusCode,
-    /// The head; behind it, where `is_inline`, the empty line and the body.
+    /// The head; if `is_inline`, followed by the empty line and the body.
     pub bytes: &'b [u8],
-    /// The head has a date of its own; else it is to be replaced.
+    /// The head's Date is to be kept; otherwise it is replaced by the current date.
     pub is_dated: bool,
-    /// Where the head ends in `bytes`.
+    /// The end of the head in `bytes`.
     pub head_len: usize,
-    /// Bytes of the body.
+    /// The length of the body in bytes.
     pub body_len: u64,
-    /// The body lies behind the head.
+    /// The body follows the head in `bytes`.
     pub is_inline: bool,
-    /// Field lines that are added for this client.
+    /// Additional field lines for this client.
     pub aside: &'b [u8],
 }
 
@@ -87,7 +88,7 @@ impl<'r> ResponseWriter<'r> {
         ResponseWriter { wire, out, date }
     }
 
-    /// A long rest of the request's body is not worth reading.
+    /// Closes the connection after this response if the rest of the request's body is too long to be read.
     #[inline]
     fn close_over_body(&mut self) {
         if let ResponseProtocol::Http1(http) = &mut self.wire
@@ -98,7 +99,7 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// The connection ends after this response, if it has only one at a time. To be said before the head.
+    /// Ends the connection after this response, if it has only one request at a time. To be called before the head.
     pub fn close(&mut self) {
         if let ResponseProtocol::Http1(http) = &mut self.wire {
             http.close();
@@ -110,15 +111,15 @@ impl<'r> ResponseWriter<'r> {
         self.head_dated(status, None)
     }
 
-    /// Begins the head of a response that was made at another time than now: its Date.
+    /// Begins a head with another Date than now.
     pub fn head_dated(&mut self, status: StatusCode, date: Option<&[u8; 29]>) -> HeadBuilder<'_> {
         self.close_over_body();
         let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
         HeadBuilder::new(self.wire.reborrow(), status, date, out)
     }
 
-    /// Writes a response that lies ready; `block` gives its head for HTTP/2, if that is spoken. Whether its body is still
-    /// to be written: it is wanted, and not inline.
+    /// Writes a prepared response; `block` gives its head for HTTP/2, if the connection uses that. Returns whether the
+    /// body remains to be written: the request wants it, and it is not inline.
     #[inline]
     pub fn built<'b>(
         &mut self,
@@ -137,7 +138,7 @@ impl<'r> ResponseWriter<'r> {
                 out.extend_from_slice(built.bytes);
             } else {
                 let (head, body) = built.bytes.split_at(built.head_len);
-                // At most one growth, however many pieces.
+                // At most one reallocation for all pieces.
                 out.reserve(built.bytes.len() + built.aside.len());
                 out.extend_from_slice(head);
                 out.extend_from_slice(built.aside);
@@ -163,7 +164,7 @@ impl<'r> ResponseWriter<'r> {
         has_body
     }
 
-    /// The same over HTTP/2, with the block that is made of the head once.
+    /// The same over HTTP/2, with the header block that is encoded from the head once.
     fn built_of_stream(&mut self, built: &PreparedResponse<'_>, block: &h2::LazyBlock) -> bool {
         let ResponseProtocol::Http2(http, stream) = &mut self.wire else {
             return false;
@@ -182,7 +183,7 @@ impl<'r> ResponseWriter<'r> {
         has_body && !built.is_inline
     }
 
-    /// Writes some of the body, which are copied.
+    /// Writes part of the body by copying it.
     pub fn copied(&mut self, bytes: &[u8]) {
         if self.out.parts.is_empty() {
             match self.wire {
@@ -197,7 +198,7 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// Writes some of the body, copied if they are short.
+    /// Writes part of the body, copied if it is short.
     pub fn bytes(&mut self, bytes: Bytes) {
         if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
             self.copied(&bytes);
@@ -206,12 +207,12 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// Writes some of the body, sent from where it is.
+    /// Writes part of the body, sent from where it is.
     pub fn part(&mut self, part: BodyPart) {
         self.out.parts.push(part);
     }
 
-    /// Changes the protocol to one that the request asks for: a response with status 101, or 200 over HTTP/2, and then the
+    /// Changes the protocol on the client's request: a response with status 101, or 200 over HTTP/2, followed by the
     /// tunnel's bytes.
     ///
     /// # Errors
@@ -246,7 +247,7 @@ impl<'r> ResponseWriter<'r> {
         Ok(())
     }
 
-    /// The rest of the body comes from there.
+    /// Streams the rest of the body from this source.
     pub fn stream(&mut self, from: impl Into<BodySource>) {
         self.out
             .parts
@@ -254,7 +255,7 @@ impl<'r> ResponseWriter<'r> {
     }
 }
 
-/// A response that goes over no connection: for who wants the bytes that a client would get.
+/// A response on no connection, for callers that need the bytes that a client would get.
 #[derive(Default)]
 pub struct DetachedResponse {
     http: H1Server,
@@ -262,7 +263,7 @@ pub struct DetachedResponse {
 }
 
 impl DetachedResponse {
-    /// Reads the request, which has no body.
+    /// Parses the request, which has no body.
     pub fn request<'b>(&mut self, head: &'b [u8], limits: &RequestLimits) -> Option<Request<'b>> {
         let mut place = None;
         match self.http.next(head, limits, &mut place).ok()?.event? {
@@ -271,12 +272,12 @@ impl DetachedResponse {
         }
     }
 
-    /// The version of HTTP that was spoken.
+    /// The version of HTTP of the request.
     pub fn protocol(&self) -> HttpVersion {
         self.http.version()
     }
 
-    /// Where the response is written.
+    /// The writer for the response.
     pub fn response<'r>(&'r mut self, date: &'r [u8; 29]) -> ResponseWriter<'r> {
         ResponseWriter::new(&mut self.http, &mut self.out, date)
     }

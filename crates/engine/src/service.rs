@@ -1,6 +1,6 @@
-//! What a worker asks of the program above it: a response to a request.
+//! The interface between a worker and the program above it: requests in, responses out.
 //!
-//! A service answers at once from what it has in memory, or defers; it never blocks, and knows no protocol's bytes.
+//! A service answers at once from memory, or defers the request; it never blocks, and knows no wire format.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::response::ResponseWriter;
 use crate::stream::BodyReceiver;
 use crate::tls_session::{TlsInfo, TlsSession};
 
-/// Names an exchange of a worker for as long as the worker runs. A late outcome of a finished exchange reaches no other.
+/// Identifies an exchange of a worker, so that a late outcome of a finished exchange reaches no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeId {
     /// The connection.
     pub connection: ConnectionToken,
-    /// Which of its exchanges.
+    /// The exchange on this connection.
     pub stream: StreamId,
 }
 
 impl ExchangeId {
-    /// The name of no exchange; its outcomes are dropped.
+    /// The identifier of no exchange; its outcomes are dropped.
     pub const NOBODY: ExchangeId = ExchangeId {
         connection: ConnectionToken::NOBODY,
         stream: StreamId(0),
@@ -36,51 +36,51 @@ impl ExchangeId {
 }
 
 /// The context of one request. Created once: while the request is deferred the engine keeps it with the fields that the
-/// service has set, and brings the times up to date.
+/// service has set, and updates the times.
 pub struct Exchange {
-    /// Its name, for the outcome of a deferred request.
+    /// Its identifier, for the outcome of a deferred request.
     pub id: ExchangeId,
-    /// Where the client is.
+    /// The client's address.
     pub peer: IpAddr,
-    /// Its port there; 0 where it is not known.
+    /// The client's port; 0 if it is not known.
     pub peer_port: u16,
     /// The proxy at the other end of the connection, if its PROXY header named the client.
     pub proxy: Option<IpAddr>,
-    /// What was agreed on with it, if the connection has a layer.
+    /// The parameters of the TLS session, if the connection uses TLS.
     pub secured: Option<Arc<TlsInfo>>,
-    /// The client's request as the service takes it from a trusted proxy, if the connection is from one.
+    /// The client's request as a trusted proxy describes it, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
-    /// Where it connected.
+    /// The listener that accepted the connection.
     pub listener: ListenerId,
-    /// The version of HTTP that the client speaks.
+    /// The version of HTTP.
     pub protocol: HttpVersion,
     /// Monotonic ms.
     pub now_ms: u64,
-    /// When the request's head was complete, monotonic us, as precise as `now_ms`. A service that reads a finer clock sets
-    /// it anew when the request comes.
+    /// When the request's head was complete, monotonic us, as precise as `now_ms`. A service that reads a finer clock
+    /// overwrites it when the request arrives.
     pub started_us: u64,
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// The request's body, if it has one: to be taken by who wants it, when the request comes. What nobody takes is
+    /// The request's body, if it has one. The service takes it when it gets the request; otherwise the body is read and
     /// dropped.
     pub body: Option<BodyReceiver>,
-    /// How many bytes it has, 0 if there is none; `None` if the client did not say.
+    /// The length of the body in bytes, 0 without a body; `None` if the client did not announce it.
     pub body_len: Option<u64>,
-    /// The longest body, in bytes, that the connection's protocol takes.
+    /// The longest body, in bytes, that the connection's protocol accepts.
     pub body_len_max: u64,
-    /// Not all of the body has come. A response that is written now is the connection's last, unless little is missing.
+    /// The body is incomplete. A response that is written now is the connection's last, unless little is missing.
     pub is_body_coming: bool,
-    /// The service takes the request for malformed, as HTTP does others: it is counted with those.
+    /// The service considers the request malformed: it is counted with those that the parser refused.
     pub is_refused: bool,
-    /// The service has verified the user whom the request names.
+    /// The service has verified the user named by the request.
     pub is_user: bool,
-    /// The service has deferred the request, and does not know yet whether it wants the body: a client that expects
+    /// The service has deferred the request and does not know yet whether it needs the body: a client that expects
     /// 100 (Continue) gets none before the next answer.
     pub is_body_undecided: bool,
 }
 
 impl Exchange {
-    /// That of a request without a body over no connection of a worker's: no outcome comes for it.
+    /// The context of a request without a body on no connection; it gets no outcome.
     pub fn without_client(
         (listener, peer): (ListenerId, IpAddr),
         protocol: HttpVersion,
@@ -114,45 +114,45 @@ impl Exchange {
         self.body_len.is_some_and(|len| len > self.body_len_max)
     }
 
-    /// Whether the client's request is over https: as a trusted proxy reports it, else as it came.
+    /// Whether the client's request is over https: as a trusted proxy reports it, otherwise by its own connection.
     pub fn is_https(&self) -> bool {
         forwarding::is_https(self.forwarded.as_deref(), self.secured.is_some())
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 pub enum ServiceOutcome<P, R> {
-    /// The response is written. The record, if any, comes back when it has been sent.
+    /// The response is written. The record, if any, is returned when it has been sent.
     Ready(Option<R>),
-    /// An outcome will come through the mailbox, and is then given to [`HttpService::resume`] with this.
+    /// The outcome will arrive through the mailbox, and is then passed to [`HttpService::resume`] with this.
     Deferred {
-        /// What the service needs to go on. Dropped when the connection ends before.
+        /// The service's state for resuming. Dropped when the connection ends before.
         pending: P,
-        /// Somebody works for this client alone, and would like to know if it goes.
+        /// The work is for this client only, and is to be cancelled if the client disconnects.
         gives_up: bool,
     },
-    /// The body is to be read and dropped first; then this is given to [`HttpService::body_dropped`].
+    /// The body is to be read and dropped first; then this is passed to [`HttpService::body_dropped`].
     AfterBody(P),
 }
 
 /// The program above the workers; one value per worker.
 pub trait HttpService {
-    /// What is kept of a request that was deferred.
+    /// The service's state of a deferred request.
     type Pending;
-    /// What a deferred request waits for.
+    /// The event that a deferred request waits for.
     type Outcome: Send + 'static;
-    /// What is to be logged about an answer.
+    /// The data for the log entry of a response.
     type Record;
-    /// What an operator changes while the server runs.
+    /// A change by an operator while the server runs.
     type Command: Send + 'static;
 
-    /// Whether connections of a listener are sealed.
+    /// Whether connections of a listener use TLS.
     fn has_layer(&self, listener: ListenerId) -> bool {
         let _ = listener;
         false
     }
 
-    /// What a new connection of a listener is sealed by, if those are.
+    /// The TLS session for a new connection of a listener, if its connections use TLS.
     fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
         let _ = listener;
         None
@@ -171,7 +171,7 @@ pub trait HttpService {
     }
 
     /// A connection is passed through from this request on; without a head, from bytes that are no request. `input`
-    /// begins with its first byte. The record comes back when the last byte for the client has left.
+    /// begins with the first of these bytes. The record is returned when the last byte for the client has been sent.
     fn passed_through(
         &mut self,
         head: Option<&H1RequestHead<'_>>,
@@ -190,7 +190,7 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
-    /// Goes on with a request that was deferred.
+    /// Resumes a deferred request.
     fn resume(
         &mut self,
         pending: Self::Pending,
@@ -199,7 +199,7 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
-    /// Goes on with a request whose body was of no use.
+    /// Resumes a request whose body was read and dropped.
     fn body_dropped(
         &mut self,
         pending: Self::Pending,
@@ -207,7 +207,7 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
-    /// Answers a request that is refused, with the parts that were read. Over HTTP/1 the connection closes afterwards.
+    /// Responds to a refused request, with the parts that were read. Over HTTP/1 the connection closes afterwards.
     fn refuse(
         &mut self,
         why: ConnectionRefusal,
@@ -216,7 +216,7 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> Option<Self::Record>;
 
-    /// Answers a request that was deferred, and whose body does not come as it should; as [`HttpService::refuse`] does.
+    /// Refuses a deferred request whose body is malformed or late; as [`HttpService::refuse`].
     fn refuse_pending(
         &mut self,
         why: ConnectionRefusal,
@@ -227,33 +227,33 @@ pub trait HttpService {
         self.refuse(why, &PartialRequest::default(), exchange, response)
     }
 
-    /// A deferred request ends without a response: its client has gone.
+    /// A deferred request ends without a response: its client has disconnected.
     fn abandoned(&mut self, pending: Self::Pending, exchange: &mut Exchange) {
         let _ = (pending, exchange);
     }
 
-    /// A connection that a proxy passes on was closed, because it did not begin with what the proxy has to say.
+    /// A connection from a proxy was closed because it did not begin with a valid PROXY header.
     fn proxy_header_rejected(&mut self, _proxy: IpAddr, _why: &'static str) {}
 
-    /// An answer with a record has left: `body_len` bytes of its body, `whole` if all of them.
+    /// A response with a record was sent: `body_len` bytes of its body, and all of them if `whole`.
     fn sent(&mut self, record: Self::Record, body_len: u64, whole: bool, now_ms: u64);
 
-    /// Takes an operator's change.
+    /// Applies an operator's change.
     fn command(&mut self, command: Self::Command);
 
-    /// Called once per turn of the event loop: a place to pass on what was gathered.
+    /// Called once per turn of the event loop, to publish gathered data.
     fn turn_ended(&mut self, now_ms: u64);
 }
 
-/// Why a connection gets an answer without a request.
+/// Why a connection gets a response without a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionRefusal {
-    /// The bytes are not a request that we take.
+    /// The bytes are no acceptable request.
     Request(RequestRefusal),
-    /// The request did not come in time (RFC 9110 §15.5.9).
+    /// The request did not arrive in time (RFC 9110 §15.5.9).
     Timeout,
     /// There are too many connections.
     Overload,
-    /// It came in clear text where TLS is spoken.
+    /// The client sent clear text to a TLS listener.
     ClearText,
 }

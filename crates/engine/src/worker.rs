@@ -1,7 +1,7 @@
 //! A worker: one thread, one event loop, its connections.
 //!
-//! A turn waits, passes what happened to the connections, and looks at the deadlines that came
-//! due. What a connection then does is told in `accepting`, `exchange`, `transmit` and `deadlines`.
+//! A turn waits, dispatches the events to the connections, and checks the deadlines that are due. The connections'
+//! reactions are in `accept`, `exchange`, `transmit` and `deadlines`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::worker_handle::ROUNDS_MAX;
 pub use crate::message::{MailboxMessage, WorkerMessage};
 pub use crate::system_calls::pin_to_cpu;
 
-/// So many messages are enough before sockets have their turn again.
+/// After this many messages, sockets get their turn again.
 const MESSAGES_ENOUGH: usize = 256;
 
 /// One event loop.
@@ -30,7 +30,7 @@ pub struct Worker<D: IoDriver, V: HttpService> {
     pub(crate) listeners: Vec<ListenerId>,
     pub(crate) generation: u32,
     pub(crate) paused_until_ms: Option<u64>,
-    /// Listeners that take no new handshakes, and when they close.
+    /// Listeners that refuse new handshakes, and when they close.
     pub(crate) closing: Vec<(ListenerId, u64)>,
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<DriverEvent>,
@@ -38,10 +38,10 @@ pub struct Worker<D: IoDriver, V: HttpService> {
 }
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
-    /// Bytes of memory that an idle connection takes: its entry in the table, which may be empty.
+    /// Bytes of memory of an idle connection: its entry in the table, which may be empty.
     pub const CONNECTION_LEN: usize = size_of::<Option<WorkerConnection<D, V>>>();
 
-    /// A worker without listeners: they come by [`MailboxMessage::Listen`].
+    /// A worker without listeners: they arrive by [`MailboxMessage::Listen`].
     pub fn new(
         driver: D,
         service: V,
@@ -63,7 +63,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Turns until the worker has drained; gives its tasks up then.
+    /// Runs turns until the worker has drained, then cancels its tasks.
     pub fn run(&mut self) {
         while !self.drained() {
             self.turn();
@@ -71,8 +71,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.context.local.tasks.end();
     }
 
-    /// Whether draining was asked for and is over: there are no connections, and nobody waits for what a task makes, or that
-    /// took too long.
+    /// Whether draining was requested and is complete: there are no connections, and no task holds the worker, or the
+    /// drain timeout has elapsed.
     pub fn drained(&self) -> bool {
         let Some(until_ms) = self.context.drain_until_ms else {
             return false;
@@ -82,9 +82,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             && (!self.context.local.tasks.is_held() || self.context.driver.now_ms() >= until_ms)
     }
 
-    /// One wait and all that it brought.
+    /// One wait and the handling of all its events.
     pub fn turn(&mut self) {
         let unfinished = std::mem::take(&mut self.context.unfinished);
+        // Unread sockets are edge-triggered: no further event would end a wait for them.
         let timeout_ms = match unfinished.is_empty() {
             true => self.timeout_ms(),
             false => Some(0),
@@ -108,8 +109,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             .turn_ended(self.context.driver.now_ms());
     }
 
-    /// Takes messages and runs tasks, which may bring forth more of both. What comes again and
-    /// again waits until sockets had their turn.
+    /// Takes messages and runs tasks, each of which may cause more of both. After some rounds the rest waits until
+    /// sockets had their turn.
     fn answer_bell(&mut self) {
         let mut taken = 0;
         for _ in 0..ROUNDS_MAX {
@@ -120,10 +121,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Apart, so that a turn in which nobody rang pays for nothing of it.
+    /// A separate function, so that a turn without a notification costs nothing.
     #[inline(never)]
     fn answer_once(&mut self) -> usize {
-        // First what others wait for elsewhere, then the answers that came of it.
+        // Tasks first: their upstream events may post outcomes, which are taken in the same round.
         self.context.local.tasks.run();
         let mut messages = std::mem::take(&mut self.messages);
         self.context.mailbox.take(&mut messages);
@@ -158,7 +159,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 });
             }
             DriverEvent::Outgoing(news) => self.context.local.sources.happened(news),
-            // A worker opens no socket for datagrams until there is a protocol for them here.
+            // A worker opens no datagram socket as long as the engine has no datagram protocol.
             DriverEvent::Datagrams(_) | DriverEvent::Room(_) => {}
         }
     }
@@ -188,7 +189,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Lets a connection act, if it still is the one that the token names, and removes it if that has closed it.
+    /// Calls `act` with the connection, if the token is still valid, and removes the connection if it was closed.
     #[inline]
     pub(crate) fn visit(
         &mut self,

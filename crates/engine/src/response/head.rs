@@ -1,4 +1,4 @@
-//! The head of a response while it is written, field by field, in either protocol.
+//! The writer of a response's head, field by field, for all protocols.
 
 use lowroad_http::fields::{FieldName, ResponseFields, StandardHeader};
 use lowroad_http::h1::{self, BodyLen};
@@ -9,7 +9,7 @@ use lowroad_http::stored_head::StoredSection;
 
 use super::ResponseProtocol;
 
-/// A head being written: fields in their order, but those that are the connection's.
+/// A head being written: fields in their order, except the fields that the connection adds.
 pub struct HeadBuilder<'r> {
     wire: ResponseProtocol<'r>,
     status: StatusCode,
@@ -43,7 +43,7 @@ impl<'r> HeadBuilder<'r> {
 }
 
 impl HeadBuilder<'_> {
-    /// Adds a field. What a value cannot have becomes a space.
+    /// Adds a field. Bytes that are not allowed in a value become spaces.
     pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
         match self.wire {
             ResponseProtocol::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
@@ -82,7 +82,7 @@ impl HeadBuilder<'_> {
         })
     }
 
-    /// Adds fields, but those that are not for clients.
+    /// Adds fields, except those that are not for clients.
     pub fn fields(&mut self, fields: &ResponseFields) -> &mut Self {
         match self.wire {
             ResponseProtocol::Http1(_) => h1::put_fields(fields, self.out),
@@ -102,7 +102,7 @@ impl HeadBuilder<'_> {
         self
     }
 
-    /// Ends the head. Whether a body is wanted; else none may be written.
+    /// Ends the head. Returns whether a body is to be written.
     pub fn end(self, body: BodyLen) -> bool {
         match (self.wire, self.block) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),
