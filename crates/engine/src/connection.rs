@@ -1,13 +1,13 @@
-//! One connection, and what is under way on it.
+//! One connection and its state.
 //!
 //! ```text
-//!  input ─► http ─► a request ─┬─ answered at once ───────────────► the worker's output ─► sending ─► the socket
-//!                     │        └─ deferred: underway.waiting ─ outcome ─┘
-//!                     └─ its body: underway.incoming ─► who answers, or nobody
+//!  input ─► protocol ─► a request ─┬─ answered at once ─────────► the worker's output ─► SendQueue ─► the socket
+//!                         │        └─ deferred: StreamState::waiting ─ outcome ─┘
+//!                         └─ its body: StreamState::incoming ─► the handler, or dropped
 //! ```
-//! What belongs to the connection (socket, protocol, input, what is being sent) is in [`WorkerConnection`]; what belongs to one
-//! request and its response, in [`Underway`](crate::underway::Underway), which there is only while something of it is
-//! waited for. Holds data only; `exchange` and `transmit` move it.
+//! State of the connection (socket, protocol, input, unsent output) is in [`WorkerConnection`]; state of one request
+//! and its response in [`StreamState`](crate::stream_table::StreamState), which exists only while it is pending. These
+//! types hold data only; `exchange` and `transmit` move it.
 
 use lowroad_http::protocol::StreamId;
 
@@ -19,43 +19,45 @@ use crate::service::HttpService;
 use crate::stream_table::StreamTable;
 use crate::transport::ClientTransport;
 
-/// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
+/// A connection of a worker. There may be ten thousands of idle ones, so state that is rarely needed is boxed.
 pub(crate) struct WorkerConnection<D: IoDriver, V: HttpService> {
+    /// The path to the client: the socket, and TLS if it is used.
     pub transport: ClientTransport<D::Socket>,
     /// The protocol, which parses the input and frames the output.
+    /// The protocol, which parses the input and frames the output.
     pub protocol: Protocol,
-    /// Bytes received and not used yet.
+    /// Received bytes that are not parsed yet.
     pub input: InputBuffer,
-    /// When to give up or to look again, monotonic ms.
+    /// When to give up or to check again, monotonic ms.
     pub deadline_ms: u64,
     pub requests: u32,
-    /// Its name in the worker's table.
+    /// Its identifier in the worker's table.
     pub token: ConnectionToken,
     pub listener: ListenerId,
-    /// Bytes, or the end of them, came while nobody would read them.
+    /// Bytes, or their end, arrived while the connection did not read.
     pub unread: bool,
-    /// There are, or may come, bytes that nobody will read.
+    /// There are, or may arrive, bytes that will not be read.
     pub leftover: bool,
     /// A head has begun, and its deadline is set.
     pub begun: bool,
-    /// All is said; what the peer still sends is thrown away, so that our last bytes arrive (RFC 9112 §9.6).
+    /// All output was sent; the peer's further bytes are dropped, so that the last bytes arrive (RFC 9112 §9.6).
     pub lingering: bool,
-    /// Nothing may be done with it any more: its worker removes it.
+    /// The connection is closed: its worker removes it.
     pub is_closed: bool,
-    /// What the socket has not taken yet.
+    /// Output that the socket has not accepted yet.
     pub sending: Option<Box<SendQueue<V::Record>>>,
-    /// The exchanges of which something is waited for.
+    /// The pending exchanges.
     pub exchanges: StreamTable<V>,
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Whether it was closed, and only waits to be removed.
+    /// Whether it was closed and waits only to be removed.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// The exchange that the protocol speaks of: with HTTP/1, where there is one at a time, the last that has begun.
+    /// The current exchange of the protocol: with HTTP/1, which has one at a time, the last that has begun.
     pub fn stream(&self) -> StreamId {
         StreamId(self.requests)
     }
@@ -67,13 +69,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.exchanges.end_incoming(stream);
     }
 
-    /// Whether it ends once what was written has left.
+    /// Whether it ends once the written output has been sent.
     pub fn is_over(&self) -> bool {
         let is_worn = !self.protocol.is_multiplexed() && self.transport.is_worn();
         self.protocol.is_over() || is_worn && self.protocol.is_idle()
     }
 
-    /// Whether nothing is under way, and no request has begun.
+    /// Whether nothing is pending and no request has begun.
     pub fn is_idle(&self) -> bool {
         let is_quiet = !self.protocol.is_multiplexed() || self.protocol.is_idle();
         self.sending.is_none() && self.exchanges.is_empty() && !self.begun && is_quiet
@@ -86,7 +88,7 @@ mod tests {
     use crate::stream_table::tests::Nothing;
     use crate::worker::Worker;
 
-    /// Ten thousand idle ones are what a small machine may well have.
+    /// A small machine may have ten thousand idle connections.
     const IDLE_LEN_MAX: usize = 128;
 
     #[test]

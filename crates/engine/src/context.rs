@@ -1,5 +1,5 @@
-//! What the connections of a worker share: its driver and service, the buffers in which responses are written, clocks and
-//! counters. Knows no connection.
+//! State that the connections of a worker share: driver and service, the buffers for responses, clocks and counters.
+//! Knows no connection.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,7 +19,7 @@ use crate::worker_handle::WorkerHandle;
 use lowroad_limits::ConnectionLimit;
 use lowroad_timer_wheel::TimerWheel;
 
-/// How many wakers of streams are kept.
+/// The number of cached wakers.
 const WAKERS: usize = 64;
 /// How long connections may stay idle once the worker drains.
 pub(crate) const DRAIN_IDLE_MS: u64 = 500;
@@ -30,19 +30,19 @@ pub(crate) struct WorkerContext<D: IoDriver, V: HttpService> {
     pub service: V,
     pub settings: Arc<WorkerSettings>,
     pub counters: Arc<WorkerCounters>,
-    /// By the connections' places in the table.
+    /// Deadlines, by the connections' slots.
     pub wheel: TimerWheel<TICK_MS>,
     pub out: OutputBuffer,
     /// A buffer for decrypted bytes.
     pub plain: Vec<u8>,
-    /// Records of the answers in `out`.
+    /// Records of the responses in `out`.
     pub records: Vec<PendingRecord<V::Record>>,
     /// Connections that used up their reads of this turn before their socket was empty.
     pub unfinished: Vec<ConnectionToken>,
-    /// Seconds since 1970, and the same as a `Date` value.
+    /// Seconds since 1970; `date` is the same as the value of a Date field.
     pub unix_s: u64,
     pub date: [u8; 29],
-    /// When the draining ends, if it has begun.
+    /// When draining ends, if it has begun.
     pub drain_until_ms: Option<u64>,
     pub admission: Arc<ConnectionLimit>,
     pub mailbox: WorkerMailbox<WorkerMessage<D, V>>,
@@ -63,12 +63,12 @@ impl<M: From<ConnectionToken> + Send> std::task::Wake for StreamWake<M> {
     }
 }
 
-/// What tells a worker that a stream of a connection's has bytes, or room for some: those that were made lately, so that
-/// none is made for each poll; each in the place of its connection's slot, modulo their number.
+/// Caches the wakers that report body progress of a connection to its worker, so that a poll allocates none;
+/// direct-mapped by the connection's slot modulo their number.
 pub(crate) struct ConnectionWakers([Option<(ConnectionToken, Waker)>; WAKERS]);
 
 impl ConnectionWakers {
-    /// That of a connection.
+    /// The waker of a connection.
     pub fn waker_for<M: From<ConnectionToken> + Send + 'static>(
         &mut self,
         mailbox: &WorkerMailbox<M>,
@@ -87,7 +87,7 @@ impl ConnectionWakers {
 }
 
 impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
-    /// That of a new worker.
+    /// The context of a new worker.
     pub fn new(
         driver: D,
         service: V,
@@ -120,7 +120,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         }
     }
 
-    /// Brings the date up to date.
+    /// Updates the date.
     pub fn keep_date(&mut self) {
         let now_ms = self.driver.now_ms();
         if now_ms >= self.date_until_ms {

@@ -1,4 +1,4 @@
-//! What a response's body is made of: bytes at once, and parts that follow from memory, from a file or from a stream.
+//! Bodies of responses: bytes at once, and parts that follow from memory, from a file or from a stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::shared_body::SharedBodyReader;
 use crate::stream::{BodyReceiver, StreamItem};
 use crate::tunnel::TunnelReturn;
 
-/// A piece of a response that is sent after the bytes of [`OutputBuffer`].
+/// A part of a response that is sent after the bytes of [`OutputBuffer`].
 pub enum BodyPart {
-    /// Bytes, made for this response or shared with others.
+    /// Bytes, of this response or shared with others.
     Bytes(Bytes),
     /// A range of a block in memory.
     Block {
         /// The block, kept while it is sent.
         block: ArenaBlock,
-        /// What is still to be sent of it.
+        /// The unsent range.
         range: Range<usize>,
     },
     /// A range of a file.
     File {
-        /// The open file as it was when the response's head was made.
+        /// The file, open since the response's head was made.
         file: Arc<OpenFile>,
-        /// What is still to be sent of it.
+        /// The unsent range.
         range: Range<u64>,
     },
-    /// Bytes that are still being made; always the last part.
+    /// Bytes that are still being generated; always the last part.
     Stream(StreamedBody),
 }
 
-/// Where the bytes of a body come from that is sent while it is made.
+/// The source of a streamed body.
 pub enum BodySource {
-    /// It is made for this response.
+    /// Generated for this response.
     Own(BodyReceiver),
-    /// Others read it, too.
+    /// Shared with other readers.
     Shared(SharedBodyReader),
 }
 
@@ -60,7 +60,7 @@ impl BodySource {
         }
     }
 
-    /// Whether there are bytes that nobody has to be waited for.
+    /// Whether bytes are available without a wait.
     fn has_bytes(&self) -> bool {
         match self {
             BodySource::Own(from) => from.has_bytes(),
@@ -81,29 +81,29 @@ impl From<SharedBodyReader> for BodySource {
     }
 }
 
-/// A body that is sent while it is made.
+/// A body that is sent while it is generated.
 pub struct StreamedBody {
     from: BodySource,
-    /// What can be sent now.
+    /// Bytes that can be sent now.
     framed: FramedPart,
     is_ended: bool,
 }
 
-/// Whether there is something to send.
+/// The result of filling a streamed body's buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FillOutcome {
-    /// There is.
+    /// There are bytes to send.
     Ready,
-    /// Not yet.
+    /// There are none yet.
     Pending,
-    /// Nothing more.
+    /// The body is complete.
     Ended,
-    /// Nothing more, though that was not all.
+    /// The body ended early.
     Cut,
 }
 
 impl StreamedBody {
-    /// A body that comes from there.
+    /// A body from this source.
     pub fn new(from: impl Into<BodySource>) -> StreamedBody {
         StreamedBody {
             from: from.into(),
@@ -112,22 +112,22 @@ impl StreamedBody {
         }
     }
 
-    /// What comes next, as it is; if there is nothing yet, the waker tells.
+    /// The next item, unframed; if there is none yet, the waker is called later.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         self.from.poll_next(context)
     }
 
-    /// What follows the body, once that has ended.
+    /// The trailers, once the body has ended.
     pub(crate) fn take_trailers(&self) -> Option<Box<ResponseFields>> {
         self.from.take_trailers()
     }
 
-    /// Whether there is something to send at once.
+    /// Whether bytes can be sent at once.
     fn has_bytes(&self) -> bool {
         !self.framed.is_empty() || self.from.has_bytes()
     }
 
-    /// Sees to it that there is something to send; if there can't be yet, the waker tells. `http` is the connection's.
+    /// Fills the buffer; if there are no bytes yet, the waker is called later. `http` is the connection's protocol.
     pub(crate) fn fill(&mut self, http: &mut H1Server, context: &mut Context<'_>) -> FillOutcome {
         if !self.framed.is_empty() {
             return FillOutcome::Ready;
@@ -141,7 +141,7 @@ impl StreamedBody {
         match self.from.poll_next(context) {
             Poll::Pending => FillOutcome::Pending,
             Poll::Ready(StreamItem::Bytes(bytes)) => {
-                // Whoever makes more than was announced has broken its word.
+                // More bytes than Content-Length announced would be parsed as the next response.
                 if http.data(bytes.len() as u64, &mut framed.before).is_err() {
                     return FillOutcome::Cut;
                 }
@@ -171,18 +171,18 @@ impl StreamedBody {
 }
 
 impl BodyPart {
-    /// Whether nothing is left to send, as far as that is known.
+    /// Whether nothing remains to be sent, as far as that is known.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             BodyPart::Bytes(bytes) => bytes.is_empty(),
             BodyPart::Block { range, .. } => range.is_empty(),
             BodyPart::File { range, .. } => range.is_empty(),
-            // Whether it is over is found out when it is sent.
+            // Its end is found when it is sent.
             BodyPart::Stream(_) => false,
         }
     }
 
-    /// Bytes that are in memory.
+    /// The length of the bytes in memory.
     pub(crate) fn len_in_memory(&self) -> u64 {
         match self {
             BodyPart::Bytes(bytes) => bytes.len() as u64,
@@ -191,7 +191,7 @@ impl BodyPart {
         }
     }
 
-    /// Copies a start of what is in memory, at most `len` bytes, and leaves the rest. How many they were.
+    /// Moves the first bytes in memory, at most `len`, to `out`. Returns their number.
     pub(crate) fn copy_start(&mut self, len: usize, out: &mut Vec<u8>) -> usize {
         match self {
             BodyPart::Bytes(bytes) => {
@@ -210,7 +210,7 @@ impl BodyPart {
         }
     }
 
-    /// Whether it can be sent without a wait: what comes before it may go out with it.
+    /// Whether it can be sent without a wait, so that earlier bytes may be sent together with it.
     pub(crate) fn needs_no_wait(&self) -> bool {
         match self {
             BodyPart::Stream(streamed) => streamed.has_bytes(),
@@ -218,7 +218,7 @@ impl BodyPart {
         }
     }
 
-    /// Takes out what is in memory, to be sent. None for a file.
+    /// Takes the bytes in memory out, to be sent. None for a file.
     pub(crate) fn lend(&mut self) -> Option<SendBuffer> {
         match self {
             BodyPart::Bytes(bytes) => Some(SendBuffer::Bytes(std::mem::take(bytes))),
@@ -235,7 +235,7 @@ impl BodyPart {
         }
     }
 
-    /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    /// Puts a buffer back without its first `sent` bytes, which have been sent.
     pub(crate) fn give_back(&mut self, buffer: SendBuffer, sent: usize) {
         match (self, buffer) {
             (BodyPart::Stream(streamed), SendBuffer::Framed(mut framed)) => {
@@ -262,18 +262,19 @@ impl BodyPart {
     }
 }
 
-/// Where responses are written: one per worker, used again and again.
+/// The buffer for responses: one per worker, reused.
 #[derive(Default)]
 pub(crate) struct OutputBuffer {
     /// Heads and small bodies, of several responses if requests are pipelined.
     pub bytes: Vec<u8>,
     /// Copied bodies of responses over HTTP/2, until they are cut into frames.
     pub body: Vec<u8>,
-    /// What follows `bytes`, in order.
+    /// The parts after `bytes`, in order.
     pub parts: Vec<BodyPart>,
-    /// How many of `bytes` are the current response's body; for the log.
+    /// The length of the current response's body within `bytes`; for the log.
     pub body_in_bytes: u64,
-    /// The way back of the stream at the end of `parts`, where the protocol changes.
+    /// The client's direction of a tunnel, after a change of protocol; the other direction is the stream at the end of
+    /// `parts`.
     pub back: Option<Box<TunnelReturn>>,
 }
 
@@ -283,8 +284,8 @@ impl OutputBuffer {
         self.bytes.is_empty() && self.parts.is_empty()
     }
 
-    /// Takes out what can be sent at once: the bytes, and a block that follows them. And whether something follows that
-    /// needs no wait.
+    /// Takes out the bytes that can be sent at once, with a block that follows them. The flag: more follows that needs
+    /// no wait.
     #[inline]
     pub fn lend(&mut self) -> (SendBuffer, bool) {
         let bytes = std::mem::take(&mut self.bytes);
@@ -309,7 +310,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    /// Puts a buffer back without its first `sent` bytes, which have been sent.
     #[inline]
     pub fn give_back(&mut self, buffer: SendBuffer, sent: usize) {
         match buffer {
