@@ -1,9 +1,9 @@
-//! One arena for all stored bytes: a mapped memory file, cut into blocks.
+//! An arena for all stored responses: one mapped memory file (memfd), divided into blocks.
 //!
-//! A block is read as a slice, or, if it is long, sent from the file without a copy. Pages sent that
-//! way may still wait in a socket's queue when their block is freed; therefore blocks of whole pages
-//! are punched out of the file before their place is used again: the queue keeps the old pages, the
-//! next block gets new ones. Knows nothing of what is stored.
+//! A block is read as a slice; a long one can also be sent from the file without a copy. Pages that were sent that way
+//! may still be in a socket's queue when their block is freed; therefore the range of a paged block is punched out of
+//! the file before it is reused: the queue keeps the old pages, and the next block gets new ones. The arena knows no
+//! formats.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -15,11 +15,11 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 
 use crate::system_calls::FileMapping;
 
-/// Blocks from this length on are of whole pages and can be sent without a copy. To copy shorter ones costs less
-/// than to queue their pages (`docs/performance.md`).
+/// Blocks of at least this length consist of whole pages and can be sent without a copy. Copying shorter ones is
+/// cheaper than queueing their pages (`docs/performance.md`).
 pub const PAGED_LEN_MIN: usize = 128 * 1024;
 
-/// Memory for stored responses, of a fixed size; pages are taken from the machine as they are used.
+/// Memory of fixed size for stored responses; the kernel allocates its pages on first use.
 pub struct ResponseArena {
     mapping: FileMapping,
     file: OwnedFd,
@@ -30,7 +30,7 @@ impl ResponseArena {
     /// An arena of `len` bytes.
     ///
     /// # Errors
-    /// When the machine gives no memory file of that size.
+    /// The machine can't provide a memory file of that size.
     pub fn new(len: usize) -> io::Result<Arc<ResponseArena>> {
         let file = memfd_create("lowroad-arena", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
@@ -43,7 +43,7 @@ impl ResponseArena {
         }))
     }
 
-    /// A block of `len` bytes (0 counts as 1) to be filled, or `None` when there is no such space in one piece.
+    /// A block of `len` bytes (0 counts as 1) to fill, or `None` if there is no free extent of that length.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Option<BlockDraft> {
         let align = if is_paged(len as u64) {
             ExtentAlign::Page
@@ -59,12 +59,12 @@ impl ResponseArena {
         })
     }
 
-    /// Bytes in use, rounded up as they are allocated.
+    /// Allocated bytes, including rounding.
     pub fn used(&self) -> u64 {
         self.extents().used()
     }
 
-    /// The longest space in one piece.
+    /// The length of the largest free extent.
     pub fn largest_free(&self) -> u64 {
         self.extents().largest_free()
     }
@@ -75,8 +75,8 @@ impl ResponseArena {
 
     fn free(&self, extent: ArenaExtent) {
         if is_paged(extent.asked()) {
-            // Where punching fails the pages stay as they are and may still be on their way to a
-            // client: that place is given up rather than written to.
+            // If punching fails, the pages stay and may still be on their way to a client: the extent is leaked rather
+            // than overwritten.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             if fallocate(&self.file, flags, extent.offset(), extent.len()).is_err() {
                 return;
@@ -86,12 +86,12 @@ impl ResponseArena {
     }
 }
 
-/// Whether a block of this length is of whole pages.
+/// Whether a block of this length consists of whole pages.
 fn is_paged(len: u64) -> bool {
     len >= PAGED_LEN_MIN as u64
 }
 
-/// A piece of the arena and the duty to give it back.
+/// An extent of the arena, freed when dropped.
 struct BlockGuard {
     arena: Arc<ResponseArena>,
     /// Always `Some` until dropped.
@@ -137,14 +137,14 @@ pub struct BlockDraft {
 }
 
 impl BlockDraft {
-    /// Ends the filling: from now on the bytes never change.
+    /// Completes the block: its bytes never change afterwards.
     pub fn finish(self) -> ArenaBlock {
         ArenaBlock {
             held: Arc::new(self.held),
         }
     }
 
-    /// The same for bytes that have one owner, who needs no memory to hold them. `None`: there are too many for that.
+    /// The same for a single owner, without the allocation of a shared one. `None`: the block is too long for that.
     pub fn finish_owned(mut self) -> Option<OwnedBlock> {
         let arena = self.held.arena.clone();
         match ShortExtent::new(self.held.extent.take()?) {
@@ -179,14 +179,14 @@ impl DerefMut for BlockDraft {
     }
 }
 
-/// Bytes in the arena that do not change, kept as long as somebody has a clone.
+/// An immutable block with shared ownership.
 #[derive(Clone)]
 pub struct ArenaBlock {
     held: Arc<BlockGuard>,
 }
 
 impl ArenaBlock {
-    /// The arena's file and the block's place in it, if the block is of whole pages.
+    /// The arena's file and the block's offset in it, if the block consists of whole pages.
     pub fn pages(&self) -> Option<(BorrowedFd<'_>, u64)> {
         use std::os::fd::AsFd;
         is_paged(self.held.len() as u64)
@@ -194,7 +194,7 @@ impl ArenaBlock {
     }
 }
 
-/// Bytes in the arena that do not change, kept by one owner. There are as many as stored responses, so it is small.
+/// An immutable block with one owner. Each stored response has one, so it is small.
 pub struct OwnedBlock {
     arena: Arc<ResponseArena>,
     /// Always `Some` until dropped.

@@ -1,5 +1,5 @@
-//! A request's body on its way to the program that answers: read while the answer is made, and no faster than the
-//! program takes it. What nobody takes is read and dropped.
+//! A request's body on its way to the handler: read while the response is made, and no faster than the handler reads
+//! it. An unwanted body is read and dropped.
 
 use std::task::{Context, Poll};
 
@@ -9,17 +9,17 @@ use lowroad_http::fields::{FieldLines, ResponseFields};
 use crate::client_pace::ClientPace;
 use crate::stream::BodySender;
 
-/// Bytes that may wait for a program; what one receive brings comes on top.
+/// Bytes that may wait for a handler; those of one receive may be added on top.
 pub(crate) const WAITING_LEN_MAX: usize = 64 * 1024;
 
-/// A body that streams in.
+/// A streamed body.
 pub(crate) struct RequestBodyStream {
-    /// None when nobody wants it: the rest is read and dropped.
+    /// None if it has no reader: the rest is read and dropped.
     to: Option<BodySender>,
-    /// The program has to take some before more is read.
+    /// The queue is full: the handler has to read before more is received.
     pub full: bool,
     pub pace: ClientPace,
-    /// Bytes that the client may not yet send again.
+    /// Received bytes that are not yet returned to the client's flow-control window.
     pub untaken: usize,
 }
 
@@ -34,7 +34,7 @@ impl RequestBodyStream {
         }
     }
 
-    /// Some of it has come.
+    /// Adds received bytes.
     pub fn data(&mut self, data: &[u8]) {
         let pushed = self
             .to
@@ -47,7 +47,7 @@ impl RequestBodyStream {
         }
     }
 
-    /// It has come whole, and these fields behind it.
+    /// Ends the complete body, with these trailers.
     pub fn end(&mut self, trailers: &FieldLines<'_>) {
         let Some(to) = self.to.take() else { return };
         match trailers.is_empty() {
@@ -58,24 +58,24 @@ impl RequestBodyStream {
         }
     }
 
-    /// Whether it was not dropped.
+    /// Whether it has a reader.
     pub fn has_reader(&self) -> bool {
         self.to.is_some()
     }
 
-    /// Whether nobody takes any more of it; if somebody does, the waker will tell.
+    /// Whether its reader is gone; if not, the waker is called when it goes.
     pub fn is_unwanted(&self, context: &mut Context<'_>) -> bool {
         let to = self.to.as_ref();
         to.is_none_or(|to| to.poll_closed(context).is_ready())
     }
 
-    /// Nobody takes it: what still comes is dropped.
+    /// Drops the rest of the body.
     pub fn drop_rest(&mut self) {
         self.to = None;
         self.full = false;
     }
 
-    /// Asks whether there is room again; if not, the waker will tell.
+    /// Checks for room; if there is none, the waker is called later.
     pub fn look_for_room(&mut self, context: &mut Context<'_>, now_ms: u64) {
         let Some(to) = &self.to else {
             self.full = false;
@@ -84,7 +84,7 @@ impl RequestBodyStream {
         match to.poll_room(context) {
             Poll::Ready(room) => {
                 self.full = false;
-                // The wait was the program's.
+                // The client was not the cause of this wait.
                 self.pace.excuse(now_ms);
                 if room.is_err() {
                     self.to = None;

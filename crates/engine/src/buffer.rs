@@ -1,4 +1,4 @@
-//! What is sent, owned: a driver may keep it until it has left, and then gives it back. Knows no connection and no
+//! Owned bytes to send: a driver may keep them until they are sent, and then returns them. Knows no connection and no
 //! protocol.
 
 use std::ops::Range;
@@ -17,19 +17,19 @@ pub enum SendBuffer {
     Block {
         /// The block, kept while it is sent.
         block: ArenaBlock,
-        /// What is to be sent of it.
+        /// The range to send.
         range: Range<usize>,
     },
-    /// A worker's output, and a range of a block behind it.
+    /// A worker's output, followed by a range of a block.
     Headed {
         /// The output.
         head: Vec<u8>,
         /// The block, kept while it is sent.
         block: ArenaBlock,
-        /// What is to be sent of it.
+        /// The range to send.
         range: Range<usize>,
     },
-    /// Bytes with something before and behind them.
+    /// Bytes with framing before and after them.
     Framed(FramedPart),
 }
 
@@ -40,7 +40,7 @@ impl Default for SendBuffer {
 }
 
 impl SendBuffer {
-    /// The bytes, one piece behind the other; some are empty.
+    /// The bytes in pieces; some may be empty.
     pub fn pieces(&self) -> [&[u8]; 3] {
         match self {
             SendBuffer::Vec(bytes) => [bytes, &[], &[]],
@@ -53,12 +53,12 @@ impl SendBuffer {
 }
 
 impl SendBuffer {
-    /// Whether nothing is to be sent.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.pieces().iter().all(|piece| piece.is_empty())
     }
 
-    /// So many bytes of it were sent.
+    /// Removes the first `len` bytes, which were sent.
     pub fn advance(&mut self, len: usize) {
         match self {
             SendBuffer::Vec(bytes) => drop(bytes.drain(..len)),
@@ -77,18 +77,18 @@ impl SendBuffer {
 /// Part of a body with its framing.
 #[derive(Default)]
 pub struct FramedPart {
-    /// What stands before `data`; its memory is used again.
+    /// The framing before `data`; its memory is reused.
     pub(crate) before: Vec<u8>,
     /// Bytes of `before` that were sent.
     pub(crate) before_sent: usize,
-    /// What is sent, where it was made.
+    /// Part of the body, not copied.
     pub(crate) data: Bytes,
-    /// What stands behind `data`.
+    /// The framing after `data`.
     pub(crate) after: &'static [u8],
 }
 
 impl FramedPart {
-    /// These bytes, one behind the other.
+    /// These pieces, in order.
     pub fn new(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> FramedPart {
         FramedPart {
             before,
@@ -98,7 +98,7 @@ impl FramedPart {
         }
     }
 
-    /// Takes out the memory of what stood before, of which nothing is left to be sent.
+    /// Takes the memory of `before` out; all of it was sent.
     pub fn take_before(&mut self) -> Vec<u8> {
         self.before_sent = 0;
         let mut before = std::mem::take(&mut self.before);
@@ -106,17 +106,17 @@ impl FramedPart {
         before
     }
 
-    /// What is still to be sent.
+    /// The unsent bytes.
     pub fn pieces(&self) -> [&[u8]; 3] {
         [&self.before[self.before_sent..], &self.data, self.after]
     }
 
-    /// Whether nothing is.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.pieces().iter().all(|piece| piece.is_empty())
     }
 
-    /// So many bytes were sent.
+    /// Removes the first `len` bytes, which were sent.
     pub(crate) fn advance(&mut self, mut len: usize) {
         let before = len.min(self.before.len() - self.before_sent);
         self.before_sent += before;

@@ -1,22 +1,22 @@
-//! How a client gets on: with a body that it sends, or with responses that it takes. Knows no connection.
+//! The progress of a client: with a body that it sends, or with responses that it receives. Knows no connection.
 
 use crate::settings::WorkerSettings;
 
-/// How often the pace of a slow client is looked at.
+/// The interval of checks of a slow client's pace.
 const PACE_CHECK_MS: u64 = 1000;
 
-/// How a client gets on with a body or an answer.
+/// The progress of a client with a body or response.
 pub(crate) struct ClientPace {
-    /// Bytes received, or of the wire that were given to the socket.
+    /// Bytes received, or wire bytes passed to the socket.
     pub bytes: u64,
     pub since_ms: u64,
     pub progress_ms: u64,
-    /// Of an answer: `bytes` without those that the client had not acknowledged when last looked.
-    /// Below 0 while earlier answers are still on their way.
+    /// For a response: `bytes` without those that were unacknowledged at the last check. Below 0 while earlier
+    /// responses are still in flight.
     taken: i64,
 }
 
-/// What is thought of a client's pace.
+/// The verdict on a client's pace.
 pub(crate) enum PaceVerdict {
     Fine { look_again_ms: u64 },
     Stalled,
@@ -38,8 +38,8 @@ impl ClientPace {
         self.progress_ms = now_ms;
     }
 
-    /// All but `queued` bytes of what the socket was given are acknowledged. A large socket buffer
-    /// goes without room for long while a slow client steadily takes from it.
+    /// All but `queued` bytes passed to the socket are acknowledged. Progress counts by acknowledgements, as a large
+    /// socket buffer may have no room for long while a slow client steadily receives from it.
     pub fn acknowledged(&mut self, queued: usize, now_ms: u64) {
         let taken = self.bytes as i64 - queued as i64;
         if taken > self.taken {
@@ -48,14 +48,15 @@ impl ClientPace {
         }
     }
 
-    /// The time until now is not the client's to answer for.
+    /// Excludes the time since the last progress, in which the client had to wait.
     pub fn excuse(&mut self, now_ms: u64) {
         self.since_ms += now_ms - self.progress_ms;
         self.progress_ms = now_ms;
     }
 
-    /// Judges by the time without progress and by the rate since the start.
+    /// Judges by the time without progress and by the average rate since the start.
     pub fn judge(&self, settings: &WorkerSettings, timeout_ms: u64, now_ms: u64) -> PaceVerdict {
+        // A stall is decided first: within the grace period it is the only limit.
         let elapsed_ms = now_ms - self.since_ms;
         if now_ms - self.progress_ms >= timeout_ms {
             return PaceVerdict::Stalled;

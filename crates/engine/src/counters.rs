@@ -1,10 +1,10 @@
-//! Counters of one worker: written by it alone, read by anybody.
+//! Counters of one worker: written by it alone, read by any thread.
 //!
-//! Every limit has one, so that an operator sees which limit was hit.
+//! Each limit has one, so that an operator sees which limit was hit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that one thread raises and others read.
+/// A counter that one thread increments and others read.
 #[derive(Debug, Default)]
 pub struct WorkerCounter(AtomicU64);
 
@@ -21,12 +21,12 @@ impl WorkerCounter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Is `value` from now on.
+    /// Sets the value.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// The value now.
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -34,12 +34,12 @@ impl WorkerCounter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What one worker has seen since it started.
+        /// Counters of one worker since it started.
         #[derive(Debug, Default)]
         pub struct WorkerCounters { $($(#[$doc])* pub $name: WorkerCounter,)* }
 
         impl WorkerCounters {
-            /// Every counter with its name.
+            /// All counters with their names.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.value()),)*]
             }
@@ -52,66 +52,66 @@ counters! {
     connections,
     /// Requests whose head was complete and well formed.
     requests,
-    /// Bytes of answers that sockets took: heads and bodies.
+    /// Bytes of responses that sockets accepted: heads and bodies.
     sent_bytes,
-    /// Requests refused for their form.
+    /// Requests refused as malformed.
     refused,
-    /// Requests that waited for a helper.
+    /// Requests that were deferred.
     deferred,
-    /// Connections whose layer (TLS) was agreed on.
+    /// Completed TLS handshakes.
     handshakes,
-    /// Those of which that did not happen in time.
+    /// TLS handshakes that timed out.
     handshake_timeouts,
-    /// Those whose client broke the layer's rules, or agreed to nothing.
+    /// TLS handshakes that failed, by a protocol error or without common parameters.
     handshake_failures,
-    /// Those whose client spoke in clear text.
+    /// Connections of clients that sent clear text to a TLS listener.
     clear_text,
-    /// Connections for which the kernel has come to seal what is sent.
+    /// Connections that changed to kernel TLS for sending.
     kernel_tls,
-    /// Connections on which HTTP/2 is spoken.
+    /// HTTP/2 connections.
     h2_connections,
-    /// Streams of HTTP/2 that clients reset.
+    /// HTTP/2 streams reset by clients.
     h2_resets,
-    /// Streams that were reset for a fault of the client.
+    /// HTTP/2 streams reset for an error of the client.
     h2_faults,
-    /// Streams refused, as there were too many.
+    /// HTTP/2 streams refused because there were too many.
     h2_refused,
-    /// Frames of little use.
+    /// HTTP/2 glitches: frames of little use.
     h2_glitches,
-    /// Connections that were ended for a fault of the client.
+    /// HTTP/2 connections ended for an error of the client.
     h2_ended,
-    /// Of these, those that wanted too much.
+    /// Of these, connections ended for exceeding a limit on cost.
     h2_floods,
-    /// Connections closed because a head did not come in time.
+    /// Connections closed because a head did not arrive in time.
     header_timeouts,
-    /// Connections closed because a body did not come in time.
+    /// Connections closed because a body did not arrive in time.
     body_timeouts,
     /// Connections closed for idling between requests.
     idle_timeouts,
-    /// Connections closed because the client took nothing for too long.
+    /// Connections closed because the client received nothing for too long.
     send_timeouts,
     /// Connections closed because the client was below the minimum rate.
     rate_too_low,
-    /// Connections turned away at the limit of all connections.
+    /// Connections refused at the limit of all connections.
     over_connections_max,
-    /// Connections turned away at the limit per address.
+    /// Connections refused at the limit per address.
     over_address_max,
-    /// Connections closed because they did not begin with the PROXY header that they have to begin with.
+    /// Connections closed because they lacked a valid PROXY header where one is required.
     proxy_headers_refused,
-    /// Times that accepting paused because descriptors or memory ran out.
+    /// Pauses in accepting because descriptors or memory ran out.
     accept_pauses,
-    /// Answers cut because their file changed while being sent.
+    /// Responses cut because their file changed while it was sent.
     file_changed,
-    /// Answers cut because their file could not be read.
+    /// Responses cut because their file could not be read.
     file_failed,
-    /// Answers cut because the program that made them broke off.
+    /// Responses cut because their handler broke off.
     streams_cut,
-    /// Connections that were passed through to another server as they are.
+    /// Connections passed through to another server.
     passed_through,
     /// Tunnels: connections after a change of protocol, and connections that are passed through.
     tunnels,
-    /// Tunnels that were closed because no byte moved for too long.
+    /// Tunnels closed for inactivity.
     tunnel_timeouts,
-    /// Connections that broke while an answer was under way.
+    /// Connections that broke while a response was being sent.
     broken,
 }

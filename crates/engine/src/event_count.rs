@@ -1,9 +1,8 @@
-//! How a worker is reached: an eventcount, whose one waiter parks in its driver's wait. A notification
-//! is a system call only while the worker is parked, and a store while it is awake.
+//! The notification of a worker: an eventcount, whose single waiter parks in its driver's wait. A notification is a
+//! system call only while the worker is parked, and a store while it is awake.
 //!
-//! Who has something for the worker puts it where the worker looks, and notifies. The worker looks
-//! wherever something may lie when it was notified, and never parks over a notification: it prepares
-//! first and looks then.
+//! A producer stores its item first and notifies then. The worker checks all sources of items after a notification,
+//! and never parks with a pending one: it announces that it will park first, and checks then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -18,7 +17,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// One that nobody has notified; `unpark` ends a wait.
+    /// An eventcount without notification; `unpark` ends a wait.
     pub fn new(unpark: impl Fn() + Send + Sync + 'static) -> Arc<EventCount> {
         Arc::new(EventCount {
             notified: AtomicBool::new(false),
@@ -27,8 +26,10 @@ impl EventCount {
         })
     }
 
-    /// Before a wait: whether the worker may park. Whoever notifies from now on ends the wait.
+    /// Before a wait: returns whether the worker may park. Any later notification ends the wait.
     pub fn prepare(&self) -> bool {
+        // Sequentially consistent, as `notify` stores and loads the same two flags in the other order (Dekker): one of
+        // both sees the other's store.
         self.parked.store(true, SeqCst);
         !self.notified.load(SeqCst)
     }
@@ -38,7 +39,7 @@ impl EventCount {
         self.parked.store(false, SeqCst);
     }
 
-    /// Whether it was notified since somebody called [`EventCount::take_notified`].
+    /// Whether there is a notification that [`EventCount::take_notified`] has not consumed.
     pub fn is_notified(&self) -> bool {
         self.notified.load(SeqCst)
     }
@@ -48,7 +49,7 @@ impl EventCount {
         self.parked.load(SeqCst)
     }
 
-    /// Whether it was notified since this was last asked.
+    /// Consumes the notification. Returns whether there was one.
     pub fn take_notified(&self) -> bool {
         self.notified.load(SeqCst) && self.notified.swap(false, SeqCst)
     }
@@ -57,7 +58,7 @@ impl EventCount {
 impl WorkerNotify for EventCount {
     fn notify(&self) {
         self.notified.store(true, SeqCst);
-        // One call a wait: whoever is unparked looks everywhere.
+        // One call per wait: the unparked worker checks all sources.
         if self.parked.load(SeqCst) && self.parked.swap(false, SeqCst) {
             (self.unpark)();
         }

@@ -1,6 +1,6 @@
-//! Threads for what may block: opening, reading and sending files, compressing.
+//! A pool of helper threads for work that may block: opening, reading and sending files, compressing.
 //!
-//! A worker hands them a job and goes on; the job reports through a mailbox.
+//! A worker submits a job and continues; the job reports through a mailbox.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::panic_policy::contain;
 
-/// Jobs that may wait; beyond that requests are answered 503.
+/// The maximum number of queued jobs; beyond it requests get 503.
 pub const QUEUE_LEN_MAX: usize = 4096;
 
 type HelperJob = Box<dyn FnOnce() + Send>;
@@ -33,12 +33,12 @@ impl HelperPool {
     /// Starts `count` threads; they live as long as the process.
     ///
     /// # Errors
-    /// When the machine gives no more threads.
+    /// The machine can't start more threads.
     pub fn start(count: usize) -> io::Result<HelperPool> {
         HelperPool::start_as("helper", count)
     }
 
-    /// The same, with this name and a number for each thread.
+    /// Starts threads with this name and a number.
     ///
     /// # Errors
     /// As [`HelperPool::start`].
@@ -59,7 +59,7 @@ impl HelperPool {
     /// Adds a job.
     ///
     /// # Errors
-    /// [`QueueFull`] when too many wait; the job is dropped then.
+    /// [`QueueFull`] if too many jobs are queued; the job is dropped then.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<(), QueueFull> {
         let mut queue = lock(&self.shared.queue);
         if queue.len() >= QUEUE_LEN_MAX {
@@ -87,7 +87,7 @@ fn work(shared: &HelperQueue) {
             }
         };
         drop(queue);
-        // Whoever waits for it is told by what the job drops.
+        // A panic drops the job's captures, which notify the waiter.
         contain(job);
     }
 }

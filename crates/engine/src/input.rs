@@ -1,18 +1,18 @@
-//! What a connection has received and not used yet. Knows no protocol.
+//! Received bytes that are not used yet. Knows no protocol.
 
-/// Bytes that wait for those behind them. One pointer, as most connections have none, and no memory then.
+/// Bytes that wait for further ones. One pointer, as most connections have none, and then no memory.
 #[derive(Default)]
 #[expect(clippy::box_collection, reason = "a connection is small")]
 pub(crate) struct InputBuffer(Option<Box<Vec<u8>>>);
 
 impl InputBuffer {
-    /// Whether nothing waits.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Adds what came.
+    /// Appends bytes.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
@@ -20,12 +20,12 @@ impl InputBuffer {
         }
     }
 
-    /// Takes all of it.
+    /// Takes all bytes.
     pub fn take(&mut self) -> Vec<u8> {
         self.0.take().map_or_else(Vec::new, |bytes| *bytes)
     }
 
-    /// Puts back what was taken, without the first `used` bytes.
+    /// Puts the bytes back, without the first `used` ones.
     pub fn put_back(&mut self, mut bytes: Vec<u8>, used: usize) {
         if used < bytes.len() {
             bytes.drain(..used);
@@ -33,7 +33,7 @@ impl InputBuffer {
         }
     }
 
-    /// Forgets it.
+    /// Drops all bytes.
     pub fn clear(&mut self) {
         self.0 = None;
     }

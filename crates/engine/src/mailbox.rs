@@ -1,14 +1,14 @@
-//! How other threads reach a worker: a queue and something that wakes its wait.
+//! Messages from other threads to a worker: a queue, and a notification that ends its wait.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Reaches a worker from another thread. One that is awake loses nothing by it.
+/// Wakes a worker from another thread. Cheap if the worker is awake.
 pub trait WorkerNotify: Send + Sync {
-    /// Makes the worker's current or next wait end.
+    /// Ends the worker's current or next wait.
     fn notify(&self);
 }
 
-/// A queue into one worker. Clones lead to the same worker.
+/// A queue into one worker. Clones share it.
 pub struct WorkerMailbox<M> {
     shared: Arc<MailboxQueue<M>>,
 }
@@ -27,7 +27,7 @@ impl<M> Clone for WorkerMailbox<M> {
 }
 
 impl<M> WorkerMailbox<M> {
-    /// An empty mailbox whose posts wake with `waker`.
+    /// An empty mailbox that notifies `waker`.
     pub fn new(waker: Arc<dyn WorkerNotify>) -> Self {
         WorkerMailbox {
             shared: Arc::new(MailboxQueue {
@@ -37,22 +37,21 @@ impl<M> WorkerMailbox<M> {
         }
     }
 
-    /// Adds a message. It is bounded by its senders: one outcome per waiting connection, and the
-    /// operator's commands.
+    /// Adds a message. The queue is bounded by its senders: one outcome per deferred request, and the operator's
+    /// commands.
     pub fn post(&self, message: M) {
         let was_empty = {
             let mut queue = self.queue();
             queue.push(message);
             queue.len() == 1
         };
-        // One wake per batch: whoever drains takes everything.
+        // One notification per batch: the worker takes all messages at once.
         if was_empty {
             self.shared.waker.notify();
         }
     }
 
-    /// Moves all messages, in the order of their posts, into an empty vector, whose memory is used
-    /// for the next ones.
+    /// Moves all messages, in order, into an empty vector; the queue continues with that vector's memory.
     pub fn take(&self, into: &mut Vec<M>) {
         debug_assert!(into.is_empty(), "what is there would come again");
         std::mem::swap(&mut *self.queue(), into);

@@ -7,25 +7,25 @@ use crate::interim_response::InterimResponse;
 use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
 
-/// A message to a worker from outside.
+/// A message to a worker from another thread.
 pub enum MailboxMessage<O, C, L> {
     /// The outcome of a deferred request's wait.
     Outcome(ExchangeId, O),
-    /// An interim response to a deferred request, posted before the outcome.
-    /// In a box: there are few, and ten thousand outcomes may wait at a time.
+    /// An interim response to a deferred request, posted before the outcome. Boxed: there are few, and ten thousand
+    /// outcomes may wait at a time.
     Interim(ExchangeId, Box<InterimResponse>),
     /// A body of this connection has more bytes, or room for more. The connection polls all its bodies, so one waker serves
     /// all requests of a connection.
     Moved(ConnectionToken),
-    /// New settings, for what begins from now on.
+    /// New settings, for connections and requests that begin from now on.
     Settings(Arc<WorkerSettings>),
-    /// An operator's change for the service.
+    /// A change by an operator, for the service.
     Command(C),
-    /// Accept here too.
+    /// Starts accepting at a listener.
     Listen(ListenerId, L),
-    /// Accept here no more; connections stay.
+    /// Stops accepting at a listener; connections stay.
     StopListening(ListenerId),
-    /// Accept no new connections, complete the requests under way, and end by the timeout.
+    /// Accept no new connections, complete the requests in progress, and end by the timeout.
     Drain {
         /// How long connections may last from now on.
         timeout_ms: u64,

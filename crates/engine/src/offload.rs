@@ -1,5 +1,5 @@
-//! What may block, done elsewhere for a task: the driver says where, and the task waits. Knows
-//! nothing of what is done.
+//! Blocking work of a task on another thread: the driver provides the threads, and the task waits. Knows nothing of
+//! the work.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,15 +8,15 @@ use std::task::{Context, Poll, Waker};
 
 use crate::helper_pool::{HelperPool, QueueFull};
 
-/// A piece of work that may block.
+/// A job that may block.
 pub type OffloadJob = Box<dyn FnOnce() + Send>;
 
-/// Where pieces of work are done that may block.
+/// Runs jobs that may block.
 pub trait BlockingOffload: Send + Sync {
-    /// Adds one.
+    /// Adds a job.
     ///
     /// # Errors
-    /// [`QueueFull`] when too many wait; the job is dropped then.
+    /// [`QueueFull`] if too many jobs are queued; the job is dropped then.
     fn submit(&self, job: OffloadJob) -> Result<(), QueueFull>;
 }
 
@@ -26,7 +26,7 @@ impl BlockingOffload for HelperPool {
     }
 }
 
-/// What is being done elsewhere. Dropped, it is not begun any more, or nobody hears of it.
+/// A submitted job. If this is dropped, the job is skipped, or its result is dropped.
 pub struct OffloadHandle<T>(Arc<Mutex<OffloadState<T>>>);
 
 struct OffloadState<T> {
@@ -36,7 +36,7 @@ struct OffloadState<T> {
 }
 
 impl<T: Send + 'static> OffloadHandle<T> {
-    /// Has `job` done by `helper_pool`.
+    /// Submits `job` to `helpers`.
     ///
     /// # Errors
     /// [`QueueFull`]
@@ -49,7 +49,7 @@ impl<T: Send + 'static> OffloadHandle<T> {
             over: false,
             waiting: None,
         }));
-        // Tells that it is over even if the job panics or is dropped.
+        // Its drop reports the end even if the job panics or is dropped.
         let ending = OffloadEnd(state.clone());
         helpers.submit(Box::new(move || {
             if Arc::strong_count(&ending.0) == 1 {
@@ -95,7 +95,7 @@ impl<T> Future for OffloadHandle<T> {
 mod tests {
     use super::*;
 
-    /// Does what it is told when it is told to.
+    /// Runs jobs only on request.
     #[derive(Default)]
     struct Queue(Mutex<Vec<OffloadJob>>);
 

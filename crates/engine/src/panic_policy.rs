@@ -1,5 +1,5 @@
-//! What a panic of a thread ends: the process, where it is nothing without the thread; one piece of work on
-//! the threads beside the workers. Knows nothing of the work.
+//! The consequence of a panic in a thread: it ends the process if the thread is vital, and otherwise one piece of the
+//! thread's work.
 
 use std::cell::Cell;
 use std::io;
@@ -7,16 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-/// What panics at once again must not take a processor.
+/// The pause before a restart: a thread that panics at once again must not use up a processor.
 const PAUSE: Duration = Duration::from_secs(1);
 
 thread_local! {
     static IS_VITAL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does work that the process is nothing without: from now on a panic of this thread is its end, if its
-/// panic hook asks [`is_vital`]. What is tried on such a thread and may panic says so by itself
-/// ([`crate::tasks::polls`]).
+/// Runs vital work: from now on a panic of this thread ends the process, if its panic hook checks [`is_vital`]. Code
+/// on such a thread that may panic alone is marked separately ([`crate::tasks::polls`]).
 pub fn vital<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_VITAL.replace(true);
     let done = work();
@@ -24,17 +23,17 @@ pub fn vital<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether the process is nothing without what this thread does now.
+/// Whether this thread runs vital work.
 pub fn is_vital() -> bool {
     IS_VITAL.get()
 }
 
-/// Starts a thread. If `work` panics, which the hook reports, it begins anew after a pause; the thread
-/// ends when `work` returns. What `work` shares with others is right at each moment in which it may
-/// panic, or is locked, and put right by who locks it next.
+/// Starts a thread. If `work` panics, which the hook reports, it is restarted after a pause; the thread ends when
+/// `work` returns. State that `work` shares must be valid wherever it may panic, or locked and repaired by the next
+/// owner of the lock.
 ///
 /// # Errors
-/// When the machine gives no thread.
+/// The machine can't start a thread.
 pub fn start(name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.into()).spawn(move || {
         while catch_unwind(AssertUnwindSafe(&work)).is_err() {
@@ -44,9 +43,9 @@ pub fn start(name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// Does one piece of work, whether or not it panics.
+/// Runs one piece of work and contains its panic.
 pub fn contain(work: impl FnOnce()) {
-    // The hook has reported it.
+    // The hook has reported the panic.
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
@@ -85,7 +84,7 @@ mod tests {
         };
         start("tested", work).expect("a thread");
         assert_eq!(told.recv(), Ok(1));
-        // It has returned, and is not begun again.
+        // The thread has returned, and is not restarted.
         assert!(told.recv().is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! Bodies that come in while their requests are answered, or wait: who gets them, how fast they have to come, and what
-//! ends them early. What a body's bytes are is the protocol's to say.
+//! Bodies that arrive while their requests are handled: where the bytes go, the minimum pace, and early ends. The
+//! protocol parses the bytes.
 
 use std::task::Context;
 
@@ -17,7 +17,7 @@ use crate::stream_table::ResumeReason;
 use crate::tunnel::{TunnelActivity, TunnelReturn};
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Some of a body has come.
+    /// Handles received bytes of a body.
     pub(crate) fn body_came(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -35,8 +35,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends 100 (Continue) to a client that expects it before it sends a body, if that is read, or dropped before the
-    /// response. The body's pace counts from now on.
+    /// Sends 100 (Continue) to a client that expects it, if the body is wanted, or is dropped before the response. The
+    /// body's pace counts from now on.
     pub(crate) fn send_continue(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
         let Some(it) = self.exchanges.get(stream) else {
@@ -57,7 +57,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         incoming.pace = ClientPace::new(now_ms);
     }
 
-    /// Waits for a body that is still to come.
+    /// Waits for the rest of a body.
     pub(crate) fn await_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         self.watch_incoming(worker, stream);
         if !self.is_closed() {
@@ -65,7 +65,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Has the worker told when there is room for more of a body, and looks at its pace.
+    /// Registers a waker for room in a body's queue, and schedules the check of its pace.
     pub(crate) fn watch_incoming(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
         if self.is_closed() {
@@ -85,7 +85,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// The protocol of a connection, or of one of its streams, was changed by the response that was just written.
+    /// Starts the tunnel after a response that changed the protocol of the connection or stream.
     pub(crate) fn begin_tunnel(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -1,5 +1,5 @@
-//! Responses on their way through a connection: what is still to be sent, and whose it is. Holds data only; `transmit`
-//! moves it.
+//! The responses that a connection is sending: unsent parts, and the records of their responses. Holds data only;
+//! `transmit` moves it.
 
 use std::collections::VecDeque;
 
@@ -9,42 +9,42 @@ use crate::buffer::SendBuffer;
 use crate::client_pace::ClientPace;
 use crate::response_body::BodyPart;
 
-/// Responses on their way, one behind the other.
+/// Responses being sent, in order.
 pub(crate) struct SendQueue<R> {
     pub parts: VecDeque<BodyPart>,
     pub transfer: TransferStep,
     /// Pages of the file at the front are, or were, in the socket's queue.
     pub paged: bool,
     pub pace: ClientPace,
-    /// Bytes that have left, as the responses count them.
+    /// Bytes sent, as the responses count them.
     sent: u64,
-    /// Bytes that were given to it, if all are in memory.
+    /// Bytes that were queued, if all are in memory.
     given: u64,
     /// Records of responses before the last one.
     earlier: Vec<PendingRecord<R>>,
     last: Option<PendingRecord<R>>,
 }
 
-/// The record of a response that has not left whole.
+/// The record of a response that was not sent completely.
 pub(crate) struct PendingRecord<R> {
     pub record: R,
-    /// Where its body begins in what is sent.
+    /// The offset of its body in the queued bytes.
     pub body_at: u64,
-    /// Where it ends; `None` if it does with the last part.
+    /// The offset of its end; `None` if it ends with the last part.
     pub end: Option<u64>,
-    /// Bytes of its body, where other bytes lie between them.
+    /// The length of its body, if framing lies between its bytes.
     pub framed_len: Option<u64>,
 }
 
-/// The record of a response of which no more will leave.
+/// The record of a response of which no more will be sent.
 pub(crate) struct EndedRecord<R> {
     pub record: R,
-    /// Bytes of the body that have left.
+    /// The number of body bytes sent.
     pub body_len: u64,
 }
 
 impl<R> PendingRecord<R> {
-    /// That of a response in frames, whose last byte is at `end`, and whose body has so many bytes.
+    /// The record of a framed response that ends at `end`, with a body of this length.
     pub fn from_frames(record: R, end: u64, body_len: u64) -> PendingRecord<R> {
         PendingRecord {
             record,
@@ -54,7 +54,7 @@ impl<R> PendingRecord<R> {
         }
     }
 
-    /// How it is when so many bytes have left.
+    /// The record's state after this many bytes were sent.
     pub fn after(self, sent: u64) -> EndedRecord<R> {
         if let (Some(end), Some(len)) = (self.end, self.framed_len) {
             let unsent = end.saturating_sub(sent);
@@ -76,8 +76,8 @@ impl<R> PendingRecord<R> {
 }
 
 impl<R> SendQueue<R> {
-    /// Begins with these parts, of which nothing has left, and the records of their responses.
-    /// `given` = bytes of them and before them, for who adds to them.
+    /// Starts with these parts, of which nothing was sent, and the records of their responses. `given`: the length of
+    /// the parts and of the bytes before them.
     pub fn new(
         parts: VecDeque<BodyPart>,
         records: &mut Vec<PendingRecord<R>>,
@@ -92,7 +92,7 @@ impl<R> SendQueue<R> {
             pace: ClientPace::new(now_ms),
             sent: 0,
             given,
-            // Mostly there is none, and who lends the vector keeps its memory.
+            // Mostly there is only one record; then the caller's vector keeps its memory.
             earlier: match records.is_empty() {
                 true => Vec::new(),
                 false => std::mem::take(records),
@@ -101,7 +101,7 @@ impl<R> SendQueue<R> {
         }
     }
 
-    /// Adds bytes that leave behind all others, and the records of the responses in them.
+    /// Adds bytes behind all others, and the records of the responses in them.
     pub fn add(&mut self, bytes: Bytes, records: &mut Vec<PendingRecord<R>>) {
         self.earlier.extend(self.last.take());
         for mut record in records.drain(..) {
@@ -113,19 +113,19 @@ impl<R> SendQueue<R> {
         self.parts.push_back(BodyPart::Bytes(bytes));
     }
 
-    /// Bytes that have not left, if all are in memory.
+    /// The number of unsent bytes, if all are in memory.
     pub fn unsent(&self) -> u64 {
         self.given.saturating_sub(self.sent)
     }
 
-    /// So many bytes have left.
+    /// Counts sent bytes.
     pub fn moved(&mut self, len: u64, wire_len: u64, now_ms: u64) {
         self.sent += len;
         self.pace.moved(wire_len, now_ms);
     }
 
-    /// Puts back what the driver had of the parts at the front, without the first `sent` bytes of it, which have left.
-    /// Gives back a worker's output that has left whole: its memory is used again.
+    /// Puts back the driver's buffer of the parts at the front, without its first `sent` bytes. Returns a worker's
+    /// output that was sent completely, so that its memory is reused.
     pub fn put_back(&mut self, buffer: SendBuffer, sent: usize) -> Option<Vec<u8>> {
         match buffer {
             SendBuffer::Headed { head, block, range } => {
@@ -148,7 +148,7 @@ impl<R> SendQueue<R> {
         }
     }
 
-    /// Takes a response that has left whole before all have.
+    /// Takes a response that was sent completely before the last one.
     pub fn take_left(&mut self) -> Option<EndedRecord<R>> {
         let sent = self.sent;
         let leaving = match self.earlier.first() {
@@ -159,7 +159,7 @@ impl<R> SendQueue<R> {
         Some(leaving.after(sent))
     }
 
-    /// All responses of which some may be left, in order.
+    /// All responses that were not reported as sent, in order.
     pub fn responses(self) -> impl Iterator<Item = EndedRecord<R>> {
         let sent = self.sent;
         let all = self.earlier.into_iter().chain(self.last);
@@ -167,31 +167,31 @@ impl<R> SendQueue<R> {
     }
 }
 
-/// What goes on with the part at the front.
+/// The state of the part at the front.
 pub(crate) enum TransferStep {
-    /// Nothing.
+    /// Nothing is in progress.
     Idle,
-    /// The driver has it, and will give it back.
+    /// The driver has its buffer.
     Lent,
-    /// A helper sends of the file; whether the socket became writable meanwhile.
+    /// A helper thread sends part of the file; whether the socket became writable meanwhile.
     Underway { writable: bool },
-    /// No helper or descriptor could be had for it; it is tried again.
+    /// There was no helper or descriptor; it is retried.
     Postponed,
-    /// All but these last bytes is sent and not yet acknowledged.
+    /// All but these last bytes were sent; waits until the client has acknowledged them.
     Settling { tail: Vec<u8>, since_ms: u64 },
-    /// All is acknowledged; a helper asks whether the file is unchanged.
+    /// All is acknowledged; a helper checks whether the file is unchanged.
     Proving(Vec<u8>),
-    /// What is next is still being made.
+    /// Waits for the next bytes of a stream.
     Awaiting,
 }
 
 impl TransferStep {
-    /// Whether the stream at the front is waited for.
+    /// Whether it waits for bytes of a stream.
     pub fn is_awaiting(&self) -> bool {
         matches!(self, TransferStep::Awaiting)
     }
 
-    /// Whether a helper, or the lack of one, is what is waited for.
+    /// Whether the wait is the server's: for a helper, or for the handler's bytes.
     pub fn is_ours(&self) -> bool {
         matches!(
             self,

@@ -1,9 +1,10 @@
-//! Bytes that come while many read them, each from their start and as fast as it takes them. All read the same bytes, so who
-//! takes none costs a place in a table, and no copies.
+//! Request coalescing: one body, still arriving, that many readers read, each from its start and at its own speed. All
+//! share the same bytes, so a reader costs a table entry and no copies.
 //!
-//! Readers take turns: after a piece, a short one at first, a reader's waker tells when to ask for the next. So all have
-//! something before anybody has much. What is not kept here may be kept elsewhere: who comes late reads it there, and goes
-//! on here once it has caught up ([`SharedBody::late_reader`]). It knows neither what the bytes are nor who makes them.
+//! Readers are served round-robin: after a piece, a short one at first, a reader's waker schedules its next turn. So
+//! all start early. Bytes that are dropped here may be stored (in memory or on disk): a late reader reads them from
+//! there, and continues here once it has caught up ([`SharedBody::late_reader`]). The module knows neither the bytes
+//! nor their producer.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,36 +17,36 @@ use slab::Slab;
 
 use crate::stream::{BodyReceiver, BodySender, StreamItem, stream};
 
-/// What a reader gets in its first turn: what TCP sends before it hears of the other end (RFC 6928 §2).
+/// The length of a reader's first turn: TCP's initial window (RFC 6928 §2).
 const FIRST_TURN_LEN: usize = 14_600;
-/// What it gets in a turn at most.
+/// The maximum length of a later turn.
 const TURN_LEN_MAX: usize = 64 << 10;
-/// What may wait for a reader of what is not kept for all.
+/// Once released parts are not kept, a reader may lag by this many bytes before it gets its own queue.
 const WAITING_LEN_MAX: u64 = 64 << 10;
 
-/// The bytes, for who makes them: dropped without [`SharedBody::end`], they count as cut.
+/// The producer's end. If it is dropped without [`SharedBody::end`], the body counts as cut.
 pub struct SharedBody(Arc<Mutex<SharedBodyState>>);
 
-/// One who reads them. A pointer: it lies in what is passed on for other bodies, too.
+/// A reader. Boxed, as it is embedded in a type that is also used for other bodies.
 pub struct SharedBodyReader(Box<ReaderState>);
 
-/// Finds a place for one who has caught up. Holds what is here as long as it lives.
+/// Finds the position for a late reader that has caught up. It keeps the parts alive.
 #[derive(Clone)]
 pub struct SharedBodyTail(Arc<Mutex<SharedBodyState>>);
 
-/// A place that is found while who gets it still reads elsewhere.
+/// A slot for the continuation of a reader that still reads stored bytes.
 pub type ReaderSeat = Arc<Mutex<Option<SharedBodyReader>>>;
 
 struct ReaderState {
     of: Arc<Mutex<SharedBodyState>>,
     place: usize,
-    /// What it has not been given of a part that it has begun.
+    /// The rest of a part that was read in part.
     rest: Bytes,
-    /// It reads here what waits elsewhere for it.
+    /// The reader's own queue: stored bytes of a late reader, or the backlog of a lagging one.
     own: Option<BodyReceiver>,
-    /// Where it goes on when that has ended.
+    /// The continuation after that queue has ended.
     seat: Option<ReaderSeat>,
-    /// What it was given in this turn, and what it may be.
+    /// Bytes read in this turn, and its length.
     given_len: usize,
     turn_len: usize,
 }
@@ -53,13 +54,13 @@ struct ReaderState {
 #[derive(Default)]
 struct SharedBodyState {
     parts: VecDeque<SharedBodyPart>,
-    /// Parts before them that are gone.
+    /// The number of dropped parts before `parts`.
     gone: usize,
-    /// All bytes that have come.
+    /// The total length of the bytes received.
     len: u64,
-    /// Parts go when everybody has read them; nobody new can read what begins with them.
+    /// Parts are dropped once all readers have read them; new readers from the start are refused.
     is_let_go: bool,
-    /// So many of the bytes can be read elsewhere; others do not go. `None`: all may go.
+    /// Bytes up to here are stored elsewhere and may be dropped; `None`: all may be.
     kept_len: Option<Arc<AtomicU64>>,
     end: Option<StreamItem>,
     readers: Slab<ReaderPosition>,
@@ -68,24 +69,24 @@ struct SharedBodyState {
 
 struct SharedBodyPart {
     bytes: Bytes,
-    /// Where it begins.
+    /// The offset of its first byte.
     at: u64,
-    /// Readers whose next part it is.
+    /// The number of readers that read this part next.
     readers: usize,
 }
 
-/// Where a reader is.
+/// The position of a reader.
 struct ReaderPosition {
     /// The number of its next part.
     next: usize,
-    /// It has read all that has come.
+    /// Set if it has read all bytes.
     waker: Option<Waker>,
     behind: Option<LaggingReader>,
 }
 
-/// Too slow for what is not kept: what it has not read waits elsewhere.
+/// A reader too slow for parts that are not kept: its unread bytes wait in a queue of its own.
 struct LaggingReader {
-    /// Until the reader knows.
+    /// The queue's other end, until the reader takes it.
     from: Option<BodyReceiver>,
     to: BodySender,
 }
@@ -97,7 +98,7 @@ impl Default for SharedBody {
 }
 
 impl SharedBody {
-    /// One more reader; `None` if the start is gone.
+    /// Adds a reader; `None` if the start was dropped.
     pub fn reader(&self) -> Option<SharedBodyReader> {
         let mut state = lock(&self.0);
         if state.is_let_go {
@@ -106,20 +107,20 @@ impl SharedBody {
         Some(ReaderState::at(&self.0, &mut state, 0))
     }
 
-    /// One more reader, which has what comes in `own` first. When that ends it goes on at the place that is in `seat`; if none
-    /// is, it is cut.
+    /// Adds a reader that first reads `own`. When that ends it continues at the position in `seat`; if there is none,
+    /// it is cut.
     pub fn late_reader(&self, own: BodyReceiver, seat: ReaderSeat) -> SharedBodyReader {
         let mut reader = ReaderState::at(&self.0, &mut lock(&self.0), usize::MAX);
         (reader.0.own, reader.0.seat) = (Some(own), Some(seat));
         reader
     }
 
-    /// For who catches up.
+    /// The handle by which late readers find their position.
     pub fn tail(&self) -> SharedBodyTail {
         SharedBodyTail(self.0.clone())
     }
 
-    /// Adds some bytes.
+    /// Adds bytes.
     pub fn push(&self, bytes: Bytes) {
         if bytes.is_empty() {
             return;
@@ -129,7 +130,7 @@ impl SharedBody {
         let (at, mut readers) = (state.len, 0);
         for (_, place) in &state.readers {
             match &place.behind {
-                // Whether it is gone is found when it leaves.
+                // A closed queue is found when its reader is removed.
                 Some(behind) => drop(behind.to.push(bytes.clone())),
                 None => readers += usize::from(place.next == number),
             }
@@ -142,14 +143,14 @@ impl SharedBody {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// All that is there.
+    /// All parts that are in memory.
     pub fn parts(&self) -> Vec<Bytes> {
         let state = lock(&self.0);
         state.parts.iter().map(|part| part.bytes.clone()).collect()
     }
 
-    /// From now on only those read it who have begun, and what all of them have read goes, once so many bytes are kept
-    /// elsewhere: for those who come late.
+    /// Releases the parts: new readers from the start are refused, and parts that all readers have read are dropped,
+    /// once `kept_len` covers them: late readers read them from there.
     pub fn let_go(&self, kept_len: Option<Arc<AtomicU64>>) {
         let mut state = lock(&self.0);
         state.is_let_go = true;
@@ -157,7 +158,7 @@ impl SharedBody {
         state.forget();
     }
 
-    /// Says that this was all, or that there will be no more.
+    /// Ends the body, complete or cut.
     pub fn end(&self, how: StreamItem) {
         let mut state = lock(&self.0);
         let is_whole = how == StreamItem::End;
@@ -167,7 +168,7 @@ impl SharedBody {
             .readers
             .iter_mut()
             .filter_map(|(_, place)| match &mut place.behind {
-                // It has not noticed, and would not find the rest.
+                // The reader has not taken its queue yet: it stays lagging, to find the queue and its end.
                 Some(LaggingReader { from: Some(_), to }) => {
                     let (unused, _) = stream(0);
                     let to = std::mem::replace(to, unused);
@@ -184,8 +185,9 @@ impl SharedBody {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready when more is wanted: false if nobody reads it any more. Once it is let go, who is slower than others gets a
-    /// stream of its own, which `behind` takes to give where its rest goes; nobody else waits for it. One alone sets the pace.
+    /// Ready when the producer should continue: false if there are no readers. Once the parts are released, a slow
+    /// reader gets its own queue, which `behind` may replace by a spool, so that it delays no other. A single reader
+    /// sets the pace.
     pub fn poll_wanted(
         &self,
         context: &mut Context<'_>,
@@ -206,7 +208,7 @@ impl SharedBody {
             .readers
             .iter()
             .filter_map(|(_, at)| at.behind.as_ref());
-        // All are asked, so that any of them wakes.
+        // All queues are polled, so that each registers the waker.
         let full = those_behind.by_ref().map(is_full).filter(|is| *is).count();
         match full > 0 || state.waiting_len() >= WAITING_LEN_MAX {
             true => Poll::Pending,
@@ -225,12 +227,12 @@ impl Drop for SharedBody {
 }
 
 impl SharedBodyTail {
-    /// A reader of what begins with the byte `at`, if that is here.
+    /// A reader from the byte `at` on, if that is in memory.
     pub fn reader(&self, at: u64) -> Option<SharedBodyReader> {
         let mut state = lock(&self.0);
         let index = state.parts.partition_point(|part| part.end() <= at);
         let begin = state.parts.get(index).map_or(state.len, |part| part.at);
-        // Of a part that it has begun it has the rest.
+        // A part that the caller has read in part contributes its rest.
         let begun_len = usize::try_from(at.checked_sub(begin)?).ok()?;
         let rest = match state.parts.get(index) {
             Some(part) if begun_len > 0 => part.bytes.slice(begun_len..),
@@ -251,7 +253,7 @@ impl SharedBodyPart {
 }
 
 impl SharedBodyState {
-    /// Parts that everybody has read go, once that is so.
+    /// Drops the parts that all readers have read, once the body is released.
     fn forget(&mut self) {
         let kept_len = self
             .kept_len
@@ -264,13 +266,13 @@ impl SharedBodyState {
         }
     }
 
-    /// What waits for the slowest of those who read it here.
+    /// The number of bytes between the slowest direct reader and the end.
     fn waiting_len(&self) -> u64 {
         let slowest = self.parts.iter().find(|part| part.readers > 0);
         slowest.map_or(0, |part| self.len - part.at)
     }
 
-    /// Has what waits for the slow wait elsewhere.
+    /// Moves the unread bytes of slow readers to queues of their own.
     fn put_behind(&mut self, behind: &mut impl FnMut(BodySender) -> BodySender) {
         if self.waiting_len() < WAITING_LEN_MAX {
             return;
@@ -286,7 +288,7 @@ impl SharedBodyState {
             part.readers -= 1;
             let (to, from) = stream(WAITING_LEN_MAX as usize);
             for part in self.parts.range(index..) {
-                // It is open: its other end is here.
+                // It can't be closed: its other end is here.
                 let _ = to.push(part.bytes.clone());
             }
             place.behind = Some(LaggingReader {
@@ -302,14 +304,14 @@ impl SharedBodyState {
         places.filter_map(|(_, at)| at.waker.take()).collect()
     }
 
-    /// What is next for a reader, and its number; `None` if that has not come.
+    /// The next part of a reader, with its number; `None` if it has not arrived.
     fn next(&self, place: usize) -> Option<(usize, &Bytes)> {
         let number = self.readers[place].next;
         let part = self.parts.get(number.checked_sub(self.gone)?)?;
         Some((number, &part.bytes))
     }
 
-    /// Somebody is not at this part any more: another may be the first.
+    /// A reader has left this part: the parts before it may be dropped.
     fn leave(&mut self, number: usize) {
         let index = number.checked_sub(self.gone);
         if let Some(part) = index.and_then(|index| self.parts.get_mut(index)) {
@@ -319,24 +321,24 @@ impl SharedBodyState {
 }
 
 impl SharedBodyReader {
-    /// What is next, once there is something and it is this one's turn.
+    /// The next item, once there is one and it is this reader's turn.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         self.0.poll_next(context)
     }
 
-    /// Whether there are bytes that nobody has to be waited for.
+    /// Whether bytes are available without a wait.
     pub fn has_bytes(&self) -> bool {
         self.0.has_bytes()
     }
 
-    /// Waits for what is next.
+    /// Waits for the next item.
     pub async fn next(&mut self) -> StreamItem {
         poll_fn(|context| self.poll_next(context)).await
     }
 }
 
 impl ReaderState {
-    /// A reader whose next part has this number; none has the greatest.
+    /// A reader that reads this part next; the greatest number: none.
     fn at(
         of: &Arc<Mutex<SharedBodyState>>,
         state: &mut SharedBodyState,
@@ -370,7 +372,7 @@ impl ReaderState {
             }
         }
         if self.given_len >= self.turn_len {
-            // Others first: what wakes it comes behind what wakes them.
+            // The turn is over: waking itself queues this reader behind the others.
             (self.given_len, self.turn_len) = (0, TURN_LEN_MAX);
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -433,7 +435,7 @@ impl ReaderState {
 }
 
 impl ReaderState {
-    /// Goes on where it has caught up, if it has.
+    /// Continues at the position in `seat`, or is cut if there is none.
     fn take(&mut self, seat: &ReaderSeat, context: &mut Context<'_>) -> Poll<StreamItem> {
         let found = seat.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(found) = found else {
@@ -460,7 +462,7 @@ impl Drop for ReaderState {
         let is_heard = state.readers.is_empty() || state.is_let_go;
         let filler = is_heard.then(|| state.filler.take()).flatten();
         drop(state);
-        // Others may be told when it goes.
+        // Dropping the queue may wake others, which must not happen under the lock.
         drop(place);
         filler.into_iter().for_each(Waker::wake);
     }

@@ -1,8 +1,8 @@
-//! Bytes on their way from who makes them to who uses them, with a bound on how many wait between.
+//! A bounded queue of bytes from a producer to a consumer.
 //!
-//! Request bodies go to handlers through it and their responses come back through it. Both ends
-//! are polled with any [`Waker`], so that a worker, a task of any executor and a plain thread can
-//! hold either. Fields may follow the bytes (trailers). It knows nothing of framing or of what the bytes mean.
+//! Request bodies reach handlers through it, and responses return through it. Both ends are polled with any [`Waker`],
+//! so a worker, a task of any executor and a plain thread can hold either. Trailers may follow the bytes. It knows no
+//! framing.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use lowroad_http::fields::ResponseFields;
 
-/// A stream that lets its sender go on while fewer than `len_max` bytes wait.
+/// Creates a queue; its sender has room while fewer than `len_max` bytes wait.
 pub fn stream(len_max: usize) -> (BodySender, BodyReceiver) {
     let state = BodyQueueState {
         len_max,
@@ -22,24 +22,24 @@ pub fn stream(len_max: usize) -> (BodySender, BodyReceiver) {
     (BodySender(shared.clone()), BodyReceiver(shared))
 }
 
-/// Where bytes go in. Dropped without [`BodySender::end`], the stream counts as cut.
+/// The producer's end. If it is dropped without [`BodySender::end`], the stream counts as cut.
 pub struct BodySender(Arc<Mutex<BodyQueueState>>);
 
-/// Where bytes come out. When it is dropped, the sender finds the stream closed.
+/// The consumer's end. When it is dropped, the sender finds the stream closed.
 pub struct BodyReceiver(Arc<Mutex<BodyQueueState>>);
 
-/// What comes out of a stream.
+/// An item of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamItem {
-    /// Some bytes, at least one.
+    /// Bytes, at least one.
     Bytes(Bytes),
-    /// That was all.
+    /// The end of a complete stream.
     End,
-    /// There will be no more, though that was not all.
+    /// The end of an incomplete stream.
     Cut,
 }
 
-/// Nobody takes the bytes any more.
+/// The receiver has been dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamClosed;
 
@@ -66,11 +66,11 @@ struct BodyQueueState {
 }
 
 impl BodySender {
-    /// Puts bytes in, whether there is room or not: for who can only stop afterwards. Says whether
-    /// there is room for more.
+    /// Adds bytes, even if there is no room, for producers that can only pause afterwards. Returns whether there is
+    /// room for more.
     ///
     /// # Errors
-    /// [`StreamClosed`] when nobody takes them.
+    /// [`StreamClosed`] if the receiver was dropped.
     pub fn push(&self, bytes: Bytes) -> Result<bool, StreamClosed> {
         let mut state = lock(&self.0);
         if state.closed {
@@ -84,7 +84,7 @@ impl BodySender {
         Ok(state.len < state.len_max)
     }
 
-    /// Ready when there is room, or when nobody takes bytes any more.
+    /// Ready when there is room, or when the receiver was dropped.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         let mut state = lock(&self.0);
         if state.closed {
@@ -97,7 +97,7 @@ impl BodySender {
         Poll::Pending
     }
 
-    /// Ready when nobody takes bytes any more. One task asks for this and for room.
+    /// Ready when the receiver was dropped. Shares one waker with [`BodySender::poll_room`], so one task calls both.
     pub fn poll_closed(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.0);
         if state.closed {
@@ -107,27 +107,27 @@ impl BodySender {
         Poll::Pending
     }
 
-    /// Waits for room, then puts bytes in.
+    /// Waits for room, then adds bytes.
     ///
     /// # Errors
-    /// [`StreamClosed`] when nobody takes them.
+    /// [`StreamClosed`] if the receiver was dropped.
     pub async fn send(&self, bytes: Bytes) -> Result<(), StreamClosed> {
         poll_fn(|context| self.poll_room(context)).await?;
         self.push(bytes).map(drop)
     }
 
-    /// Says that this was all.
+    /// Ends a complete stream.
     pub fn end(self) {
         lock(&self.0).end = Some(StreamItem::End);
     }
 
-    /// Says that this was all, but for these fields, if there are any.
+    /// Ends a complete stream with these trailers, if there are any.
     pub fn end_with(self, trailers: Option<Box<ResponseFields>>) {
         self.announce(trailers);
         self.end();
     }
 
-    /// Says which fields will follow, if there are any.
+    /// Sets the trailers, if there are any, before the end.
     pub fn announce(&self, trailers: Option<Box<ResponseFields>>) {
         lock(&self.0).trailers = trailers.filter(|trailers| !trailers.is_empty());
     }
@@ -142,7 +142,7 @@ impl Drop for BodySender {
 }
 
 impl BodyReceiver {
-    /// What is next, once there is something.
+    /// The next item.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<StreamItem> {
         let mut state = lock(&self.0);
         if let Some(bytes) = state.chunks.pop_front() {
@@ -161,28 +161,28 @@ impl BodyReceiver {
         }
     }
 
-    /// Whether there are bytes that nobody has to be waited for.
+    /// Whether bytes are available without a wait.
     pub fn has_bytes(&self) -> bool {
         !lock(&self.0).chunks.is_empty()
     }
 
-    /// How many bytes there are in all, if the last of them is here already.
+    /// The number of remaining bytes, if the sender has ended the stream.
     pub fn len_of_rest(&self) -> Option<usize> {
         let state = lock(&self.0);
         (state.end == Some(StreamItem::End)).then_some(state.len)
     }
 
-    /// Whether fields follow the bytes, as far as that is known before the end.
+    /// Whether trailers follow the bytes, as far as that is known before the end.
     pub fn has_trailers(&self) -> bool {
         lock(&self.0).trailers.is_some()
     }
 
-    /// Leaves the fields of these names out of those that follow the bytes.
+    /// Omits trailers with these names.
     pub fn omit_trailers<'n>(&self, names: impl Iterator<Item = &'n str>) {
         lock(&self.0).omitted_trailers = names.map(Box::from).collect();
     }
 
-    /// Takes the fields that followed the bytes: known once their [end](Next::End) has come.
+    /// Takes the trailers: known once the [end](StreamItem::End) was received.
     pub fn take_trailers(&self) -> Option<Box<ResponseFields>> {
         let mut state = lock(&self.0);
         let trailers = state.trailers.take()?;
@@ -195,7 +195,7 @@ impl BodyReceiver {
         (!kept.is_empty()).then(|| Box::new(kept))
     }
 
-    /// Waits for what is next.
+    /// Waits for the next item.
     pub async fn next(&self) -> StreamItem {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -210,7 +210,7 @@ impl Drop for BodyReceiver {
     }
 }
 
-/// Keeps who polls, unless it is kept already.
+/// Stores the waker of a poll, unless it is stored already.
 fn keep(waiting: &mut Option<Waker>, context: &Context<'_>) {
     match waiting {
         Some(known) if known.will_wake(context.waker()) => {}

@@ -1,4 +1,4 @@
-//! The unsent rest of a response's body on a connection with several streams: parts that were announced to the protocol, and
+//! The unsent rest of a response's body on a multiplexed connection: parts that were announced to the protocol, and
 //! parts that follow. Knows no protocol.
 
 use std::collections::VecDeque;
@@ -10,17 +10,17 @@ pub(crate) struct RemainingBody<R> {
     /// Bytes and blocks that were announced to the protocol.
     pub ready: VecDeque<BodyPart>,
     pub ready_len: u64,
-    /// What follows.
+    /// Parts that follow.
     pub rest: VecDeque<BodyPart>,
     record: Option<R>,
-    /// Bytes that were put into frames.
+    /// Bytes that were framed.
     sent: u64,
     /// The end of the body was announced to the protocol.
     pub is_told: bool,
 }
 
 impl<R> RemainingBody<R> {
-    /// Of these parts, none of which the protocol knows.
+    /// A body of these parts, none of which is announced.
     pub fn new(parts: impl Iterator<Item = BodyPart>, record: Option<R>) -> RemainingBody<R> {
         RemainingBody {
             ready: VecDeque::new(),
@@ -32,7 +32,7 @@ impl<R> RemainingBody<R> {
         }
     }
 
-    /// The end of a body, all of which the protocol knows.
+    /// The rest of a body that is announced completely.
     pub fn from_rest(part: BodyPart, len: u64, sent: u64, record: Option<R>) -> RemainingBody<R> {
         RemainingBody {
             ready: VecDeque::from([part]),
@@ -49,12 +49,12 @@ impl<R> RemainingBody<R> {
         Some((self.record?, self.sent))
     }
 
-    /// Bytes that were put into frames.
+    /// Bytes that were framed.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Whether more could be made ready.
+    /// Whether more parts may become ready.
     pub fn is_waiting(&self) -> bool {
         !self.is_told
     }
@@ -75,7 +75,7 @@ impl<R> RemainingBody<R> {
         }
     }
 
-    /// Takes the record with how many bytes were put into frames.
+    /// Takes the record with the number of framed bytes.
     pub fn take_record(&mut self) -> (Option<R>, u64) {
         (self.record.take(), self.sent)
     }

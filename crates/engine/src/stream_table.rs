@@ -1,5 +1,5 @@
-//! What a connection has under way: its exchanges, each a request and its response, of which something is waited for.
-//! Holds data only. Knows no protocol, and not how many exchanges it allows at a time.
+//! The pending exchanges of a connection: requests whose body, response or tunnel is incomplete. Holds data only.
+//! Knows no protocol, and not how many exchanges one allows at a time.
 
 use lowroad_http::protocol::StreamId;
 
@@ -9,16 +9,16 @@ use crate::service::{Exchange, HttpService};
 use crate::stream_body::RemainingBody;
 use crate::tunnel::TunnelActivity;
 
-/// What is waited for of one exchange.
+/// The pending state of one exchange.
 pub(crate) struct StreamState<V: HttpService> {
     pub stream: StreamId,
-    /// The request's body, while it comes.
+    /// The request's body, while it arrives.
     pub incoming: Option<RequestBodyStream>,
-    /// Its response, while the service waits for something.
+    /// The deferred request, while the service waits for an outcome.
     pub waiting: Option<DeferredRequest<V>>,
-    /// What has not left of its response, where several leave by turns.
+    /// The unsent rest of its response, if responses are interleaved.
     pub body: Option<Box<RemainingBody<V::Record>>>,
-    /// Whether anything moves, if the protocol was changed.
+    /// The activity of the tunnel, if the protocol was changed.
     pub tunnel: Option<TunnelActivity>,
     next: StreamTable<V>,
 }
@@ -26,30 +26,30 @@ pub(crate) struct StreamState<V: HttpService> {
 /// A request that the service has deferred.
 pub(crate) struct DeferredRequest<V: HttpService> {
     pub pending: V::Pending,
-    /// The facts that the service was given, and gets back.
+    /// The context that the service got, and gets back.
     pub exchange: Exchange,
-    /// What it waits for.
+    /// The event that resumes it.
     pub come: ResumeReason<V::Outcome>,
-    /// Somebody works for it alone.
+    /// Its work is cancelled when the client disconnects.
     pub gives_up: bool,
-    /// Its interim responses that have not left, as they are sent.
+    /// Its framed interim responses that are unsent.
     pub interims: Vec<u8>,
 }
 
-/// What a request waits for, and whether it has come.
+/// The event that resumes a deferred request.
 pub(crate) enum ResumeReason<O> {
-    /// An outcome, which has not come.
+    /// An outcome, which has not arrived.
     Nothing,
-    /// The outcome; earlier responses may still be being sent.
+    /// The outcome; earlier responses may still be unsent.
     Outcome(O),
     /// The end of a body that is dropped.
     Body { is_over: bool },
-    /// An outcome that nobody wants any more.
+    /// An outcome that will be dropped, as the client has reset the stream.
     Dead,
 }
 
 impl<V: HttpService> DeferredRequest<V> {
-    /// Whether what it waits for has come.
+    /// Whether the event has occurred.
     pub fn is_over(&self) -> bool {
         match self.come {
             ResumeReason::Nothing | ResumeReason::Dead => false,
@@ -59,7 +59,7 @@ impl<V: HttpService> DeferredRequest<V> {
     }
 }
 
-/// The exchanges under way, oldest first: a list, as there is mostly none or one.
+/// The pending exchanges, oldest first: a linked list, as there is mostly none or one.
 pub(crate) struct StreamTable<V: HttpService>(Option<Box<StreamState<V>>>);
 
 impl<V: HttpService> StreamState<V> {
@@ -76,17 +76,17 @@ impl<V: HttpService> Default for StreamTable<V> {
 }
 
 impl<V: HttpService> StreamTable<V> {
-    /// Whether nothing is under way.
+    /// Whether no exchange is pending.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// All of them.
+    /// All pending exchanges.
     pub fn iter(&self) -> impl Iterator<Item = &StreamState<V>> {
         std::iter::successors(self.0.as_deref(), |it| it.next.0.as_deref())
     }
 
-    /// The exchange of this name.
+    /// The exchange with this identifier.
     pub fn get(&mut self, stream: StreamId) -> Option<&mut StreamState<V>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
@@ -98,7 +98,7 @@ impl<V: HttpService> StreamTable<V> {
         None
     }
 
-    /// The exchange of this name, which begins with that if it is not there.
+    /// The exchange with this identifier, created if it does not exist.
     pub fn get_mut(&mut self, stream: StreamId) -> &mut StreamState<V> {
         let mut at = &mut self.0;
         while at.as_ref().is_some_and(|it| it.stream != stream) {
@@ -119,22 +119,22 @@ impl<V: HttpService> StreamTable<V> {
         })
     }
 
-    /// The body that comes for an exchange.
+    /// The incoming body of an exchange.
     pub fn incoming(&mut self, stream: StreamId) -> Option<&mut RequestBodyStream> {
         self.get(stream)?.incoming.as_mut()
     }
 
-    /// The request of an exchange that the service has deferred.
+    /// The deferred request of an exchange.
     pub fn waiting(&mut self, stream: StreamId) -> Option<&mut DeferredRequest<V>> {
         self.get(stream)?.waiting.as_mut()
     }
 
-    /// Takes what an exchange waits for, if it does.
+    /// Takes the deferred request of an exchange.
     pub fn take_waiting(&mut self, stream: StreamId) -> Option<DeferredRequest<V>> {
         self.get(stream)?.waiting.take()
     }
 
-    /// Takes what any of them waits for.
+    /// Takes any deferred request.
     pub fn take_any_waiting(&mut self) -> Option<DeferredRequest<V>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
@@ -146,30 +146,30 @@ impl<V: HttpService> StreamTable<V> {
         None
     }
 
-    /// The oldest exchange whose body comes, after `before`.
+    /// The oldest exchange after `before` with an incoming body.
     pub fn next_incoming(&self, before: Option<StreamId>) -> Option<StreamId> {
         let after = |it: &&StreamState<V>| before.is_none_or(|before| it.stream.0 > before.0);
         let mut those = self.iter().filter(|it| it.incoming.is_some());
         those.find(after).map(|it| it.stream)
     }
 
-    /// Whether a body comes.
+    /// Whether any body is incoming.
     pub fn has_incoming(&self) -> bool {
         self.iter().any(|it| it.incoming.is_some())
     }
 
-    /// Whether a request waits for the service.
+    /// Whether any request is deferred.
     pub fn waits(&self) -> bool {
         self.iter().any(|it| it.waiting.is_some())
     }
 
-    /// Whether somebody works for one of them alone.
+    /// Whether the work for any of them is cancelled when the client disconnects.
     pub fn gives_up(&self) -> bool {
         let mut waiting = self.iter().filter_map(|it| it.waiting.as_ref());
         waiting.any(|waiting| waiting.gives_up)
     }
 
-    /// Takes a request of which has come what it waited for.
+    /// Takes a deferred request with an outcome.
     pub fn take_due(&mut self) -> Option<DeferredRequest<V>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
@@ -181,7 +181,7 @@ impl<V: HttpService> StreamTable<V> {
         None
     }
 
-    /// Takes the interim responses of those that wait.
+    /// Takes the interim responses of one deferred request.
     pub fn take_interims(&mut self) -> Option<Vec<u8>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
@@ -195,7 +195,7 @@ impl<V: HttpService> StreamTable<V> {
         None
     }
 
-    /// No more comes of a body; a request that waits only for its end can go on.
+    /// Ends a body; a request that waits only for its end becomes due.
     pub fn end_incoming(&mut self, stream: StreamId) {
         let Some(it) = self.get(stream) else { return };
         it.incoming = None;
@@ -207,7 +207,7 @@ impl<V: HttpService> StreamTable<V> {
         self.tidy();
     }
 
-    /// What comes next of the bodies has its full time.
+    /// Restarts the pace of all incoming bodies.
     pub fn renew_pace(&mut self, now_ms: u64) {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
@@ -218,7 +218,7 @@ impl<V: HttpService> StreamTable<V> {
         }
     }
 
-    /// Forgets those of which nothing is waited for any more.
+    /// Removes the exchanges that are complete.
     pub fn tidy(&mut self) {
         let mut at = &mut self.0;
         while let Some(mut it) = at.take() {
@@ -229,7 +229,7 @@ impl<V: HttpService> StreamTable<V> {
         }
     }
 
-    /// Forgets one.
+    /// Removes an exchange.
     pub fn remove(&mut self, stream: StreamId) {
         let mut at = &mut self.0;
         while at.as_ref().is_some_and(|it| it.stream != stream) {
@@ -243,14 +243,14 @@ impl<V: HttpService> StreamTable<V> {
         }
     }
 
-    /// The oldest exchange of whose response something has not left, after `before`.
+    /// The oldest exchange after `before` with an unsent response body.
     pub fn next_body(&self, before: Option<StreamId>) -> Option<StreamId> {
         let after = |it: &&StreamState<V>| before.is_none_or(|before| it.stream.0 > before.0);
         let mut those = self.iter().filter(|it| it.body.is_some());
         those.find(after).map(|it| it.stream)
     }
 
-    /// Takes the records of responses that leave by turns, with how many bytes of each have left.
+    /// Takes the records of interleaved responses, with the number of bytes sent of each.
     pub fn take_records(&mut self) -> Vec<(V::Record, u64)> {
         let mut records = Vec::new();
         let mut at = self.0.as_deref_mut();
@@ -261,7 +261,7 @@ impl<V: HttpService> StreamTable<V> {
         records
     }
 
-    /// Gives all of them up.
+    /// Removes all exchanges.
     pub fn clear(&mut self) {
         *self = StreamTable::default();
     }

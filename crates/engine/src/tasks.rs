@@ -1,11 +1,11 @@
-//! Futures that are polled on a worker's own thread, between its connections' events: what only
-//! waits for sockets and never computes.
+//! Tasks: futures that are polled on a worker's own thread, between its connections' events; for waiting on sockets,
+//! not for computing.
 //!
-//! A task that is woken on the worker's thread, or by any thread while the worker is awake, costs
-//! no system call. It knows nothing of what the futures wait for, nor of timers.
+//! Waking a task on the worker's thread, or on any thread while the worker is awake, costs no system call. Timers are a
+//! separate module.
 //!
-//! A worker that drains gives up its tasks when its connections have ended, unless somebody elsewhere waits for what one of
-//! them makes: whoever sees to that holds the worker ([`DrainHold`]).
+//! A draining worker cancels its tasks when its connections have ended, unless another party waits for a task's
+//! result: then that party holds the worker ([`DrainHold`]).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,31 +20,31 @@ use slab::Slab;
 use crate::event_count::EventCount;
 use crate::mailbox::WorkerNotify as _;
 
-/// How often tasks that others woke are polled in one run.
+/// Passes over woken tasks in one run.
 const PASSES_MAX: usize = 4;
-/// The slot of what is no task.
+/// The slot of no task.
 const NOWHERE: u32 = u32::MAX;
 
 thread_local! {
     static POLLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread polls a task: a panic ends only that.
+/// Whether this thread polls a task: a panic ends only that task.
 pub fn polls() -> bool {
     POLLS.get()
 }
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The tasks of one worker. Clones lead to the same.
+/// The tasks of one worker. Clones share them.
 #[derive(Clone)]
 pub struct WorkerTasks(Arc<ExecutorState>);
 
 struct ExecutorState {
     table: Mutex<TaskTable>,
-    /// How many [`DrainHold`]s there are.
+    /// The number of [`DrainHold`]s.
     holds: AtomicUsize,
-    /// The worker waits for the last of them.
+    /// The worker drains, and waits for the last hold.
     is_draining: AtomicBool,
     bell: Arc<EventCount>,
 }
@@ -57,7 +57,7 @@ struct TaskTable {
     ended: bool,
 }
 
-/// Names one task for as long as the worker runs.
+/// Identifies one task for as long as the worker runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TaskId {
     slot: u32,
@@ -66,7 +66,7 @@ struct TaskId {
 
 struct TaskSlot {
     generation: u32,
-    /// It is among those that are ready.
+    /// It is in the list of ready tasks.
     ready: bool,
     stage: TaskStage,
 }
@@ -74,7 +74,7 @@ struct TaskSlot {
 enum TaskStage {
     Waiting(TaskFuture, Waker),
     Polled,
-    /// Given up while it was polled.
+    /// Cancelled while it was polled.
     GivenUp,
 }
 
@@ -93,20 +93,20 @@ impl std::task::Wake for TaskWaker {
     }
 }
 
-/// Keeps a worker from its end while it drains, as long as that may last.
+/// Keeps a draining worker from ending, until the drain timeout.
 #[must_use = "dropping it lets the worker end"]
 pub struct DrainHold(Arc<ExecutorState>);
 
 impl Drop for DrainHold {
     fn drop(&mut self) {
-        // Either the worker finds none, or this finds it draining.
+        // Sequentially consistent: either the worker sees no hold, or this sees the worker draining.
         if self.0.holds.fetch_sub(1, SeqCst) == 1 && self.0.is_draining.load(SeqCst) {
             self.0.bell.notify();
         }
     }
 }
 
-/// A task under way. Dropped, it is given up.
+/// A running task. Dropping this cancels it.
 #[must_use = "dropping it gives the task up"]
 pub struct TaskHandle {
     tasks: WorkerTasks,
@@ -114,7 +114,7 @@ pub struct TaskHandle {
 }
 
 impl TaskHandle {
-    /// Lets it go on until its end.
+    /// Lets the task run to its end.
     pub fn detach(mut self) {
         self.id.slot = NOWHERE;
     }
@@ -127,7 +127,7 @@ impl Drop for TaskHandle {
 }
 
 impl WorkerTasks {
-    /// No tasks; the bell is that of the worker who will run them.
+    /// An empty set; `bell` is the worker's eventcount.
     pub fn new(bell: Arc<EventCount>) -> WorkerTasks {
         WorkerTasks(Arc::new(ExecutorState {
             table: Mutex::default(),
@@ -137,25 +137,25 @@ impl WorkerTasks {
         }))
     }
 
-    /// Begins a task: the worker polls it before it waits again.
+    /// Starts a task: the worker polls it before its next wait.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> TaskHandle {
         let task = self.add(Box::pin(work));
         self.ready(task.id);
         task
     }
 
-    /// Begins a task and polls it at once. To be called on the worker's thread.
+    /// Starts a task and polls it at once. To be called on the worker's thread.
     pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> TaskHandle {
         let task = self.add(Box::pin(work));
         self.poll(task.id);
         task
     }
 
-    /// Polls those that are ready, and then those that these have woken, a few times.
+    /// Polls the ready tasks, and then those that these have woken, for a few passes.
     pub fn run(&self) {
         let mut ready = Vec::new();
         for _ in 0..PASSES_MAX {
-            // The memory of both is used again.
+            // Both vectors keep their memory.
             std::mem::swap(&mut self.lock().ready, &mut ready);
             if ready.is_empty() {
                 break;
@@ -170,7 +170,7 @@ impl WorkerTasks {
         }
     }
 
-    /// Gives up all tasks, and those that come from now on.
+    /// Cancels all tasks, and those that are started later.
     pub fn end(&self) {
         let mut table = self.lock();
         table.ended = true;
@@ -184,23 +184,23 @@ impl WorkerTasks {
         ids.into_iter().for_each(|id| self.give_up(id));
     }
 
-    /// Keeps the worker from its end for the sake of somebody who is not among its connections.
+    /// Keeps the worker from ending for a party outside its connections.
     pub fn hold(&self) -> DrainHold {
         self.0.holds.fetch_add(1, SeqCst);
         DrainHold(self.0.clone())
     }
 
-    /// Whether somebody holds the worker.
+    /// Whether there is a hold on the worker.
     pub fn is_held(&self) -> bool {
         self.0.holds.load(SeqCst) > 0
     }
 
-    /// The worker drains: it is notified when nobody holds it any more.
+    /// Starts the drain: the worker is notified when the last hold is dropped.
     pub(crate) fn drain(&self) {
         self.0.is_draining.store(true, SeqCst);
     }
 
-    /// How many there are.
+    /// The number of tasks.
     pub fn count(&self) -> usize {
         self.lock().slots.len()
     }
@@ -237,6 +237,7 @@ impl WorkerTasks {
     fn ready(&self, id: TaskId) {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
+        // A task woken twice is listed once.
         if std::mem::replace(&mut slot.ready, true) {
             return;
         }
@@ -258,7 +259,7 @@ impl WorkerTasks {
         };
         drop(table);
         let mut context = Context::from_waker(&waker);
-        // A task that panics is over; the worker goes on. What it owned says so when it is dropped.
+        // A panic ends only the task; its captured values notify their other ends when dropped.
         let outer = POLLS.replace(true);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context)));
         POLLS.set(outer);
@@ -268,7 +269,7 @@ impl WorkerTasks {
         if over || matches!(slot.stage, TaskStage::GivenUp) {
             table.slots.remove(id.slot as usize);
             drop(table);
-            // What it owns may call us when it is dropped.
+            // Without the lock: the destructor may call this module.
             drop(work);
         } else {
             slot.stage = TaskStage::Waiting(work, waker);
@@ -279,12 +280,12 @@ impl WorkerTasks {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
         match slot.stage {
-            // Whoever polls it sees to the rest.
+            // The polling thread removes it afterwards.
             TaskStage::Polled | TaskStage::GivenUp => slot.stage = TaskStage::GivenUp,
             TaskStage::Waiting(..) => {
                 let slot = table.slots.remove(id.slot as usize);
                 drop(table);
-                // What it owns may call us when it is dropped.
+                // Without the lock: the destructor may call this module.
                 drop(slot);
             }
         }

@@ -1,6 +1,5 @@
-//! What a worker lends to those who work on its thread: tasks and their timers, connections to
-//! elsewhere, and hands for what may block. Made by its driver, whose I/O and time all of this is;
-//! handed out before the worker starts.
+//! A worker's resources for other code on its thread: tasks and their timers, upstream connections, and helper threads
+//! for blocking work. Created by the worker's driver, on which I/O and time depend; available before the worker starts.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,20 +11,20 @@ use crate::tasks::WorkerTasks;
 use crate::timers::WorkerTimers;
 use crate::upstream_socket::UpstreamSockets;
 
-/// How often tasks are run, and messages taken, before sockets have their turn again.
+/// Rounds of running tasks and taking messages before sockets get their turn again.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
-/// One worker's, or what stands for one. Clones are the same.
+/// A handle to one worker's resources. Clones share them.
 #[derive(Clone)]
 pub struct WorkerHandle(Arc<WorkerResources>);
 
-/// What is lent.
+/// The resources.
 pub struct WorkerResources {
-    /// Futures that it polls.
+    /// Tasks: futures that the worker polls.
     pub tasks: WorkerTasks,
-    /// Sockets whose readiness it hears of.
+    /// Upstream sockets registered with its driver.
     pub sources: UpstreamSockets,
-    /// Timers of its driver's time.
+    /// Timers in its driver's time.
     pub timers: WorkerTimers,
     /// Wakes its driver.
     pub bell: Arc<EventCount>,
@@ -33,7 +32,7 @@ pub struct WorkerResources {
 }
 
 impl WorkerHandle {
-    /// That of a driver with this bell, these sockets and helpers, at `now_ms` of its time.
+    /// The handle of a driver with this eventcount, these sockets and helpers, at `now_ms` of its time.
     pub fn new(
         bell: Arc<EventCount>,
         sources: UpstreamSockets,
@@ -59,7 +58,7 @@ impl Deref for WorkerHandle {
 }
 
 impl WorkerResources {
-    /// Has something done that may block.
+    /// Runs a job that may block on a helper thread.
     ///
     /// # Errors
     /// [`QueueFull`]
@@ -70,15 +69,15 @@ impl WorkerResources {
         OffloadHandle::start(&*self.helpers, job)
     }
 
-    /// A wait is over, at this time: for drivers.
+    /// Ends a wait at this time: for drivers.
     pub fn resume(&self, now_ms: u64) {
         self.timers.set_now(now_ms);
         self.bell.resume();
-        // Awake by now: to wake tasks costs no system call.
+        // After `resume`, so that waking tasks costs no system call.
         self.timers.wake_due();
     }
 
-    /// Runs tasks while it is notified, a bounded number of times: for who has no messages.
+    /// Runs tasks while the worker is notified, for a bounded number of rounds: for workers without messages.
     pub fn run(&self) {
         for _ in 0..ROUNDS_MAX {
             if !self.bell.take_notified() {
