@@ -1,4 +1,4 @@
-//! The end of a connection, and events that may bring it about.
+//! The end of a connection, and events that may cause it.
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
@@ -9,7 +9,7 @@ use crate::service::HttpService;
 use crate::stream_table::DeferredRequest;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// The socket's state has changed.
+    /// Handles a change of the socket's state.
     pub(crate) fn ready(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -21,6 +21,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if broken {
             return self.broken(worker);
         }
+        // TLS records come first: responses are encrypted behind them.
         if writable {
             self.push_sealed(worker);
         }
@@ -35,7 +36,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Closes the connection: its worker removes it when the event under way has been handled, and calls
+    /// Closes the connection: its worker removes it when the current event has been handled, and calls
     /// [`WorkerConnection::end`].
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
@@ -49,7 +50,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             worker.service.sent(record, len, false, now_ms);
         }
         worker.admission.leave(self.transport.peer);
-        // The client must not take a body that was cut for a whole one.
+        // RFC 9112 §6.3: a body without a length ends with the connection, so only a reset shows the client that it
+        // was cut.
         let ends_by_close = matches!(&self.protocol, Protocol::Http1(http) if http.ends_by_close());
         let is_cut = self.sending.is_some() && ends_by_close;
         match is_cut {
@@ -67,14 +69,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Tells the service of the requests that will not be answered.
+    /// Reports to the service the requests that get no response.
     pub(crate) fn abandon_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
         while let Some(waiting) = self.exchanges.take_any_waiting() {
             self.abandon(worker, waiting);
         }
     }
 
-    /// Tells the service of a request that will not be answered.
+    /// Reports to the service a request that gets no response.
     pub(crate) fn abandon(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -92,7 +94,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.close();
     }
 
-    /// A helper has sent some of a file, or could not.
+    /// Handles the result of a helper's transfer or read of a file.
     pub(crate) fn file_sent(&mut self, worker: &mut WorkerContext<D, V>, sent: FileSent) {
         let len = match sent {
             FileSent::Bytes { len, .. } => len,

@@ -1,4 +1,4 @@
-//! Sockets for datagrams: opened by us, one per worker, or handed over by a supervisor.
+//! Datagram sockets: opened by the process, one per worker, or inherited from a supervisor.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,18 +15,18 @@ const RECEIVE_BUFFER_LEN: usize = 2 * 1024 * 1024;
 /// A bound UDP socket, non-blocking, which reports local addresses and ECN bits of received datagrams.
 pub struct DatagramSocket {
     socket: OwnedFd,
-    /// Its family; such a socket also takes IPv4 datagrams if it is bound to `[::]`.
+    /// Its family; an IPv6 socket also receives IPv4 datagrams if it is bound to `[::]`.
     pub(crate) is_ipv6: bool,
     /// The kernel cuts trains into datagrams (UDP GSO).
     pub(crate) has_segmentation: bool,
 }
 
 impl DatagramSocket {
-    /// Opens a socket at `address` that shares its port with the other workers' (`SO_REUSEPORT`): the kernel spreads
-    /// peers over them.
+    /// Opens a socket at `address` that shares its port with those of the other workers (`SO_REUSEPORT`): the kernel
+    /// distributes peers over them.
     ///
     /// # Errors
-    /// As of bind(2): the address is in use, not ours, or not permitted.
+    /// As of bind(2): the address is in use, not local, or not permitted.
     pub fn open(address: SocketAddr) -> io::Result<DatagramSocket> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -35,20 +35,20 @@ impl DatagramSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         if address.is_ipv6() && address.ip().is_unspecified() {
-            // `[::]` means both families, whatever net.ipv6.bindv6only says.
+            // `[::]` means both families, independent of net.ipv6.bindv6only.
             sockopt::set_ipv6_v6only(&socket, false)?;
         }
         sockopt::set_socket_reuseport(&socket, true)?;
-        // Before the address, so that no datagram comes without its control messages.
+        // Before bind, so that no datagram arrives without its control messages.
         let prepared = DatagramSocket::prepare(socket)?;
         rustix::net::bind(&prepared.socket, &address)?;
         Ok(prepared)
     }
 
-    /// Takes a socket that a supervisor has bound.
+    /// Adopts a socket that a supervisor has bound.
     ///
     /// # Errors
-    /// When it is no UDP socket.
+    /// It is no UDP socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<DatagramSocket> {
         let is_udp = sockopt::socket_type(&socket)? == SocketType::DGRAM
             && matches!(
@@ -63,13 +63,13 @@ impl DatagramSocket {
         DatagramSocket::prepare(socket)
     }
 
-    /// Where it is bound.
+    /// Its address.
     pub fn address(&self) -> Option<SocketAddr> {
         rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
     }
 
     /// # Errors
-    /// An option is refused that protocols over datagrams can't do without.
+    /// The kernel refuses an option that datagram protocols require.
     fn prepare(socket: OwnedFd) -> io::Result<DatagramSocket> {
         let is_ipv6 = sockopt::socket_domain(&socket)? == AddressFamily::INET6;
         prepare_ipv4(&socket).or_else(|error| if is_ipv6 { Ok(()) } else { Err(error) })?;
@@ -77,11 +77,11 @@ impl DatagramSocket {
             prepare_ipv6(&socket)?;
         }
         system_calls::set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-        // Fewer bytes than asked for are no error.
+        // A smaller buffer than requested is no error.
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_LEN)?;
-        // Older kernels give one datagram at a time, which serves as well.
+        // Older kernels return one datagram at a time, which works as well.
         let _ = system_calls::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        // 0 segments nothing by itself; a kernel that knows the option takes the control message, too.
+        // 0 enables nothing; a kernel that knows the option supports the control message too.
         let segmentation = system_calls::set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         Ok(DatagramSocket {
             socket,
@@ -97,7 +97,7 @@ impl AsFd for DatagramSocket {
     }
 }
 
-/// Sets what ip(7) has. An IPv6 socket needs it for IPv4 datagrams.
+/// Sets the options of ip(7). An IPv6 socket needs them for IPv4 datagrams.
 fn prepare_ipv4(socket: &OwnedFd) -> io::Result<()> {
     set_all(
         socket,
@@ -113,7 +113,7 @@ fn prepare_ipv4(socket: &OwnedFd) -> io::Result<()> {
     )
 }
 
-/// Sets what ipv6(7) has.
+/// Sets the options of ipv6(7).
 fn prepare_ipv6(socket: &OwnedFd) -> io::Result<()> {
     set_all(
         socket,

@@ -120,8 +120,7 @@ impl DatagramBatch {
         self.trains.len() >= TRAINS_MAX
     }
 
-    /// Adds a train with a copy of its bytes: for drivers whose datagrams don't come from a kernel. The train's range is
-    /// set.
+    /// Adds a train with a copy of its bytes: for drivers that don't receive from a kernel. The train's range is set.
     ///
     /// # Panics
     /// The batch is full, or the train is longer than [`TRAIN_LEN_MAX`].
@@ -133,13 +132,13 @@ impl DatagramBatch {
         self.trains.push(DatagramTrain { range, ..train });
     }
 
-    /// What a driver fills that receives in place.
+    /// The buffers of the batch, for a driver that receives in place.
     pub(crate) fn memory_and_trains(&mut self) -> (&mut [u8], &mut Vec<DatagramTrain>) {
         (&mut self.memory, &mut self.trains)
     }
 }
 
-/// What a socket for datagrams has lost on this host, since it was opened.
+/// Losses of a datagram socket on this host since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramDrops {
     /// Datagrams that found the receive buffer full.

@@ -1,6 +1,6 @@
-//! What happens when nothing happens: a worker's waits and their ends.
+//! Deadlines: the timeouts of a worker and its connections.
 //!
-//! A deadline is a number in its connection; the wheel only says when to look at it.
+//! A deadline is a number in its connection; the timer wheel only schedules the check.
 
 use crate::client_pace::PaceVerdict;
 use crate::connection::WorkerConnection;
@@ -11,7 +11,7 @@ use crate::service::{ConnectionRefusal, HttpService};
 use crate::worker::Worker;
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
-    /// How long the next wait may last.
+    /// The timeout of the next wait.
     pub(crate) fn timeout_ms(&self) -> Option<u64> {
         let close_ms = self.closing.first().map(|(_, close_ms)| *close_ms);
         let next_ms = [
@@ -46,7 +46,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.context.wheel.pop(now_ms)));
         for slot in due.drain(..) {
-            // A closed connection has left its place in the wheel to its successor.
+            // The entry of a closed connection stays in the wheel, for the connection's successor in the slot.
             let Some(connection) = self.connections.get(slot as usize) else {
                 continue;
             };
@@ -60,7 +60,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// The connection's time in the wheel has come.
+    /// Handles the connection's check in the timer wheel.
     fn look(&mut self, worker: &mut WorkerContext<D, V>, now_ms: u64) {
         if self.deadline_ms <= now_ms {
             self.expired(worker);
@@ -70,7 +70,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sees to it that the connection is looked at when its deadline comes.
+    /// Schedules a check at the connection's deadline.
     pub(crate) fn schedule_check(&mut self, worker: &mut WorkerContext<D, V>) {
         worker.wheel.ask(self.token.slot, self.deadline_ms);
     }
@@ -86,7 +86,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Judges a client for the bodies that it still sends.
+    /// Judges a client by the pace of the bodies that it still sends.
     pub(crate) fn incoming_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             return; // what moves there is judged by itself

@@ -46,10 +46,10 @@ use self::wait_timer::{WaitTimer, WakeTimer, timespec};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
-/// Room for what one receive brings. Heads are far smaller; a full buffer means: read again.
+/// Length of the receive buffer. Heads are far smaller; a full buffer means: read again.
 const LENT_LEN: usize = 32 * 1024;
-/// Generations start at 1, so these can't be connections. The highest bit, which no generation has,
-/// is that of sockets to elsewhere.
+/// Generations start at 1, so these can't be connections. The highest bit, which no generation has, marks upstream
+/// sockets.
 const WAKE: u64 = 0;
 const TIMER: u64 = 1;
 const WAKE_TIMER: u64 = 2;
@@ -66,7 +66,7 @@ pub struct EpollDriver {
     local: WorkerHandle,
     transfers: Arc<Mutex<Vec<(ConnectionToken, FileSent)>>>,
     helpers: HelperPool,
-    /// Where bytes are received; empty while it is lent.
+    /// The receive buffer; empty while it is in use.
     lent: Box<[u8]>,
     now_ms: u64,
 }
@@ -201,12 +201,13 @@ impl EpollDriver {
             .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Has a helper work on a file for a connection.
+    /// Lets a helper thread work on a file for a connection.
     fn start_transfer(
         &self,
         token: ConnectionToken,
         work: impl FnOnce() -> file::FileSent + Send + 'static,
     ) -> io::Result<()> {
+        // The event is pushed even if the work panics: the connection waits for it.
         let (transfers, waker) = (self.transfers.clone(), self.waker.clone());
         let job = move || {
             let mut outcome = file::FileSent::Failed;
@@ -248,6 +249,7 @@ impl IoDriver for EpollDriver {
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         if let Some(io) = &mut self.datagrams {
+            // Announced before the timers are read, so that a timer or notification of another thread ends the wait.
             io.timer.arm();
         }
         let may_park = self.local.bell.prepare();
@@ -263,7 +265,7 @@ impl IoDriver for EpollDriver {
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
         self.now_ms = monotonic_ms();
         self.local.resume(self.now_ms);
-        // Interrupted: the caller looks at its timers and comes again.
+        // Interrupted by a signal: the caller checks its timers and waits again.
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {
             let (data, flags) = (event.data.u64(), event.flags);
@@ -320,7 +322,7 @@ impl IoDriver for EpollDriver {
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 Err(AcceptFailure::Exhausted)
             }
-            // Somebody who holds the socket too has ended it: asked again later, not at once.
+            // Another owner of the socket has shut it down: retried later, not at once.
             Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => Err(AcceptFailure::Exhausted),
             Err(_) => Err(AcceptFailure::Gone),
         }
@@ -401,8 +403,8 @@ impl IoDriver for EpollDriver {
                 Some((file, at)) => {
                     let mut offset = at + range.start as u64;
                     let taken = rustix::fs::sendfile(socket, file, Some(&mut offset), range.len());
-                    // Another try would fail, and pages are looked up before anybody asks whether there is room. That this
-                    // tells of a full socket is in epoll(7).
+                    // Another attempt would fail, and would look up pages before it tests for room. That a short write
+                    // means a full socket is documented in epoll(7).
                     if let Ok(len) = taken
                         && (1..range.len()).contains(&len)
                     {
@@ -412,7 +414,7 @@ impl IoDriver for EpollDriver {
                 }
                 None => rustix::net::send(socket, &block[range.clone()], flags),
             },
-            // The block's pages follow by themselves.
+            // The block's pages are sent next, by sendfile.
             SendBuffer::Headed { head, block, .. } if block.pages().is_some() => {
                 rustix::net::send(socket, head, flags | SendFlags::MORE)
             }
@@ -430,7 +432,7 @@ impl IoDriver for EpollDriver {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
-        // The helper's own descriptor: the connection may be closed while the transfer runs.
+        // A duplicate for the helper: the connection may be closed while the transfer runs.
         let (socket, file) = (socket.try_clone()?, file.clone());
         self.start_transfer(token, move || file::send(&socket, &file, range))
     }
@@ -523,7 +525,7 @@ impl EventFd {
     }
 
     fn wake(&self) {
-        // Fails only when the count is at its end, and then the worker is awake.
+        // Fails only if the counter is at its maximum, and then the worker is awake.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

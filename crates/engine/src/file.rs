@@ -1,16 +1,16 @@
-//! A file sent straight from disk, and the proof that it did not change meanwhile.
+//! Sending files from disk, with proof that they did not change meanwhile.
 //!
-//! `sendfile` puts references to the file's pages into the socket's queue, not copies: a rewrite in
-//! place would reach bytes that are queued but not yet sent. So the last [`TAIL_LEN`] bytes are held
-//! back until the client has acknowledged all others and the promised bytes are found unchanged. If they may
-//! have changed, the connection is cut: the client sees a short answer, never a mixed one.
+//! `sendfile` puts references to the file's pages into the socket's queue, not copies: a rewrite in place would reach
+//! bytes that are queued but not yet sent. So the last [`TAIL_LEN`] bytes are held back until the client has
+//! acknowledged all others and the promised bytes are found unchanged. If they may have changed, the connection is
+//! cut: the client sees a short response, never a mixed one.
 //!
-//! A new name, other permissions or attributes change only the inode's time, so the transfer goes on. A `touch`, an
-//! append and a rewrite in place all change the modification time. The kernel's reports tell a `touch` from the others
-//! (`write_watch`); digests of the promised bytes, taken before the first of them is sent, tell appends from rewrites
-//! (`digests`). Digests cost a copy and a hash, so they are taken only of files that changed lately.
+//! A rename, other permissions or attributes change only the inode's change time, so the transfer continues. A
+//! `touch`, an append and a rewrite in place all change the modification time. inotify distinguishes a `touch` from
+//! the others (`write_watch`); digests of the promised bytes, taken before the first of them is sent, distinguish
+//! appends from rewrites (`digests`). Digests cost a copy and a hash, so they are taken only of recently changed files.
 //!
-//! Of a file whose owner vouches that what lies in it never changes ([`OpenFile::is_immutable`]), nothing is held back.
+//! Of a file that its owner declares immutable ([`OpenFile::is_immutable`]), nothing is held back.
 
 mod digests;
 mod write_watch;
@@ -30,39 +30,39 @@ pub use self::digests::{digest, digest_bytes};
 use self::write_watch::WriteWatch;
 pub use self::write_watch::{FileWatchCounters, counters as watch_counters};
 
-/// What is held back at the end of a range.
+/// Bytes held back at the end of a range.
 pub const TAIL_LEN: u64 = 16 * 1024;
-/// What one transfer may send before the helper looks at other jobs.
+/// Maximum bytes of one transfer before the helper turns to other jobs.
 const QUANTUM_LEN: u64 = 4 << 20;
-/// What one read brings at most.
+/// Maximum bytes of one read.
 const READ_LEN: u64 = 256 << 10;
-/// Files of at least this length are watched while they are sent: shorter ones are rarely under way for long.
+/// Files of at least this length are watched while they are sent: shorter ones are rarely in transfer for long.
 const WATCHED_LEN_MIN: u64 = 1 << 20;
 /// Digests are taken of files that changed within this time: logs, recordings, uploads.
 const LATELY_NS: i64 = 3600 * 1_000_000_000;
 
-/// An open file and its stamp when it was opened.
+/// An open file, with its stamp when it was opened.
 #[derive(Debug)]
 pub struct OpenFile {
     /// The file.
     pub file: Arc<File>,
-    /// What it was then.
+    /// The stamp at that time.
     pub stamp: FileStamp,
-    /// Whoever writes it writes behind what is sent and never over it: the stamp may change, the bytes do not.
+    /// The owner only appends, behind the bytes that are sent: the stamp may change, the bytes do not.
     pub is_immutable: bool,
-    /// Of its bytes, if it changed lately.
+    /// Digests of its bytes, if it changed lately.
     digests: Option<BlockDigests>,
-    /// Begun with the first transfer; `None` if it can't be had.
+    /// Started with the first transfer; `None` if the file can't be watched.
     write_watch: OnceLock<Option<Box<WriteWatch>>>,
 }
 
 impl OpenFile {
-    /// A file that was as `stamp` says when it was opened.
+    /// A file with its stamp when it was opened.
     pub fn new(file: File, stamp: FileStamp) -> OpenFile {
         OpenFile::with_stamp(Arc::new(file), stamp)
     }
 
-    /// The same of a file that others have, too.
+    /// The same for a shared file.
     pub fn with_stamp(file: Arc<File>, stamp: FileStamp) -> OpenFile {
         let changed_lately = unix_ns() - stamp.changed_ns < LATELY_NS;
         let has_digests = changed_lately && stamp.len <= DIGESTED_LEN_MAX;
@@ -75,7 +75,7 @@ impl OpenFile {
         }
     }
 
-    /// A file that is written all the time, of which the bytes up to its present length are not.
+    /// A file that is appended to all the time, but unchanged up to its present length.
     pub fn unsettled(file: Arc<File>, stamp: FileStamp) -> OpenFile {
         OpenFile {
             file,
@@ -86,10 +86,10 @@ impl OpenFile {
         }
     }
 
-    /// A file of which the bytes that are sent never change.
+    /// An immutable file: the bytes that are sent never change.
     ///
     /// # Errors
-    /// When the system does not tell what it is.
+    /// The file's status can't be read.
     pub fn immutable(file: Arc<File>) -> io::Result<OpenFile> {
         Ok(OpenFile {
             stamp: FileStamp::from_file(&file)?,
@@ -106,7 +106,7 @@ impl OpenFile {
         self.is_immutable || self.stamp_now().is_some_and(is_same)
     }
 
-    /// Watches the file from the first call on, if it is long: before the first of its bytes is sent.
+    /// Watches a long file from the first call on: before the first of its bytes is sent.
     fn watch_writes(&self) {
         if self.stamp.len >= WATCHED_LEN_MIN {
             let begin = || WriteWatch::begin(&self.file, self.stamp).map(Box::new);
@@ -114,7 +114,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether the stamp, or the watch, leaves no doubt about the promised bytes.
+    /// Whether the stamp, or the watch, proves that the promised bytes are unchanged.
     fn has_sure_content(&self) -> bool {
         if let Some(Some(watch)) = self.write_watch.get() {
             return watch.is_unwritten(&self.file);
@@ -126,14 +126,14 @@ impl OpenFile {
             })
     }
 
-    /// Takes digests of a start of a range before it is sent, and says where it ends. `None`: its first bytes may not be
-    /// those of the stamp.
+    /// Takes digests of the start of a range before it is sent, and returns the end of that part. `None`: its first
+    /// bytes may have changed since the stamp.
     fn prepare(&self, range: &Range<u64>) -> Option<u64> {
         let Some(digests) = &self.digests else {
             return Some(range.end);
         };
         let (taken, end) = digests.missing(&self.file, range, self.stamp.len)?;
-        // Where a file grew before there were digests of its end, it was appended to if those of its start are kept.
+        // A file that grew before its end had digests was only appended to if the digests of its start still match.
         let is_appended = || {
             let has_grown = self.stamp_now().is_some_and(|now| now.len > self.stamp.len);
             has_grown && digests.are_kept(&self.file, self.stamp.len)
@@ -141,11 +141,11 @@ impl OpenFile {
         if taken.is_empty() || self.has_sure_content() || is_appended() {
             return digests.add(&taken).then_some(end);
         }
-        // Blocks with digests are compared when they are sent, whatever the stamp is.
+        // Blocks with digests are compared when they are sent, independent of the stamp.
         digests.known_end(range)
     }
 
-    /// Reads a start of a range that is not empty: to the end of the block in which the range begins, at most.
+    /// Reads the start of a range that is not empty: at most to the end of the block in which the range begins.
     fn read_block(&self, range: &Range<u64>) -> BlockRead {
         let Some(digests) = &self.digests else {
             let end = range.end.min(range.start + READ_LEN);
@@ -164,22 +164,22 @@ fn unix_ns() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// How far a transfer got.
+/// The progress of a transfer or read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileSent {
-    /// So many bytes went out; `full` if the socket had no room for more.
+    /// This many bytes were sent; `full` if the socket had no room for more.
     Bytes {
-        /// Bytes taken by the socket.
+        /// The number of bytes.
         len: u64,
-        /// Whether a writable event is to be waited for.
+        /// Whether a writable event follows.
         full: bool,
     },
-    /// The rest of the range, read and found unchanged: to be sent from memory, once what went
-    /// before is acknowledged and [`OpenFile::unchanged`] has been asked again.
+    /// The rest of the range, read and found unchanged: to be sent from memory, after the earlier bytes are
+    /// acknowledged and [`OpenFile::unchanged`] was checked again.
     Tail(Vec<u8>),
-    /// A start of the range, read and found unchanged.
+    /// The start of the range, read and found unchanged.
     Read(Vec<u8>),
-    /// The file changed: the answer can't be completed.
+    /// The file changed: the response can't be completed.
     Changed,
     /// The file could not be read.
     Failed,
@@ -187,9 +187,8 @@ pub enum FileSent {
     Broken,
 }
 
-/// Sends a start of `range`, or reads it if it is no longer than a tail. Blocks on the disk, never
-/// on the socket, which is non-blocking: for helper threads. An empty range asks only whether the
-/// file is unchanged.
+/// Sends the start of `range`, or reads it if it is no longer than a tail. Blocks on the disk, never on the socket,
+/// which is non-blocking: for helper threads. An empty range only checks whether the file is unchanged.
 pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let rest = range.end - range.start;
     if file.is_immutable {
@@ -208,13 +207,14 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     if file.digests.is_some() {
         return send_copies(socket, file, range.start..end);
     }
+    // Checked after the pages are queued: they were unchanged when the kernel took the references, unless this fails.
     match send_pages(socket, file, range.start, end - range.start) {
         FileSent::Bytes { .. } if !file.has_sure_content() => FileSent::Changed,
         sent => sent,
     }
 }
 
-/// Reads a start of `range`, which is not empty. Blocks on the disk: for helper threads.
+/// Reads the start of `range`, which is not empty. Blocks on the disk: for helper threads.
 pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
     if !file.is_immutable {
         file.watch_writes();
@@ -271,7 +271,7 @@ fn send_copies(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return progress(rest.start, true),
-                // The bytes that went out are reported first; the next try meets the same error.
+                // The sent bytes are reported first; the next attempt gets the same error.
                 Err(_) if rest.start > range.start => return progress(rest.start, false),
                 Err(_) => return FileSent::Broken,
             }
@@ -293,7 +293,7 @@ fn send_pages(socket: &OwnedFd, file: &OpenFile, start: u64, len: u64) -> FileSe
                     full: true,
                 };
             }
-            // What went out before is told first; the next try meets the same trouble.
+            // The sent bytes are reported first; the next attempt gets the same error.
             Ok(0) | Err(_) if offset > start => break,
             Ok(0) => return FileSent::Changed, // the file ends before its range does
             Err(Errno::IO | Errno::NOMEM | Errno::INVAL) => return FileSent::Failed,

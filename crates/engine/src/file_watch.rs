@@ -1,6 +1,6 @@
-//! Files that are read anew while the server runs: looked at twice a second, and taken once they have stayed
-//! as they are for two looks, so that one that is being written is left alone. It knows nothing of what is
-//! in them. The folders of sites, where a change must be noticed at once, are watched by the kernel.
+//! Files that are reloaded while the server runs: checked twice a second, and loaded once two consecutive checks found
+//! the same new version, so that a file being written is left alone. It knows nothing of their contents. The folders
+//! of sites, where a change must be noticed at once, are watched by the kernel.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -10,29 +10,29 @@ use std::time::Duration;
 use crate::panic_policy::contain;
 use lowroad_file_stamp::FileStamp;
 
-/// The time between two looks.
+/// The time between two checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Which version of a file is in use, and whether there is a newer one.
+/// The version of a file that is in use, and a possibly newer one.
 #[derive(Debug)]
 pub struct FileVersion {
     taken: FileStamp,
-    /// Of another, in the last look: it may still be being written.
+    /// Another version, found by the last check: the file may still be written.
     new: Option<FileStamp>,
 }
 
 impl FileVersion {
-    /// This one is in use, or was refused: it is not tried again before it changes.
+    /// This version is in use, or was refused: it is not loaded again before it changes.
     pub fn new(taken: FileStamp) -> FileVersion {
         FileVersion { taken, new: None }
     }
 
-    /// Whether it is this one.
+    /// Whether this version is in use.
     pub fn is(&self, found: FileStamp) -> bool {
         self.taken == found
     }
 
-    /// Whether a look finds another version for the second time in a row. A file that is gone is none: it
+    /// Whether a check finds the same other version for the second time in a row. A missing file does not count: it
     /// may be about to be replaced.
     pub fn has_settled(&mut self, found: Option<FileStamp>) -> bool {
         let other = found.filter(|found| !self.is(*found));
@@ -42,11 +42,11 @@ impl FileVersion {
     }
 }
 
-/// Starts a thread that looks twice a second, until nobody else has `new` any more, or `look` says that there
-/// is nothing left to look at. A panic ends one look.
+/// Starts a thread that calls `look` twice a second, until all other owners have dropped the value, or `look` returns
+/// false. A panic ends one call.
 ///
 /// # Errors
-/// When the machine gives no thread.
+/// The machine can't start a thread.
 pub fn watch<T: Send + Sync + 'static>(
     name: &str,
     of: Weak<T>,

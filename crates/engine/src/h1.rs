@@ -1,5 +1,5 @@
-//! Connections that speak HTTP/1: one request at a time. What follows a request waits until its response has left. How bytes
-//! are read and framed is decided in [`lowroad_http::h1`].
+//! HTTP/1 connections: one request at a time. Later requests wait until its response was sent. Parsing and framing are
+//! in [`lowroad_http::h1`].
 
 mod deadlines;
 mod input;

@@ -1,14 +1,14 @@
-//! Connections that speak HTTP/2: many exchanges at a time, each a stream. What a frame is, which may be sent and what a
-//! client may cost is decided in [`lowroad_http::h2`]; here its events become requests, and responses its bodies.
+//! HTTP/2 connections: many exchanges at a time, each a stream. Frame formats, permitted frames and limits on a
+//! client's cost are in [`lowroad_http::h2`]; here its events become requests, and responses become its bodies.
 //!
 //! ```text
-//!  input ─► Server::next ─► a request ─┬─ answered at once ─► head: the worker's output
-//!                                      │                      body: fresh ─┐  what did not leave
-//!                                      └─ deferred ─ outcome ─► …          ├─► its stream's line (`Body`)
-//!  the worker's output ◄── DATA frames, by turns ◄── Server::send ◄────────┘
+//!  input ─► H2Server::next ─► a request ─┬─ answered at once ─► head: the worker's output
+//!                                        │                      body: SharedHttp2::fresh ─┐  unsent rest
+//!                                        └─ deferred ─ outcome ─► …                       ├─► the stream's `RemainingBody`
+//!  the worker's output ◄── DATA frames, interleaved ◄── H2Server::send ◄──────────────────┘
 //! ```
-//! Bodies are copied into the worker's output, up to [`OUT_LEN_MAX`], which leaves at once; what the socket does not take
-//! is the connection's `Sending`, and nothing more of a body follows until it has left.
+//! Bodies are copied into the worker's output, up to [`OUT_LEN_MAX`], which is sent at once; output that the socket
+//! does not accept becomes the connection's `SendQueue`, and no more of a body follows until it was sent.
 
 mod bodies;
 mod deadlines;
@@ -28,15 +28,15 @@ use crate::h2::state::H2Session;
 use crate::protocol::Protocol;
 use crate::service::HttpService;
 
-/// Output that is sent before more is written.
+/// Output is sent at this length before more is written.
 const OUT_LEN_MAX: usize = 64 * 1024;
-/// Bytes of a body in one frame: with its head they fill a record of TLS.
+/// Bytes of a body in one frame: with the frame's header they fill a TLS record.
 const PIECE_LEN_MAX: usize = 16_375;
-/// Bytes that wait for the socket, beyond which nothing more is received.
+/// With this many bytes waiting for the socket, nothing more is received.
 const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Whether more may be received over HTTP/2: not while much waits that the client does not take.
+    /// Whether more may be received over HTTP/2: not while much output waits for a client that does not read.
     pub(crate) fn reads_frames(&self) -> bool {
         let sending = self.sending.as_ref();
         sending.is_none_or(|sending| sending.unsent() < UNSENT_LEN_MAX)
@@ -44,18 +44,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Whether `input`, the first of a connection, begins HTTP/2.
+    /// Whether `input`, the first bytes of a connection, begins HTTP/2.
     #[inline]
     pub(crate) fn begins_h2(&self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
-        // The first comparison is all that HTTP/1 costs from its second request on.
+        // The comparison is all that HTTP/1 costs from its second request on.
         if self.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") || self.is_closed() {
             return false;
         }
-        // Where connections are passed through it is no request of HTTP/1, and passed on as such.
+        // On listeners with pass-through the preface is no request of HTTP/1, and is passed through as such.
         worker.service.pass_through(self.listener, None).is_none()
     }
 
-    /// A connection speaks HTTP/2 from now on.
+    /// Changes the connection to HTTP/2.
     pub(crate) fn begin_h2(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let mut turn = h2::ConnectionTurn {

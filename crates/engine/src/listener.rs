@@ -1,4 +1,4 @@
-//! Listening sockets: opened by us, one per worker, or handed over by a supervisor.
+//! Listening sockets: opened by the process, one per worker, or inherited from a supervisor.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,25 +11,25 @@ use crate::system_calls;
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// Seconds for which the kernel may keep a connection that has not sent anything yet.
+/// Seconds for which the kernel may hold back a connection that has not sent anything.
 const DEFER_ACCEPT_S: i32 = 1;
 
 /// A listening socket.
 pub struct ListenSocket {
     /// The socket, non-blocking.
     pub socket: OwnedFd,
-    /// Whether other workers accept from the very same socket.
+    /// Whether other workers accept from the same socket.
     pub shared: bool,
-    /// Whether nobody new may begin a handshake.
+    /// Whether new handshakes are refused.
     refuses: bool,
 }
 
 impl ListenSocket {
-    /// Opens a socket at `address` that shares its port with the other workers' (`SO_REUSEPORT`):
-    /// the kernel spreads connections over them.
+    /// Opens a socket at `address` that shares its port with those of the other workers (`SO_REUSEPORT`): the kernel
+    /// distributes connections over them.
     ///
     /// # Errors
-    /// As of bind(2): the address is in use, not ours, or not permitted.
+    /// As of bind(2): the address is in use, not local, or not permitted.
     pub fn open(address: SocketAddr) -> io::Result<ListenSocket> {
         let socket = new_socket(address)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -44,17 +44,17 @@ impl ListenSocket {
         })
     }
 
-    /// Takes a socket that a supervisor has bound and that listens already.
+    /// Adopts a listening socket that a supervisor has bound.
     ///
     /// # Errors
-    /// When it is no listening stream socket.
+    /// It is no listening stream socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<ListenSocket> {
         if !sockopt::socket_acceptconn(&socket)? {
             let text = "a socket handed over by the supervisor does not listen";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
-        // A Unix socket has no TCP options; it serves as well without.
+        // A Unix socket has no TCP options, and works without them.
         let _ = prepare(&socket);
         Ok(ListenSocket {
             socket,
@@ -63,10 +63,10 @@ impl ListenSocket {
         })
     }
 
-    /// The same socket for another worker.
+    /// A duplicate of the socket for another worker.
     ///
     /// # Errors
-    /// When descriptors run out.
+    /// Descriptors ran out.
     pub fn share(&self) -> io::Result<ListenSocket> {
         Ok(ListenSocket {
             socket: self.socket.try_clone()?,
@@ -75,25 +75,22 @@ impl ListenSocket {
         })
     }
 
-    /// Makes the kernel drop attempts to connect (their SYN, which the client repeats), while
-    /// handshakes under way still finish: what has to be done before a listener is drained and
-    /// closed, as those in its queue would be reset. A socket that others hold too goes on taking
-    /// connections for them.
+    /// Makes the kernel drop SYNs, which clients repeat, while handshakes in progress still finish. Necessary before a
+    /// listener is drained and closed, as connections in its queue would be reset. A socket that other processes share
+    /// continues to accept connections for them.
     ///
-    /// The kernel compares the hops that a SYN has left with what the listener asks for, but not
-    /// those of a handshake's last segment, which belongs to the request and not to the listener.
-    /// Where there is no request, because the kernel or the level below the socket answered with a
-    /// cookie, that segment is dropped too, and reset when it comes again after the close.
-    /// 255 is more than what ordinary hosts send (64 or 128). A socket filter would name the SYN
-    /// outright, but newer kernels (6.18 here) let nobody without CAP_NET_ADMIN attach one to a
-    /// TCP socket, and a server has given that up.
+    /// The kernel compares the TTL or hop limit of a SYN with the listener's minimum, but not that of the handshake's
+    /// last segment, which belongs to the request socket. Without a request socket, because the kernel or the fast
+    /// path answered with a SYN cookie, that segment is dropped too, and reset when it is repeated after the close.
+    /// 255 is more than ordinary hosts send (64 or 128). A socket filter would match the SYN exactly, but newer
+    /// kernels (6.18 here) refuse to attach one to a TCP socket without CAP_NET_ADMIN, which a server has dropped.
     pub fn refuse_new(&mut self) {
         if !self.shared {
             self.refuses = system_calls::require_hops_left(&self.socket, u8::MAX).is_ok();
         }
     }
 
-    /// Takes the first connection that waits, as accept(2).
+    /// Accepts the first waiting connection, as accept(2).
     ///
     /// # Errors
     /// As of accept(2).
@@ -101,24 +98,24 @@ impl ListenSocket {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
         if self.refuses {
-            // It inherited what the listener asks for. What was dropped meanwhile comes again.
+            // It inherited the listener's minimum. Segments dropped meanwhile are retransmitted.
             let _ = system_calls::require_hops_left(&socket, 0);
         }
         Ok((socket, peer))
     }
 
-    /// Where it listens, if that is an internet address.
+    /// Its address, if that is an internet address.
     pub fn address(&self) -> Option<SocketAddr> {
         rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
     }
 }
 
-/// Options that accepted connections inherit, so that they cost nothing per connection.
+/// Sets the options that accepted connections inherit, so that they cost nothing per connection.
 fn prepare(socket: &OwnedFd) -> io::Result<()> {
-    // Answers leave in one piece as soon as they are complete.
+    // Responses leave as soon as they are complete, without Nagle's delay.
     sockopt::set_tcp_nodelay(socket, true)?;
-    // A connection is worth a worker's attention when it has sent something. Clients that connect
-    // ahead of need cost nothing until then, and the first read right after accept finds bytes.
+    // A connection is reported once it has sent something. Clients that connect ahead of need cost nothing until then,
+    // and the first read right after the accept finds bytes.
     system_calls::set_option(
         socket,
         libc::IPPROTO_TCP,
@@ -127,13 +124,13 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
     )
 }
 
-/// Whether another program, or another of ours, listens at `address` now: `SO_REUSEPORT` would let
-/// us share its port without a word. Asked with a socket that does not share.
+/// Fails if another program, or another instance of this one, listens at `address`: `SO_REUSEPORT` would share its port
+/// silently. Probed with a socket that does not share.
 ///
 /// # Errors
 /// As of bind(2).
 pub fn probe(address: SocketAddr) -> io::Result<()> {
-    // Bound, but never listening: a client that comes at this moment is refused, not reset.
+    // Bound, but not listening: a client that connects at this moment is refused, not reset.
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     Ok(rustix::net::bind(&socket, &address)?)
@@ -148,7 +145,7 @@ fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if address.is_ipv6() && address.ip().is_unspecified() {
-        // `[::]` means everybody, whatever net.ipv6.bindv6only says.
+        // `[::]` means all addresses of both families, independent of net.ipv6.bindv6only.
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
     Ok(socket)
@@ -186,7 +183,7 @@ mod tests {
         assert_eq!(got, text.as_bytes());
     }
 
-    /// Without privileges, as a server is after its start.
+    /// Without privileges, as a server after its start.
     fn refuses_newcomers_only(address: &str, asked: IpAddr) {
         let nobody = rustix::process::Uid::from_raw(65534);
         if rustix::process::geteuid().is_root() {
@@ -205,7 +202,7 @@ mod tests {
         assert!(late.is_err(), "a handshake began");
 
         halfway.write_all(b"two").expect("open");
-        // In the order of their handshakes' ends.
+        // In the order in which their handshakes end.
         for (client, text) in [(&mut waiting, "one"), (&mut halfway, "two")] {
             let mut served = accept(&listener);
             expect(&mut served, text);

@@ -1,8 +1,9 @@
-//! What a proxy says of its client before the first byte of a connection (the PROXY protocol), where a listener has it from
-//! proxies that may say so. It is read off the socket before anything else is spoken there, encrypted or not. What it
-//! looks like is told in [`lowroad_http::proxy_protocol`].
+//! The PROXY protocol: the client's address, which a trusted proxy sends before the first byte of a connection, on
+//! listeners that require it. It is read before anything else, encrypted or not. The format is in
+//! [`lowroad_http::proxy_protocol`].
 //!
-//! Until it is there the connection is the proxy's and counts for no limit by address; then it is the client's.
+//! Until the header is complete, the connection counts as the proxy's and against no limit per address; then as the
+//! client's.
 
 use lowroad_http::proxy_protocol::{ProxyAddresses, ProxyHeaderParse, parse};
 
@@ -17,7 +18,7 @@ const LATE: &str = "no whole PROXY header came in time";
 const CUT: &str = "the connection ended within its PROXY header";
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Takes the header that a connection has to begin with. Gives what of the bytes follows it, once it is there.
+    /// Parses the header at the start of a connection. Returns the bytes that follow it, once it is complete.
     pub(crate) fn introduction<'b>(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -34,12 +35,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         match parsed {
             ProxyHeaderParse::Header(header) => {
-                // It was not whole without these bytes.
+                // The header was incomplete without these bytes.
                 let rest = &bytes[header.len - had..];
                 self.on_proxy_header(worker, header.ends).then_some(rest)
             }
             ProxyHeaderParse::Incomplete => {
-                // A header is short, so what waits is.
+                // A header is short, so the kept input is bounded.
                 self.input.add(if had == 0 { bytes } else { &came });
                 None
             }
@@ -50,7 +51,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Whose connection it is, is known. Whether it may go on.
+    /// Applies the client's address. Returns whether the connection may continue.
     fn on_proxy_header(&mut self, worker: &mut WorkerContext<D, V>, ends: ProxyAddresses) -> bool {
         let timeout_ms = match self.transport.is_handshaking() {
             true => worker.settings.header_timeout_ms,
@@ -60,7 +61,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.transport.is_introduced = true;
         self.deadline_ms = deadline_ms;
         self.schedule_check(worker);
-        // Of whom it says nothing is the proxy itself.
+        // A header without an address (LOCAL, UNKNOWN) is from the proxy itself, such as a health check.
         let ProxyAddresses::Tcp { source, .. } = ends else {
             return true;
         };
@@ -80,7 +81,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         moved.is_ok()
     }
 
-    /// The end of a connection's bytes, or of the time for its header. Whether it is closed by that.
+    /// Handles the end of a connection's bytes, or of the time for its header. Returns whether the connection is
+    /// closed by that.
     pub(crate) fn ended_unintroduced(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -89,7 +91,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.transport.is_introduced {
             return false;
         }
-        // A connection without a word is how some look whether we are there.
+        // A connection without any bytes is a TCP health check, and no error.
         let (is_silent, drains) = (self.input.is_empty(), worker.drain_until_ms.is_some());
         match is_late {
             _ if is_silent && (!is_late || drains) => self.close(),

@@ -1,9 +1,9 @@
-//! Timers for the tasks of a worker, in the time of its driver: monotonic ms as of the last wait.
+//! Timers for the tasks of a worker, in its driver's time: monotonic ms as of the last wait.
 //!
-//! A timer costs two stores and no list: its entry in a table keeps its slot in the wheel
-//! when the timer is gone, and the entry's next timer mostly needs no other. So what is begun and
-//! dropped for each request is noted once in a turn of the wheel. A driver lets no wait last
-//! beyond [`WorkerTimers::bound`], then tells the time and has those woken that are due. Knows no clock.
+//! Starting and dropping a timer costs two stores and no list operation: a table entry stays in the timer wheel when
+//! its timer is dropped, and the entry's next timer mostly needs no other slot. So timers that are created and dropped
+//! for each request enter the wheel once per turn of it. A driver bounds each wait by [`WorkerTimers::bound`], then
+//! sets the time and wakes the timers that are due. The module reads no clock.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -17,19 +17,19 @@ use lowroad_timer_wheel::TimerWheel;
 use crate::event_count::EventCount;
 use crate::mailbox::WorkerNotify as _;
 
-/// Width of a slot of a worker's wheels: deadlines are kept to this precision, and never early.
+/// Width of a slot of a worker's timer wheels: the precision of deadlines, which are never early.
 pub(crate) const TICK_MS: u64 = 8;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The timers of one worker. Clones lead to the same.
+/// The timers of one worker. Clones share them.
 #[derive(Clone)]
 pub struct WorkerTimers(Arc<TimerState>);
 
 struct TimerState {
     /// As of the last wait.
     now_ms: AtomicU64,
-    /// When the wheel wants to be looked at.
+    /// When the wheel is to be checked next.
     next_ms: AtomicU64,
     table: Mutex<TimerTable>,
     bell: Arc<EventCount>,
@@ -39,27 +39,27 @@ struct TimerTable {
     wheel: TimerWheel<TICK_MS>,
     entries: Vec<TimerEntry>,
     free: Vec<u32>,
-    /// Places of timers that were begun by others while the worker slept: their time runs from the
-    /// end of that wait.
+    /// Entries of timers that other threads started while the worker was parked: their time counts from the end of
+    /// that wait.
     unset: Vec<u32>,
     due: Vec<u32>,
     wakers: Vec<Waker>,
 }
 
 struct TimerEntry {
-    /// Of the timer that is here; how long it is to last, while it is unset.
+    /// The deadline of the current timer; its duration while the entry is unset.
     deadline_ms: u64,
-    /// It is among those that are unset.
+    /// It is in the list of unset entries.
     is_unset: bool,
     waker: Option<Waker>,
 }
 
-/// The time was over first.
+/// The time elapsed before the work was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeoutElapsed;
 
 impl WorkerTimers {
-    /// None, at `now_ms`. The bell is that of the worker.
+    /// No timers, at `now_ms`; the eventcount is the worker's.
     pub fn new(bell: Arc<EventCount>, now_ms: u64) -> WorkerTimers {
         WorkerTimers(Arc::new(TimerState {
             now_ms: AtomicU64::new(now_ms),
@@ -81,26 +81,26 @@ impl WorkerTimers {
         self.0.now_ms.load(Relaxed)
     }
 
-    /// When they want to be looked at, if at all.
+    /// When the wheel is to be checked next, if at all.
     pub fn next_ms(&self) -> Option<u64> {
         Some(self.0.next_ms.load(Relaxed)).filter(|next_ms| *next_ms != NEVER)
     }
 
-    /// How long a wait may last that otherwise lasts up to `timeout_ms`. To be asked once the worker
-    /// is prepared to park: who begins a timer after that ends its wait.
+    /// The duration of a wait that otherwise lasts up to `timeout_ms`. To be called after the worker has prepared to
+    /// park: a timer that is started afterwards ends the wait.
     pub fn bound(&self, timeout_ms: Option<u64>) -> Option<u64> {
         let next_ms = self.next_ms();
         let left_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
         [timeout_ms, left_ms].into_iter().flatten().min()
     }
 
-    /// Tells the time after a wait. To be called before the worker gets up: who finds it awake may
-    /// go by this.
+    /// Sets the time after a wait. To be called before the eventcount's `resume`: threads that see the worker awake
+    /// use this time.
     pub fn set_now(&self, now_ms: u64) {
         self.0.now_ms.store(now_ms, Relaxed);
     }
 
-    /// Wakes whose timers are due.
+    /// Wakes the timers that are due.
     pub fn wake_due(&self) {
         let now_ms = self.now_ms();
         if now_ms < self.0.next_ms.load(Relaxed) {
@@ -112,12 +112,12 @@ impl WorkerTimers {
         self.store_next(&table);
         let mut wakers = std::mem::take(&mut table.wakers);
         drop(table);
-        // Without the lock: who is woken may begin or drop timers.
+        // Without the lock: a woken task may start or drop timers.
         wakers.drain(..).for_each(Waker::wake);
         self.lock().wakers = wakers;
     }
 
-    /// A timer that is due after `time`, from now on. It is noted with its first poll.
+    /// A timer that is due `time` from now. It enters the wheel with its first poll.
     pub fn sleep(&self, time: Duration) -> TimerSleep {
         let time_ms = ms_of(time);
         TimerSleep {
@@ -130,7 +130,7 @@ impl WorkerTimers {
     /// Waits for `work`, but no longer than `time`.
     ///
     /// # Errors
-    /// [`TimeoutElapsed`]; the work is given up.
+    /// [`TimeoutElapsed`]; the work is cancelled.
     pub async fn timeout<T>(
         &self,
         time: Duration,
@@ -147,7 +147,7 @@ impl WorkerTimers {
         .await
     }
 
-    /// How many timers there are.
+    /// The number of timers.
     pub fn count(&self) -> usize {
         let table = self.lock();
         table.entries.len() - table.free.len()
@@ -156,7 +156,7 @@ impl WorkerTimers {
     fn wanted(&self, time_ms: u64) -> TimerDeadline {
         match time_ms {
             NEVER => TimerDeadline::At(NEVER),
-            // What it says for now was said long ago.
+            // While the worker is parked, its time is that of the last wait, which may be long ago.
             _ if self.0.bell.is_parked() => TimerDeadline::In(time_ms),
             _ => TimerDeadline::At(self.now_ms().saturating_add(time_ms)),
         }
@@ -170,7 +170,7 @@ impl WorkerTimers {
         self.0.next_ms.store(next_ms, Relaxed);
     }
 
-    /// The wheel is to be looked at by then, also by a wait that has begun.
+    /// Ensures that the wheel is checked by then, also by a wait in progress.
     fn hurry(&self, at_ms: u64) {
         if at_ms < self.0.next_ms.load(Relaxed) {
             self.0.next_ms.store(at_ms, Relaxed);
@@ -194,7 +194,7 @@ impl TimerTable {
         }
     }
 
-    /// Handles the entries whose slots are due.
+    /// Wakes the entries that are due, and re-enters those with a later deadline.
     fn look(&mut self, now_ms: u64) {
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.wheel.pop(now_ms)));
@@ -212,8 +212,7 @@ impl TimerTable {
         self.due = due;
     }
 
-    /// Sees to it that the entry is looked at when its deadline comes; gives when that is, if it
-    /// needed a note.
+    /// Ensures that the entry is checked at its deadline; returns the time of that check if it needed a new slot.
     fn note(&mut self, at: u32) -> Option<u64> {
         self.wheel.ask(at, self.entries[at as usize].deadline_ms)
     }
@@ -230,15 +229,15 @@ impl TimerTable {
     }
 }
 
-/// When a timer is due.
+/// The deadline of a timer.
 #[derive(Clone, Copy)]
 enum TimerDeadline {
     At(u64),
-    /// So many ms after the wait that goes on.
+    /// This many ms after the end of the wait in progress.
     In(u64),
 }
 
-/// A timer. Dropped, it is no more.
+/// A timer. Dropping it cancels it.
 pub struct TimerSleep {
     timers: WorkerTimers,
     wanted: TimerDeadline,
@@ -246,7 +245,7 @@ pub struct TimerSleep {
 }
 
 impl TimerSleep {
-    /// Begins anew: it is due after `time`, from now on.
+    /// Restarts it: it is due `time` from now.
     pub fn reset(&mut self, time: Duration) {
         self.leave();
         self.wanted = self.timers.wanted(ms_of(time));
@@ -269,6 +268,7 @@ impl TimerSleep {
         }
         let mut table = timers.lock();
         let at = table.take_entry();
+        // An empty wheel does not advance: it continues at the present.
         self.entry = Some(at);
         if timers.0.next_ms.load(Relaxed) == NEVER {
             table.wheel.skip_to(timers.now_ms());
@@ -286,7 +286,7 @@ impl TimerSleep {
                 Some(0)
             }
         };
-        // With the lock held: a wait that ends stores what is next, too.
+        // With the lock held, as the end of a wait stores the next check too.
         if let Some(at_ms) = hurry {
             timers.hurry(at_ms);
         }
@@ -299,7 +299,7 @@ impl TimerSleep {
         if !entry.is_unset && entry.deadline_ms <= self.timers.now_ms() {
             drop(table);
             self.leave();
-            // Whoever asks again is told the same.
+            // Later polls are ready too.
             self.wanted = TimerDeadline::At(0);
             return Poll::Ready(());
         }
@@ -310,7 +310,7 @@ impl TimerSleep {
         Poll::Pending
     }
 
-    /// Leaves the entry to another, with its note.
+    /// Frees the entry for another timer; it stays in the wheel.
     fn leave(&mut self) {
         let Some(at) = self.entry.take() else { return };
         let mut table = self.timers.lock();
@@ -341,7 +341,7 @@ impl Drop for TimerSleep {
 }
 
 fn ms_of(time: Duration) -> u64 {
-    // Rounded up: never early.
+    // Rounded up, so that it is never early.
     let ms = time.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).unwrap_or(NEVER)
 }

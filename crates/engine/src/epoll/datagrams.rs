@@ -109,7 +109,7 @@ impl EpollDatagrams {
         }
     }
 
-    /// As [`Driver::receive_datagrams`](crate::driver::Driver::receive_datagrams).
+    /// See [`IoDriver::receive_datagrams`](crate::driver::IoDriver::receive_datagrams).
     pub fn receive(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool {
         batch.clear();
         let Some(port) = port_mut(&mut self.ports, id) else {
@@ -125,7 +125,7 @@ impl EpollDatagrams {
         true
     }
 
-    /// As [`Driver::send_datagrams`](crate::driver::Driver::send_datagrams).
+    /// See [`IoDriver::send_datagrams`](crate::driver::IoDriver::send_datagrams).
     pub fn send(
         &mut self,
         epoll: &OwnedFd,

@@ -1,8 +1,8 @@
-//! Connections to elsewhere in an epoll, edge-triggered.
+//! Upstream connections on epoll, edge-triggered.
 //!
-//! A socket is registered once, for bytes that come. A unix socket is registered for room only when
-//! it was full once: its peer would wake us for each message that it takes. A TCP socket tells of
-//! room only after it was full, so it can be asked for from the start.
+//! A socket is registered for input once. A Unix socket is registered for room only after it was full: its peer would
+//! otherwise wake the worker with each message that it reads. A TCP socket reports room only after it was full, so it
+//! is registered for both from the start.
 
 use std::any::Any;
 use std::io::{self, IoSlice};
@@ -24,10 +24,10 @@ use crate::upstream_network::{
     UpstreamNetwork, UpstreamSendOutcome,
 };
 
-/// What tells these sockets' events from those of connections: no generation has this bit.
+/// Marks events of these sockets: no generation of a connection has this bit.
 pub const MARK: u64 = 1 << 63;
 
-/// The sockets to elsewhere of one epoll.
+/// The upstream sockets of one epoll instance.
 pub struct EpollNetwork(pub Arc<OwnedFd>);
 
 impl UpstreamNetwork for EpollNetwork {
@@ -67,12 +67,12 @@ impl UpstreamNetwork for EpollNetwork {
     }
 }
 
-/// One socket; its place in the epoll goes with it.
+/// One socket and its registration.
 struct EpollSocket {
     fd: OwnedFd,
     epoll: Arc<OwnedFd>,
     id: SourceId,
-    /// News of room are asked for.
+    /// It is registered for room.
     hears_of_room: bool,
 }
 
@@ -99,7 +99,7 @@ impl NetworkSocket for EpollSocket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
-    /// Of a unix socket. TCP takes bytes before any program does.
+    /// Only for Unix sockets: TCP acknowledges bytes before a program reads them.
     fn reception(&self) -> Option<PeerReception> {
         let domain = sockopt::socket_domain(&self.fd).ok()?;
         let fd = (domain == AddressFamily::UNIX).then(|| self.fd.try_clone());
@@ -119,7 +119,7 @@ impl EpollSocket {
             }
         };
         if sent == Err(Errno::AGAIN) && !self.hears_of_room {
-            // If there is room again by now, that is told, too.
+            // If there is room again by now, EPOLL_CTL_MOD reports it.
             epoll::modify(&self.epoll, &self.fd, data(self.id), flags(true))?;
             self.hears_of_room = true;
         }
@@ -127,7 +127,7 @@ impl EpollSocket {
     }
 }
 
-/// The piece that has all the bytes, if one has: a message of pieces costs the kernel more.
+/// The only piece with bytes, if there is just one: sendmsg costs the kernel more than send.
 fn only_filled<'p, 'b>(pieces: &'p [IoSlice<'b>]) -> Option<&'p IoSlice<'b>> {
     let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
     match (filled.next(), filled.next()) {
@@ -136,7 +136,7 @@ fn only_filled<'p, 'b>(pieces: &'p [IoSlice<'b>]) -> Option<&'p IoSlice<'b>> {
     }
 }
 
-/// What an event of the epoll says that has [`MARK`].
+/// Translates an event with [`MARK`].
 pub fn news(data: u64, flags: EventFlags) -> SocketEvent {
     let ended = flags.intersects(EventFlags::RDHUP | EventFlags::ERR | EventFlags::HUP);
     SocketEvent {
@@ -175,8 +175,8 @@ fn connect_tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whatever address it is; which port it gets is only known when it is known where it leads, so that there can be more
-/// connections than ports.
+/// Binds to any source address (IP_FREEBIND). The port is chosen by connect, so that there can be more connections
+/// than ports.
 fn bind_to(fd: &OwnedFd, from: IpAddr) -> io::Result<()> {
     match from {
         IpAddr::V4(_) => sockopt::set_ip_freebind(fd, true)?,

@@ -14,13 +14,13 @@ use super::FileSent;
 
 /// Bytes of a block.
 const BLOCK_LEN: u64 = 256 << 10;
-/// How many blocks digests are taken of at first, and later ahead of those that are sent.
+/// The number of blocks with digests at first, and later ahead of the sent ones.
 const TAKEN_FIRST: usize = 4;
 const TAKEN_MAX: usize = 256;
-/// Of longer files no digests are taken: theirs would take more than about 2 MB.
+/// Longer files get no digests: these would take more than about 2 MB.
 pub(super) const DIGESTED_LEN_MAX: u64 = 16 << 30;
 
-/// Some bytes, or why there are none.
+/// Bytes, or the reason for their absence.
 pub(super) type BlockRead = Result<Vec<u8>, FileSent>;
 
 /// A block and its digest.
@@ -31,8 +31,8 @@ type DigestEntry = (u64, u64);
 pub(super) struct BlockDigests(Mutex<BTreeMap<u64, u64>>);
 
 impl BlockDigests {
-    /// Reads the blocks of a range that have no digest yet, the first of them, of a file that promised `len` bytes.
-    /// With the end of what then has digests, of this range. `None`: the file is shorter.
+    /// Reads the first blocks of a range that have no digest yet, of a file that promised `len` bytes. Returns their
+    /// digests, and the end of the part of the range that then has digests. `None`: the file is shorter.
     pub(super) fn missing(
         &self,
         file: &File,
@@ -61,7 +61,8 @@ impl BlockDigests {
         Some((missing.into_iter().map(read).collect::<Option<_>>()?, end))
     }
 
-    /// The end of the blocks at the start of a range that have digests, within it; `None` if the first has none.
+    /// The end of the consecutive blocks from the start of a range that have digests, within it; `None` if the first
+    /// has none.
     pub(super) fn known_end(&self, range: &Range<u64>) -> Option<u64> {
         let known = self.lock();
         let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
@@ -71,7 +72,7 @@ impl BlockDigests {
         Some(range.end.min((last + 1) * BLOCK_LEN))
     }
 
-    /// Adds digests. Whether none is known otherwise.
+    /// Adds digests. Returns false if another digest of a block is known.
     pub(super) fn add(&self, entries: &[DigestEntry]) -> bool {
         let mut known = self.lock();
         let mut add =
@@ -79,7 +80,7 @@ impl BlockDigests {
         entries.iter().all(&mut add)
     }
 
-    /// Reads a start of `range`, to the end of its first block at most, of a file that promised `len` bytes.
+    /// Reads the start of `range`, at most to the end of its first block, of a file that promised `len` bytes.
     pub(super) fn read(&self, file: &File, range: &Range<u64>, len: u64) -> BlockRead {
         let block = range.start / BLOCK_LEN;
         let mut bytes = read(file, bounds(block, len))?;
@@ -95,7 +96,7 @@ impl BlockDigests {
         }
     }
 
-    /// Whether there are digests, and the file still has the bytes of the first of them.
+    /// Whether there are digests, and the first of them still match the file.
     pub(super) fn are_kept(&self, file: &File, len: u64) -> bool {
         let known: Vec<DigestEntry> = {
             let known = self.lock();
@@ -134,7 +135,7 @@ pub(super) fn read(file: &File, range: Range<u64>) -> BlockRead {
 /// The digest of a range of a file. Blocks on the disk.
 ///
 /// # Errors
-/// When it can't be read, or ends before.
+/// It can't be read, or is shorter.
 pub fn digest(file: &File, range: Range<u64>) -> io::Result<u128> {
     let mut digest = Xxh3Default::new();
     let mut buffer = vec![0; 64 << 10];
@@ -149,7 +150,7 @@ pub fn digest(file: &File, range: Range<u64>) -> io::Result<u128> {
     Ok(digest.digest128())
 }
 
-/// The same of bytes.
+/// The digest of bytes.
 pub fn digest_bytes(bytes: &[u8]) -> u128 {
     xxhash_rust::xxh3::xxh3_128(bytes)
 }

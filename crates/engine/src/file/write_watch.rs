@@ -1,18 +1,18 @@
-//! Tells whether a file was written since a transfer of it began, where its times leave that open: inotify(7) reports
+//! Detects writes to a file since the start of its transfer, where its times leave that open: inotify(7) reports
 //! writes and changes of metadata as different events.
 //!
-//! A write is reported when it is over; while it lasts, only the modification time shows it. Hence a new modification
-//! time counts as a `touch` only if
+//! A write is reported when it is complete; while it lasts, only the modification time shows it. Hence a new
+//! modification time counts as a `touch` only if
 //!
-//! - a change of metadata was reported since the last look, which shared mappings and `io_submit` never cause,
-//! - no write was reported, at this look and at one [`SETTLE_TIME`] later,
-//! - no write is in progress. File systems hold the inode's lock for as long as one lasts, and so do they when they set
-//!   times: the looks wait for that lock ([`wait_for_writers`]).
+//! - a change of metadata was reported since the last check, which shared mappings and `io_submit` never cause,
+//! - no write was reported, at this check and at one [`SETTLE_TIME`] later,
+//! - no write is in progress. File systems hold the inode's lock during a write, and while they set times: the checks
+//!   wait for   that lock ([`wait_for_writers`]).
 //!
 //! A call that sets the modification time alone (`touch -m`) is reported as a write, and counts as one.
 //!
-//! Nothing is read from the kernel before the stamp of a file has changed. From then on each look reads the events, as a
-//! write may share its time with the touch before it.
+//! No events are read from the kernel before the stamp of a file has changed. From then on each check reads them, as a
+//! write may have the same time as the touch before it.
 
 mod inodes;
 
@@ -28,9 +28,9 @@ use rustix::fs::SeekFrom;
 pub use self::inodes::{FileWatchCounters, counters};
 use self::inodes::{InotifyCounts, watched_inodes};
 
-/// The time between the two looks that a touch takes. A write reports itself right after it has given back the lock.
+/// The time between the two checks after a touch. A write reports itself right after it has released the lock.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
-/// How often a file is looked at that is touched all the time, each time the transfer goes on.
+/// The maximum number of checks of a file that is touched all the time, each time the transfer continues.
 const LOOKS_MAX: usize = 3;
 
 /// The watch on the inode of an open file. Ends when it is dropped.
@@ -41,7 +41,7 @@ pub(super) struct WriteWatch {
 }
 
 impl WriteWatch {
-    /// Begins to watch a file that was as `stamp` says when it was opened. `None` if it can't be watched, or has changed.
+    /// Starts to watch a file with the stamp from its opening. `None` if it can't be watched, or has changed.
     pub(super) fn begin(file: &File, stamp: FileStamp) -> Option<WriteWatch> {
         if !stamp.is_settled() || !reports_writes(file) {
             return None;
@@ -53,12 +53,12 @@ impl WriteWatch {
             id,
             progress: Mutex::new(WatchProgress::new(stamp, events)),
         };
-        // What changed it before shows in the stamp.
+        // Changes before the watch show in the stamp.
         let is_same = FileStamp::from_file(file).is_ok_and(|now| now.has_content_of(&stamp));
         is_same.then_some(watch)
     }
 
-    /// Whether the file still has the bytes that it had at the beginning. Blocks while it is written.
+    /// Whether the file's bytes are unchanged since the start of the watch. Blocks while the file is written.
     pub(super) fn is_unwritten(&self, file: &File) -> bool {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         for number in 0..LOOKS_MAX {
@@ -95,7 +95,7 @@ impl Drop for WriteWatch {
     }
 }
 
-/// A look at a watched file: its stamp, then the reported events, then its stamp again.
+/// A check of a watched file: its stamp, then the reported events, then its stamp again.
 struct FileLook {
     before: FileStamp,
     events: InotifyCounts,
@@ -107,16 +107,16 @@ enum WatchVerdict {
     Unwritten,
     /// At most its times changed; a write may be about to be reported.
     Touched,
-    /// It was written, or that can't be excluded.
+    /// It was written, or a write can't be excluded.
     Written,
 }
 
-/// The state in which a watched file was last found with its bytes unchanged.
+/// The state at the last check that found a watched file unchanged.
 #[derive(Debug)]
 struct WatchProgress {
     stamp: FileStamp,
     events: InotifyCounts,
-    /// Times changed during the last look, so the change may be among the events that it counted already.
+    /// Times changed during the last check, so the change may be among the events that it counted already.
     has_early_event: bool,
     is_doubted: bool,
     is_written: bool,
@@ -159,15 +159,15 @@ impl WatchProgress {
     }
 }
 
-/// Returns when the writes in progress are over. `SEEK_DATA` shares the inode's lock with readers on ext4, Btrfs and
-/// tmpfs, a read does on XFS; neither needs a right to the file.
+/// Returns when the writes in progress are complete. `SEEK_DATA` shares the inode's lock with readers on ext4, Btrfs
+/// and tmpfs, a read does on XFS; neither needs a permission on the file.
 fn wait_for_writers(file: &File) {
-    // Only the wait counts. The offset that the seek moves has no use: files are read at given places.
+    // Only the wait matters. The offset that the seek moves is unused: files are read at explicit offsets.
     let _ = rustix::fs::seek(file, SeekFrom::Data(0));
     let _ = file.read_at(&mut [0], 0);
 }
 
-/// Whether each write to a file is reported, and can be waited for: by the file system that has it.
+/// Whether the file's file system reports each write, and lets readers wait for it.
 fn reports_writes(file: &File) -> bool {
     const EXT4: u32 = 0xef53;
     const XFS: u32 = 0x5846_5342;

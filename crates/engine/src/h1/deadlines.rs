@@ -1,4 +1,4 @@
-//! Deadlines of a connection with one request at a time, and the ways in which it ends.
+//! Deadlines of HTTP/1 connections, and the ways in which they end.
 
 use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
@@ -30,7 +30,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         } else if self.exchanges.has_incoming() {
             self.incoming_expired(worker);
         } else if self.exchanges.waits() {
-            // Every wait ends with an outcome; the file system or the handler decides when.
+            // Each wait ends with an outcome; the file system or the handler decides when.
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         } else if self.ended_unintroduced(worker, true) {
             // and is closed
@@ -71,6 +71,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let (Some(incoming), None) = (&it.incoming, &it.waiting) else {
                 continue;
             };
+            // The request was answered: the rest of its body is read only for the sake of the next request.
             let verdict = incoming.pace.judge(&worker.settings, timeout_ms, now_ms);
             if !incoming.full && matches!(verdict, PaceVerdict::Stalled) {
                 worker.counters.body_timeouts.bump();

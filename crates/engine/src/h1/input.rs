@@ -29,7 +29,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let mut used = 0;
         while !self.is_closed() {
             let rest = &input[used..];
-            // A body's end is an event after its last bytes.
+            // The end of a body is an event after its last bytes, and may follow without input.
             if rest.is_empty() && !self.exchanges.has_incoming() {
                 break;
             }
@@ -87,8 +87,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         used
     }
 
-    /// Whether more may be received over HTTP/1. There is one exchange at a time: what follows a request and its body
-    /// waits until the response has left.
+    /// Whether more may be received over HTTP/1. There is one exchange at a time: bytes after a request and its body
+    /// wait until the response was sent.
     pub(crate) fn reads_requests(&self) -> bool {
         match self.exchanges.iter().next() {
             Some(it) => it.incoming.as_ref().is_some_and(|body| !body.full),

@@ -23,8 +23,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if !matches!(worker.out.parts.last(), Some(BodyPart::Stream(_))) {
             http.end_unseen();
         }
-        // A client that did not ask for the close may have sent more requests. Much of a body that is sent from the arena or
-        // as a stream may still be in the socket at the end, and closing over unread input would reset it away.
+        // A client that did not ask for the close may have sent more requests. Much of a body that is sent from the
+        // arena or as a stream may still be in the socket at the end, and closing over unread input would reset the
+        // connection and lose it.
         let is_last = http.is_closing();
         self.leftover |= is_last && (wants_more || !worker.out.parts.is_empty());
         if let Some(record) = record {
@@ -58,7 +59,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// All responses so far were sent. The next wait gets its full time, however long the client took for them.
+    /// Handles the end of all responses so far. The next wait gets its full time, however long the client took for
+    /// them.
     pub(crate) fn responses_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             return self.tunnel_said_all(worker);

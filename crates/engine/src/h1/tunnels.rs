@@ -34,7 +34,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// All bytes for the client were sent.
+    /// Ends the server's direction after all bytes for the client were sent.
     pub(crate) fn tunnel_said_all(&mut self, worker: &mut WorkerContext<D, V>) {
         if !self.say_end(worker) {
             return; // and comes here again
@@ -77,7 +77,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let stream = self.stream();
         let sending = self.sending.as_ref();
         let sent = sending.map_or(0, |sending| sending.pace.bytes);
-        // What the client takes of what waits for it is the sending's affair, too.
+        // The client's progress with bytes being sent is judged by the send timeout, too.
         let is_held = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
         let look_ms = self.exchanges.get(stream).and_then(|underway| {
             let received = underway.incoming.as_ref();

@@ -1,5 +1,5 @@
-//! The line of one stream: what of a response's body has not left. Bytes in memory are told to the protocol, which says when
-//! they are due; files are read by helpers, and streams polled, while little is ready.
+//! Response bodies of streams: bytes in memory are announced to the protocol, which schedules their frames; files are
+//! read by helper threads, and streams polled, while few bytes are ready.
 
 use std::task::{Context, Poll};
 
@@ -16,25 +16,25 @@ use crate::response_body::BodyPart;
 use crate::service::HttpService;
 use crate::stream::StreamItem;
 
-/// Bytes of a body that are made ready before some have left.
+/// Bytes of a body that are announced before some of them were sent.
 const READY_LEN_MAX: u64 = 64 * 1024;
-/// When a file is tried again for which there was no helper.
+/// The delay of a retry when there was no helper for a file.
 pub(super) const POSTPONED_MS: u64 = 100;
 
-/// What making a body ready came to.
+/// The result of making more of a body ready.
 enum BodyStep {
-    /// Some more is ready.
+    /// More is ready.
     More,
-    /// Nothing now.
+    /// Nothing can be made ready now.
     Wait,
-    /// Nobody wants it any more.
+    /// The client does not want the rest.
     Unwanted,
-    /// It can't be completed.
+    /// The body can't be completed.
     Broken,
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Makes some more of a body ready.
+    /// Makes more of a body ready.
     pub(crate) fn advance(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         loop {
             match self.advance_once(worker, stream) {
@@ -73,6 +73,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 BodyStep::More
             }
             Some(BodyPart::File { file, range }) => {
+                // One read per connection at a time: the helper's event does not name a stream.
                 if two.reading.is_none() {
                     let end = range.end.min(range.start + READY_LEN_MAX);
                     match worker.driver.start_read(token, file, range.start..end) {
@@ -129,7 +130,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// What is left of a response is of no use.
+    /// Drops the rest of a response that is of no use.
     fn drop_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
         let it = self.exchanges.get(stream);
@@ -142,12 +143,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.exchanges.tidy();
     }
 
-    /// A response can't be completed: its stream is cut.
+    /// Cuts the stream of a response that can't be completed.
     pub(crate) fn break_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         self.cut_stream(worker, stream, ErrorCode::INTERNAL_ERROR);
     }
 
-    /// Ends a stream and what is under way on it.
+    /// Ends a stream with its pending state.
     pub(super) fn cut_stream(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -162,7 +163,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Makes more ready of all bodies that wait for something.
+    /// Makes more of all waiting bodies ready.
     pub(crate) fn advance_all(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut stream = None;
         while !self.is_closed() {
@@ -172,7 +173,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A helper has read some of a file, or could not.
+    /// Handles the result of a helper's read of a file.
     pub(crate) fn stream_read(&mut self, worker: &mut WorkerContext<D, V>, read: Option<Vec<u8>>) {
         let Protocol::Http2(two) = &mut self.protocol else {
             return;

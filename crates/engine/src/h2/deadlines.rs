@@ -1,4 +1,4 @@
-//! What a connection that speaks HTTP/2 waits for, and how it ends.
+//! Deadlines and ends of HTTP/2 connections.
 
 use std::task::Context;
 
@@ -14,7 +14,7 @@ use crate::driver::IoDriver;
 use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 
-/// How often a connection on which something is under way is looked at.
+/// The interval of checks of a connection with pending exchanges.
 const LOOK_MS: u64 = 1000;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
@@ -24,7 +24,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.rest_frames(worker);
     }
 
-    /// All that could be done is done: ends the connection if it is over, or notes when to look again.
+    /// After all possible work: ends the connection if it is over, or schedules the next check.
     pub(crate) fn rest_frames(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let idle_timeout_ms = worker.idle_timeout_ms();
@@ -39,7 +39,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         if two.http.is_over() {
             if self.sending.is_none() {
-                // What the client still sends is of no use, and must not destroy our last word.
+                // Unread bytes of the client would turn the close into a reset, which may destroy the last frames.
                 self.leftover = true;
                 self.finish(worker);
             }
@@ -55,18 +55,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         self.deadline_ms = match is_idle {
             true if two.is_draining => self.deadline_ms.min(look_ms),
-            // Only what is asked counts: a PING keeps nobody here.
+            // Only requests count: PINGs do not keep a connection open.
             true => {
                 two.http.trim();
                 two.used_ms + idle_timeout_ms
             }
-            // Nor does input put off the next look, not even one that is due: `frames_expired` sets the next.
+            // Input does not postpone the next check, not even one that is due: `frames_expired` schedules the next.
             false => self.deadline_ms.min(look_ms),
         };
         self.schedule_check(worker);
     }
 
-    /// It is time to look at a connection.
+    /// Handles the check of a connection.
     pub(crate) fn frames_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let idle_timeout_ms = worker.idle_timeout_ms();
@@ -89,7 +89,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if !two.http.is_idle() {
-            // The next lines may end the last stream: the connection is idle from now on, not for `idle_timeout`.
+            // The next lines may end the last stream: the connection is idle from now on, not since `idle_timeout`.
             two.used_ms = now_ms;
         }
         two.http.reset_lingering(now_ms, &mut worker.out.bytes);
@@ -101,6 +101,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 "the connection did not begin in time",
             );
         }
+        // The client's pace counts only while its windows, and not the socket, block bodies.
         if is_sending || !two.http.is_blocked() {
             two.pace = ClientPace::new(now_ms);
         }
@@ -136,8 +137,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.rest_frames(worker);
     }
 
-    /// Leaves the bodies that the service does not read, of streams with a complete response. From then on their time is
-    /// limited, and no longer their pace.
+    /// Leaves the bodies that the service does not read, of streams with a complete response. From then on the time
+    /// for them is limited, and no longer their pace.
     fn leave_unread_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut last = None;
         while !self.is_closed() {
@@ -161,7 +162,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Ends a connection with what is under way.
+    /// Ends a connection with all pending exchanges.
     pub(crate) fn end_frames(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -177,7 +178,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.rest_frames(worker);
     }
 
-    /// Tells the service of responses that will not be completed, and forgets all that is under way.
+    /// Reports incomplete responses to the service, and drops all pending exchanges.
     pub(crate) fn drop_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         self.abandon_waiting(worker);
         let now_ms = worker.driver.now_ms();
@@ -196,7 +197,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.flush(worker);
     }
 
-    /// A body of this connection's has bytes, or room for some.
+    /// Handles progress of a body: more bytes, or room for more.
     pub(crate) fn streams_moved(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let mut stream = None;
@@ -218,7 +219,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.rest_frames(worker);
     }
 
-    /// The rest of a request's body will not come, or not as it should: it is answered so, if it was not.
+    /// Gives up the rest of a request's body, with a refusal unless there is a response.
     pub(crate) fn break_stream(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -1,4 +1,4 @@
-//! From frames to requests: the events of a connection's protocol, and who is asked about them.
+//! From frames to requests: the events of a connection's protocol, and their handling.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h2::{self, H2RequestHead, H2ServerEvent};
@@ -16,7 +16,7 @@ use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;
 use crate::stream_table::ResumeReason;
 
-/// What one look at the input gave, with what is borrowed of it copied or used.
+/// The result of one parsing step, after which the input is no longer borrowed.
 enum InputOutcome {
     Something,
     Nothing,
@@ -24,7 +24,7 @@ enum InputOutcome {
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Takes what `input` holds, and sends what comes of it. Returns how much was used.
+    /// Handles `input`, and sends the resulting output. Returns the number of bytes used.
     pub(crate) fn consume_frames(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -41,7 +41,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 InputOutcome::Something => {}
                 InputOutcome::Nothing => break,
                 InputOutcome::Ended => {
-                    // What follows must not destroy our last word.
+                    // Unread bytes would turn the close into a reset, which may destroy the GOAWAY.
                     self.leftover = true;
                     used = input.len();
                     break;
@@ -58,7 +58,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         used
     }
 
-    /// Looks at the start of the input once.
+    /// Handles the next event at the start of the input.
     fn step_frames(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -108,14 +108,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if let Protocol::Http2(two) = &mut self.protocol {
             two.used_ms = now_ms;
             if is_last {
-                // What the client has sent meanwhile still counts.
+                // Requests that the client sends before it sees the GOAWAY still count (RFC 9113 §6.8).
                 two.is_draining = true;
                 two.http.drain(&mut worker.out.bytes);
             }
         }
         let stream = head.stream;
         let mut exchange = self.exchange(worker, stream, now_ms * 1000);
-        // The bytes of a tunnel are nobody's before it was answered.
+        // A tunnel's bytes belong to its handler, which is known only after the response.
         let has_body = head.has_body && head.protocol.is_none();
         if has_body {
             let (to, from) = stream::stream(WAITING_LEN_MAX);
@@ -128,7 +128,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.ask(worker, &head.request, exchange, true);
     }
 
-    /// Answers a stream that is no request.
+    /// Refuses a stream without a valid request.
     fn refuse_stream(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -141,7 +141,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if two.http.is_answered(stream) {
-            // Its body has become too long meanwhile: who reads it finds it cut.
+            // Its body exceeded the limit after the response: its reader finds it cut.
             return self.exchanges.end_incoming(stream);
         }
         self.refuse_with(worker, stream, ConnectionRefusal::Request(refusal), partial);
@@ -160,7 +160,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.stream_written(worker, stream, record);
     }
 
-    /// Some of a request's body has come.
+    /// Handles received bytes of a request's body.
     fn stream_data(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId, data: &[u8]) {
         self.body_came(worker, stream, data);
         if self.is_closed() {
@@ -170,6 +170,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         match self.exchanges.incoming(stream) {
+            // The body was dropped: its bytes are returned to the connection's window at once.
             None => two.http.taken(stream, data.len(), &mut worker.out.bytes),
             Some(incoming) => {
                 incoming.untaken += data.len();
@@ -178,7 +179,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A request's body has come whole.
+    /// Handles the end of a request's body.
     fn stream_ended(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -193,7 +194,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.answer_due_all(worker);
     }
 
-    /// There may be room for more of a body: then the client may send more.
+    /// Returns read bytes to the client's flow-control window, if the body's queue has room.
     pub(crate) fn take_stream(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         if self.is_closed() {
             return;
@@ -209,7 +210,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A stream has ended before its time. Who works for it alone stops; until others have, the client has one stream less.
+    /// Handles a stream that was reset. Work for this stream alone is cancelled; until other work has ended, the
+    /// stream counts against the client's limit (rapid reset attack).
     fn stream_reset(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let Protocol::Http2(two) = &mut self.protocol else {
             return;
@@ -237,7 +239,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// The work for a stream that was reset has ended.
+    /// Frees a reset stream after its work has ended.
     pub(crate) fn end_dead_stream(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let waiting = self.exchanges.take_waiting(stream);
         self.exchanges.remove(stream);

@@ -1,4 +1,4 @@
-//! From responses to frames: whose turn it is says the protocol, and the bytes are copied behind each frame's head.
+//! From responses to frames: the protocol schedules streams, and the bytes are copied behind each frame's header.
 
 use bytes::Bytes;
 use lowroad_http::fields::FieldLines;
@@ -16,7 +16,7 @@ use crate::service::HttpService;
 use crate::stream_body::RemainingBody;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// A response was written: its head is in the output, its body is to be given to its stream.
+    /// Handles a written response: its head is in the output, and its body is announced for its stream.
     pub(crate) fn stream_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -92,7 +92,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.flush(worker);
     }
 
-    /// Copies what is to follow a frame's head.
+    /// Copies the payload behind a frame's header.
     fn put_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: NextData) {
         let (stream, len) = (piece.stream, piece.len as usize);
         if let Some(at) = worker.h2.find_fresh(stream) {
@@ -126,7 +126,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Puts what did not leave of copied bodies into their streams' lines.
+    /// Moves the unsent rest of copied bodies to their streams.
     fn keep_fresh(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         for fresh in worker.h2.fresh.drain(..) {

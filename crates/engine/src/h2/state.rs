@@ -1,4 +1,4 @@
-//! The state of connections that speak HTTP/2, and what those of a worker share. Knows no connection.
+//! The state of HTTP/2 connections, and state that those of a worker share. Knows no connection.
 
 use lowroad_http::h2;
 use lowroad_http::protocol::StreamId;
@@ -8,11 +8,11 @@ use crate::client_pace::ClientPace;
 /// The state of an HTTP/2 connection.
 pub(crate) struct H2Session {
     pub http: h2::H2Server,
-    /// Of which stream a helper reads a file.
+    /// The stream for which a helper reads a file.
     pub reading: Option<StreamId>,
-    /// How the client takes bodies, while its windows hold some of them back.
+    /// The client's pace in reading bodies, while its windows block some of them.
     pub pace: ClientPace,
-    /// When a request last came or was under way, monotonic ms.
+    /// When a request last arrived or was pending, monotonic ms.
     pub used_ms: u64,
     /// The end was announced.
     pub is_draining: bool,
@@ -20,12 +20,12 @@ pub(crate) struct H2Session {
 
 /// The state that all HTTP/2 connections of a worker share.
 pub(crate) struct SharedHttp2<R> {
-    /// Fields of a request are decoded here.
+    /// A buffer for decoded fields of a request.
     pub text: Vec<u8>,
     pub counters: h2::GlitchCounters,
-    /// Responses that were written and have not been given to the connection's streams.
+    /// Written responses that were not moved to their streams.
     pub fresh: Vec<UnframedResponse<R>>,
-    /// Which of them is probably sent next.
+    /// The index of the response that is probably sent next.
     pub next_fresh: usize,
 }
 
@@ -41,7 +41,7 @@ impl<R> Default for SharedHttp2<R> {
 }
 
 impl<R> SharedHttp2<R> {
-    /// Where the response of a stream lies, if it has just been written. Mostly they leave in their order.
+    /// The index of a stream's response, if it was just written. Mostly they are sent in order.
     pub fn find_fresh(&self, stream: StreamId) -> Option<usize> {
         match self.fresh.get(self.next_fresh) {
             Some(fresh) if fresh.stream == stream => Some(self.next_fresh),
@@ -53,10 +53,10 @@ impl<R> SharedHttp2<R> {
 /// A response whose copied body is not yet in frames.
 pub(crate) struct UnframedResponse<R> {
     pub stream: StreamId,
-    /// Where the rest of it lies in `Out::body`.
+    /// The offset of its rest in `OutputBuffer::body`.
     pub at: usize,
     pub end: usize,
-    /// Bytes that were put into frames.
+    /// Bytes that were framed.
     pub sent: u64,
     pub record: Option<R>,
 }

@@ -1,5 +1,5 @@
-//! Streams whose protocol was changed (RFC 8441): their bodies are the tunnel's bytes, both ways. What a stream's end is to a
-//! connection of its own, END_STREAM is here, and RST_STREAM what a reset is.
+//! Tunnels on streams (RFC 8441): their bodies are the tunnel's bytes in both directions. END_STREAM corresponds to a
+//! TCP half-close, and RST_STREAM to a reset.
 
 use std::task::Context;
 
@@ -16,7 +16,7 @@ use crate::service::HttpService;
 use crate::tunnel::TunnelReturn;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// The protocol of a stream was changed by the response that was just written.
+    /// Starts the tunnel of a stream after the response that changed its protocol.
     pub(crate) fn begin_stream_tunnel(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -28,7 +28,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if two.http.has_whole_request(stream) {
-            // The client will say nothing.
+            // END_STREAM came with the request: the client sends no bytes.
             if let Some(incoming) = self.exchanges.incoming(stream) {
                 incoming.end(&FieldLines::NONE);
             }
@@ -36,7 +36,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// One way of a tunnel has ended, or who listens at its other end has gone: what ended both ways is forgotten.
+    /// Removes a tunnel that has ended in both directions, or has no reader at its other end.
     pub(crate) fn settle_tunnel(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         if self.is_closed() {
             return;
@@ -59,7 +59,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Ends the tunnels of a connection in which nothing has moved for too long. Whether there were any.
+    /// Ends the inactive tunnels of a connection. Returns whether there were any.
     pub(crate) fn cut_silent_tunnels(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         let now_ms = worker.driver.now_ms();
         let all = self.exchanges.iter();

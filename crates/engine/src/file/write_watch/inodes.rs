@@ -8,11 +8,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// Inodes watched at most: about 1 KiB of kernel memory each. They count against `fs.inotify.max_user_watches`, as the
-/// folders of sites do.
+/// Maximum number of watched inodes: about 1 KiB of kernel memory each. They count against
+/// `fs.inotify.max_user_watches`, as the folders of sites do.
 const INODES_MAX: usize = 4096;
 
-/// The instance of the process from the first long file on; none where the kernel gives none.
+/// The instance of the process, created for the first long file; none if the kernel refuses it.
 static INODES: OnceLock<Option<WatchedInodes>> = OnceLock::new();
 
 /// The watched inodes of the process.
@@ -27,7 +27,7 @@ pub(super) fn watched_inodes() -> Option<&'static WatchedInodes> {
     INODES.get_or_init(start).as_ref()
 }
 
-/// Transfers of long files for which no watch could be had.
+/// Transfers of long files that could not be watched.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// The watches of files that are being sent.
@@ -35,7 +35,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 pub struct FileWatchCounters {
     /// Inodes watched now.
     pub watched: u64,
-    /// Transfers of long files for which no watch could be had.
+    /// Transfers of long files that could not be watched.
     pub refused: u64,
 }
 
@@ -50,10 +50,10 @@ pub fn counters() -> FileWatchCounters {
     }
 }
 
-/// Events reported of an inode since it is watched. Several in a row may count as one.
+/// Events reported for an inode since it is watched. Several in a row may count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InotifyCounts {
-    /// Writes, and truncations; and losses of events, which may have been such.
+    /// Writes and truncations; also losses of events, which may have been writes.
     pub writes: u64,
     /// Changes of metadata.
     pub attributes: u64,
@@ -66,7 +66,7 @@ pub(super) struct WatchedInodes {
 }
 
 impl WatchedInodes {
-    /// Watches the inode at a path for one more transfer, and gives the events reported so far.
+    /// Watches the inode at a path for another transfer, and returns the events reported so far.
     pub(super) fn add(&self, path: &str) -> Option<(i32, InotifyCounts)> {
         // The lock is held until the watch is in the table: two transfers of one inode share one watch.
         let mut table = self.table();
@@ -80,7 +80,7 @@ impl WatchedInodes {
             return None;
         };
         table.0.entry(watch).or_default().users += 1;
-        // Events of earlier transfers do not count.
+        // Events before this transfer do not count.
         self.drain(&mut table);
         Some((watch, table.0.get(&watch)?.events))
     }
@@ -101,7 +101,7 @@ impl WatchedInodes {
         inode.users -= 1;
         if inode.users == 0 {
             table.0.remove(&watch);
-            // The kernel may have ended it already.
+            // The kernel may have ended the watch already.
             let _ = inotify::remove_watch(&self.inotify, watch);
         }
     }
@@ -125,7 +125,7 @@ impl WatchedInodes {
     }
 }
 
-/// Inodes by their watch descriptors, which the kernel does not use again soon.
+/// Inodes by their watch descriptors, which the kernel does not soon reuse.
 #[derive(Default)]
 struct InodeTable(HashMap<i32, WatchedInode>);
 
@@ -144,7 +144,7 @@ impl InodeTable {
                 .for_each(|inode| inode.events.writes += 1);
             return;
         }
-        // Events of a watch may come after its end.
+        // Events of a watch may arrive after its end.
         let Some(inode) = self.0.get_mut(&watch) else {
             return;
         };
