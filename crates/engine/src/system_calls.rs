@@ -1,6 +1,7 @@
-//! System calls without a safe wrapper in rustix, each behind a safe function of ours.
+//! System calls without a safe wrapper in rustix, each behind a safe function.
 //!
-//! Everything unsafe of the engine is here, in `datagrams` below it, and in `arena`, which hands out the mapping's slices.
+//! All unsafe code of the engine is here, in the submodule `datagrams`, and in `arena`, which hands out the mapping's
+//! slices.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -17,8 +18,8 @@ pub struct FileMapping {
     len: usize,
 }
 
-// SAFETY: the mapping is plain memory at a fixed place; who may touch which bytes of it when is the
-// contract of `bytes` and `bytes_mut`.
+// SAFETY: the mapping is plain memory at a fixed address; the contract of `bytes` and `bytes_mut` regulates access to
+// its bytes.
 unsafe impl Send for FileMapping {}
 // SAFETY: as above.
 unsafe impl Sync for FileMapping {}
@@ -26,7 +27,7 @@ unsafe impl Sync for FileMapping {}
 impl FileMapping {
     /// Maps the first `len` bytes of a file that is at least that long and never shrinks.
     pub fn new(file: impl AsFd, len: usize) -> io::Result<FileMapping> {
-        // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no other memory.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -38,9 +39,9 @@ impl FileMapping {
             )
         }?;
         let start = NonNull::<u8>::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Holes are punched by small pages; in a huge page a hole would be zeroed in place, under
-        // the eyes of sockets that still send it. Kernels without huge pages refuse, which is fine.
-        // SAFETY: advice on our own fresh mapping; this one never changes its content.
+        // Holes are punched by small pages; in a huge page a hole would be zeroed in place, while sockets still send
+        // it. Kernels without huge pages refuse the advice, which is fine.
+        // SAFETY: advice on this fresh mapping; this one never changes its content.
         let _ = unsafe {
             rustix::mm::madvise(
                 start.as_ptr().cast(),
@@ -52,7 +53,7 @@ impl FileMapping {
     }
 
     /// # Safety
-    /// Nobody writes to these bytes while the slice lives.
+    /// No thread writes to these bytes while the slice lives.
     #[inline]
     pub unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.len && len <= self.len - offset);
@@ -62,25 +63,25 @@ impl FileMapping {
     }
 
     /// # Safety
-    /// Nobody else reads or writes these bytes while the slice lives.
+    /// No other code reads or writes these bytes while the slice lives.
     #[allow(clippy::mut_from_ref)] // disjoint ranges of one mapping; the caller's duty above
     pub unsafe fn bytes_mut(&self, offset: usize, len: usize) -> &mut [u8] {
         assert!(offset <= self.len && len <= self.len - offset);
-        // SAFETY: as in `bytes`; the caller excludes everybody else.
+        // SAFETY: as in `bytes`; the caller excludes all other access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
     }
 }
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; slices borrow self, so none is left. A failure
-        // leaves the memory mapped, which harms nobody.
+        // SAFETY: mapped in `new` with this length; slices borrow self, so none is left. A failure leaves the memory
+        // mapped, which is harmless.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Bytes that were sent on a socket and have not arrived yet; 0 if the kernel won't say. On TCP they have when they are
-/// acknowledged, on a Unix socket when they were read: there what counts is the kernel's memory for them.
+/// Bytes that were sent on a socket and have not arrived; 0 if the kernel refuses the query. TCP counts unacknowledged
+/// bytes; a Unix socket counts the kernel memory of unread ones.
 pub fn unarrived(socket: impl AsFd) -> usize {
     let mut queued: c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ, tcp(7)) writes one int to the address given.
@@ -92,8 +93,8 @@ pub fn unarrived(socket: impl AsFd) -> usize {
     }
 }
 
-/// Makes a TCP socket drop every segment that has less than `hops` left to live, 0 for none
-/// (`IP_MINTTL` in ip(7); for IPv6 the same by RFC 5082 is `IPV6_MINHOPCOUNT`).
+/// Makes a TCP socket drop all segments with a lower TTL than `hops`; 0: none (`IP_MINTTL` in ip(7); the equivalent
+/// for IPv6, RFC 5082, is `IPV6_MINHOPCOUNT`).
 pub fn require_hops_left(socket: impl AsFd, hops: u8) -> io::Result<()> {
     let domain = rustix::net::sockopt::socket_domain(&socket)?;
     if domain == rustix::net::AddressFamily::INET6 {
@@ -104,16 +105,16 @@ pub fn require_hops_left(socket: impl AsFd, hops: u8) -> io::Result<()> {
             hops.into(),
         )?;
     }
-    // An IPv6 socket takes IPv4 connections, too, if it is bound to `[::]`.
+    // An IPv6 socket also accepts IPv4 connections, if it is bound to `[::]`.
     set_option(socket, libc::IPPROTO_IP, libc::IP_MINTTL, hops.into())
 }
 
-/// Sets an option of a socket that is an int: see ip(7), ipv6(7), tcp(7).
+/// Sets an int option of a socket: see ip(7), ipv6(7), tcp(7).
 pub fn set_option(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     set_option_bytes(socket, level, option, &value.to_ne_bytes())
 }
 
-/// Sets an option of a socket that has another form.
+/// Sets an option of another type.
 pub fn set_option_bytes(
     socket: impl AsFd,
     level: c_int,
@@ -129,7 +130,7 @@ pub fn set_option_bytes(
     }
 }
 
-/// Sends a record of this type over a socket for which the kernel seals (`TLS_SET_RECORD_TYPE` in the kernel's
+/// Sends a TLS record of this type over a socket with kernel TLS (`TLS_SET_RECORD_TYPE` in the kernel's
 /// Documentation/networking/tls.rst).
 pub fn send_record(socket: impl AsFd, kind: u8, content: &[u8]) -> io::Result<usize> {
     // A control message with one byte in it, aligned as its header.
@@ -143,10 +144,10 @@ pub fn send_record(socket: impl AsFd, kind: u8, content: &[u8]) -> io::Result<us
     message.msg_iov = &raw mut piece;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: the length of a control message, which is computed from a number: 24, less than `control` has.
+    // SAFETY: computes the length of a control message from a number: 24, less than the size of `control`.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(1) } as _;
-    // SAFETY: there is room for a header and a byte behind it in `control`, so the first header is there, and nobody else
-    // looks at it. All that the message points to lives until the end of the call, which only reads it.
+    // SAFETY: `control` has room for a header and a byte behind it, so the first header exists; it is not shared. All
+    // memory that the message refers to lives until the end of the call, which only reads it.
     let sent = unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         (*header).cmsg_level = libc::SOL_TLS;
@@ -159,9 +160,9 @@ pub fn send_record(socket: impl AsFd, kind: u8, content: &[u8]) -> io::Result<us
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Makes an open `/dev/net/tun` the other end of a tap device, which is made if it is not there. Each frame
-/// has a `struct virtio_net_hdr` in front, whose sums may be left to the reader. With `is_queue` it becomes one queue
-/// of several.
+/// Attaches an open `/dev/net/tun` to a tap device, which is created if it does not exist. Each frame begins with a
+/// `struct virtio_net_hdr`, and its checksums may be left to the reader. With `is_queue` it becomes one queue of
+/// several.
 pub fn join_tap(file: impl AsFd, name: &str, is_queue: bool) -> io::Result<()> {
     let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     if is_queue {
@@ -195,14 +196,13 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Has the kernel close what this process was given at its start, but for standard input, output and
-/// error, in all that it starts: see close_range(2).
+/// Marks all inherited descriptors except standard input, output and error as close-on-exec: see close_range(2).
 ///
 /// # Errors
-/// When the kernel is older than 5.11.
+/// The kernel is older than 5.11.
 pub fn keep_descriptors() -> io::Result<()> {
     let how = libc::CLOSE_RANGE_CLOEXEC as c_int;
-    // SAFETY: nothing is closed; only what becomes of descriptors at exec(2) changes.
+    // SAFETY: no descriptor is closed; only their fate at exec(2) changes.
     match unsafe { libc::close_range(3, u32::MAX, how) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -214,15 +214,15 @@ unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Takes a variable out of this process's environment, and its value out of the memory where it stood,
-/// which `/proc/PID/environ` shows. False, and nothing done, unless this is the only thread.
+/// Removes a variable from the environment of this process, and zeroes its value in the memory that
+/// `/proc/PID/environ` shows. Returns false and does nothing unless this is the only thread.
 pub fn forget_variable(name: &str) -> bool {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
     if !matches!(threads, Ok(1)) {
         return false;
     }
-    // SAFETY: no other thread looks at the environment, as there is none. It is an array of pointers
-    // to C strings with a null at its end (environ(7)), of which we write over bytes before their ends.
+    // SAFETY: no other thread accesses the environment, as there is none. It is an array of pointers to C strings with
+    // a null at its end (environ(7)); only bytes before the strings' ends are overwritten.
     unsafe {
         let mut entry = (&raw const environ).read();
         while !entry.is_null() && !(*entry).is_null() {

@@ -1,7 +1,7 @@
-//! A tap device: frames as a network card would have them, with sums and cutting left to the kernel. Knows no
-//! protocol but where a TCP checksum is.
+//! A tap device: frames as on a network card, with checksums and segmentation left to the kernel. Knows no protocol
+//! except the position of the TCP checksum.
 //!
-//! Read first: Documentation/networking/tuntap.rst, and struct virtio_net_hdr in linux/virtio_net.h.
+//! See Documentation/networking/tuntap.rst, and struct virtio_net_hdr in linux/virtio_net.h.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -9,46 +9,46 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::system_calls;
 
-/// Bytes of `struct virtio_net_hdr` in front of each frame.
+/// Bytes of `struct virtio_net_hdr` before each frame.
 const HEADER_LEN: usize = 10;
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
-/// Where the checksum is in a TCP header.
+/// The offset of the checksum in a TCP header.
 const TCP_CHECKSUM_AT: u16 = 16;
-/// The longest that can come, with its header.
+/// The longest frame with its header.
 pub const BUFFER_LEN: usize = 65_536 + HEADER_LEN;
 
-/// The other end of a tap device. The device stays as long as this does, or longer if others keep it.
+/// The process's end of a tap device. The device exists as long as this, or longer if other owners keep it.
 pub struct TapDevice {
     file: File,
     lost: u64,
 }
 
-/// What the kernel is left to do to a frame.
+/// Work on a frame that is left to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TapOffload {
-    /// To complete the TCP sum, of a header at this offset.
+    /// Completes the checksum of the TCP header at this offset.
     pub sum: Option<u16>,
-    /// To cut the payload after a head of so many bytes into segments of so many bytes.
+    /// Segments the payload after a head of the first length into segments of the second length.
     pub cut: Option<(u16, u16)>,
 }
 
 impl TapDevice {
-    /// Opens the device, or makes it. Reads and writes never wait.
+    /// Opens or creates the device. Reads and writes never block.
     ///
     /// # Errors
-    /// As `/dev/net/tun` says: `PermissionDenied` without CAP_NET_ADMIN if the device is not there or another
-    /// user's, `ResourceBusy` if it is in use.
+    /// As of `/dev/net/tun`: `PermissionDenied` without CAP_NET_ADMIN if the device does not exist or belongs to
+    /// another user, `ResourceBusy` if it is in use.
     pub fn open(name: &str) -> io::Result<TapDevice> {
         TapDevice::join(name, false)
     }
 
-    /// Opens a queue of the device, or makes a device that has several: each call gives another queue. The kernel
-    /// gives the frames of a flow to the queue that the last answer of the flow was sent on.
+    /// Opens a queue of the device, or creates a device with several: each call opens another queue. The kernel
+    /// delivers the frames of a flow to the queue that last sent a frame of the flow.
     ///
     /// # Errors
-    /// As [`TapDevice::open`]; `InvalidInput` if the device is there and was not made for several queues.
+    /// As [`TapDevice::open`]; `InvalidInput` if the device exists and was created without several queues.
     pub fn open_queue(name: &str) -> io::Result<TapDevice> {
         TapDevice::join(name, true)
     }
@@ -63,11 +63,11 @@ impl TapDevice {
         Ok(TapDevice { file, lost: 0 })
     }
 
-    /// The next frame, and whether its sums are known to be right. `None` if there is none now. `buffer` is of
+    /// The next frame, and whether its checksums are known to be right. `None` if there is none now. `buffer` has
     /// [`BUFFER_LEN`] bytes.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// The device is gone.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(&'b [u8], bool)>> {
         let len = match (&self.file).read(buffer) {
             Ok(len) => len,
@@ -78,11 +78,11 @@ impl TapDevice {
         let Some((header, frame)) = whole.split_at_checked(HEADER_LEN) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        // The kernel has not completed what never leaves this machine.
+        // The kernel does not complete checksums of frames that never leave this machine.
         Ok(Some((frame, header[0] & (NEEDS_CSUM | DATA_VALID) != 0)))
     }
 
-    /// Sends a frame, in parts. What the device does not take now is lost, and counted.
+    /// Sends a frame, in parts. A frame that the device does not accept now is lost, and counted.
     pub fn send(&mut self, parts: [&[u8]; 3], left: TapOffload) {
         let header = header(left);
         let [one, two, three] = parts;
@@ -92,7 +92,7 @@ impl TapDevice {
         }
     }
 
-    /// Frames that were lost by [`TapDevice::send`].
+    /// The number of frames that [`TapDevice::send`] lost.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -104,7 +104,7 @@ impl AsFd for TapDevice {
     }
 }
 
-/// Numbers are in this machine's order (`TUNSETVNETLE` was not asked for).
+/// Numbers are in native byte order (`TUNSETVNETLE` is not set).
 fn header(left: TapOffload) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     if let Some(tcp_at) = left.sum {

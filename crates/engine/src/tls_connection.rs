@@ -1,5 +1,5 @@
-//! Connections with a layer, as TLS: what becomes of one when its layer has moved. What a layer is, is told in `tls_session`; how
-//! its bytes leave, in `transport`.
+//! Connections with TLS: the reactions to progress of the TLS session. The session's interface is in `tls_session`;
+//! sending its records in `transport`.
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
@@ -10,7 +10,7 @@ use crate::tls_session::{AlpnProtocol, LayerFault};
 use crate::transport::TransferOutcome;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// The layer of a connection took what came. Whether there is something in it for the connection to go on with.
+    /// Handles progress of the session after a receive. Returns whether the connection may continue with plaintext.
     pub(crate) fn layer_moved(&mut self, worker: &mut WorkerContext<D, V>, plain: &[u8]) -> bool {
         match self.transport.fault() {
             None => {}
@@ -23,7 +23,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             Some(LayerFault::Broken) => {
                 worker.counters.handshake_failures.bump();
-                // The alert should arrive.
+                // A close over unread bytes would be a reset, and lose the alert.
                 self.leftover = true;
                 self.finish(worker);
                 return false;
@@ -40,19 +40,20 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         !self.is_closed()
     }
 
-    /// The kernel should not seal any more: what is under way is the last. A request that has come since is not answered.
+    /// Ends a connection when the kernel must not encrypt with its key any more: the response in progress is the last.
+    /// A request received meanwhile gets no response.
     fn wear_out(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             self.close();
         } else if self.is_idle() {
             self.finish(worker);
         } else if let Protocol::Http1(http) = &mut self.protocol {
-            // A response that has not begun says so.
+            // A response that has not begun announces the close.
             http.close();
         }
     }
 
-    /// Takes what followed the word of who the client is.
+    /// Handles the bytes that follow the PROXY header.
     pub(crate) fn open_rest(&mut self, worker: &mut WorkerContext<D, V>, bytes: &[u8]) {
         let token = self.token;
         let mut plain = std::mem::take(&mut worker.plain);
@@ -65,7 +66,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         worker.plain = plain;
     }
 
-    /// Both sides have agreed: now the client may take its time for its first request.
+    /// Completes the handshake: the timeout for the first request starts now.
     fn on_tls_handshake(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.idle_timeout_ms();
@@ -80,7 +81,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Says the end of a connection that is over. Whether that has left: if not, the connection ends when it has.
+    /// Sends close_notify on a connection that is over. Returns whether it was sent; if not, the connection ends when
+    /// it was.
     pub(crate) fn end_layer(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         match self.is_over() {
             true => self.say_end(worker),
@@ -88,7 +90,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Says that nothing more will be sent. Whether that has left.
+    /// Sends close_notify. Returns whether it was sent.
     pub(crate) fn say_end(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         let transport = &mut self.transport;
         transport.say_end();
@@ -99,12 +101,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         false
     }
 
-    /// There may be room for what the layer has sealed.
+    /// Sends kept TLS records, after the socket may have room.
     pub(crate) fn push_sealed(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
         }
-        // What is being sent pushes by itself.
+        // A response being sent pushes the records by itself.
         if self.sending.is_some() || !self.transport.has_sealed() {
             return;
         }

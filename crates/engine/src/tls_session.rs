@@ -1,12 +1,12 @@
-//! What stands between a connection and its socket where bytes do not go as they are: a layer opens what comes and seals
-//! what goes, as TLS does. The engine knows no cryptography; the simulator has a layer of its own.
+//! The interface of a TLS session: it decrypts received bytes and encrypts bytes to send. The engine has no
+//! cryptography; the simulator has a session of its own.
 
 use std::sync::Arc;
 
-/// One connection's layer. It knows no socket and no clock.
+/// The TLS session of one connection. It knows no socket and no clock.
 pub trait TlsSession: Send {
-    /// Takes bytes that came from the socket, all of them. What they mean is appended to `plain`, what the layer has to say
-    /// by itself (a handshake, an alert) to `wire`.
+    /// Decrypts received bytes, all of them. The plaintext is appended to `plain`, and the session's own messages
+    /// (handshake, alert) to `wire`.
     ///
     /// # Errors
     /// [`LayerFault`]: the connection is over, once `wire` has been sent.
@@ -17,67 +17,68 @@ pub trait TlsSession: Send {
         wire: &mut Vec<u8>,
     ) -> Result<LayerState, LayerFault>;
 
-    /// Seals a start of `pieces`, one behind the other, and appends it to `wire`: at most about 64 KiB, and at least one byte
-    /// if there is any. Gives how many bytes that were. Asked only while the state is [`LayerState::Ready`] or
+    /// Encrypts the start of `pieces`, in order, and appends it to `wire`: at most about 64 KiB, and at least one byte
+    /// if there is any. Returns the number of plaintext bytes. Called only while the state is [`LayerState::Ready`] or
     /// [`LayerState::Ended`].
     fn encrypt(&mut self, pieces: &[&[u8]], now_ms: u64, wire: &mut Vec<u8>) -> usize;
 
-    /// Appends the word that no more will follow.
+    /// Appends close_notify.
     fn close(&mut self, wire: &mut Vec<u8>);
 
-    /// Whether the kernel is to seal from now on what is sent, of which a file of `len` bytes is next. `tell` gives it what
-    /// it must know ([`Driver::encrypt`](crate::driver::Driver::seal)), and says whether it does so. Asked while nothing waits
-    /// that was sealed. Once the kernel seals, [`TlsSession::encrypt`] is not asked any more, and what the others append to `wire` is the
-    /// content of one alert, the last that is said.
+    /// Decides whether the kernel encrypts from now on, before a file of `len` bytes is sent. `tell` passes the keys
+    /// to the kernel ([`IoDriver::enable_kernel_tls`](crate::driver::IoDriver::enable_kernel_tls)), and returns
+    /// whether it accepts them. Called while no encrypted bytes wait. Once the kernel encrypts,
+    /// [`TlsSession::encrypt`] is not called any more, and the other methods append the content of one alert to
+    /// `wire`, which is the last record.
     fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let _ = (len, tell);
         false
     }
 
-    /// Whether the kernel should seal with other keys than it has. It can't be given others, so the connection ends with the
-    /// response under way.
+    /// Whether the client has requested other keys than the kernel has. The kernel's can't be changed, so the
+    /// connection ends with the response in progress.
     fn is_worn(&self) -> bool {
         false
     }
 }
 
-/// How far a layer is.
+/// The state of a session.
 #[derive(Clone, Debug)]
 pub enum LayerState {
-    /// Both sides are still agreeing.
+    /// The handshake is in progress.
     Handshake,
-    /// Both have agreed; what the client is known by.
+    /// The handshake is complete, with these parameters.
     Ready(Arc<TlsInfo>),
-    /// The client will say no more; what it said before is in `plain`.
+    /// The client has sent close_notify; its last bytes are in `plain`.
     Ended,
 }
 
-/// What both sides of a layer have agreed on.
+/// The parameters of a TLS session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsInfo {
-    /// Which protocol is spoken inside.
+    /// The application protocol.
     pub inside: AlpnProtocol,
-    /// The server's name as the client said it (SNI), in lower case.
+    /// The server name that the client requested (SNI), in lower case.
     pub server_name: Option<Box<str>>,
-    /// Name of the version, as `TLSv1.3`.
+    /// The name of the version, such as `TLSv1.3`.
     pub version: &'static str,
-    /// Name of the cipher suite.
+    /// The name of the cipher suite.
     pub cipher: &'static str,
     /// The client's certificate, verified.
     pub client: Option<Arc<ClientIdentity>>,
 }
 
-/// The protocol inside a layer (ALPN).
+/// The application protocol (ALPN).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AlpnProtocol {
-    /// HTTP/1.1, or nothing was said.
+    /// HTTP/1.1, also without ALPN.
     #[default]
     Http1,
     /// HTTP/2.
     Http2,
 }
 
-/// What a verified certificate of a client says.
+/// The identity in a client's verified certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientIdentity {
     /// The subject, as RFC 4514 writes it.
@@ -92,11 +93,11 @@ pub struct ClientIdentity {
     pub pem: Box<str>,
 }
 
-/// Why a layer can't go on.
+/// Why a session failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerFault {
-    /// The client speaks HTTP in clear text. Nothing was said yet; it can be answered so.
+    /// The client sent HTTP in clear text. No byte was sent yet, so it can get a clear-text response.
     ClearText,
-    /// The client broke the layer's rules, or nothing could be agreed on.
+    /// The client violated the protocol, or there were no common parameters.
     Broken,
 }

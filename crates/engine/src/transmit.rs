@@ -1,5 +1,5 @@
-//! From answers to sent bytes: at once where the socket takes them, bit by bit where it does not. Files are sent by
-//! helpers, see `transmit_file`.
+//! From responses to sent bytes: at once if the socket accepts them, otherwise in steps. Files are sent by helper
+//! threads, see `transmit_file`.
 
 use std::collections::VecDeque;
 use std::task::Context;
@@ -15,21 +15,21 @@ use crate::send_queue::{SendQueue, TransferStep};
 use crate::service::HttpService;
 use crate::transport::{SendEnd, TransferOutcome};
 
-/// How long the end of a connection may take once our last byte is sent.
+/// How long the end of a connection may take after the last byte was sent.
 const LINGER_MS: u64 = 2_000;
 
-/// What one try at the front part did.
+/// The result of one attempt with the part at the front.
 enum SendAttempt {
-    /// It went on; try again.
+    /// There was progress; try again.
     Moved,
-    /// An event will tell when to go on.
+    /// An event will follow on which to continue.
     Blocked,
     Broken,
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Sends the output as part of a stream of bytes, behind earlier output. What the socket does not take now becomes
-    /// the connection's [`SendQueue`]. Closes the connection if this was its last output.
+    /// Sends the output as part of a stream of bytes, behind earlier output. Bytes that the socket does not accept now
+    /// become the connection's [`SendQueue`]. Closes the connection if this was its last output.
     pub(crate) fn flush_bytes(&mut self, worker: &mut WorkerContext<D, V>) {
         if worker.out.is_empty() {
             return;
@@ -38,7 +38,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return worker.discard_out();
         }
         if let Some(sending) = &mut self.sending {
-            // Frames may follow what is still being sent.
+            // HTTP/2 frames may follow output that is still being sent.
             sending.add(
                 Bytes::copy_from_slice(&worker.out.bytes),
                 &mut worker.records,
@@ -75,8 +75,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Makes what is left of the output the connection's business: after bytes that were sent, as they were given and
-    /// on the wire, or while the driver has them.
+    /// Moves unsent output to the connection. `sent`: the bytes already sent, of the output and on the wire; `None`
+    /// while the driver has the buffer.
     pub(crate) fn start_sending(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -85,7 +85,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) {
         let now_ms = worker.driver.now_ms();
         let mut parts = VecDeque::with_capacity(1 + worker.out.parts.len());
-        // What the driver has is put back in front, see `put_back`.
+        // The driver's buffer is put back in front, see `put_back`.
         if sent.is_none() || !worker.out.bytes.is_empty() {
             parts.push_back(BodyPart::Bytes(Bytes::copy_from_slice(&worker.out.bytes)));
         }
@@ -107,7 +107,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Responses that have left while others follow, for their service to know.
+    /// Reports to the service the responses that were sent while others follow.
     fn tell_left(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let Some(sending) = &mut self.sending else {
@@ -120,7 +120,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A send that was under way is over.
+    /// Handles the end of a send that the driver completed later.
     pub(crate) fn send_ended(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -147,7 +147,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.resume(worker);
     }
 
-    /// So many bytes have left, as they were given and on the wire.
+    /// Counts sent bytes, of the output and on the wire.
     fn moved(&mut self, worker: &mut WorkerContext<D, V>, len: usize, wire_len: usize) {
         let now_ms = worker.driver.now_ms();
         worker.counters.sent_bytes.add(wire_len as u64);
@@ -157,7 +157,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.tell_left(worker);
     }
 
-    /// The socket may have room again.
+    /// Continues when the socket may have room again.
     pub(crate) fn writable(&mut self, worker: &mut WorkerContext<D, V>) {
         let Some(sending) = &mut self.sending else {
             return;
@@ -171,8 +171,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.resume(worker);
     }
 
-    /// The connection is broken. A helper that sends just now says first how far it got, for the
-    /// log, and finds out by itself.
+    /// Handles a broken connection. A helper that is sending reports its progress first, for the log, and finds the
+    /// error by itself.
     pub(crate) fn broken(&mut self, worker: &mut WorkerContext<D, V>) {
         match &self.sending {
             Some(sending) if matches!(sending.transfer, TransferStep::Underway { .. }) => {
@@ -217,7 +217,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends of what was sealed before.
+    /// Sends encrypted bytes from before.
     fn push_front(&mut self, worker: &mut WorkerContext<D, V>) -> SendAttempt {
         let token = self.token;
         match self.transport.push(&mut worker.driver, token) {
@@ -274,7 +274,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sees to it that a stream at the front has bytes to send; else says what comes of it.
+    /// Fills the stream at the front with bytes to send; returns the attempt's result if there are none.
     fn fill_stream(&mut self, worker: &mut WorkerContext<D, V>) -> Option<SendAttempt> {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
@@ -282,13 +282,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(BodyPart::Stream(streamed)) = sending.parts.front_mut() else {
             return None;
         };
-        // Other protocols put the bytes of a stream into frames before they are sent.
+        // Other protocols frame the bytes of a stream before they are sent.
         let Protocol::Http1(http) = &mut self.protocol else {
             return None;
         };
         let waker = worker.wakers.waker_for(&worker.mailbox, token);
         let filled = streamed.fill(http, &mut Context::from_waker(waker));
-        // The time until now was ours, not the client's.
+        // The time until now was the server's, not the client's.
         let awaited = sending.transfer.is_awaiting();
         sending.transfer = match filled {
             FillOutcome::Pending => TransferStep::Awaiting,
@@ -314,7 +314,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// All that was to be sent has left, for the service to know.
+    /// Reports to the service that all responses were sent.
     pub(crate) fn log_all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         if let Some(sending) = self.sending.take() {
@@ -326,8 +326,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Everything is said. Bytes of the peer that nobody will read would turn a plain close into a
-    /// reset, which could destroy our last answer on its way: then the close waits for the peer's.
+    /// Ends the connection after its last byte. Closing over unread bytes of the peer would reset the connection,
+    /// which could destroy the last response in flight: then the close waits for the peer's.
     pub(crate) fn finish(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         if !self.end_layer(worker) {

@@ -1,6 +1,6 @@
-//! The parts of responses that are files: what a helper has sent of them, and when their last bytes may follow.
+//! The parts of responses that are files: progress of helper threads, and when the last bytes may follow.
 //!
-//! How a file goes out and why its last bytes wait is told in [`crate::file`].
+//! The transfer of files, and why their last bytes are held back, is described in [`crate::file`].
 
 use std::io;
 
@@ -12,14 +12,14 @@ use crate::response_body::BodyPart;
 use crate::send_queue::TransferStep;
 use crate::service::HttpService;
 
-/// How often it is asked whether a client has acknowledged all but the tail of a file: at first,
-/// and at last, when a client takes long.
+/// The interval of checks whether a client has acknowledged all but the tail of a file: at first, and at last, when a
+/// client takes long.
 const SETTLE_MS: std::ops::RangeInclusive<u64> = 8..=250;
-/// When a file is tried again for which there was no descriptor or no helper.
+/// The delay of a retry when there was no descriptor or helper for a file.
 const POSTPONED_MS: u64 = 100;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Has a helper send of the file at the front.
+    /// Starts a helper's transfer of the file at the front.
     pub(crate) fn start_file(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
@@ -46,7 +46,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A helper sent some of a file.
+    /// Handles the progress of a helper's transfer.
     pub(crate) fn file_progress(&mut self, worker: &mut WorkerContext<D, V>, len: u64, full: bool) {
         let now_ms = worker.driver.now_ms();
         let Some(sending) = &mut self.sending else {
@@ -56,9 +56,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         range.start += len;
-        // Nothing of it was held back, and nothing has to be proved.
+        // No bytes of an immutable file are held back, and it needs no proof.
         let is_over = range.is_empty() && file.is_immutable;
-        // What was sealed can't change any more, and the helper has found the file unchanged since.
+        // The kernel has copied the encrypted bytes, and the helper has found the file unchanged since.
         let needs_proof = !file.is_immutable && !self.transport.is_offloaded();
         if len > 0 {
             sending.paged |= needs_proof;
@@ -73,15 +73,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A helper read the last bytes of a file's range.
+    /// Handles the last bytes of a file's range, which a helper has read.
     pub(crate) fn file_tail(&mut self, worker: &mut WorkerContext<D, V>, tail: Vec<u8>) {
         let Some(sending) = &mut self.sending else {
             return;
         };
         match std::mem::replace(&mut sending.transfer, TransferStep::Idle) {
-            // The file is still what it was when all before had arrived.
+            // The file is unchanged since all earlier bytes had arrived.
             TransferStep::Proving(tail) => self.send_tail(worker, tail),
-            // All that is sent of it is this copy, read and found unchanged.
+            // All its bytes are in this copy, read and found unchanged.
             _ if !sending.paged => self.send_tail(worker, tail),
             _ => {
                 let since_ms = worker.driver.now_ms();
@@ -91,7 +91,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A helper read some of a file, which the connection's layer is to seal.
+    /// Handles bytes of a file that a helper has read, to be encrypted.
     pub(crate) fn put_file_bytes(&mut self, worker: &mut WorkerContext<D, V>, bytes: Vec<u8>) {
         let Some(sending) = &mut self.sending else {
             return;
@@ -106,7 +106,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.resume(worker);
     }
 
-    /// Goes on with a file for which there was no descriptor or no helper.
+    /// Retries a file for which there was no descriptor or helper.
     pub(crate) fn try_again(&mut self, worker: &mut WorkerContext<D, V>) {
         if let Some(sending) = &mut self.sending {
             sending.transfer = TransferStep::Idle;
@@ -115,7 +115,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Looks whether the client has all but the tail; if so, has the file looked at once more.
+    /// Checks whether the client has acknowledged all but the tail; if so, lets a helper check the file once more.
     pub(crate) fn settle(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
@@ -125,7 +125,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let TransferStep::Settling { since_ms, .. } = &sending.transfer else {
             return;
         };
-        // The longer it takes, the less another moment matters.
+        // The longer the client takes, the less another delay matters.
         let again_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
         if self.transport.unacknowledged(&worker.driver) > 0 {
             self.deadline_ms = self.deadline_ms.min(now_ms + again_ms);

@@ -1,6 +1,6 @@
-//! What lies between a connection and its socket. Plain: bytes go as they are, and the kernel may send a file by itself.
-//! With a layer: they are opened and sealed on the way. All that a connection sends or receives goes through here. Knows
-//! no protocol.
+//! The transport between a connection and its socket. Plain: bytes are sent unchanged, and the kernel may send files
+//! by itself. With TLS: bytes are decrypted and encrypted. All bytes that a connection sends or receives pass through
+//! here. Knows no application protocol.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,25 +18,25 @@ mod tls;
 
 use tls::TlsTransport;
 
-/// One connection's way to its client.
+/// The transport of one connection.
 pub(crate) struct ClientTransport<S> {
     socket: S,
-    /// Who is at the other end.
+    /// The client's address.
     pub peer: IpAddr,
-    /// Its port; 0 where it is not known.
+    /// The client's port; 0 if it is not known.
     pub peer_port: u16,
     /// The proxy whose PROXY header named the peer; boxed, since few connections have one.
     pub proxy: Option<Box<IpAddr>>,
-    /// Nothing of the connection is about who is at its other end, or nothing more.
+    /// No PROXY header is expected, or it was read.
     pub is_introduced: bool,
     layer: Option<Box<TlsTransport>>,
 }
 
-/// What a receive brought, opened where there is a layer.
+/// Received bytes, decrypted if there is a TLS session.
 pub(crate) enum Plaintext<B> {
-    /// As it came, in the driver's buffer.
+    /// Unchanged, in the driver's buffer.
     Lent(B),
-    /// Opened; may be empty.
+    /// Decrypted; may be empty.
     Plain(Vec<u8>),
 }
 
@@ -50,14 +50,14 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Plaintext<B> {
     }
 }
 
-/// What a send did.
+/// The result of a send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TransferOutcome {
-    /// So many bytes of the buffer are off our hands, of which so many have left as they are on the wire.
+    /// `len` bytes of the buffer were consumed, and `wire_len` bytes were sent on the wire.
     Bytes { len: usize, wire_len: usize },
-    /// So many bytes have left, and there is no room for more now; a writable event will follow.
+    /// This many bytes were sent, and the socket is full; a writable event will follow.
     Filled(usize),
-    /// No room now; a writable event will follow.
+    /// The socket is full; a writable event will follow.
     Full,
     /// The driver has the buffer, see [`SendOutcome::Underway`].
     Underway,
@@ -66,7 +66,7 @@ pub(crate) enum TransferOutcome {
 }
 
 impl From<SendOutcome> for TransferOutcome {
-    /// What is sent as it is.
+    /// The result of a send without TLS.
     #[inline(always)]
     fn from(sent: SendOutcome) -> TransferOutcome {
         match sent {
@@ -80,7 +80,7 @@ impl From<SendOutcome> for TransferOutcome {
 }
 
 impl<S> ClientTransport<S> {
-    /// Over a socket that was accepted.
+    /// The transport of an accepted socket.
     pub fn new(
         accepted: AcceptedSocket<S>,
         layer: Option<Box<dyn TlsSession>>,
@@ -95,27 +95,27 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// What was agreed on with the client; `None` without a layer, and until it is ready.
+    /// The parameters of the TLS session; `None` without TLS and during the handshake.
     pub fn tls(&self) -> Option<&Arc<TlsInfo>> {
         self.layer.as_ref()?.secured()
     }
 
-    /// Whether both sides have yet to agree: nothing can be sent.
+    /// Whether the TLS handshake is in progress: nothing can be sent.
     pub fn is_handshaking(&self) -> bool {
         self.layer.as_ref().is_some_and(|it| it.secured().is_none())
     }
 
-    /// Why the layer could not go on.
+    /// Why the TLS session failed.
     pub fn fault(&self) -> Option<LayerFault> {
         self.layer.as_ref()?.fault()
     }
 
-    /// Whether both sides have agreed since this was asked last.
+    /// Whether the handshake was completed since the last call.
     pub fn take_new(&mut self) -> bool {
         self.layer.as_mut().is_some_and(|layer| layer.take_new())
     }
 
-    /// Goes on without a layer: the client has none.
+    /// Continues without TLS, with a client that uses clear text.
     pub fn strip(&mut self) {
         self.layer = None;
     }
@@ -129,8 +129,8 @@ impl<S> ClientTransport<S> {
         driver.register(&self.socket, token)
     }
 
-    /// Receives what the client has said; `plain` is memory for it where there is a layer. Always inlined, since what is
-    /// received would be copied on its way out of here.
+    /// Receives bytes from the client; `plain` is the buffer for decrypted ones. Always inlined, since the result
+    /// would otherwise be copied on return.
     #[inline(always)]
     pub fn receive<D>(
         &mut self,
@@ -157,7 +157,7 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// Opens bytes that came before the connection was introduced. Whether there is a layer.
+    /// Decrypts bytes that arrived with the PROXY header. Returns whether there is a TLS session.
     pub fn open(
         &mut self,
         driver: &mut impl IoDriver<Socket = S>,
@@ -172,7 +172,7 @@ impl<S> ClientTransport<S> {
         true
     }
 
-    /// Sends a start of `buffer`, see [`IoDriver::send`]. Nothing of the layer may wait to be sent.
+    /// Sends the start of `buffer`, see [`IoDriver::send`]. No encrypted bytes may be waiting.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -187,13 +187,13 @@ impl<S> ClientTransport<S> {
         driver.send(&self.socket, token, buffer, more).into()
     }
 
-    /// Whether something that was taken from us has not left: it is to be pushed before more can be sent.
+    /// Whether encrypted bytes are unsent: they have to be pushed before more can be sent.
     #[inline]
     pub fn has_sealed(&self) -> bool {
         self.layer.as_ref().is_some_and(|layer| layer.has_sealed())
     }
 
-    /// Sends a start of what was taken before, of which there is some. `len` of what moved is 0.
+    /// Sends the start of the unsent encrypted bytes, of which there are some. `len` of the result is 0.
     pub fn push(
         &mut self,
         driver: &mut impl IoDriver<Socket = S>,
@@ -208,8 +208,8 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// A send that was under way is over. Gives what is the connection's of it: where there is a layer, nothing but how many
-    /// bytes have left.
+    /// Handles the end of a send that the driver completed later. Returns the connection's part of it: with TLS only
+    /// the number of bytes sent.
     pub fn sent(&mut self, completion: SendCompletion) -> SendEnd {
         let Some(len) = completion.taken else {
             return SendEnd::Broken;
@@ -228,36 +228,36 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// Whether the kernel may send a file by itself.
+    /// Whether the kernel can send files by itself.
     pub fn sends_files(&self) -> bool {
         self.layer.as_ref().is_none_or(|it| it.is_offloaded())
     }
 
-    /// Whether the kernel seals what is sent: of a file it keeps nothing that could still change.
+    /// Whether the kernel encrypts: then it keeps no pages of a file that could still change.
     pub fn is_offloaded(&self) -> bool {
         self.layer.as_ref().is_some_and(|it| it.is_offloaded())
     }
 
-    /// Has the kernel seal from now on, if the layer wants that for a file of so many bytes, and the kernel does it. Nothing
-    /// of the layer may wait to be sent. Whether it has just begun.
+    /// Changes to kernel TLS, if the session wants that for a file of this length and the kernel supports it. No
+    /// encrypted bytes may be waiting. Returns whether it has just changed.
     pub fn offload(&mut self, driver: &mut impl IoDriver<Socket = S>, len: u64) -> bool {
         let layer = self.layer.as_mut();
         layer.is_some_and(|layer| layer.offload(driver, &self.socket, len))
     }
 
-    /// A helper is done with a file for now, of which it has sent so many bytes.
+    /// Counts bytes of a file that a helper has sent.
     pub fn file_sent(&mut self, len: u64) {
         if let Some(layer) = &mut self.layer {
             layer.moved(len);
         }
     }
 
-    /// Whether the kernel should not seal much more: the connection ends with the response under way.
+    /// Whether the kernel's key is nearly used up: the connection ends with the response in progress.
     pub fn is_worn(&self) -> bool {
         self.layer.as_ref().is_some_and(|it| it.is_worn())
     }
 
-    /// See [`IoDriver::start_file`]; where the kernel may not send it, [`IoDriver::start_read`].
+    /// See [`IoDriver::start_file`]; if the kernel can't send it, [`IoDriver::start_read`].
     pub fn start_file(
         &mut self,
         driver: &mut impl IoDriver<Socket = S>,
@@ -274,19 +274,19 @@ impl<S> ClientTransport<S> {
         layer.start_file(driver, &self.socket, token, file, range)
     }
 
-    /// Bytes of the wire that the client has not acknowledged.
+    /// Bytes on the wire that the client has not acknowledged.
     pub fn unacknowledged(&self, driver: &impl IoDriver<Socket = S>) -> usize {
         driver.unacknowledged(&self.socket)
     }
 
-    /// Seals the end of what is said: it is to be pushed then.
+    /// Encrypts close_notify, which has to be pushed then.
     pub fn say_end(&mut self) {
         if let Some(layer) = &mut self.layer {
             layer.say_end();
         }
     }
 
-    /// Sends the end of our bytes; the client's may still come.
+    /// Half-closes the connection; the client may still send.
     pub fn finish(&mut self, driver: &mut impl IoDriver<Socket = S>) {
         driver.finish(&self.socket);
     }
@@ -302,11 +302,11 @@ impl<S> ClientTransport<S> {
     }
 }
 
-/// What became of a send that was under way.
+/// The end of a send that the driver completed later.
 pub(crate) enum SendEnd {
-    /// The connection's buffer, of which so many bytes have left.
+    /// The connection's buffer, of which this many bytes were sent.
     Buffer { buffer: SendBuffer, len: usize },
-    /// What was sealed before; so many bytes of the wire have left.
+    /// Encrypted bytes from before, of which this many were sent.
     Sealed { wire_len: usize },
     /// The connection is broken.
     Broken,

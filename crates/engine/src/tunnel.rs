@@ -1,39 +1,40 @@
-//! Connections whose protocol was changed (101): bytes go both ways between the client and who has taken it over, each
-//! way until its end, and no faster than the other side takes them. Knows not what they mean.
+//! Tunnels: connections after a change of protocol (101). Bytes pass in both directions between the client and the
+//! handler, in each until its end, and no faster than the reader reads. The bytes are opaque.
 //!
 //! ```text
-//!  client ─► receive ─► underway.incoming ─► Far::from_client
-//!  client ◄─ sending (a stream) ◄─────────── Far::to_client
+//!  client ─► receive ─► StreamState::incoming ─► TunnelPeer::from_client
+//!  client ◄─ SendQueue (a stream) ◄───────────── TunnelPeer::to_client
 //! ```
-//! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection. Tunnels in streams of
-//! HTTP/2 are in `h2/tunnels`.
+//! The end of one direction is passed on and leaves the other open. A direction that is cut cuts the connection.
+//! Tunnels on streams of HTTP/2 are in `h2/tunnels`.
 
 use crate::stream::{self, BodyReceiver, BodySender};
 
 /// Idle timeout once the server has sent its last byte: the client mostly has nothing more to send.
 const HALF_CLOSED_MS: u64 = 10_000;
 
-/// What a connection becomes: its end of both ways.
+/// The connection's end of a tunnel, with both directions.
 pub struct ClientTunnel {
-    /// Where the client's bytes go.
+    /// The client's bytes.
     from_client: BodySender,
-    /// Where those for the client come from.
+    /// The bytes for the client.
     to_client: BodyReceiver,
     /// See [`ClientTunnel::with_idle_timeout`].
     idle_timeout_ms: Option<u64>,
 }
 
-/// The other end of a [`ClientTunnel`]. When both are dropped without an end, the client's connection is closed.
+/// The other end of a [`ClientTunnel`]. When both directions are dropped without an end, the client's connection is
+/// closed.
 pub struct TunnelPeer {
-    /// What the client sends; it is read no faster than this is. Its end is the client's last byte; it is cut when the
-    /// connection breaks, idles or is closed by a drain.
+    /// The client's bytes; received no faster than they are read here. Its end is the client's last byte; it is cut
+    /// when the connection breaks, times out or is closed by a drain.
     pub from_client: BodyReceiver,
-    /// What the client is sent. Its end is passed on, after which the client may still speak.
+    /// Bytes for the client. Its end is passed on, after which the client may still send.
     pub to_client: BodySender,
 }
 
 impl ClientTunnel {
-    /// Both ends; about `len_max` bytes may wait on each way.
+    /// Creates both ends; about `len_max` bytes may wait in each direction.
     pub fn new(len_max: usize) -> (ClientTunnel, TunnelPeer) {
         let (from_client, far_from_client) = stream::stream(len_max);
         let (far_to_client, to_client) = stream::stream(len_max);
@@ -49,14 +50,14 @@ impl ClientTunnel {
         (tunnel, far)
     }
 
-    /// Closes when nothing has moved on either way for so long, and not after the idle timeout of the worker.
+    /// Replaces the worker's idle timeout by this one.
     #[must_use]
     pub fn with_idle_timeout(mut self, idle_timeout_ms: u64) -> ClientTunnel {
         self.idle_timeout_ms = Some(idle_timeout_ms);
         self
     }
 
-    /// The way to the client, and the rest.
+    /// The direction to the client, and the other one.
     pub(crate) fn split(self) -> (BodyReceiver, TunnelReturn) {
         let back = TunnelReturn {
             to: self.from_client,
@@ -66,23 +67,23 @@ impl ClientTunnel {
     }
 }
 
-/// The way back from the client, before it has begun.
+/// The direction from the client, before it has begun.
 pub(crate) struct TunnelReturn {
     pub to: BodySender,
     pub idle_timeout_ms: Option<u64>,
 }
 
-/// Whether anything moves in a tunnel.
+/// The activity of a tunnel.
 pub(crate) struct TunnelActivity {
     idle_timeout_ms: u64,
-    /// Bytes of both ways when last looked.
+    /// Bytes of both directions at the last check.
     moved: u64,
-    /// When it was seen that there were more.
+    /// When a check last found more bytes.
     since_ms: u64,
 }
 
 impl TunnelActivity {
-    /// A tunnel that begins now.
+    /// The activity of a tunnel that begins now.
     pub(crate) fn new(idle_timeout_ms: u64, now_ms: u64) -> TunnelActivity {
         TunnelActivity {
             idle_timeout_ms,
@@ -91,20 +92,20 @@ impl TunnelActivity {
         }
     }
 
-    /// The server has sent its last byte. When to look next.
+    /// Shortens the timeout after the server's last byte. Returns the time of the next check.
     pub(crate) fn half_close(&mut self, now_ms: u64) -> u64 {
         self.idle_timeout_ms = self.idle_timeout_ms.min(HALF_CLOSED_MS);
         self.since_ms = now_ms;
         now_ms + self.idle_timeout_ms
     }
 
-    /// So many bytes have moved until now. When to look again; `None` if nothing has moved for too long.
+    /// Records the bytes moved until now. Returns the time of the next check; `None` if the tunnel has timed out.
     pub(crate) fn look(&mut self, moved: u64, now_ms: u64) -> Option<u64> {
         if self.moved != moved {
             (self.moved, self.since_ms) = (moved, now_ms);
         }
         let until_ms = self.since_ms + self.idle_timeout_ms;
-        // What moves between two looks counts from the second: a quarter more at most.
+        // Bytes that move between two checks count from the second: the timeout is at most a quarter longer.
         let soon_ms = now_ms + (self.idle_timeout_ms / 4).max(1);
         (now_ms < until_ms).then_some(until_ms.min(soon_ms))
     }

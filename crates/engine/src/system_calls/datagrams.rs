@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
-/// Messages of one call at most.
+/// Maximum number of messages of one call.
 pub const MESSAGES_MAX: usize = 32;
-/// Room for the control messages of a message, in words since their headers are aligned to those. What is asked for takes
-/// 144 bytes at most.
+/// Room for the control messages of a message, in words, since their headers are aligned to words. The enabled ones
+/// take at most 144 bytes.
 const CONTROL_WORDS: usize = 32;
 
 /// Memory for the addresses and control messages of a call.
@@ -23,7 +23,7 @@ pub struct MessageScratch {
 }
 
 impl MessageScratch {
-    /// Memory for one socket or several, which use it by turns.
+    /// Memory that several sockets may share.
     pub fn new() -> Box<MessageScratch> {
         // SAFETY: structs and arrays of integers, for which zeros are sound.
         Box::new(unsafe { zeroed() })
@@ -33,17 +33,17 @@ impl MessageScratch {
 /// A received message without its bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// The sender; none if the kernel gives no internet address.
+    /// The sender; none if the kernel reports no internet address.
     pub peer: Option<SocketAddr>,
-    /// The destination, in the packet information.
+    /// The destination, from the packet information.
     pub local: Option<IpAddr>,
     /// The TOS byte or traffic class.
     pub traffic_class: u8,
-    /// Length of each datagram, if the kernel has put several together.
+    /// Length of each datagram, if the kernel has coalesced several.
     pub segment_len: Option<usize>,
-    /// Datagrams that the socket has dropped so far for lack of memory, if the kernel tells.
+    /// Datagrams that the socket has dropped so far for lack of memory, if the kernel reports it.
     pub overflowed: Option<u32>,
-    /// How many bytes were received.
+    /// The number of bytes received.
     pub len: usize,
     /// Bytes or control messages were cut off.
     pub is_truncated: bool,
@@ -53,17 +53,18 @@ pub struct ReceivedMessage {
 pub struct OutgoingMessage<'b> {
     /// The destination.
     pub peer: SocketAddr,
-    /// The source, unless the kernel is to choose it.
+    /// The source; `None` leaves the choice to the kernel.
     pub local: Option<IpAddr>,
     /// The ECN bits.
     pub ecn_bits: u8,
-    /// Has the kernel cut the bytes into datagrams of this length.
+    /// The kernel cuts the bytes into datagrams of this length.
     pub segment_len: Option<u16>,
     /// The bytes.
     pub bytes: &'b [u8],
 }
 
-/// Receives messages into slots of `memory`, each of `slot_len`, without waiting. Calls `take` for each, with its place.
+/// Receives messages into slots of `memory`, each of `slot_len`, without waiting. Calls `take` for each, with its
+/// slot's index.
 pub fn receive_messages(
     socket: impl AsFd,
     scratch: &mut MessageScratch,
@@ -92,8 +93,8 @@ pub fn receive_messages(
         count = at + 1;
     }
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: each header points to a name, a slot and control messages of the lengths that it says, all of them borrowed
-    // until the end of this function, and to nothing else.
+    // SAFETY: each header refers to a name, a slot and control messages of the lengths in it, all of them borrowed
+    // until the end of this function, and to no other memory.
     let received = unsafe {
         libc::recvmmsg(
             fd,
@@ -105,7 +106,7 @@ pub fn receive_messages(
     };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     for (at, header) in headers[..received].iter().enumerate() {
-        // SAFETY: the kernel has filled in this header, and name and control messages are still where they were.
+        // SAFETY: the kernel has filled in this header, and name and control messages are still in place.
         let mut message = unsafe { read_control(&header.msg_hdr) };
         message.peer = read_name(&scratch.names[at], header.msg_hdr.msg_namelen as usize);
         message.len = header.msg_len as usize;
@@ -114,8 +115,8 @@ pub fn receive_messages(
     Ok(received)
 }
 
-/// Sends messages without waiting, [`MESSAGES_MAX`] at most. Returns how many were taken; an error is that of the first.
-/// `is_ipv6` is the socket's family.
+/// Sends at most [`MESSAGES_MAX`] messages without waiting. Returns the number of messages sent; an error is that of
+/// the first. `is_ipv6` is the socket's family.
 pub fn send_messages<'b>(
     socket: impl AsFd,
     is_ipv6: bool,
@@ -145,7 +146,7 @@ pub fn send_messages<'b>(
     }
     let fd = socket.as_fd().as_raw_fd();
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: each header points to a name, bytes and control messages of the lengths that it says, all of them borrowed
+    // SAFETY: each header refers to a name, bytes and control messages of the lengths in it, all of them borrowed
     // until the end of this function. The call reads them, and writes lengths into the headers.
     let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count as _, flags) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -155,7 +156,7 @@ fn read_name(name: &sockaddr_storage, len: usize) -> Option<SocketAddr> {
     let start = &raw const *name;
     match c_int::from(name.ss_family) {
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
-            // SAFETY: the storage is long enough and aligned for each kind of address, which are integers.
+            // SAFETY: the storage is long enough and aligned for both kinds of address, which are integers.
             let name = unsafe { &*start.cast::<sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
             Some(SocketAddrV4::new(ip, u16::from_be(name.sin_port)).into())
@@ -182,7 +183,7 @@ fn write_name(name: &mut sockaddr_storage, address: SocketAddr, is_ipv6: bool) -
     let address = match (address, is_ipv6) {
         (SocketAddr::V4(v4), false) => {
             let place = start.cast::<sockaddr_in>();
-            // SAFETY: the storage is long enough and aligned for each kind of address, which are integers.
+            // SAFETY: the storage is long enough and aligned for both kinds of address, which are integers.
             unsafe {
                 place.write(zeroed());
                 (*place).sin_family = libc::AF_INET as _;
@@ -207,14 +208,14 @@ fn write_name(name: &mut sockaddr_storage, address: SocketAddr, is_ipv6: bool) -
 }
 
 /// # Safety
-/// The kernel has filled in the header, whose control messages are still there.
+/// The kernel has filled in the header, and its control messages are still in place.
 unsafe fn read_control(header: &msghdr) -> ReceivedMessage {
     let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
     let mut message = ReceivedMessage {
         is_truncated: header.msg_flags & cut != 0,
         ..ReceivedMessage::default()
     };
-    // SAFETY: the caller's promise; these walk from header to header within the control messages' length.
+    // SAFETY: the caller's promise; these iterate over the headers within the control messages' length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !next.is_null() {
         // SAFETY: as above.
@@ -227,15 +228,15 @@ unsafe fn read_control(header: &msghdr) -> ReceivedMessage {
 }
 
 /// # Safety
-/// There is a control message with all its bytes.
+/// `header` points to a complete control message.
 unsafe fn read_control_message(header: *const cmsghdr, message: &mut ReceivedMessage) {
     // SAFETY: the caller's promise; the lengths of values are compared before they are read.
     unsafe {
         match ((*header).cmsg_level, (*header).cmsg_type) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 if let Some(info) = read_value::<libc::in_pktinfo>(header) {
-                    // The source of answers: for a broadcast not the destination. The kernel leaves it out where it has
-                    // no route for the packet.
+                    // The source address for responses: for a broadcast not the destination. The kernel omits it if it
+                    // has no route for the packet.
                     let name = match info.ipi_spec_dst.s_addr {
                         0 => info.ipi_addr.s_addr,
                         source => source,
@@ -246,7 +247,7 @@ unsafe fn read_control_message(header: *const cmsghdr, message: &mut ReceivedMes
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 if let Some(info) = read_value::<libc::in6_pktinfo>(header) {
                     let ip = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                    // An IPv6 socket tells both of an IPv4 packet; they are equal but for broadcasts.
+                    // An IPv6 socket reports both for an IPv4 packet; they are equal except for broadcasts.
                     message.local.get_or_insert(ip.to_canonical());
                 }
             }
@@ -267,12 +268,12 @@ unsafe fn read_control_message(header: *const cmsghdr, message: &mut ReceivedMes
 }
 
 /// # Safety
-/// There is a control message with all its bytes, and every pattern of bytes is a `T`.
+/// `header` points to a complete control message, and every bit pattern is a valid `T`.
 unsafe fn read_value<T: Copy>(header: *const cmsghdr) -> Option<T> {
-    // SAFETY: the length that the message has is compared; the value need not be aligned.
+    // SAFETY: the message's length is compared; the value need not be aligned.
     unsafe {
         let needed = libc::CMSG_LEN(size_of::<T>() as _) as usize;
-        // Of another type with other C libraries.
+        // The field's type differs between C libraries.
         let len: usize = (*header).cmsg_len as _;
         let is_whole = len >= needed;
         is_whole.then(|| libc::CMSG_DATA(header).cast::<T>().read_unaligned())
@@ -326,8 +327,8 @@ impl ControlWriter<'_> {
             )
         };
         assert!(self.len + space <= size_of_val(self.control));
-        // SAFETY: the assertion keeps header and value inside the words. A space is a multiple of a word, so the header
-        // is aligned; the value need not be.
+        // SAFETY: the assertion keeps header and value inside the words. Each space is a multiple of a word, so the
+        // header is aligned; the value need not be.
         unsafe {
             let start = self.control.as_mut_ptr().cast::<u8>().add(self.len);
             let header = start.cast::<cmsghdr>();

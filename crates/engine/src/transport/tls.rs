@@ -1,10 +1,10 @@
-//! A layer and its socket: what is sealed and has not left, and what became of the layer.
+//! A TLS session and its socket: unsent encrypted bytes, and the state of the session.
 //!
-//! What is sealed counts as sent for the connection, which must not end before it has left. It is at most what one call of
-//! [`TlsSession::seal`] gives, and some words of the layer's own.
+//! Encrypted bytes count as sent for the connection, which must not end before they are on the wire. They are at most
+//! the output of one call of [`TlsSession::encrypt`], and some messages of the session's own.
 //!
-//! Where the kernel seals instead, bytes go as they are, and the layer's last word is given to it as such. How much one key
-//! may seal is counted here, since nobody else sees what is sent then.
+//! With kernel TLS, bytes are passed unchanged, and the session's last alert is passed as such. The use of the
+//! kernel's key is counted here, since the session does not see these bytes.
 
 use std::io;
 use std::ops::Range;
@@ -19,37 +19,37 @@ use crate::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
 pub(super) struct TlsTransport {
     layer: Box<dyn TlsSession>,
     secured: Option<Arc<TlsInfo>>,
-    /// Sealed, and not taken by the socket.
+    /// Encrypted, and not accepted by the socket.
     wire: Vec<u8>,
-    /// So many bytes of `wire` have left.
+    /// The number of bytes of `wire` that were sent.
     wire_sent: usize,
-    /// The driver has what was sealed, and will give it back.
+    /// The driver has the encrypted bytes, and will return them.
     is_lent: bool,
-    /// The client has said its last byte, or all is broken.
+    /// The client has sent its last byte, or the session has failed.
     end: Option<TlsEnd>,
-    /// Both sides have agreed since it was asked last.
+    /// The handshake was completed since the last check.
     is_new: bool,
-    /// We have said our last.
+    /// close_notify was encrypted.
     is_finished: bool,
-    /// The kernel seals what is sent; `wire` is an alert for it then, or empty.
+    /// Kernel TLS; `wire` is an alert for the kernel then, or empty.
     offloaded: Option<KernelTlsSend>,
 }
 
-/// What the kernel has sealed, by the one key that it has.
+/// The use of the kernel's single key.
 #[derive(Default)]
 struct KernelTlsSend {
-    /// Not fewer than it has sealed: each has a page of a file, or is the last of a send.
+    /// At least the number of encrypted records: each has a page of a file, or is the last of a send.
     records: u64,
-    /// The driver or a helper sends just now.
+    /// The driver or a helper is sending.
     is_sending: bool,
-    /// The last is said.
+    /// The last alert was sent.
     is_over: bool,
 }
 
 impl KernelTlsSend {
-    /// After so many records the connection is to end: a third of what AES-GCM allows (RFC 8446, section 5.5).
+    /// The connection is to end after this many records: a third of the limit for AES-GCM (RFC 8446, section 5.5).
     const WORN: u64 = 1 << 23;
-    /// So many are never sealed.
+    /// No record is sent after this many.
     const USED_UP: u64 = 1 << 24;
     const PAGE_LEN: u64 = 4096;
 
@@ -117,14 +117,14 @@ impl TlsTransport {
         is_new
     }
 
-    /// What was under way is over; so many bytes have left.
+    /// Counts bytes of a send or transfer that has ended.
     pub fn moved(&mut self, len: u64) {
         if let Some(offloaded) = &mut self.offloaded {
             offloaded.moved(len);
         }
     }
 
-    /// Starts sending of a file, which the kernel seals. `BrokenPipe`: it must not seal any more.
+    /// Starts the transfer of a file that the kernel encrypts. `BrokenPipe`: its key is used up.
     pub fn start_file<D: IoDriver>(
         &mut self,
         driver: &mut D,
@@ -188,7 +188,7 @@ impl TlsTransport {
         }
     }
 
-    /// Opens what came into `plain`.
+    /// Decrypts received bytes into `plain`.
     pub fn open<D: IoDriver>(
         &mut self,
         driver: &mut D,
@@ -199,7 +199,7 @@ impl TlsTransport {
     ) {
         plain.clear();
         if self.end.is_some() || came.is_empty() {
-            // What a broken layer still sends is of no use.
+            // Bytes after the end of the session can't be decrypted.
             return;
         }
         match self.layer.open(came, plain, &mut self.wire) {
@@ -211,13 +211,13 @@ impl TlsTransport {
             Ok(LayerState::Ended) => self.end = Some(TlsEnd::Said),
             Err(fault) => {
                 if fault == LayerFault::ClearText {
-                    // What came is the first thing that it said: who answers wants to see it.
+                    // These are the client's first bytes: the response to clear text depends on them.
                     plain.extend_from_slice(came);
                 }
                 self.end = Some(TlsEnd::Fault(fault));
             }
         }
-        // What the layer says by itself is short. What does not leave now, leaves when there is room.
+        // The session's own messages are short. Bytes that can't be sent now are sent when there is room.
         if !self.wire.is_empty() && !self.is_lent {
             let _ = self.push(driver, socket, token);
         }
@@ -244,7 +244,7 @@ impl TlsTransport {
             return sent.into();
         }
         if self.has_sealed() {
-            // The layer's own words come first.
+            // The session's own messages come first.
             match self.push(driver, socket, token) {
                 TransferOutcome::Bytes { .. } if !self.has_sealed() => {}
                 TransferOutcome::Broken => return TransferOutcome::Broken,
@@ -303,15 +303,16 @@ impl TlsTransport {
         }
     }
 
-    /// A send that was under way is over.
+    /// Handles the end of a send that the driver completed later.
     pub fn sent(&mut self, buffer: SendBuffer, wire_len: usize) {
         self.is_lent = false;
+        // The session may have added messages while the driver had the buffer: they follow its rest.
         let later = std::mem::take(&mut self.wire);
         self.keep(buffer, wire_len);
         self.wire.extend_from_slice(&later);
     }
 
-    /// Keeps what is left of `buffer`; an idle connection has no memory for it.
+    /// Keeps the unsent rest of `buffer`; an idle connection holds no memory for it.
     fn keep(&mut self, buffer: SendBuffer, sent: usize) {
         if let SendBuffer::Vec(bytes) = buffer
             && sent < bytes.len()
@@ -321,7 +322,7 @@ impl TlsTransport {
         }
     }
 
-    /// Seals the word that no more will follow: whoever waits for more knows that this is all.
+    /// Encrypts close_notify, which shows the client that no bytes were truncated.
     pub fn say_end(&mut self) {
         if !self.is_finished && self.secured.is_some() && self.fault().is_none() {
             self.is_finished = true;
