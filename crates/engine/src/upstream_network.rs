@@ -1,9 +1,9 @@
-//! What a driver does towards elsewhere: connections that it makes for tasks.
+//! The interface between tasks and a driver's upstream side: connections that the driver makes for tasks.
 //!
-//! Tasks own their connections and move between threads, so this side of a driver is shared and
-//! called without the worker. As on the other side, operations try at once; waiting is done with
-//! news, which the driver's wait brings. [`outgoing`](crate::outgoing) makes futures of both. It
-//! knows nothing of tasks, nor what the bytes mean.
+//! Tasks own their connections and move between threads, so this side of a driver is shared and called without the
+//! worker. As on the other side, operations are tried at once; tasks wait for readiness events, which the driver's
+//! wait returns. [`upstream_socket`](crate::upstream_socket) makes futures of both. The module knows neither tasks nor
+//! the bytes.
 
 use std::any::Any;
 use std::io::{self, IoSlice};
@@ -13,110 +13,108 @@ use std::path::Path;
 use crate::buffer::SendBuffer;
 use crate::driver::SendCompletion;
 
-/// Names one socket to elsewhere; slot and generation, so that news of a closed one cannot reach its
+/// Identifies one upstream socket, by slot and generation, so that an event for a closed socket cannot reach its
 /// successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId {
-    /// Place in the worker's table.
+    /// The index in the worker's table.
     pub slot: u32,
-    /// How often a place was filled before; at most [`GENERATION_MAX`](crate::driver::GENERATION_MAX).
+    /// Counts the sockets added to the table; at most [`GENERATION_MAX`](crate::driver::GENERATION_MAX).
     pub generation: u32,
 }
 
-/// What happened at a socket to elsewhere.
+/// A readiness event of an upstream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketEvent {
-    /// Which.
+    /// The socket.
     pub id: SourceId,
     /// There may be bytes, or the end of them, or an error.
     pub readable: bool,
-    /// There may be room, or an error; the connection may have come about.
+    /// There may be room, or an error; connecting may have ended.
     pub writable: bool,
-    /// The peer has sent its last byte, or the connection is broken: no further news is needed to
-    /// read up to that.
+    /// The peer has sent its last byte, or the connection is broken: no further event is needed to read up to that.
     pub ended: bool,
 }
 
-/// Where a connection leads.
+/// The destination of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectTarget<'a> {
-    /// To a unix socket.
+    /// A Unix socket.
     Unix(&'a Path),
-    /// To a host and port.
+    /// A host and port.
     Tcp(SocketAddr),
-    /// The same, from an address that need not be one of this machine's interfaces.
+    /// The same, from a source address that need not be one of this machine's.
     TcpFrom {
-        /// Where it leads.
+        /// The destination.
         to: SocketAddr,
-        /// Where it comes from.
+        /// The source.
         from: IpAddr,
     },
 }
 
-/// Makes connections to elsewhere for one worker.
+/// Makes upstream connections for one worker.
 pub trait UpstreamNetwork: Send + Sync {
-    /// Begins to connect. What happens at the socket is told as news with this name, until it is
-    /// dropped.
+    /// Starts to connect. Events of the socket are reported with this identifier until it is dropped.
     ///
     /// # Errors
-    /// What the system says; `WouldBlock` where a unix socket's queue is full.
+    /// The system's error; `WouldBlock` if a Unix socket's backlog is full.
     fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect>;
 
-    /// Tells the news of a connection that another worker made: with this name from now on. What
-    /// happened before is told anew.
+    /// Adopts a connection that another worker made: its events are reported with this identifier from now on,
+    /// including the current readiness.
     ///
     /// # Errors
-    /// What the system says, or it is not of this kind; the connection is of no use then.
+    /// The system's error, or a socket of another network; the connection is of no use then.
     fn adopt(&self, socket: &mut dyn NetworkSocket, id: SourceId) -> io::Result<()>;
 }
 
-/// A connection that is there or comes about.
+/// A connection that is established or in progress.
 pub struct PendingConnect {
-    /// It.
+    /// The socket.
     pub socket: Box<dyn NetworkSocket>,
-    /// It is there. Else news of room come, and [`NetworkSocket::connected`] is to be asked.
+    /// It is established. Otherwise a writable event follows, after which [`NetworkSocket::connected`] has the result.
     pub connected: bool,
 }
 
-/// What a send to elsewhere did.
+/// The result of a send on an upstream connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UpstreamSendOutcome {
-    /// So many bytes were taken, at least one.
+    /// This many bytes were sent, at least one.
     Bytes(usize),
     /// The network has the buffer, see [`NetworkSocket::sent`].
     Underway,
 }
 
-/// A connection to elsewhere. Dropped, it is closed.
+/// An upstream connection. Dropping it closes it.
 pub trait NetworkSocket: Any + Send {
-    /// Whether connecting has come to a good end.
+    /// The result of connecting.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason of the failure.
     fn connected(&mut self) -> io::Result<()>;
 
-    /// Receives into `into`, which is not empty; 0 at the end. Less than there was room for is all
-    /// that there was: news come of what follows.
+    /// Receives into `into`, which is not empty; 0 at the end. A short receive has emptied the socket: an event
+    /// reports later bytes.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now, and news will come. Else the connection is broken.
+    /// `WouldBlock`: there are no bytes now, and an event will follow. Otherwise the connection is broken.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Sends a start of `buffer`, which is not empty. What can be said at once leaves the buffer where it is; else the
-    /// network takes it out of its place and gives it back by [`NetworkSocket::sent`], when news of room have come. Nothing else
-    /// may be sent until then.
+    /// Sends the start of `buffer`, which is not empty. If the result is known at once, the buffer stays; otherwise
+    /// the network takes it out and returns it by [`NetworkSocket::sent`], after a writable event. Nothing else may be
+    /// sent until then.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room now, and news will come. Else the connection is broken.
+    /// `WouldBlock`: there is no room now, and an event will follow. Otherwise the connection is broken.
     fn send(&mut self, buffer: &mut SendBuffer) -> io::Result<UpstreamSendOutcome>;
 
-    /// Gives back what a send has taken, once that is over.
+    /// Returns the buffer of a send, once that has ended.
     fn sent(&mut self) -> Option<SendCompletion> {
         None
     }
 
-    /// Sends a start of bytes that are not ours to keep, at least one, where the network can say at once how many were taken:
-    /// then they need not be copied. `None` where it can't.
+    /// Sends the start of borrowed bytes, at least one, if the network knows the result at once: then they need not be
+    /// copied. `None` if it does not.
     ///
     /// # Errors
     /// As of [`NetworkSocket::send`].
@@ -125,22 +123,23 @@ pub trait NetworkSocket: Any + Send {
         Ok(None)
     }
 
-    /// Sends the end of our bytes; the peer's may still come.
+    /// Half-closes the connection; the peer may still send.
     ///
     /// # Errors
     /// The connection is broken.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Whom to ask whether what was sent has been read; `None` where nobody knows. It keeps the connection open.
+    /// A query whether the peer has read all sent bytes; `None` if the network can't know. It keeps the connection
+    /// open.
     fn reception(&self) -> Option<PeerReception> {
         None
     }
 }
 
-/// Says whether the other side's program has read all that was sent.
+/// Returns whether the peer's program has read all sent bytes.
 pub type PeerReception = Box<dyn Fn() -> bool + Send>;
 
-/// A world without sockets: none can be made.
+/// A network that refuses all connections.
 pub struct NoNetwork;
 
 impl UpstreamNetwork for NoNetwork {

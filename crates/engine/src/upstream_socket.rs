@@ -1,8 +1,8 @@
-//! Connections to other servers, as tasks have them: what a driver's [`UpstreamNetwork`] tells is kept as
-//! flags, and who waits for it is woken. Reading and writing are tried first.
+//! Upstream connections as tasks use them: events of a driver's [`UpstreamNetwork`] become flags, and wake the waiting
+//! task. Reads and writes are tried first.
 //!
-//! The traits are tokio's; no runtime is needed, and any executor may poll. Which driver is below,
-//! and what the bytes mean, is not known here.
+//! They implement tokio's traits; no runtime is needed, and any executor may poll. The module knows neither the driver
+//! nor the bytes.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -19,7 +19,7 @@ use crate::upstream_network::{NetworkSocket, NoNetwork, UpstreamNetwork, Upstrea
 
 pub use crate::upstream_network::{ConnectTarget, PeerReception, SocketEvent, SourceId};
 
-/// One worker's sockets to elsewhere. Clones lead to the same.
+/// One worker's upstream sockets. Clones share them.
 #[derive(Clone)]
 pub struct UpstreamSockets(Arc<SourceRegistry>);
 
@@ -34,12 +34,12 @@ struct SourceTable {
     generation: u32,
 }
 
-/// What is known of a socket.
+/// The state of a socket.
 struct SourceState {
     generation: u32,
     reading: SocketDirection,
     writing: SocketDirection,
-    /// The other side has said its last byte: that is read without further news.
+    /// The peer has sent its last byte: it is read without further events.
     ended: bool,
 }
 
@@ -47,8 +47,8 @@ struct SourceState {
 #[derive(Default)]
 struct SocketDirection {
     ready: bool,
-    /// How often there was news: who found nothing takes that for the truth only if there was none
-    /// meanwhile.
+    /// Counts events: a task that found the socket empty or full clears `ready` only if there was no event since its
+    /// attempt.
     news: u32,
     waiting: Option<Waker>,
 }
@@ -60,7 +60,7 @@ impl SocketDirection {
         self.waiting.take()
     }
 
-    /// Ready with the number of news.
+    /// Ready with the current number of events.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<u32> {
         if self.ready {
             return Poll::Ready(self.news);
@@ -94,7 +94,7 @@ impl SourceState {
 }
 
 impl UpstreamSockets {
-    /// Those of a driver with this network.
+    /// The sockets of a driver with this network.
     pub fn new(network: impl UpstreamNetwork + 'static) -> UpstreamSockets {
         UpstreamSockets(Arc::new(SourceRegistry {
             network: Box::new(network),
@@ -102,17 +102,17 @@ impl UpstreamSockets {
         }))
     }
 
-    /// Of a world without sockets: none can be made.
+    /// A set without a network: all connections are refused.
     pub fn none() -> UpstreamSockets {
         UpstreamSockets::new(NoNetwork)
     }
 
-    /// How many there are.
+    /// The number of sockets.
     pub fn count(&self) -> usize {
         self.lock().slots.len()
     }
 
-    /// Takes news, and wakes who waits for it.
+    /// Handles an event, and wakes the waiting tasks.
     pub fn happened(&self, news: SocketEvent) {
         let mut table = self.lock();
         let Some(source) = table.find(news.id) else {
@@ -127,6 +127,7 @@ impl UpstreamSockets {
             true => source.writing.happened(),
             false => None,
         };
+        // Without the lock: a waker may run a task that uses this table.
         drop(table);
         reader.into_iter().chain(writer).for_each(Waker::wake);
     }
@@ -157,7 +158,8 @@ impl UpstreamSockets {
         source.side(way).poll(context)
     }
 
-    /// Nothing was left, though `news` said otherwise; `surely` = the system said so.
+    /// An attempt after the event number `news` found nothing; `surely`: by an error of the system, not by a short
+    /// read.
     fn exhausted(&self, id: SourceId, way: DirectionState, news: u32, surely: bool) {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
@@ -178,22 +180,22 @@ impl SourceTable {
     }
 }
 
-/// A connection to another server. Dropped, it is closed.
+/// An upstream connection. Dropping it closes it.
 pub struct UpstreamSocket {
     socket: Box<dyn NetworkSocket>,
     registration: SourceRegistration,
-    /// The network has a buffer of ours.
+    /// The network has one of this socket's buffers.
     is_lent: bool,
-    /// It is `copied`.
+    /// That buffer is `copied`.
     is_lent_copy: bool,
-    /// Bytes that were copied, since they are not ours to keep, and have not left.
+    /// Copies of borrowed bytes that are unsent.
     copied: SendBuffer,
 }
 
-/// Bytes of others that are copied at a time, where they have to be.
+/// Maximum length of a copy of borrowed bytes.
 const COPIED_LEN_MAX: usize = 64 * 1024;
 
-/// A socket in a worker's table; given back when it is dropped.
+/// The entry of a socket in a worker's table; removed when dropped.
 struct SourceRegistration {
     sources: UpstreamSockets,
     id: SourceId,
@@ -219,15 +221,15 @@ impl Drop for SourceRegistration {
 }
 
 impl UpstreamSocket {
-    /// Connects. What is written goes out at once, in pieces as it is given.
+    /// Connects. Writes are sent at once, without buffering.
     ///
     /// # Errors
-    /// What the system says; `WouldBlock` where a unix socket's queue is full.
+    /// The system's error; `WouldBlock` if a Unix socket's backlog is full.
     pub async fn connect(
         sources: &UpstreamSockets,
         to: ConnectTarget<'_>,
     ) -> io::Result<UpstreamSocket> {
-        // It is there before the first news can be.
+        // Registered before the first event can arrive.
         let rest = SourceState {
             generation: 0,
             reading: SocketDirection::default(),
@@ -252,52 +254,53 @@ impl UpstreamSocket {
         })
     }
 
-    /// Lets another worker hear of it from now on.
+    /// Moves the registration to another worker.
     ///
     /// # Errors
-    /// What the system says; the connection is of no use then.
+    /// The system's error; the connection is of no use then.
     pub fn move_to(&mut self, sources: &UpstreamSockets) -> io::Result<()> {
         let old = &self.registration;
         if Arc::ptr_eq(&sources.0, &old.sources.0) {
             return Ok(());
         }
         let source = old.sources.remove(old.id);
-        // Whatever there is, it is reported anew.
+        // Events between the two registrations are not lost: the new one reports the current readiness.
         let source = source.expect("it is there while its socket is");
         self.registration = SourceRegistration::new(sources, source);
         let id = self.registration.id;
         sources.0.network.adopt(&mut *self.socket, id)
     }
 
-    /// Whom to ask whether what was sent has been read; `None` where nobody knows. To be dropped before the connection is.
+    /// A query whether the peer has read all sent bytes; `None` if the network can't know. To be dropped before the
+    /// connection.
     pub fn reception(&self) -> Option<PeerReception> {
         self.socket.reception()
     }
 
-    /// Whether there was no news of anything to read since all of it was read.
+    /// Whether no event has reported input since all of it was read.
     pub fn heard_nothing(&self) -> bool {
         let SourceRegistration { sources, id } = &self.registration;
         let mut table = sources.lock();
         table.find(*id).is_some_and(|source| !source.reading.ready)
     }
 
-    /// Reads some bytes; 0 at the end. The buffer is not empty.
+    /// Reads bytes; 0 at the end. The buffer is not empty.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        // The other side may wait for it before it says anything. If it fails, what has come is still read.
+        // The peer may wait for the copied bytes before it responds. If sending fails, received bytes are still read.
         let _ = self.poll_drain(context);
         loop {
             let news = ready!(self.registration.poll(DirectionState::In, context));
             match self.socket.receive(into) {
                 Ok(len) => {
-                    // Less than there was room for is all that there was, for what comes is told;
-                    // but not the end, if that was told before.
+                    // A short read has emptied the socket, as later bytes are reported; but not if the end was
+                    // reported before, which no further event follows.
                     if len < into.len() && len > 0 {
                         self.exhausted(DirectionState::In, news, false);
                     }
@@ -308,11 +311,11 @@ impl UpstreamSocket {
         }
     }
 
-    /// Sends a start of `buffer`, which is not empty and stays the same until it was sent. The network may have it
-    /// meanwhile; what was sent of it is for the caller to take away.
+    /// Sends the start of `buffer`, which is not empty and must stay the same until it was sent. The network may own
+    /// it meanwhile; the caller removes the sent bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_send_buffer(
         &mut self,
         context: &mut Context<'_>,
@@ -352,11 +355,11 @@ impl UpstreamSocket {
         }
     }
 
-    /// Writes some of these. They are surely out only after [`AsyncWrite::poll_flush`]: where the network does not say at
-    /// once how many it took, they are copied.
+    /// Writes some of these bytes. They are certainly sent only after [`AsyncWrite::poll_flush`]: if the network does
+    /// not know at once the number of bytes sent, they are copied.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -384,7 +387,7 @@ impl UpstreamSocket {
         }
     }
 
-    /// Ready when what was copied has left; mostly nothing ever was.
+    /// Ready when the copied bytes were sent; mostly there are none.
     #[inline]
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.copied {
@@ -412,7 +415,7 @@ impl UpstreamSocket {
             .exhausted(self.registration.id, way, news, surely);
     }
 
-    /// Whether an error only says that there is nothing now, or that a call was interrupted.
+    /// Ignores errors for lack of readiness and interruptions, and returns all others.
     fn failed(&self, way: DirectionState, news: u32, error: io::Error) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.exhausted(way, news, true),

@@ -1,5 +1,5 @@
-//! The simulator's network for datagrams: it loses, repeats, delays, reorders and marks packets by chance, and changes the
-//! addresses of senders behind address translators. Knows sockets by their numbers, and no protocol.
+//! The simulator's datagram network: it loses, duplicates, delays, reorders and marks packets at random, and changes
+//! the addresses of senders behind address translators (NAT). Knows sockets by number, and no protocol.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,11 +10,11 @@ use lowroad_engine::driver::{DatagramSocketId, DriverEvent};
 use super::datagrams::SimDatagram;
 use super::sim_world::{SimEvent, SimWorld};
 
-/// Ports that address translators choose.
+/// The ports that address translators choose.
 const TRANSLATED_PORT_MIN: u16 = 40_000;
 const TRANSLATED_PORTS: u16 = 20_000;
 
-/// How bad the network is for datagrams. Chances are in a thousand, for each datagram.
+/// The rates of datagram faults: chances in a thousand, for each datagram.
 #[derive(Clone, Debug)]
 pub struct DatagramFaults {
     /// It is lost.
@@ -25,17 +25,17 @@ pub struct DatagramFaults {
     pub reordered: u64,
     /// A router marks it instead of dropping it, if its transport is ECN-capable (RFC 3168).
     pub marked: u64,
-    /// Its sender has got another address, if an address translator is before it: answers to the old one are lost.
+    /// Its sender gets another address, if it is behind an address translator: responses to the old one are lost.
     pub rebound: u64,
-    /// Shortest way of a datagram, virtual µs.
+    /// Shortest delay of a datagram, virtual µs.
     pub delay_us: u64,
-    /// How much longer it may take, virtual µs.
+    /// Maximum additional delay, virtual µs.
     pub jitter_us_max: u64,
     /// Longest datagram that the path carries.
     pub mtu_len: usize,
-    /// Datagrams that a socket takes before some have left it.
+    /// Datagrams that a socket accepts before some have left it.
     pub send_buffer_max: usize,
-    /// Datagrams that wait to be received at most; others are dropped.
+    /// Maximum number of datagrams that wait to be received; others are dropped.
     pub receive_buffer_max: usize,
 }
 
@@ -57,12 +57,12 @@ impl Default for DatagramFaults {
     }
 }
 
-/// How often something happened to a datagram.
+/// Counts of events of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramStats {
     /// Sent, without copies by the network.
     pub sent: u64,
-    /// Arrived in a socket.
+    /// Delivered to a socket.
     pub delivered: u64,
     /// Lost by [`DatagramFaults::lost`].
     pub lost: u64,
@@ -72,19 +72,19 @@ pub struct DatagramStats {
     pub reordered: u64,
     /// Marked with [`Ecn::Ce`].
     pub marked: u64,
-    /// Senders that got another address.
+    /// Changes of a sender's address.
     pub rebound: u64,
-    /// Longer than the path carries.
+    /// Longer than the MTU of the path.
     pub too_long: u64,
     /// Sent to an address that no socket has.
     pub unreachable: u64,
-    /// Sends that found a socket full.
+    /// Sends on a full socket.
     pub full: u64,
-    /// Datagrams that were received together with others as a train.
+    /// Datagrams received together with others as a train.
     pub coalesced: u64,
 }
 
-/// A datagram on its way.
+/// A datagram in transit.
 pub struct DatagramTransit {
     from: SocketAddr,
     to: SocketAddr,
@@ -92,7 +92,7 @@ pub struct DatagramTransit {
     bytes: Vec<u8>,
 }
 
-/// All sockets for datagrams and the network between them.
+/// All datagram sockets and the network between them.
 #[derive(Default)]
 pub struct DatagramNetwork {
     pub faults: DatagramFaults,
@@ -105,22 +105,22 @@ pub struct DatagramNetwork {
 pub struct DatagramPort {
     /// The address that it is bound to.
     pub bound: SocketAddr,
-    /// Its address in the network, if an address translator is before it.
+    /// Its address in the network, if it is behind an address translator.
     pub translated: Option<SocketAddr>,
-    /// The driver that has it, and its name there.
+    /// Its driver, and its identifier there.
     pub owner: Option<(usize, DatagramSocketId)>,
     pub received: VecDeque<SimDatagram>,
     /// Datagrams that have not left it.
     unsent: usize,
     is_full: bool,
     pub is_closed: bool,
-    /// When the last datagram from here that keeps its order arrives.
+    /// When the last datagram that keeps its order arrives.
     last_us: u64,
     pub drops: DatagramDrops,
 }
 
 impl DatagramPort {
-    /// Whether a datagram to this address is for it.
+    /// Whether it receives datagrams to this address.
     fn takes(&self, to: SocketAddr) -> bool {
         let address = self.translated.unwrap_or(self.bound);
         let ip = address.ip();
@@ -144,7 +144,7 @@ impl DatagramNetwork {
             .map(|(_, id)| id)
     }
 
-    /// Makes a socket.
+    /// Binds a socket.
     pub fn bind(&mut self, bound: SocketAddr, is_translated: bool) -> usize {
         self.ports.push(DatagramPort {
             bound,
@@ -164,7 +164,7 @@ impl DatagramNetwork {
         port
     }
 
-    /// Gives a socket another address in the network; datagrams to the old one are lost.
+    /// Changes a socket's address in the network; datagrams to the old one are lost.
     pub fn translate(&mut self, port: usize) {
         let number = TRANSLATED_PORT_MIN + self.translated;
         self.translated = (self.translated + 1) % TRANSLATED_PORTS;
@@ -172,7 +172,7 @@ impl DatagramNetwork {
         self.ports[port].translated = Some(SocketAddr::new(ip, number));
     }
 
-    /// The source of a datagram.
+    /// The source address of a datagram.
     fn source(&self, port: usize, local: Option<IpAddr>, to: SocketAddr) -> SocketAddr {
         let port = &self.ports[port];
         if let Some(translated) = port.translated {
@@ -187,7 +187,7 @@ impl DatagramNetwork {
         SocketAddr::new(ip, port.bound.port())
     }
 
-    /// A datagram arrives.
+    /// Delivers a datagram.
     pub fn arrive(&mut self, transit: DatagramTransit) {
         let exact = |port: &DatagramPort| !port.bound.ip().is_unspecified();
         let takers = self.ports.iter().enumerate();
@@ -202,7 +202,7 @@ impl DatagramNetwork {
             return;
         }
         self.stats.delivered += 1;
-        // A translator gives the datagram to the socket's own address.
+        // A translator rewrites the destination to the socket's own address.
         let local = match port.translated {
             Some(_) => port.bound.ip(),
             None => transit.to.ip(),
@@ -215,7 +215,7 @@ impl DatagramNetwork {
         });
     }
 
-    /// A datagram has left a socket. Gives who hears of the room, if it was full.
+    /// A datagram has left a socket. Returns the event of the room, with its driver, if the socket was full.
     pub fn depart(&mut self, port: usize) -> Option<(usize, DriverEvent)> {
         let half = self.faults.send_buffer_max / 2;
         let port = &mut self.ports[port];
@@ -282,7 +282,7 @@ impl SimWorld {
         Ecn::Ce
     }
 
-    /// Brings a datagram on its way, or loses it.
+    /// Schedules the arrival of a datagram, or loses it.
     fn carry(&mut self, port: usize, transit: DatagramTransit) {
         let faults = self.datagrams.faults.clone();
         if transit.bytes.len() > faults.mtu_len {

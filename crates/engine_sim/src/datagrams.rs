@@ -1,7 +1,7 @@
-//! Sockets for datagrams in the simulator. One belongs to a driver or to the test, by the same calls.
+//! Datagram sockets in the simulator. One belongs to a driver or to the test, with the same calls.
 //!
-//! Trains are cut where they leave, so that each datagram has its own fate; those that arrive together may be received as
-//! a train again. The [network](super::datagram_network) decides what happens on the way.
+//! Trains are cut on sending, so that each datagram has its own fate; those that arrive together may be received as a
+//! train again. The [network](super::datagram_network) decides about their transit.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::datagram_network::{DatagramFaults, DatagramStats};
 /// A received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimDatagram {
-    /// The sender, as its address translator shows it.
+    /// The sender's address, as its address translator shows it.
     pub peer: SocketAddr,
     /// The destination.
     pub local: IpAddr,
@@ -24,15 +24,15 @@ pub struct SimDatagram {
     pub bytes: Vec<u8>,
 }
 
-/// A bound socket for datagrams, of the test or for a driver; dropping it closes it.
+/// A bound datagram socket, of the test or for a driver; dropping it closes it.
 pub struct SimDatagrams {
     port: usize,
     world: SharedWorld,
 }
 
 impl SharedWorld {
-    /// Binds a socket. An unspecified address takes what is sent to any address with this port that no other socket has;
-    /// that of IPv6 also takes IPv4, as in Linux.
+    /// Binds a socket. An unspecified address receives datagrams to any address with this port that no other socket
+    /// has; that of IPv6 also receives IPv4, as in Linux.
     pub fn bind_datagrams(&self, address: SocketAddr) -> SimDatagrams {
         self.bind_port(address, false)
     }
@@ -49,12 +49,12 @@ impl SharedWorld {
         }
     }
 
-    /// How the network treats datagrams from now on.
+    /// Sets the faults of the datagram network.
     pub fn set_datagram_faults(&self, faults: DatagramFaults) {
         self.lock().datagrams.faults = faults;
     }
 
-    /// What happened to datagrams so far.
+    /// The counts of datagram events so far.
     pub fn datagram_stats(&self) -> DatagramStats {
         self.lock().datagrams.stats
     }
@@ -80,14 +80,14 @@ impl SimDatagrams {
         world.datagrams.ports[self.port].received.pop_front()
     }
 
-    /// The address translator before it shows another address from now on.
+    /// Changes the address that its translator shows.
     pub fn rebind(&self) {
         let mut world = self.world.lock();
         world.datagrams.translate(self.port);
         world.datagrams.stats.rebound += 1;
     }
 
-    /// Has its events told to a driver.
+    /// Reports its events to a driver.
     pub(crate) fn set_owner(&self, driver: usize, id: DatagramSocketId) {
         self.world.lock().datagrams.ports[self.port].owner = Some((driver, id));
     }
@@ -97,7 +97,7 @@ impl SimDatagrams {
         self.world.lock().datagrams.ports[self.port].drops
     }
 
-    /// Receives trains until the batch is full. True if it is.
+    /// Receives trains until the batch is full. Returns whether it is.
     pub(crate) fn receive_batch(&self, batch: &mut DatagramBatch) -> bool {
         while !batch.is_full() {
             let Some((datagram, segment_len)) = self.receive_train() else {
@@ -115,7 +115,8 @@ impl SimDatagrams {
         true
     }
 
-    /// Sends trains until the socket is full. Returns how many were taken; the next one keeps the datagrams that were not.
+    /// Sends trains until the socket is full. Returns the number of trains sent; the next one keeps its unsent
+    /// datagrams.
     pub(crate) fn send_trains(&self, trains: &mut [DatagramTrain], bytes: &[u8]) -> usize {
         for (at, train) in trains.iter_mut().enumerate() {
             let mut taken_len = 0;
@@ -132,8 +133,8 @@ impl SimDatagrams {
         trains.len()
     }
 
-    /// Receives datagrams as a train, as UDP GRO does: those that wait, or a first part of them, while they are of one
-    /// peer, address, codepoint and length; a shorter one ends it.
+    /// Receives datagrams as a train, as UDP GRO does: waiting ones, or the first of them, of the same peer, address,
+    /// codepoint and length; a shorter one ends the train.
     fn receive_train(&self) -> Option<(SimDatagram, usize)> {
         let mut world = self.world.lock();
         let mut train = world.datagrams.ports[self.port].received.pop_front()?;

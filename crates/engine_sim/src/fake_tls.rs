@@ -1,10 +1,11 @@
-//! A layer for the simulator: a handshake of one round, records that are masked, and an end that is said. It hides nothing;
-//! it does to bytes what TLS does, so that every way on which they are opened and sealed is gone.
+//! A stand-in for TLS in the simulator: a handshake of one round trip, masked records, and an explicit end. It has no
+//! security; it transforms bytes as TLS does, so that all code paths for encrypted connections are tested.
 //!
 //! ```text
 //! client: "HELLO\n"    server: "WELCOME\n"    then both: length (2 bytes, big-endian), so many masked bytes; 0 = the end
 //! ```
-//! The world can mask instead, as the kernel can seal. A client can ask for another mask, which nobody has: 65535 as a length.
+//! The world can mask instead, as kernel TLS does. A client can request another mask, which the world does not have,
+//! by the length 65535.
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use lowroad_engine::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
 const HELLO: &[u8] = b"HELLO\n";
 const WELCOME: &[u8] = b"WELCOME\n";
 const MASK: u8 = 0x5a;
-/// Bytes of a record at most, and records of one call.
+/// Maximum length of a record, and number of records of one call.
 const RECORD_LEN_MAX: usize = 1000;
 const RECORDS_MAX: usize = 20;
-/// The world is to mask from files of this length on.
+/// The world masks files from this length on.
 const OFFLOAD_LEN: u64 = 20_000;
 const ANOTHER_MASK: [u8; 2] = [0xff; 2];
 
@@ -30,26 +31,26 @@ pub struct FakeTls {
 }
 
 impl FakeTls {
-    /// What the world is told so that it masks.
+    /// The key that makes the world mask.
     pub(super) const KEYS: &[u8] = &[MASK];
-    /// The word that no more will follow, for the world to say.
+    /// The alert for the world that announces the end.
     pub(super) const END: &[u8] = b"end";
 
     pub(super) fn end() -> Vec<u8> {
         vec![0; 2]
     }
 
-    /// A client wants another mask.
+    /// A client's request for another mask.
     pub fn another_mask() -> Vec<u8> {
         ANOTHER_MASK.to_vec()
     }
 
-    /// What a client says first.
+    /// A client's first message.
     pub fn hello() -> Vec<u8> {
         HELLO.to_vec()
     }
 
-    /// These bytes as a client sends them.
+    /// These bytes as a client's records.
     pub fn records(bytes: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
         for record in bytes.chunks(RECORD_LEN_MAX) {
@@ -58,10 +59,10 @@ impl FakeTls {
         wire
     }
 
-    /// What a client that has read this knows: the bytes, and whether their end was said.
+    /// Decodes the bytes that a client has read, with whether their end was announced.
     ///
     /// # Panics
-    /// The server broke the rules.
+    /// The server violated the protocol.
     pub fn read(mut wire: &[u8]) -> (Vec<u8>, bool) {
         let mut bytes = Vec::new();
         let greeted = wire.len().min(WELCOME.len());

@@ -1,11 +1,11 @@
-//! The driver for tests: a network, files and clocks in virtual time, with faults from a seed.
+//! The driver for deterministic simulation tests: a network, files and clocks in virtual time, with faults from a seed.
 //!
-//! Bytes arrive in pieces and late, sockets take a part of what is sent, at once or later, helpers finish out of
-//! order, clocks jump. As with edge-triggered epoll, an event comes once: a worker that forgets to
-//! look finds the world silent, and [`SimDriver::wait`] panics instead of waiting for ever.
+//! Bytes arrive in pieces and late, sockets accept a part of the sent bytes, at once or later, helpers finish out of
+//! order, clocks jump. As with edge-triggered epoll, an event is reported once: a worker that misses it gets no other,
+//! and [`SimDriver::wait`] panics instead of waiting for ever.
 //!
-//! Connections to elsewhere lead to the test: it takes those that came about ([`SharedWorld::dialed`])
-//! and is their other end, as it is a client's of those that are accepted.
+//! Upstream connections lead to the test: it takes the established ones ([`SharedWorld::dialed`]) and is their other
+//! end, as it is the client of accepted ones.
 
 #![forbid(unsafe_code)]
 
@@ -44,51 +44,50 @@ use self::sim_world::{
     DriverWaits, EndRecipient, PendingSend, SimEvent, SimWorld, SocketName, SocketOwner,
 };
 
-/// How bad the world is: chances in a thousand, and sizes.
+/// The rates of faults: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
 pub struct FaultRates {
     /// Longest piece in which bytes arrive.
     pub piece_len_max: usize,
-    /// Longest delay of anything, virtual ms.
+    /// Longest delay of any event, virtual ms.
     pub delay_ms_max: u64,
-    /// Bytes that a socket takes before the client has read some.
+    /// Bytes that a socket accepts before the client has read some.
     pub window_len: usize,
-    /// Per wait: the monotonic clock jumps ahead by up to ten seconds, the other anywhere.
+    /// Per wait: the monotonic clock jumps ahead by up to ten seconds, the time of day anywhere.
     pub clock_jumps: u64,
     /// Per accept: descriptors have run out.
     pub accept_failures: u64,
-    /// Per start of a file's transfer, or of a task's job for helpers: no descriptor or no helper is to
-    /// be had.
+    /// Per start of a file's transfer, or of a task's job for helpers: there is no descriptor or helper.
     pub file_failures: u64,
-    /// Per send: it is over some time later, and the driver has the buffer until then.
+    /// Per send: it ends some time later, and the driver has the buffer until then.
     pub late_sends: u64,
 }
 
-/// What one receive brings at most.
+/// Maximum length of one receive.
 const LENT_LEN: usize = 32 * 1024;
 
-/// How those elsewhere take new connections: chances in a thousand of each.
+/// How upstream peers react to new connections: chances in a thousand.
 #[derive(Clone, Debug, Default)]
 pub struct PeerBehavior {
-    /// Nobody listens.
+    /// The connection is refused.
     pub refused: u64,
-    /// A TCP connection never comes about.
+    /// A TCP connection is never established.
     pub unanswered: u64,
-    /// The queue of a unix socket is full.
+    /// The backlog of a Unix socket is full.
     pub queue_full: u64,
 }
 
-/// The world, shared by the driver, the sockets and the test.
+/// The simulated world, shared by drivers, sockets and the test.
 #[derive(Clone)]
 pub struct SharedWorld(Arc<Mutex<SimWorld>>);
 
-/// One end of a connection in the worker's hands; dropping it closes it.
+/// The worker's end of a connection; dropping it closes it.
 pub struct SimSocket {
     id: usize,
     world: SharedWorld,
 }
 
-/// The driver.
+/// The simulated driver.
 pub struct SimDriver {
     world: SharedWorld,
     number: usize,
@@ -102,8 +101,7 @@ impl SharedWorld {
         SharedWorld(Arc::new(Mutex::new(SimWorld::new(seed, faults))))
     }
 
-    /// A driver in this world. There may be several, which wait by turns: time passes only while none
-    /// of them has anything to do.
+    /// A driver in this world. There may be several, which wait in turn: time passes only while none of them has work.
     pub fn driver(&self) -> SimDriver {
         let mut world = self.lock();
         let (number, now_ms) = (world.drivers.len(), world.now_ms());
@@ -128,34 +126,34 @@ impl SharedWorld {
         }
     }
 
-    /// A driver stands still in the middle of something, as an interrupted thread does, or goes on: meanwhile the others do
-    /// not wait for what it has to do. They are numbered in their order.
+    /// Stops a driver in the middle of its work, as if its thread were preempted, or lets it continue: meanwhile the
+    /// others do not wait for it. Drivers are numbered in order of creation.
     pub fn stop(&self, driver: usize, is_stopped: bool) {
         self.lock().drivers[driver].is_stopped = is_stopped;
     }
 
-    /// How often in a thousand times the world refuses to seal from now on.
+    /// Sets the rate at which the world refuses kernel TLS, in a thousand.
     pub fn set_seal_failures(&self, seal_failures: u64) {
         self.lock().seal_failures = seal_failures;
     }
 
-    /// How connections to elsewhere fare from now on.
+    /// Sets the behavior of upstream peers.
     pub fn set_elsewhere(&self, elsewhere: PeerBehavior) {
         self.lock().elsewhere = elsewhere;
     }
 
-    /// Connections to elsewhere that have come about since this was asked last. The test is their
-    /// other end, by the same calls as a client's.
+    /// Takes the upstream connections that were established since the last call. The test is their other end, by the
+    /// same calls as for a client.
     pub fn dialed(&self) -> Vec<usize> {
         std::mem::take(&mut self.lock().dialed)
     }
 
-    /// How many jobs were given to helpers by tasks.
+    /// The number of jobs that tasks gave to helpers.
     pub fn helped(&self) -> usize {
         self.lock().helped
     }
 
-    /// How many connections there are that the driver's side has not closed.
+    /// The number of connections that the driver's side has not closed.
     pub fn open_count(&self) -> usize {
         self.lock().open_count()
     }
@@ -184,28 +182,27 @@ impl SharedWorld {
         }
     }
 
-    /// A client sends its end, after all it sent before.
+    /// A client half-closes, after all bytes sent before.
     pub fn end(&self, id: usize) {
         let mut world = self.lock();
         let at_ms = world.socket(id).last_ms.max(world.now_ms());
         world.put(at_ms, SimEvent::End(id));
     }
 
-    /// A client goes away after all it sent: it sends its end, and what is sent to it breaks the
-    /// connection.
+    /// A client closes after all bytes sent before: its end arrives, and bytes sent to it break the connection.
     pub fn close(&self, id: usize) {
         self.end(id);
         self.lock().socket(id).gone = true;
     }
 
-    /// A client breaks the connection after all it sent.
+    /// A client resets the connection after all bytes sent before.
     pub fn reset_after(&self, id: usize) {
         let mut world = self.lock();
         let at_ms = world.socket(id).last_ms.max(world.now_ms());
         world.put(at_ms, SimEvent::Break(id));
     }
 
-    /// A client stops reading (`true`) or goes on.
+    /// A client stops reading (`true`) or resumes.
     pub fn hold(&self, id: usize, held: bool) {
         let mut world = self.lock();
         world.socket(id).held = held;
@@ -213,24 +210,24 @@ impl SharedWorld {
         world.put(at_ms, SimEvent::Read(id));
     }
 
-    /// A client breaks the connection some time from now.
+    /// A client resets the connection some time from now.
     pub fn reset(&self, id: usize) {
         let mut world = self.lock();
         let at_ms = world.later();
         world.put(at_ms, SimEvent::Break(id));
     }
 
-    /// What a client has read so far.
+    /// All bytes that a client has read.
     pub fn read(&self, id: usize) -> Vec<u8> {
         self.lock().socket(id).read.clone()
     }
 
-    /// Takes what a client has read so far.
+    /// Takes the bytes that a client has read.
     pub fn take_read(&self, id: usize) -> Vec<u8> {
         std::mem::take(&mut self.lock().socket(id).read)
     }
 
-    /// Whether the server has closed a connection, or said its end on it.
+    /// Whether the server has closed or half-closed a connection, and all its bytes were read.
     pub fn over(&self, id: usize) -> bool {
         let mut world = self.lock();
         let socket = world.socket(id);
@@ -242,19 +239,19 @@ impl SharedWorld {
         self.lock().socket(id).was_reset
     }
 
-    /// Calls something some time from now: a helper's work that is done then.
+    /// Calls a function some time from now, as a helper would.
     pub fn later(&self, call: impl FnOnce() + Send + 'static) {
         let mut world = self.lock();
         let at_ms = world.later();
         world.put(at_ms, SimEvent::Call(Box::new(call)));
     }
 
-    /// Wakes the worker at a time, if nothing else does.
+    /// Ends a wait at this time at the latest.
     pub fn alarm(&self, at_ms: u64) {
         self.lock().put(at_ms, SimEvent::Call(Box::new(|| {})));
     }
 
-    /// A number below `below`, from the seed.
+    /// A pseudo-random number below `below`, from the seed.
     pub fn dice(&self, below: u64) -> u64 {
         self.lock().dice(below)
     }
@@ -278,7 +275,7 @@ impl IoDriver for SimDriver {
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
-            // What it does is done by this thread, too: nobody notifies it while it is parked.
+            // Other drivers run on this thread too, so none can notify this one while it is parked.
             self.local.bell.prepare();
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);

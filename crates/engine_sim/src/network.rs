@@ -1,5 +1,5 @@
-//! Connections to elsewhere in the simulator, whose other end is the test, and helpers that are done
-//! some time later. It knows nothing of time but what the world says.
+//! Upstream connections in the simulator, of which the test is the other end, and helpers that complete jobs some time
+//! later. Time is the world's.
 
 use std::any::Any;
 use std::io;
@@ -15,7 +15,7 @@ use lowroad_engine::upstream_network::{
     ConnectTarget, NetworkSocket, PendingConnect, SourceId, UpstreamNetwork, UpstreamSendOutcome,
 };
 
-/// One driver's.
+/// The network of one driver.
 pub struct SimNetwork {
     pub world: SharedWorld,
     pub driver: usize,
@@ -79,7 +79,7 @@ impl UpstreamNetwork for SimNetwork {
     }
 }
 
-/// The driver's end of a connection to elsewhere.
+/// The driver's end of an upstream connection.
 struct SimOutgoing {
     id: usize,
     world: SharedWorld,
@@ -144,7 +144,7 @@ impl Drop for SimOutgoing {
     }
 }
 
-/// What is to be done is done some time later, in an order of its own.
+/// Runs jobs some time later, in random order.
 pub struct SimHelpers(pub SharedWorld);
 
 impl BlockingOffload for SimHelpers {

@@ -1,5 +1,4 @@
-//! The world of a test: what will happen, and both ends of all connections. It knows nothing of
-//! drivers but that each has a queue of events.
+//! The world of a test: scheduled events, and both ends of all connections. It knows drivers only as queues of events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -18,20 +17,20 @@ use lowroad_engine::upstream_network::{SocketEvent, SourceId};
 
 /// The world of one test.
 pub struct SimWorld {
-    /// Monotonic time; most of the world has steps of a millisecond.
+    /// Monotonic time; most events have steps of a millisecond.
     pub now_us: u64,
     pub unix_ms: u64,
     pub faults: FaultRates,
     pub elsewhere: PeerBehavior,
-    /// Per connection that asks for it: it is not sealed here. Chances in a thousand.
+    /// Chances in a thousand that a connection's request for kernel TLS fails.
     pub seal_failures: u64,
     pub drivers: Vec<DriverWaits>,
     pub backlog: VecDeque<usize>,
-    /// Connections to elsewhere that came about since somebody asked.
+    /// Upstream connections that were established since the last call.
     pub dialed: Vec<usize>,
     pub listening: bool,
     pub datagrams: DatagramNetwork,
-    /// Jobs that helpers were given by tasks.
+    /// The number of jobs that tasks gave to helpers.
     pub helped: usize,
     random: u64,
     schedule: BTreeMap<(u64, u64), SimEvent>,
@@ -40,20 +39,20 @@ pub struct SimWorld {
     next_socket: usize,
 }
 
-/// What the world knows of a driver.
+/// The world's view of a driver.
 pub struct DriverWaits {
-    /// What it is told with its next wait.
+    /// The events of its next wait.
     pub events: VecDeque<DriverEvent>,
     pub bell: Arc<EventCount>,
     pub timers: WorkerTimers,
-    /// When it wants to be woken besides.
+    /// When it wants to be woken in addition.
     pub wake_us: Option<u64>,
-    /// It is in the middle of something, and nobody waits for it.
+    /// It is preempted, and others do not wait for it.
     pub is_stopped: bool,
 }
 
 impl DriverWaits {
-    /// Whether it would not wait now.
+    /// Whether its next wait would return at once.
     fn has_work(&self) -> bool {
         !self.events.is_empty() || self.bell.is_notified()
     }
@@ -74,14 +73,14 @@ pub enum SimEvent {
     Call(Box<dyn FnOnce() + Send>),
 }
 
-/// Whom to tell what happens at a socket: a driver, and its name for it.
+/// The recipient of a socket's events: a driver, and its identifier of the socket.
 #[derive(Clone, Copy)]
 pub struct SocketOwner {
     pub driver: usize,
     pub name: SocketName,
 }
 
-/// A driver's name for a socket.
+/// A driver's identifier of a socket.
 #[derive(Clone, Copy)]
 pub enum SocketName {
     Accepted(ConnectionToken),
@@ -92,53 +91,53 @@ pub enum SocketName {
 #[derive(Default)]
 pub struct SimConnection {
     pub owner: Option<SocketOwner>,
-    /// How connecting ended, if it was tried from here.
+    /// The result of connecting, for upstream connections.
     pub dialed: Option<Result<(), io::ErrorKind>>,
     /// Arrived and not received yet.
     pub incoming: VecDeque<u8>,
     pub ended: bool,
     pub broken: bool,
-    /// Taken from the server, not read by the client yet.
+    /// Accepted from the server, not read by the client yet.
     pub unread: VecDeque<u8>,
     /// Read by the client.
     pub read: Vec<u8>,
-    /// What is taken is sealed on its way.
+    /// Kernel TLS: accepted bytes are encrypted on their way.
     pub is_sealed: bool,
-    /// A sealed record that was taken and is not on its way: a close or an end throws it away, as the kernel does.
+    /// An accepted record that is not on its way: a close or half-close drops it, as the kernel does.
     pub kept: Vec<u8>,
     pub full: bool,
     pub finished: bool,
     pub closed: bool,
     /// The driver's side has reset the connection.
     pub was_reset: bool,
-    /// A send of the driver's that is not over.
+    /// The driver's send in progress.
     underway: Option<PendingSend>,
-    /// One that is over, for its task.
+    /// A completed send, for its task.
     pub completed: Option<SendCompletion>,
-    /// The client reads nothing now.
+    /// The client has stopped reading.
     pub held: bool,
-    /// The client is gone: what is sent to it breaks the connection.
+    /// The client is gone: bytes sent to it break the connection.
     pub gone: bool,
-    /// When the last piece that the client sent arrives: later ones come after it.
+    /// When the last piece that the client sent arrives: later ones arrive after it.
     pub last_ms: u64,
 }
 
-/// A send that is over later.
+/// A send that ends later.
 pub struct PendingSend {
     pub whose: EndRecipient,
     pub buffer: SendBuffer,
 }
 
-/// Who is told of its end.
+/// The recipient of a send's end.
 pub enum EndRecipient {
     /// The worker of this driver, for this connection.
     Worker(usize, ConnectionToken),
-    /// The task that has the socket.
+    /// The task that owns the socket.
     Task,
 }
 
 impl SimConnection {
-    /// Whether a send is not over.
+    /// Whether a send is in progress.
     pub fn has_underway(&self) -> bool {
         self.underway.is_some()
     }
@@ -166,7 +165,7 @@ impl SimWorld {
         }
     }
 
-    /// A new connection that is on its way.
+    /// Adds a connection that is being established.
     pub fn add_socket(&mut self, owner: Option<SocketOwner>) -> usize {
         let id = self.next_socket;
         self.next_socket += 1;
@@ -178,14 +177,14 @@ impl SimWorld {
         id
     }
 
-    /// How many connections there are that nobody here has closed.
+    /// The number of connections that the drivers have not closed.
     pub fn open_count(&self) -> usize {
         let open = |socket: &&SimConnection| !socket.closed;
         self.sockets.values().filter(open).count()
     }
 
-    /// Lets time pass until the next thing happens or a driver wants to be woken, or until
-    /// `timeout_ms`, unless there is something to do now.
+    /// Lets time pass until the next event, until a driver wants to be woken, or until `timeout_ms`, unless there is
+    /// work now.
     pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
         let waiting = self.listening && !self.backlog.is_empty();
         let drivers = self.drivers.iter().enumerate();
@@ -229,7 +228,7 @@ impl SimWorld {
         self.put_us(at_ms * 1000, happening);
     }
 
-    /// The same, more precisely.
+    /// The same in µs.
     pub fn put_us(&mut self, at_us: u64, happening: SimEvent) {
         self.next_order += 1;
         self.schedule.insert((at_us, self.next_order), happening);
@@ -263,7 +262,7 @@ impl SimWorld {
         self.drivers[owner.driver].events.push_back(event);
     }
 
-    /// Lets happen what is due, while this driver waits. Returns calls to be made without the lock.
+    /// Handles the due events, while this driver waits. Returns functions to call without the lock.
     pub fn happen(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut calls = Vec::new();
         while let Some(first) = self.schedule.first_entry() {
@@ -291,7 +290,7 @@ impl SimWorld {
                 }
                 SimEvent::Break(id) => {
                     self.socket(id).broken = true;
-                    // What was under way is told first or last.
+                    // The send in progress is reported before or after the error.
                     let is_first = self.dice(2) == 0;
                     if is_first {
                         self.end_send(id);
@@ -341,14 +340,14 @@ impl SimWorld {
         }
     }
 
-    /// Keeps what is to be sent for some time.
+    /// Starts a send that ends some time later.
     pub fn send_later(&mut self, id: usize, send: PendingSend) {
         self.socket(id).underway = Some(send);
         let at_ms = self.later();
         self.put(at_ms, SimEvent::Send(id));
     }
 
-    /// Brings a send that is under way to its end, unless the socket has no room yet.
+    /// Ends the send in progress, unless the socket has no room yet.
     fn end_send(&mut self, id: usize) {
         let Some(send) = self.socket(id).underway.take() else {
             return;
@@ -412,7 +411,7 @@ impl SimWorld {
         SendOutcome::Bytes(len)
     }
 
-    /// As [`SimWorld::take`], for the word that no more will follow, where the world seals.
+    /// As [`SimWorld::take`], for the alert of kernel TLS that announces the end.
     pub fn take_alert(&mut self, id: usize) -> SendOutcome {
         let window_len = self.faults.window_len;
         let at_ms = self.later() + 1;
@@ -430,12 +429,12 @@ impl SimWorld {
         SendOutcome::Bytes(1)
     }
 
-    /// These bytes are on their way to the client, who reads all there are at this time, if nothing was on its way.
+    /// Schedules bytes for the client, which reads all available bytes at this time, if no others were on their way.
     fn give(&mut self, id: usize, bytes: &[u8], at_ms: u64) {
         let socket = self.socket(id);
         let had = socket.unread.len();
         socket.unread.extend(bytes);
-        // What is kept follows when there is room.
+        // A kept record follows when there is room.
         if had == 0 {
             self.put(at_ms, SimEvent::Read(id));
         }

@@ -1,5 +1,5 @@
-//! What tests of tasks share: workers without clients, which take turns until something is so, and cases by their seeds.
-//! Knows nothing of what the tasks are for.
+//! Common code of tests of tasks: workers without clients, which take turns until a condition holds, and cases by
+//! seeds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::{SharedWorld, SimDriver};
 use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::worker_handle::WorkerHandle;
 
-/// How often a case may be asked in vain before it is a busy loop.
+/// Maximum number of turns without any event before a case counts as a busy loop.
 const VAIN_MAX: usize = 40;
 const TURNS_MAX: usize = 1_000_000;
 
-/// Workers that have tasks and their connections to elsewhere, and no clients.
+/// Workers with tasks and their upstream connections, without clients.
 pub struct SimWorkers {
     drivers: Vec<SimDriver>,
     locals: Arc<[WorkerHandle]>,
@@ -20,7 +20,7 @@ pub struct SimWorkers {
 }
 
 impl SimWorkers {
-    /// So many in this world.
+    /// Creates this many workers in the world.
     pub fn new(world: &SharedWorld, count: usize) -> SimWorkers {
         let drivers: Vec<SimDriver> = (0..count).map(|_| world.driver()).collect();
         let locals = drivers.iter().map(|driver| driver.local().clone());
@@ -31,12 +31,12 @@ impl SimWorkers {
         }
     }
 
-    /// What they lend.
+    /// Their handles.
     pub fn locals(&self) -> &Arc<[WorkerHandle]> {
         &self.locals
     }
 
-    /// One wait of the worker whose turn it is, and what its tasks do then. Whether anything came.
+    /// One wait of the next worker, and a run of its tasks. Returns whether there were events.
     pub fn turn(&mut self) -> bool {
         self.turn = (self.turn + 1) % self.drivers.len();
         let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
@@ -52,10 +52,10 @@ impl SimWorkers {
         came
     }
 
-    /// Whoever is done has left nothing behind.
+    /// Checks that the ended tasks have released all resources.
     ///
     /// # Panics
-    /// Something is left.
+    /// A resource was not released.
     pub fn check_nothing_is_left(&self) {
         for local in self.locals.iter() {
             assert_eq!(local.tasks.count(), 0, "tasks");
@@ -66,10 +66,10 @@ impl SimWorkers {
     }
 }
 
-/// Takes turns in a case until it is `done`; `turn` says whether anything happened.
+/// Runs turns of a case until it is `done`; `turn` returns whether there was progress.
 ///
 /// # Panics
-/// There is no end, or nothing happens and no time passes.
+/// There is no end, or no progress while no time passes.
 pub fn turn_until<C>(
     world: &SharedWorld,
     case: &mut C,
@@ -92,11 +92,11 @@ pub fn turn_until<C>(
     panic!("no end at {} ms", world.now_ms());
 }
 
-/// Runs a case for each seed; names the one that fails. `LOWROAD_SEED` has one run, `LOWROAD_SEEDS` so many from the first
-/// on.
+/// Runs a case for each seed; prints the seed of a failure. `LOWROAD_SEED` runs only that one, `LOWROAD_SEEDS` that
+/// many from the first on.
 ///
 /// # Panics
-/// As the case does, or the environment has no number.
+/// As the case does, or the environment variable is no number.
 pub fn for_each_seed(seeds: Range<u64>, run: impl Fn(u64)) {
     let number = |name| {
         let text = std::env::var(name).ok()?;
@@ -114,7 +114,7 @@ pub fn for_each_seed(seeds: Range<u64>, run: impl Fn(u64)) {
     }
 }
 
-/// Names the seed when its case panics.
+/// Prints the seed when its case panics.
 struct SeedReport(u64);
 
 impl Drop for SeedReport {
