@@ -1,5 +1,5 @@
-//! A worker with a service that only knows bodies of so many bytes, `/LEN`: for counting what the engine and the kernel
-//! cost for a request.
+//! A worker with a service for bodies of a given length, `/LEN`: for measuring the cost of a request in the engine and
+//! the kernel.
 //!
 //! `lowroad-lab icount --file target/release/examples/request_cost --cmd 'request_cost 80 &' --url /1024 --url /102400`
 
@@ -26,7 +26,7 @@ const BODY_LEN_MAX: usize = 1 << 20;
 /// Shorter bodies are copied behind the head, as stored responses are.
 const BLOCK_LEN_MIN: usize = 32 * 1024;
 
-/// Bodies, each in a block of its own that is made when it is first asked for.
+/// Bodies, each in its own block, created by the first request.
 struct Bodies {
     arena: Arc<ResponseArena>,
     blocks: HashMap<usize, ArenaBlock>,

@@ -23,7 +23,7 @@ fn driver() -> EpollDriver {
     EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll")
 }
 
-/// Opens a socket in a driver; its port.
+/// Opens a socket in a driver; returns its port.
 fn open(driver: &mut EpollDriver, id: DatagramSocketId, address: &str) -> u16 {
     let address: SocketAddr = address.parse().expect("an address");
     let socket = DatagramSocket::open(address).expect("a port");
@@ -32,7 +32,7 @@ fn open(driver: &mut EpollDriver, id: DatagramSocketId, address: &str) -> u16 {
     port
 }
 
-/// An echo at one address and a client at another, of which the first has also the addresses of `to`.
+/// An echo at one address and a client at another; the first also has the addresses of `to`.
 fn exchange(
     echo_at: &str,
     client_at: &str,
@@ -55,7 +55,7 @@ fn exchange(
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-/// The three ways to be reached: IPv4, IPv6, and IPv4 at a socket for both.
+/// The three kinds of destination: IPv4, IPv6, and IPv4 at a socket for both.
 const WAYS: [(&str, &str, IpAddr); 3] = [
     ("0.0.0.0:0", "127.0.0.1:0", V4),
     ("[::]:0", "[::1]:0", V6),
@@ -131,7 +131,7 @@ fn waits_end_at_a_precise_time() {
     let mut driver = driver();
     open(&mut driver, ECHO, "127.0.0.1:0");
     let mut events = Vec::new();
-    // Further away each time, then nearer, and in the past.
+    // Later each time, then earlier, and in the past.
     for after_us in [300, 700, 5000, 40, 0] {
         let at_us = driver.now_us() + after_us;
         driver.wake_at(Some(at_us));
@@ -187,8 +187,8 @@ fn receive_numbered(peer: &UdpSocket, arrived: &mut u64) -> bool {
     received.is_ok()
 }
 
-/// Sends trains of numbered datagrams until the socket was full three times, and the rest after each. How many were sent,
-/// and how many of them have arrived.
+/// Sends trains of numbered datagrams until the socket was full three times, and the rest after each. Returns the
+/// numbers of sent and of arrived datagrams.
 fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
     let (mut number, mut arrived, mut rooms) = (0, 0, 0);
     while rooms < 3 {
@@ -215,15 +215,15 @@ fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
             rooms += 1;
         }
     }
-    // Told once: nothing is pending now.
+    // Reported once: nothing is pending now.
     let mut events = Vec::new();
     driver.wait(Some(0), &mut events);
     assert!(events.is_empty(), "{events:?}");
     (number, arrived)
 }
 
-/// A device that computes no checksums: the kernel sends trains as it can, or refuses them (before Linux 6.11). And
-/// datagrams longer than the device's MTU.
+/// A device without checksum offload: the kernel sends trains without segmentation, or refuses them (before Linux
+/// 6.11). Includes datagrams longer than the device's MTU.
 #[test]
 fn trains_leave_through_a_device_without_offloads() {
     if let Some(reason) = lacks() {

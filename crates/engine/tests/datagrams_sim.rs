@@ -46,7 +46,7 @@ fn faults(seed: u64) -> DatagramFaults {
     }
 }
 
-/// Everything that a run shows.
+/// All observations of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     stats: DatagramStats,
@@ -116,7 +116,7 @@ fn each_fault_happens_for_some_seed() {
     assert!(stats(|stats| stats.marked) > 100);
     assert!(stats(|stats| stats.rebound) > 100);
     assert!(stats(|stats| stats.too_long) > 100);
-    // Answers to an address that an address translator has given up.
+    // Answers to an address that its translator no longer uses.
     assert!(stats(|stats| stats.unreachable) > 100);
     assert!(stats(|stats| stats.full) > 100);
     assert!(stats(|stats| stats.coalesced) > 100);

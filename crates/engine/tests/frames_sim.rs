@@ -1,5 +1,5 @@
-//! HTTP/2 in the simulator: whatever the network, the helpers and the clocks do, every stream gets its response, whole, and
-//! what a client gives up leaves nothing behind.
+//! HTTP/2 in the simulator: despite faults of network, helpers and clocks, each stream gets its complete response, and
+//! exchanges that a client cancels leave no state behind.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -15,7 +15,7 @@ use lowroad_http::method::Method;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
 
-/// What a stream has got.
+/// The response of a stream.
 #[derive(Default)]
 struct Got {
     status: u16,
@@ -25,7 +25,7 @@ struct Got {
     is_reset: bool,
 }
 
-/// A client of the simulated world that speaks HTTP/2.
+/// An HTTP/2 client of the simulated world.
 struct Browser {
     id: usize,
     http: H2Client,
@@ -33,7 +33,7 @@ struct Browser {
     counters: h2::GlitchCounters,
     text: Vec<u8>,
     is_veiled: bool,
-    /// All that was read, and how much of what it means was used.
+    /// All bytes read, and the number of parsed ones.
     read: Vec<u8>,
     used: usize,
     got: HashMap<u32, Got>,
@@ -79,7 +79,7 @@ impl Browser {
         }
     }
 
-    /// Asks for a path, with a body of so many bytes.
+    /// Requests a path, with a body of this length.
     fn ask(&mut self, world: &SharedWorld, path: &str, method: Method, body_len: usize) -> u32 {
         let mut out = Vec::new();
         let stream = self.put_head(path, method, body_len, FieldLines::NONE, &mut out);
@@ -92,7 +92,7 @@ impl Browser {
         stream.0
     }
 
-    /// Posts to a path, without any of the body that is announced.
+    /// Posts to a path, without sending the announced body.
     fn announce(&mut self, world: &SharedWorld, path: &str, body_len: usize) -> u32 {
         self.announce_with(world, path, body_len, b"")
     }
@@ -116,7 +116,7 @@ impl Browser {
         stream.0
     }
 
-    /// Sends some more of an announced body.
+    /// Sends a part of an announced body.
     fn trickle(&mut self, world: &SharedWorld, stream: u32, len: usize) {
         let ready = self.http.body(h2::StreamId(stream), len as u64);
         ready.expect("less than was announced");
@@ -150,14 +150,14 @@ impl Browser {
         stream
     }
 
-    /// Writes what the windows allow of bodies.
+    /// Writes as much of the bodies as the windows allow.
     fn say_ready(&mut self, out: &mut Vec<u8>) {
         while let Some(piece) = self.http.send(1000, out) {
             out.resize(out.len() + piece.len as usize, b'b');
         }
     }
 
-    /// Reads what has come, and answers it.
+    /// Reads the received bytes, and reacts to them.
     fn turn(&mut self, world: &SharedWorld) {
         self.read.extend(world.take_read(self.id));
         let plain = match self.is_veiled {
@@ -230,7 +230,7 @@ fn faults(seed: u64) -> FaultRates {
     }
 }
 
-/// A path, how it is asked for, and what must come.
+/// A path, its method, and the expected response.
 fn question(world: &SharedWorld, len_max: usize) -> (String, Method, usize, usize, usize) {
     let kind = ["bytes", "deferred", "block", "file", "hinted", "segment"][world.dice(6) as usize];
     let len = match world.dice(4) {
@@ -247,7 +247,7 @@ fn question(world: &SharedWorld, len_max: usize) -> (String, Method, usize, usiz
     (format!("/{kind}/{len}"), method, body_len, len, interims)
 }
 
-/// Turns until all clients have what they asked for.
+/// Runs turns until all clients have their responses.
 fn turn_all(case: &mut Case, seed: u64, browsers: &mut [Browser]) {
     for _ in 0..400_000 {
         case.worker.turn();
@@ -349,7 +349,7 @@ fn streams_and_connections_that_are_given_up_leave_nothing_behind() {
 fn what_is_not_http_2_is_told_so() {
     let mut case = Case::new(1, calm(), settings());
     let mut browser = Browser::connect(&case.world, false);
-    // A frame of a stream that no client begins.
+    // A frame of a stream number that clients can't use.
     case.world
         .send(browser.id, b"\x00\x00\x01\x00\x01\x00\x00\x00\x02x");
     case.turn_for(100);
@@ -372,7 +372,7 @@ fn a_client_that_opens_no_window_is_given_up() {
     assert_eq!(case.counters.send_timeouts.value(), 1);
 }
 
-/// Sends a PING now and then, and reads nothing, for so long.
+/// Sends PINGs for this time, and reads nothing.
 fn ping_for(case: &mut Case, browser: &Browser, for_ms: u64) {
     const EVERY_MS: u64 = 700;
     for _ in 0..for_ms / EVERY_MS {
@@ -393,7 +393,8 @@ fn pings_keep_no_connection() {
     assert_eq!(case.counters.idle_timeouts.value(), 1);
 }
 
-/// A stream whose body never comes ends; the connection, on which other requests are answered, goes on until it is idle.
+/// A stream with a body that never arrives ends; the connection, on which other requests are answered, continues until
+/// idle.
 #[test]
 fn a_stream_that_ends_late_ends_no_busy_connection() {
     // From 64 on, sends end late.
@@ -423,8 +424,8 @@ fn a_stream_that_ends_late_ends_no_busy_connection() {
     });
 }
 
-/// Sends an announced body in pieces of so many bytes, one each `every_ms`, for so long or until the stream is reset. Returns
-/// for how long.
+/// Sends an announced body in pieces of this length, one each `every_ms`, for this time or until the stream is reset.
+/// Returns the time.
 fn trickle_for(
     case: &mut Case,
     browser: &mut Browser,
@@ -443,14 +444,15 @@ fn trickle_for(
     case.world.now_ms() - begun_ms
 }
 
-/// RFC 9113 §8.1: the client has 5 s to see the response, whether the rest of the body trickles, streams or never comes.
+/// RFC 9113 §8.1: the client has 5 s to read the response, whether the rest of the body trickles, streams or never
+/// arrives.
 #[test]
 fn an_unread_body_is_reset_soon_after_the_response() {
     for_each_seed(0..32, |seed| {
         let mut case = Case::new(seed, calm(), settings());
         let mut browser = Browser::connect(&case.world, false);
         let piece_len = [0, 1, 10, 400][(seed % 4) as usize];
-        // 1000 ms is how often the worker looks at the connection.
+        // 1000 ms is the interval of the worker's checks.
         let every_ms = [50, 1000, 999, 400][(seed / 8 % 4) as usize];
         let body_len = [100_000, 9_999_999][(seed / 4 % 2) as usize];
         let post = browser.announce(&case.world, "/early/10", body_len);
@@ -466,7 +468,7 @@ fn an_unread_body_is_reset_soon_after_the_response() {
     });
 }
 
-/// RFC 9110 §10.1.1: 100 is for a body that the service wants, which it may know only after a while.
+/// RFC 9110 §10.1.1: 100 is for a body that the service wants, which it may decide later.
 #[test]
 fn only_a_wanted_body_gets_100() {
     for_each_seed(0..20, |seed| {

@@ -1,4 +1,4 @@
-//! Tasks on a worker's thread and their connections to elsewhere, with real sockets and epoll.
+//! Tasks on a worker's thread and their upstream connections, with real sockets and epoll.
 
 use std::future::{pending, poll_fn};
 use std::io::{IoSlice, Read, Write};
@@ -30,7 +30,7 @@ impl Loop {
         Loop { driver, local }
     }
 
-    /// One turn; says whether anything came. Waits only if `wait`.
+    /// One turn; returns whether there were events. Waits only if `wait`.
     fn turn(&mut self, wait: bool) -> bool {
         let mut events = Vec::new();
         let timeout_ms = if wait { Some(10_000) } else { Some(0) };
@@ -64,7 +64,7 @@ impl Loop {
     }
 }
 
-/// A unix socket that listens, and its path.
+/// A listening Unix socket, and its path.
 fn listener() -> (TempFolder, PathBuf, UnixListener) {
     let folder = TempFolder::new();
     let path = folder.path().join("s");
@@ -173,7 +173,7 @@ fn news_of_a_closed_connection_do_not_reach_the_next() {
     let mut world = Loop::new();
     let (first, mut peer) = pair(&mut world);
     while world.turn(false) {}
-    // The news is fetched, and only then is the connection closed and its place used again.
+    // The event is read first, and then the connection is closed and its slot reused.
     peer.write_all(b"x").expect("it is there");
     let mut events = Vec::new();
     world.driver.wait(Some(10_000), &mut events);

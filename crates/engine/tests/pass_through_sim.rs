@@ -1,5 +1,5 @@
-//! Connections that are passed through, in the simulator: the server receives every byte from the start of the request,
-//! its bytes follow the responses to earlier requests, and the end of each side reaches the other.
+//! Pass-through of connections in the simulator: the server receives all bytes from the start of the request, its
+//! bytes follow the responses to earlier requests, and the end of each side reaches the other.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -122,7 +122,7 @@ const IDLE_MS: u64 = 100_000;
 
 const OWN: &[u8] = b"GET /own HTTP/1.1\r\nHost: sim\r\n\r\n";
 
-/// Beginnings of bytes that are no request, no complete one, or one that this service does not answer.
+/// Starts of bytes that are no request, no complete one, or one that this service does not answer.
 const BEGINNINGS: [&[u8]; 5] = [
     b"no request\r\n\r\n",
     b"GET /a/../b HTTP/1.1\r\nHost: sim\r\nHost: sim\r\n\r\n",

@@ -1,5 +1,5 @@
-//! Bodies that stream in and out, in the simulator: a program that takes and gives bytes whenever
-//! it likes gets every byte of the request, and the client every byte of the answer.
+//! Streamed bodies in both directions in the simulator: a handler that reads and writes at random times gets all bytes
+//! of the request, and the client all bytes of the response.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -25,18 +25,18 @@ use lowroad_limits::ConnectionLimit;
 
 type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
 
-/// What an echo program does besides echoing.
+/// The behavior of an echo program.
 #[derive(Clone, Copy, PartialEq)]
 enum Habit {
-    /// Nothing.
+    /// Echoes only.
     Echo,
-    /// It breaks off after so many bytes.
+    /// Breaks off after this many bytes.
     Break(usize),
-    /// It takes so many bytes and says it is done.
+    /// Ends its response after this many bytes.
     Enough(usize),
 }
 
-/// Sends back what it gets, a piece whenever it is woken.
+/// Sends received bytes back, a piece per wake-up.
 struct Program {
     world: SharedWorld,
     from: BodyReceiver,
@@ -99,19 +99,19 @@ impl Program {
     }
 }
 
-/// Has bodies echoed.
+/// Echoes request bodies.
 struct Echo {
     world: SharedWorld,
     mailbox: Box_,
     habit: Habit,
     answers: HashMap<ExchangeId, BodyReceiver>,
-    /// Who sends the responses that are quiet.
+    /// The senders of responses that pause.
     quiet: Arc<Mutex<Vec<BodySender>>>,
     whole: Vec<bool>,
 }
 
 impl HttpService for Echo {
-    /// The length that the answer is to announce.
+    /// The length to announce for the response.
     type Pending = Option<u64>;
     type Outcome = u64;
     type Record = ();
@@ -296,7 +296,7 @@ impl Case {
 }
 
 impl Case {
-    /// The worker waits a while for what clients still send.
+    /// Runs turns while the worker lingers for the clients' last bytes.
     fn linger(&mut self) {
         self.turn_for(10_000);
     }
@@ -314,7 +314,8 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| b'a' + (at % 23) as u8).collect()
 }
 
-/// A request whose body is `content`, by length or in chunks; with trailers then, of which one is for heads only.
+/// A request with the body `content`, by length or in chunks, then with trailers, one of which is only allowed in
+/// heads.
 fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
     let mut request =
         format!("POST /{path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n").into_bytes();
@@ -333,7 +334,7 @@ fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
     request
 }
 
-/// Takes chunks apart; `None` if the last has not come.
+/// Decodes chunks; `None` if the last has not arrived.
 fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
     let limits = RequestLimits {
         body_len_max: u64::MAX,
@@ -359,7 +360,7 @@ fn body_of(answer: &[u8]) -> &[u8] {
     &answer[end.expect("a head") + 4..]
 }
 
-/// Bytes of the answer to a GET.
+/// Length of the response to a GET.
 const PLAIN_LEN: usize = 15_000;
 
 #[test]
@@ -423,7 +424,7 @@ fn a_program_that_breaks_off_ends_the_connection_without_the_end_of_the_body() {
             .send(client, &request_of("chunks", &content(400_000), false));
         case.turn_until_over(seed, client);
         let answer = case.world.read(client);
-        // What the client still sends may turn the close into a reset, and take the head with it.
+        // Bytes that the client still sends may turn the close into a reset, and lose the head.
         let whole = answer.ends_with(b"\r\n0\r\n\r\n");
         assert!(!whole, "seed {seed}");
         assert_eq!(case.counters.streams_cut.value(), 1, "seed {seed}");
@@ -510,7 +511,7 @@ fn a_body_that_stops_coming_is_given_up() {
     }
 }
 
-/// A client that requested a body with pauses, and received its start.
+/// A client that requested a response with pauses, and received its start.
 fn asked_for_quiet(case: &mut Case) -> (usize, BodySender) {
     let client = case.world.connect();
     case.world

@@ -1,5 +1,5 @@
-//! Connections whose protocol was changed, in the simulator: every byte arrives on both ways, ends are passed on each by
-//! itself, and whoever is lost takes the other side with it.
+//! Tunnels in the simulator: all bytes arrive in both directions, each direction ends by itself, and the loss of one
+//! side ends the other.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -26,18 +26,18 @@ use lowroad_limits::ConnectionLimit;
 
 type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Upgrading>>;
 
-/// What the far end of a tunnel does.
+/// The behavior of a tunnel's far end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Habit {
-    /// Sends back what it gets, and ends when the client does.
+    /// Echoes, and ends when the client does.
     Echo,
-    /// Says so many bytes and ends its way; listens on.
+    /// Sends this many bytes and ends its direction; continues to read.
     SayAndListen(usize),
-    /// Says so many bytes, and goes.
+    /// Sends this many bytes, and drops its end.
     SayAndGo(usize),
-    /// Sends back so many bytes and breaks off.
+    /// Echoes this many bytes and breaks off.
     Break(usize),
-    /// Does nothing until it is changed.
+    /// Does nothing until this is changed.
     Sleep,
 }
 
@@ -45,13 +45,13 @@ enum Habit {
 struct Program {
     world: SharedWorld,
     far: Option<TunnelPeer>,
-    /// The way to the client is over.
+    /// The direction to the client has ended.
     listens_only: bool,
     held: Option<Bytes>,
     habit: Habit,
     got: Vec<u8>,
     sent: usize,
-    /// How the way from the client ended.
+    /// The end of the direction from the client.
     ended: Option<StreamItem>,
 }
 
@@ -81,7 +81,7 @@ impl Program {
                 far.to_client.end();
                 self.listens_only = true;
                 if matches!(self.habit, Habit::SayAndListen(_)) {
-                    // In the place of the other end stands one that nobody hears.
+                    // A sender without a receiver replaces the dropped end.
                     let (unheard, _) = lowroad_engine::stream::stream(1);
                     self.far = Some(TunnelPeer {
                         from_client: far.from_client,
@@ -141,7 +141,7 @@ impl Program {
 
 type Programs = Arc<Mutex<Vec<Arc<Mutex<Program>>>>>;
 
-/// Lets each request be upgraded, at once or later.
+/// Accepts upgrades of all requests, at once or later.
 struct Upgrading {
     world: SharedWorld,
     mailbox: Box_,
@@ -292,7 +292,7 @@ fn faults(seed: u64) -> FaultRates {
 }
 
 impl Case {
-    /// A client that has asked for an upgrade, after another request.
+    /// A client that has requested an upgrade, after another request.
     fn new(seed: u64, habit: Habit) -> Case {
         Case::with(seed, habit, None)
     }
@@ -366,7 +366,7 @@ impl Case {
         }
     }
 
-    /// What the client has read behind the head of the 101.
+    /// The client's bytes behind the head of the 101.
     fn read(&self) -> Vec<u8> {
         let read = self.world.read(self.client);
         let head = b"Upgrade: echo\r\nConnection: upgrade\r\n\r\n";
@@ -374,7 +374,7 @@ impl Case {
         at.map_or_else(Vec::new, |at| read[at + head.len()..].to_vec())
     }
 
-    /// The far end; its tunnel has begun.
+    /// The far end of the started tunnel.
     fn program(&mut self) -> Arc<Mutex<Program>> {
         self.turn_until("the upgrade", |case| !case.programs().is_empty());
         self.programs()[0].clone()
@@ -435,7 +435,7 @@ fn who_has_said_all_and_listens_no_more_ends_the_connection() {
         case.world.send(case.client, &content(3000));
         case.turn_until("the end", |case| case.world.over(case.client));
         assert!(case.read() == content(50_000), "seed {seed}");
-        // Whoever goes on speaking is heard for a moment, and not for ever.
+        // The bytes of a client that continues to send are read for a moment, and not for ever.
         case.turn_for(10_000);
         assert_eq!(case.admission.open(), 0, "seed {seed}");
     }
@@ -492,7 +492,7 @@ fn a_slow_far_end_holds_the_client_up_and_nothing_is_lost() {
             program.habit = Habit::Echo;
             program.got.len()
         };
-        // One receive more than may wait.
+        // One receive more than the limit.
         assert!(waiting <= WAITING + 32 * 1024, "seed {seed}: {waiting}");
         Program::go_on(&program);
         case.turn_until_over();

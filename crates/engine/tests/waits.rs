@@ -1,4 +1,4 @@
-//! Waits of the epoll driver without events: each ends by its timeout, whatever the timeouts of earlier waits.
+//! Waits of the epoll driver without events: each ends by its timeout, independent of the timeouts of earlier waits.
 
 use lowroad_engine::driver::IoDriver;
 use lowroad_engine::epoll::EpollDriver;

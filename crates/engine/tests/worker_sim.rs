@@ -1,5 +1,5 @@
-//! The worker in the simulator: whatever the network, the helpers and the clocks do, every client
-//! gets the answers to its requests, whole and in order, or a clean end.
+//! The worker in the simulator: despite faults of network, helpers and clocks, each client gets the responses to its
+//! requests, complete and in order, or a clean end.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -23,7 +23,7 @@ fn answer_of(len: usize, close: bool) -> Vec<u8> {
     answer
 }
 
-/// What a client has read, without the dates, for which the clocks are to blame.
+/// The client's bytes without Date fields, which depend on the clocks.
 fn undated(read: &[u8]) -> Vec<u8> {
     const LINE: &[u8] = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
     const BEFORE: &[u8] = b"HTTP/1.1 200 OK\r\n";
@@ -42,7 +42,7 @@ fn undated(read: &[u8]) -> Vec<u8> {
 
 const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n";
 
-/// Some requests of one client and what must come back.
+/// Requests of one client and the expected responses.
 fn script(world: &SharedWorld) -> (Vec<u8>, Vec<u8>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     let count = 1 + world.dice(6);
@@ -82,7 +82,7 @@ fn every_answer_arrives_through_a_layer() {
     assert!(offloaded.sum::<u64>() > 20, "the kernel seals for some");
 }
 
-/// Gives for how many of the clients the kernel has come to seal.
+/// Returns the number of clients for which kernel TLS was used.
 fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
     let faults = FaultRates {
@@ -125,7 +125,7 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
         assert_eq!(read.len(), answers.len(), "seed {seed}: client {id}");
         assert!(read == answers, "seed {seed}: client {id}: other bytes");
     }
-    // What a layer says by itself is not an answer's.
+    // Handshake bytes do not count as bytes of responses.
     let counted = case.counters.sent_bytes.value();
     assert!(veiled || counted == sent_bytes, "seed {seed}");
     assert!(counted <= sent_bytes, "seed {seed}");
@@ -133,7 +133,7 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
     case.counters.kernel_tls.value()
 }
 
-/// A client that asks for other keys than the kernel has gets the response under way, and the end.
+/// A client that requests other keys than the kernel's gets the response in progress, and the end.
 #[test]
 fn other_keys_than_the_kernels_end_the_connection_in_order() {
     for seed in 0..60 {
@@ -188,7 +188,7 @@ fn other_keys_are_of_no_matter_while_the_layer_seals() {
     assert_eq!(case.admission.open(), 1);
 }
 
-/// The first bytes of a connection where a layer is spoken, and what its client reads.
+/// The first bytes of a connection to a TLS listener, and the client's received bytes.
 fn first_bytes(bytes: &[u8]) -> (Case, Vec<u8>) {
     let mut case = Case::with(1, calm(), settings(), true);
     let id = case.world.connect();
@@ -339,7 +339,7 @@ fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
     case.world
         .send(sips, b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n");
     case.turn_for(60_000);
-    // Ten bytes a millisecond or so are fine: it is through, or it was fast enough so far.
+    // About ten bytes per millisecond are enough: the request is complete, or was fast enough so far.
     assert_eq!(case.counters.rate_too_low.value(), 0);
     let faults = FaultRates {
         piece_len_max: 50,
@@ -420,7 +420,7 @@ fn one_who_sends_much_at_once_is_read_to_the_end_in_turns() {
     for _ in 0..4 {
         case.world.send(floods, &vec![b'x'; LEN / 4]);
     }
-    // Nobody wants the body; what comes behind it is understood all the same.
+    // The body is unwanted; the request behind it is parsed all the same.
     case.world
         .send(floods, b"GET /bytes/4 HTTP/1.1\r\nHost: sim\r\n\r\n");
     case.turn_until(7, "the second answer", |world| {
@@ -567,7 +567,7 @@ fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
     }
 }
 
-/// Who connects in the simulator has to say whose connections it passes on.
+/// All clients of the simulator have to send a PROXY header.
 fn introduced() -> WorkerSettings {
     let all: IpAddr = [0, 0, 0, 0].into();
     WorkerSettings {
@@ -581,13 +581,13 @@ fn introduced() -> WorkerSettings {
     }
 }
 
-/// The PROXY protocol, in both versions, and what may stand there for no client.
+/// PROXY headers in both versions, and those without a client's address.
 fn introductions() -> [(Vec<u8>, Option<&'static str>); 6] {
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
     let mut v6 = [SIGNATURE, &[0x21, 0x21, 0, 36 + 7]].concat();
     v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     v6.extend([0; 20]);
-    // A field that nobody here knows.
+    // An unknown field.
     v6.extend([0xe5, 0, 4, 1, 2, 3, 4]);
     let unix = [SIGNATURE, &[0x21, 0x31, 0, 216], &[b'/'; 216]].concat();
     [

@@ -2,7 +2,7 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// A supervisor or another worker has the socket too, so closing ours leaves it open.
+/// A supervisor or another worker has the socket too, so closing this one leaves it open.
 #[test]
 fn a_closed_listener_that_others_have_too_ends_no_wait() {
     let supervisor = TcpListener::bind("127.0.0.1:0").expect("a port");

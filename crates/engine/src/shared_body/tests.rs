@@ -1,4 +1,4 @@
-//! Readers of what comes: each alone, and many with fates drawn by a seed.
+//! Readers of a shared body: each alone, and many with random histories.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Wake;
@@ -18,7 +18,7 @@ fn poll(reader: &mut SharedBodyReader) -> Poll<StreamItem> {
     reader.poll_next(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Reads what there is, in as many turns as it takes.
+/// Reads all available bytes, in as many turns as necessary.
 fn read(reader: &mut SharedBodyReader) -> (Vec<u8>, Option<StreamItem>) {
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
@@ -149,14 +149,14 @@ fn one_alone_sets_the_pace_once_it_is_let_go() {
     assert_eq!(wanted(&growing), Poll::Ready(false));
 }
 
-/// What the readers of one history expect, and have.
+/// The expected and received bytes of one reader.
 struct Reading {
     reader: SharedBodyReader,
     had: Vec<u8>,
     ended: Option<StreamItem>,
 }
 
-/// Readers that come, read, wait and go at any moment have the bytes as they were made, to their end or their cut.
+/// Readers that join, read, wait and leave at any moment get the bytes in order, to their end or cut.
 #[test]
 fn whatever_happens_each_has_the_same_bytes() {
     for seed in 0..2_000_u64 {
@@ -169,7 +169,7 @@ fn whatever_happens_each_has_the_same_bytes() {
         };
         let mut growing = Some(SharedBody::default());
         let (mut made, mut readings, mut end) = (Vec::new(), Vec::<Reading>::new(), None);
-        // Where what is put behind goes: its other end is read by the stream's client.
+        // The destination of backlogs: the stream's client reads the other end.
         let mut spools: Vec<(BodyReceiver, BodySender)> = Vec::new();
         for _ in 0..draw(60) {
             match (draw(8), &growing) {

@@ -12,7 +12,7 @@ impl Wake for Count {
     }
 }
 
-/// Timers at 1000 ms, whose worker is awake, and what counts its wake-ups.
+/// Timers at 1000 ms of a worker that is awake, and a waker that counts its calls.
 fn timers() -> (WorkerTimers, Arc<Count>, Waker) {
     let bell = EventCount::new(|| {});
     let count = Arc::new(Count::default());
@@ -97,7 +97,7 @@ fn an_entry_with_a_later_note_is_looked_at_for_an_earlier_timer() {
     advance(&timers, 1020 + TICK_MS);
     assert_eq!(woken.0.load(SeqCst), 1);
     assert!(short.poll_due(&mut context).is_ready());
-    // And the other way round: the earlier note is no end of the later timer.
+    // And vice versa: the earlier check does not end the later timer.
     let mut long = timers.sleep(ms(5000));
     assert!(long.poll_due(&mut context).is_pending());
     advance(&timers, 3000);
@@ -133,7 +133,7 @@ fn no_time_at_all_is_over_at_once_and_for_ever_is_not_noted() {
     assert_eq!(timers.bound(None), None);
 }
 
-/// Another thread begins a timer while the worker sleeps: its clock stands where the wait began.
+/// Another thread starts a timer while the worker is parked: its clock shows the start of the wait.
 #[test]
 fn time_that_was_slept_does_not_count() {
     let unparked = Arc::new(AtomicUsize::new(0));
@@ -165,7 +165,7 @@ fn time_that_was_slept_does_not_count() {
     assert!(sleep.poll_due(&mut context).is_ready());
 }
 
-/// Against a list of deadlines, by chance.
+/// Random operations, compared with a list of deadlines.
 #[test]
 fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
     for seed in 1..200u64 {
@@ -194,7 +194,7 @@ fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
                 }
                 _ => {
                     let to_ms = now_ms + dice(3000);
-                    // As a driver does: no wait is longer than the bound.
+                    // Like a driver: no wait is longer than the bound.
                     while now_ms < to_ms {
                         let left_ms = timers.bound(Some(to_ms - now_ms)).expect("a bound");
                         now_ms += left_ms.max(1);

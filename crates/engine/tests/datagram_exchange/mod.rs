@@ -1,7 +1,7 @@
 //! An echo for datagrams and its client, on any driver: the same code runs in the simulator and on epoll.
 //!
-//! The client repeats what is not answered, and shortens what is never answered, as a protocol does that looks for the
-//! path's MTU. It checks bytes, addresses and ECN codepoints of all answers.
+//! The client repeats unanswered datagrams, and shortens those that remain unanswered, as a protocol does that probes
+//! the path's MTU. It checks bytes, addresses and ECN codepoints of all answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,29 +9,29 @@ use std::net::SocketAddr;
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
 use lowroad_engine::driver::{DatagramSocketId, DriverEvent, IoDriver};
 
-/// Turns after which an exchange can't end any longer.
+/// Turns after which an exchange counts as stuck.
 const TURNS_MAX: usize = 200_000;
 /// Sends of a length before a shorter one is tried.
 const TRIES_PER_LEN: u32 = 6;
 /// Each datagram starts with its number.
 pub const NUMBER_LEN: usize = 8;
 
-/// Sends back what arrives at a socket, from the address that it was sent to.
+/// Sends datagrams back from the address that they were sent to.
 pub struct DatagramEcho {
     id: DatagramSocketId,
     batch: DatagramBatch,
     /// Trains that found the socket full.
     unsent: VecDeque<(DatagramTrain, Vec<u8>)>,
-    /// Datagrams that were received.
+    /// Received datagrams.
     pub received: u64,
-    /// Trains of several datagrams that were received.
+    /// Received trains of several datagrams.
     pub trains: u64,
-    /// Times that the socket had room again.
+    /// Number of room events.
     pub rooms: u64,
 }
 
 impl DatagramEcho {
-    /// For this socket of the driver's.
+    /// An echo on this socket of the driver.
     pub fn new(id: DatagramSocketId) -> DatagramEcho {
         DatagramEcho {
             id,
@@ -43,7 +43,7 @@ impl DatagramEcho {
         }
     }
 
-    /// Takes an event, if it is of its socket.
+    /// Handles an event, if it is for its socket.
     pub fn handle<D: IoDriver>(&mut self, driver: &mut D, event: &DriverEvent) {
         match event {
             DriverEvent::Datagrams(id) if *id == self.id => while self.receive(driver) {},
@@ -55,7 +55,7 @@ impl DatagramEcho {
         }
     }
 
-    /// Whether there may be more.
+    /// Returns whether there may be more.
     fn receive<D: IoDriver>(&mut self, driver: &mut D) -> bool {
         let more = driver.receive_datagrams(self.id, &mut self.batch);
         for train in self.batch.trains() {
@@ -88,7 +88,7 @@ impl DatagramEcho {
     }
 }
 
-/// A datagram that is not answered.
+/// An unanswered datagram.
 struct Unanswered {
     to: SocketAddr,
     len: usize,
@@ -101,7 +101,7 @@ pub struct DatagramClient {
     ecn: Ecn,
     batch: DatagramBatch,
     unanswered: BTreeMap<u64, Unanswered>,
-    /// Where each went, and its first length.
+    /// The destination of each datagram, and its first length.
     sent: Vec<(SocketAddr, usize)>,
     resend_us: u64,
     resend_at_us: u64,
@@ -109,13 +109,13 @@ pub struct DatagramClient {
     pub answers: Vec<(u64, usize)>,
     /// Answers with [`Ecn::Ce`].
     pub marked: u64,
-    /// Trains of several datagrams that were received.
+    /// Received trains of several datagrams.
     pub trains: u64,
 }
 
 impl DatagramClient {
-    /// For a socket of the driver's: sends datagrams of these lengths, by turns to these addresses, and repeats them after
-    /// `resend_us`.
+    /// A client on a socket of the driver: sends datagrams of these lengths, in turn to these addresses, and repeats
+    /// them after `resend_us`.
     pub fn new(
         id: DatagramSocketId,
         to: &[SocketAddr],
@@ -148,7 +148,7 @@ impl DatagramClient {
         self.unanswered.is_empty()
     }
 
-    /// Takes an event, if it is of its socket.
+    /// Handles an event, if it is for its socket.
     pub fn handle<D: IoDriver>(&mut self, driver: &mut D, event: &DriverEvent) {
         if !matches!(event, DriverEvent::Datagrams(id) if *id == self.id) {
             return;
@@ -179,7 +179,8 @@ impl DatagramClient {
         self.unanswered.remove(&number);
     }
 
-    /// Sends what is due, and has the driver woken for what will be. What finds the socket full is as lost.
+    /// Sends due datagrams, and sets the driver's wake-up for later ones. A datagram that finds the socket full counts
+    /// as lost.
     pub fn send_due<D: IoDriver>(&mut self, driver: &mut D) -> Option<u64> {
         if self.is_done() {
             return None;
@@ -229,7 +230,7 @@ impl CanGrow for DatagramTrain {
     }
 }
 
-/// The bytes of a datagram.
+/// The payload of a datagram.
 pub fn payload(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.extend((NUMBER_LEN..len).map(|at| (number * 31 + at as u64 * 7) as u8));

@@ -1,4 +1,5 @@
-//! A worker in the simulator whose service answers `/KIND/LEN`, for tests of what stands between it and its clients.
+//! A worker in the simulator with a service that answers `/KIND/LEN`, for tests of the engine between it and its
+//! clients.
 
 #![allow(dead_code, reason = "each test has a use for some of it")]
 
@@ -26,7 +27,7 @@ use lowroad_limits::ConnectionLimit;
 
 pub type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
 
-/// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from where KIND says.
+/// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from the source that KIND names.
 pub struct Echo {
     world: SharedWorld,
     mailbox: Box_,
@@ -35,14 +36,14 @@ pub struct Echo {
     /// The pattern behind other bytes, in a file that is only appended to.
     segment: Arc<OpenFile>,
     sent: Vec<(u64, bool)>,
-    /// What is between its clients and it.
+    /// Its clients use TLS.
     veiled: bool,
     /// Bodies of `/taken`, which it never reads.
     bodies: Vec<BodyReceiver>,
 }
 
 pub const BLOCK_LEN: usize = 200_000;
-/// What stands before the pattern in [`Echo::segment`].
+/// The offset of the pattern in [`Echo::segment`].
 const SEGMENT_AT: usize = 12_345;
 
 pub fn pattern(at: usize) -> u8 {
@@ -66,7 +67,7 @@ pub fn hint() -> InterimResponse {
     }
 }
 
-/// Gives so many interim responses, one after the other, and then the outcome.
+/// Posts this many interim responses, one after the other, and then the outcome.
 fn give_hints(world: &SharedWorld, mailbox: Box_, id: ExchangeId, left: usize) {
     let again = world.clone();
     world.later(move || match left {
@@ -105,7 +106,7 @@ impl Echo {
             self.world.later(move || {
                 mailbox.post(MailboxMessage::Outcome(id, 7));
                 if is_twice {
-                    // Whoever it came from should have known better.
+                    // An interim response that the engine has to drop.
                     world.later(move || mailbox.post(MailboxMessage::Outcome(id, 8)));
                 }
             });
@@ -175,7 +176,7 @@ impl HttpService for Echo {
         let (kind, len) = (parts.next().expect("kind"), parts.next().expect("len"));
         let len: usize = len.parse().expect("number");
         match kind {
-            // Answers before the body has come, and drops or keeps it.
+            // Answers before the body has arrived, and drops or keeps it.
             "early" => return self.write(kind, len, response),
             "taken" => {
                 self.bodies.extend(exchange.body.take());
@@ -296,7 +297,7 @@ impl Case {
         let arena = ResponseArena::new(1 << 20).expect("memory");
         let mut draft = arena.allocate(BLOCK_LEN).expect("space");
         draft.copy_from_slice(&pattern_of(BLOCK_LEN));
-        // Other tests of this process may have the same seed now.
+        // Other tests of this process may use the same seed now.
         static CASES: AtomicUsize = AtomicUsize::new(0);
         let (process, number) = (std::process::id(), CASES.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(format!("lowroad-sim-{process}-{number}"));
@@ -346,7 +347,7 @@ impl Case {
         }
     }
 
-    /// Turns until `done`, within bounds.
+    /// Runs turns until `done`, for a bounded number.
     pub fn turn_until(
         &mut self,
         seed: u64,
@@ -362,7 +363,7 @@ impl Case {
         panic!("seed {seed}: {what} did not happen");
     }
 
-    /// Turns for so long in virtual time.
+    /// Runs turns for this virtual time.
     pub fn turn_for(&mut self, ms: u64) {
         let until_ms = self.world.now_ms() + ms;
         self.world.alarm(until_ms);

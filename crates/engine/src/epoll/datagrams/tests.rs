@@ -56,7 +56,7 @@ fn pending(driver: &mut EpollDriver) -> Vec<DriverEvent> {
     events
 }
 
-/// The kernel segments nothing for a socket that sends no checksums: EINVAL.
+/// For a socket without UDP checksums the kernel refuses segmentation by EINVAL.
 #[test]
 fn trains_that_the_kernel_does_not_segment_leave_as_single_datagrams() {
     let (socket, peer) = (bound(), bound());
@@ -113,7 +113,7 @@ fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
         driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"hello"),
         1
     );
-    // The port is unreachable: an error waits at the socket, and is taken by the next send.
+    // The port is unreachable: an error waits at the socket, and the next send gets it.
     let peer = UdpSocket::bind(peer_address).expect("the same port");
     peer.connect(own).expect("an address");
     assert_eq!(
@@ -125,7 +125,7 @@ fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
     assert_eq!(&buffer[..5], b"again");
     assert_eq!(driver.datagram_drops(ID), DatagramDrops::default());
     drop(peer);
-    // Another, which is taken by a receive.
+    // Another error, which a receive gets.
     assert_eq!(
         driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"hello"),
         1
@@ -142,7 +142,7 @@ fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
 fn a_receive_brings_what_has_come_and_closed_sockets_bring_nothing() {
     let (socket, peer) = (bound(), bound());
     let own = address_of(&socket);
-    // As a supervisor's, it stays open.
+    // Like a supervisor's, it stays open.
     let _supervisor = socket.try_clone().expect("a descriptor");
     let mut driver = driver_with(socket);
     for number in 0..40_u8 {
@@ -167,7 +167,7 @@ fn a_receive_brings_what_has_come_and_closed_sockets_bring_nothing() {
     assert!(pending(&mut driver).is_empty());
     assert!(!driver.receive_datagrams(ID, &mut batch));
     assert!(batch.trains().is_empty());
-    // Nothing is sent, and the socket is not watched for room.
+    // The datagram is lost, and the socket is not watched for room.
     assert_eq!(driver.send_datagrams(ID, &mut [train(own, 1, 1)], b"x"), 1);
 }
 
@@ -213,7 +213,7 @@ fn what_overflows_the_socket_is_counted() {
     let (socket, peer) = (bound(), bound());
     let own = address_of(&socket);
     let mut driver = driver_with(socket);
-    // Below what the kernel gives at least.
+    // Below the kernel's minimum.
     let socket = driver
         .datagrams
         .as_ref()

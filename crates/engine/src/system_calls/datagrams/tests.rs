@@ -39,11 +39,11 @@ fn a_datagram_longer_than_its_slot_is_truncated() {
     }
 }
 
-/// A supervisor may have asked for more than there is room for.
+/// A supervisor may have enabled more control messages than fit.
 #[test]
 fn control_messages_that_do_not_fit_are_reported() {
     let (from, to) = (bound("[::1]:0"), bound("[::1]:0"));
-    // The numbers of ipv6(7)'s options that bring one: the old and new forms of packet information and hop limit, flow
+    // The numbers of ipv6(7)'s options that add one: the old and new forms of packet information and hop limit, flow
     // label, traffic class, original destination.
     let ipv6 = [2, 8, 11, 49, 51, 66, 74];
     for option in ipv6 {
@@ -71,7 +71,7 @@ fn addresses_survive_their_way_through_either_form() {
         let address: SocketAddr = text.parse().expect("an address");
         let len = write_name(&mut name, address, is_ipv6);
         assert_eq!(read_name(&name, len), Some(address));
-        // Cut off, it is none.
+        // A truncated name is none.
         assert_eq!(read_name(&name, len - 1), None);
     }
     assert_eq!(read_name(&MessageScratch::new().names[0], 16), None);
