@@ -235,7 +235,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Starts the drain: no new connections after those whose handshake the kernel has begun; idle ones stay for a
+    /// Starts the drain: no new connections after those with a handshake in progress; idle ones stay for a
     /// moment, in which a request in flight can still arrive.
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
         let now_ms = self.context.driver.now_ms();

@@ -50,7 +50,7 @@ macro_rules! counters {
 counters! {
     /// Connections accepted.
     connections,
-    /// Requests whose head was complete and well formed.
+    /// Requests with a complete and well-formed head.
     requests,
     /// Bytes of responses that sockets accepted: heads and bodies.
     sent_bytes,

@@ -86,7 +86,7 @@ pub struct DatagramBatch {
 
 impl Default for DatagramBatch {
     fn default() -> DatagramBatch {
-        // The kernel gives zeroed memory by the page, so what stays unused takes none.
+        // The kernel gives zeroed memory by the page, so unused pages take none.
         DatagramBatch {
             memory: vec![0; TRAINS_MAX * TRAIN_LEN_MAX].into(),
             trains: Vec::with_capacity(TRAINS_MAX),
@@ -143,7 +143,7 @@ impl DatagramBatch {
 pub struct DatagramDrops {
     /// Datagrams that found the receive buffer full.
     pub overflowed: u64,
-    /// Received trains whose control messages or bytes the kernel cut off, so that they can't be interpreted.
+    /// Received trains with truncated control messages or bytes, which can't be interpreted.
     pub truncated: u64,
     /// Sends that the system refused for another reason than a full buffer: too long for the interface, no route, a
     /// firewall.

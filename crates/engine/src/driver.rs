@@ -161,7 +161,7 @@ pub trait IoDriver {
     type Datagrams: Send + 'static;
 
     /// Waits until there are events or the timeout has elapsed, and appends the events to `events`. `None`: no
-    /// timeout. Waits no longer than until the next timer of the worker's tasks, and wakes tasks whose timers are due.
+    /// timeout. Waits no longer than until the next timer of the worker's tasks, and wakes tasks with due timers.
     /// Returns at once if the worker was notified before; only the worker consumes the notification. Reads the clocks
     /// afterwards.
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>);
@@ -289,7 +289,7 @@ pub trait IoDriver {
     /// Receives datagrams, which replace the batch's contents. True if there may be more.
     fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool;
 
-    /// Sends trains, whose ranges refer to `bytes`, and returns the number of trains that were sent completely; the
+    /// Sends trains with ranges of `bytes`, and returns the number of trains that were sent completely; the
     /// next one keeps only its unsent datagrams. If trains remain, the socket is full: a [`DriverEvent::Room`]
     /// follows. As in any network, a sent datagram may be lost, also on this host ([`IoDriver::datagram_drops`]).
     fn send_datagrams(

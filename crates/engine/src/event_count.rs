@@ -1,4 +1,4 @@
-//! The notification of a worker: an eventcount, whose single waiter parks in its driver's wait. A notification is a
+//! The notification of a worker: an eventcount with one waiter, which parks in its driver's wait. A notification is a
 //! system call only while the worker is parked, and a store while it is awake.
 //!
 //! A producer stores its item first and notifies then. The worker checks all sources of items after a notification,

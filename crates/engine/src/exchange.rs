@@ -110,7 +110,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Continues a connection whose response was sent or can be made now: with the deferred request, then with kept
+    /// Continues a connection after a response was sent, or when one can be made: with the deferred request, then with kept
     /// input, then with new bytes.
     pub(crate) fn resume(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
@@ -309,7 +309,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Resumes all requests whose wait has ended, in any order.
+    /// Resumes all requests that are due, in any order.
     pub(crate) fn answer_due_all(&mut self, worker: &mut WorkerContext<D, V>) {
         while !self.is_closed() {
             let Some(waiting) = self.exchanges.take_due() else {

@@ -132,7 +132,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends all output that is ready, and resumes the requests whose wait has ended.
+    /// Sends all output that is ready, and resumes the requests that are due.
     pub(crate) fn proceed(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.answer_waiting(worker),

@@ -199,7 +199,7 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
-    /// Resumes a request whose body was read and dropped.
+    /// Resumes a request after its body was read and dropped.
     fn body_dropped(
         &mut self,
         pending: Self::Pending,
@@ -216,7 +216,7 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> Option<Self::Record>;
 
-    /// Refuses a deferred request whose body is malformed or late; as [`HttpService::refuse`].
+    /// Refuses a deferred request for a malformed or late body; as [`HttpService::refuse`].
     fn refuse_pending(
         &mut self,
         why: ConnectionRefusal,

@@ -60,7 +60,7 @@ struct SharedBodyState {
     len: u64,
     /// Parts are dropped once all readers have read them; new readers from the start are refused.
     is_let_go: bool,
-    /// Bytes up to here are stored elsewhere and may be dropped; `None`: all may be.
+    /// Bytes up to here are stored and may be dropped; `None`: all may be.
     kept_len: Option<Arc<AtomicU64>>,
     end: Option<StreamItem>,
     readers: Slab<ReaderPosition>,

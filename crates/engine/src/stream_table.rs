@@ -1,4 +1,4 @@
-//! The pending exchanges of a connection: requests whose body, response or tunnel is incomplete. Holds data only.
+//! The pending exchanges of a connection: requests with an incomplete body, response or tunnel. Holds data only.
 //! Knows no protocol, and not how many exchanges one allows at a time.
 
 use lowroad_http::protocol::StreamId;

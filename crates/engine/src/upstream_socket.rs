@@ -158,7 +158,7 @@ impl UpstreamSockets {
         source.side(way).poll(context)
     }
 
-    /// An attempt after the event number `news` found nothing; `surely`: by an error of the system, not by a short
+    /// An attempt after this number of events found nothing; `surely`: by an error of the system, not by a short
     /// read.
     fn exhausted(&self, id: SourceId, way: DirectionState, news: u32, surely: bool) {
         let mut table = self.lock();

@@ -163,7 +163,7 @@ fn a_full_socket_tells_when_it_has_room() {
             let mut driver = driver();
             open(&mut driver, ECHO, echo_at);
             let peer = UdpSocket::bind(client_at).expect("a port");
-            // Room for all that is sent: a test that is preempted must not lose what the shaper lets through.
+            // Room for all that is sent: a test that is preempted must not lose datagrams that the shaper delivers.
             set_socket_recv_buffer_size_force(&peer, PEER_BUFFER_LEN).expect("root");
             peer.set_nonblocking(true).expect("a socket");
             let (sent, mut arrived) = send_until_full(&mut driver, &peer);

@@ -1,5 +1,5 @@
-//! Datagrams in the simulator: a network that loses, repeats, delays, reorders and marks, paths with an MTU, peers whose
-//! address changes, sockets without room.
+//! Datagrams in the simulator: a network that loses, repeats, delays, reorders and marks, paths with an MTU, peers with
+//! changing addresses, sockets without room.
 
 mod datagram_exchange;
 

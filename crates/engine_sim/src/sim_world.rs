@@ -448,7 +448,7 @@ impl SimWorld {
         if !socket.finished {
             socket.underway = None;
         }
-        // A close over unread bytes is a reset: what is on its way to the client is lost.
+        // A close over unread bytes is a reset: bytes in flight to the client are lost.
         if !socket.incoming.is_empty() {
             socket.unread.clear();
         }

@@ -81,7 +81,7 @@ impl EpollDatagrams {
         }
     }
 
-    /// What a socket has lost.
+    /// The losses of a socket.
     pub fn drops(&self, id: DatagramSocketId) -> DatagramDrops {
         let port = self.ports.get(usize::from(id.0)).and_then(Option::as_ref);
         port.map_or(DatagramDrops::default(), |port| port.drops)

@@ -60,7 +60,7 @@ impl AsFd for WaitTimer {
     }
 }
 
-/// Ends waits at a precise time, for protocols whose deadlines are in microseconds. To be registered as a [`WaitTimer`].
+/// Ends waits at a precise time, for protocols with deadlines in microseconds. To be registered as a [`WaitTimer`].
 ///
 /// Such deadlines move with nearly each packet, mostly further away, so this timer is armed as lazily: anew only for an
 /// earlier time.

@@ -110,7 +110,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Handles the request at the start of `input`. A complete body is read first, so that the connection can stay open
-    /// whatever the response. Returns how many bytes of the body were used.
+    /// after any response. Returns how many bytes of the body were used.
     fn request(
         &mut self,
         worker: &mut WorkerContext<D, V>,

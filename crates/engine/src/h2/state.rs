@@ -50,7 +50,7 @@ impl<R> SharedHttp2<R> {
     }
 }
 
-/// A response whose copied body is not yet in frames.
+/// A response with a copied body that is not yet in frames.
 pub(crate) struct UnframedResponse<R> {
     pub stream: StreamId,
     /// The offset of its rest in `OutputBuffer::body`.

@@ -53,7 +53,7 @@ impl HeadBuilder<'_> {
         self
     }
 
-    /// Adds a field whose value `write` appends, see [`HeadWriter::field_by`].
+    /// Adds a field with the value that `write` appends, see [`HeadWriter::field_by`].
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         if let ResponseProtocol::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_by(name, write);
@@ -64,7 +64,7 @@ impl HeadBuilder<'_> {
         self.field(name, &value)
     }
 
-    /// Adds a field whose value is a number.
+    /// Adds a field with a number as its value.
     pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
         if let ResponseProtocol::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_u64(name, value);

@@ -106,7 +106,7 @@ impl Echo {
             self.world.later(move || {
                 mailbox.post(MailboxMessage::Outcome(id, 7));
                 if is_twice {
-                    // An interim response that the engine has to drop.
+                    // A second outcome, which the engine has to drop.
                     world.later(move || mailbox.post(MailboxMessage::Outcome(id, 8)));
                 }
             });
