@@ -76,6 +76,7 @@ impl ConnectionWakers {
     ) -> &Waker {
         let place = &mut self.0[token.slot as usize % WAKERS];
         if place.as_ref().is_none_or(|(known, _)| *known != token) {
+            // The waker is of another connection with the same index.
             *place = None;
         }
         let (_, waker) = place.get_or_insert_with(|| {
@@ -127,6 +128,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
             let unix_ms = self.driver.unix_ms();
             self.unix_s = unix_ms / 1000;
             self.date = lowroad_http::date::format(self.unix_s);
+            // Valid until the next full second.
             self.date_until_ms = now_ms + 1000 - unix_ms % 1000;
         }
     }

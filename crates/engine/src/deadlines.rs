@@ -112,6 +112,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let Some(incoming) = self.exchanges.incoming(stream) else {
                 return;
             };
+            // The handler, not the client, is slow.
             if incoming.full {
                 incoming.pace.excuse(now_ms);
             }

@@ -136,6 +136,7 @@ impl EpollDriver {
         let Some(Some(listener)) = self.listeners.get(usize::from(id.0)) else {
             return Ok(());
         };
+        // Without EPOLLEXCLUSIVE each connection would wake all workers that share the socket (epoll_ctl(2)).
         let exclusive = if listener.shared {
             EventFlags::EXCLUSIVE
         } else {
@@ -258,6 +259,7 @@ impl IoDriver for EpollDriver {
             false => Some(0),
         };
         let timeout = match timeout_ms {
+            // The armed timer ends the wait, so that the kernel need not set up a timeout.
             Some(ms @ 1..) if self.timer.set(self.now_ms, ms) => None,
             other => other.map(timespec),
         };
@@ -365,6 +367,7 @@ impl IoDriver for EpollDriver {
 
     fn receive(&mut self, socket: &OwnedFd, _: ConnectionToken) -> ReceiveOutcome<RecvBuffer> {
         if self.lent.is_empty() {
+            // Allocated with the first receive: a driver without connections needs no buffer.
             self.lent = vec![0; LENT_LEN].into();
         }
         match rustix::net::recv(socket, &mut *self.lent, rustix::net::RecvFlags::empty()) {
@@ -374,6 +377,7 @@ impl IoDriver for EpollDriver {
                     buffer: std::mem::take(&mut self.lent),
                     len,
                 },
+                // A short read has emptied the socket: edge-triggered epoll reports later bytes.
                 more: len == LENT_LEN,
             },
             Err(Errno::AGAIN | Errno::INTR) => ReceiveOutcome::Empty,
@@ -392,6 +396,7 @@ impl IoDriver for EpollDriver {
         buffer: &mut SendBuffer,
         more: bool,
     ) -> SendOutcome {
+        // NOSIGNAL: a closed connection is reported by EPIPE, not SIGPIPE. MORE: TCP waits to fill a segment.
         let flags = match more {
             true => SendFlags::NOSIGNAL | SendFlags::MORE,
             false => SendFlags::NOSIGNAL,
@@ -544,6 +549,7 @@ fn sent(result: rustix::io::Result<usize>) -> SendOutcome {
     match result {
         Ok(0) => SendOutcome::Full,
         Ok(len) => SendOutcome::Bytes(len),
+        // Lack of kernel memory is temporary, like a full socket.
         Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => SendOutcome::Full,
         Err(_) => SendOutcome::Broken,
     }
@@ -552,10 +558,12 @@ fn sent(result: rustix::io::Result<usize>) -> SendOutcome {
 fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> (IpAddr, u16) {
     let unknown = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let internet: Option<SocketAddr> = address.and_then(|any| any.try_into().ok());
+    // An IPv4 client of an IPv6 socket has a mapped address.
     internet.map_or(unknown, |it| (it.ip().to_canonical(), it.port()))
 }
 
 fn monotonic_ms() -> u64 {
+    // The coarse clock needs no read of the hardware's counter; its resolution is the kernel's tick.
     to_ms(clock_gettime(ClockId::MonotonicCoarse))
 }
 

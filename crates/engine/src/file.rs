@@ -201,9 +201,11 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let Some(prepared) = file.prepare(&range) else {
         return FileSent::Changed;
     };
+    // One job of a helper is bounded, and never includes the tail.
     let end = prepared
         .min(range.end - TAIL_LEN)
         .min(range.start + QUANTUM_LEN);
+    // Pages could change after the comparison, so copies are sent.
     if file.digests.is_some() {
         return send_copies(socket, file, range.start..end);
     }

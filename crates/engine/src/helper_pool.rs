@@ -67,6 +67,7 @@ impl HelperPool {
         }
         queue.push_back(Box::new(job));
         drop(queue);
+        // After unlocking, so that the woken thread finds the lock free.
         self.shared.added.notify_one();
         Ok(())
     }

@@ -104,6 +104,7 @@ impl PassThroughCarrier {
                 _ => {}
             }
         }
+        // More may be possible: continues after other tasks had their turn.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -157,6 +158,7 @@ impl PassThroughCarrier {
         let Some(to) = &self.to_client else {
             return TransferProgress::Waits;
         };
+        // Backpressure: no bytes are received from the server while the client's queue is full.
         match to.poll_room(context) {
             Poll::Pending => return TransferProgress::Waits,
             Poll::Ready(Err(_)) => return TransferProgress::Over,

@@ -198,6 +198,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         why: ConnectionRefusal,
         input: &[u8],
     ) {
+        // No response can be encrypted before the handshake is complete.
         if self.transport.is_handshaking() {
             return self.close();
         }
@@ -210,6 +211,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles a file that can't be sent completely.
     pub(crate) fn cut_file(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
+            // HTTP/1 has no other way to show that a body is incomplete.
             Protocol::Http1(_) => self.close(),
             Protocol::Http2(_) => self.stream_read(worker, None),
         }

@@ -70,6 +70,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         transport.peer_port = source.port();
         transport.proxy = Some(Box::new(proxy.to_canonical()));
         let settings = &worker.settings;
+        // The limit per address now applies to the client.
         let moved =
             worker
                 .admission

@@ -45,6 +45,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let (Some(incoming), Some(waiting)) = (&mut it.incoming, &it.waiting) else {
             return;
         };
+        // The final response tells the client to omit an unwanted body (RFC 9110 §10.1.1).
         if !incoming.has_reader() && !matches!(waiting.come, ResumeReason::Body { .. }) {
             return;
         }

@@ -158,6 +158,7 @@ impl<'r> ResponseWriter<'r> {
             has_body && !built.is_inline
         };
         if !built.is_dated {
+            // The Date field has a fixed length, so it is replaced in place.
             let date_at = start + date_offset(built.status);
             self.out.bytes[date_at..date_at + 29].copy_from_slice(self.date);
         }

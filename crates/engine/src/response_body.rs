@@ -303,6 +303,7 @@ impl OutputBuffer {
         let more = needs_no_wait(self.parts.get(1));
         match self.parts[0].lend() {
             Some(SendBuffer::Block { block, range }) => {
+                // Head and block are sent in one system call.
                 let head = bytes;
                 (SendBuffer::Headed { head, block, range }, more)
             }
@@ -342,6 +343,7 @@ impl OutputBuffer {
         self.bytes = bytes;
         match sent < self.bytes.len() {
             true => drop(self.bytes.drain(..sent)),
+            // Cleared, not replaced: the memory is reused.
             false => self.bytes.clear(),
         }
     }

@@ -57,6 +57,7 @@ impl<R> PendingRecord<R> {
     /// The record's state after this many bytes were sent.
     pub fn after(self, sent: u64) -> EndedRecord<R> {
         if let (Some(end), Some(len)) = (self.end, self.framed_len) {
+            // Framing lies between the body's bytes, so the sent ones are estimated from the unsent rest.
             let unsent = end.saturating_sub(sent);
             return EndedRecord {
                 record: self.record,
@@ -129,6 +130,7 @@ impl<R> SendQueue<R> {
     pub fn put_back(&mut self, buffer: SendBuffer, sent: usize) -> Option<Vec<u8>> {
         match buffer {
             SendBuffer::Headed { head, block, range } => {
+                // The block is the part after the head.
                 let body_sent = sent.saturating_sub(head.len());
                 if let Some(part) = self.parts.get_mut(1) {
                     part.give_back(SendBuffer::Block { block, range }, body_sent);
@@ -153,6 +155,7 @@ impl<R> SendQueue<R> {
         let sent = self.sent;
         let leaving = match self.earlier.first() {
             Some(first) if first.has_left(sent) => self.earlier.remove(0),
+            // Responses are sent in order.
             Some(_) => return None,
             None => self.last.take_if(|last| last.has_left(sent))?,
         };

@@ -140,6 +140,7 @@ impl SharedBody {
         state.forget();
         let wakers = state.take_wakers();
         drop(state);
+        // Without the lock, as a waker may run code that reads this body.
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -162,6 +163,7 @@ impl SharedBody {
     pub fn end(&self, how: StreamItem) {
         let mut state = lock(&self.0);
         let is_whole = how == StreamItem::End;
+        // The bytes of a cut body are of no use to new readers.
         state.is_let_go |= !is_whole;
         state.end.get_or_insert(how);
         let behind: Vec<LaggingReader> = state
@@ -200,6 +202,7 @@ impl SharedBody {
         match (state.readers.len(), state.is_let_go) {
             (0, _) => return Poll::Ready(false),
             (_, false) => return Poll::Ready(true),
+            // A single reader sets the pace: it delays no other.
             (1, true) => {}
             (_, true) => state.put_behind(&mut behind),
         }
@@ -418,6 +421,7 @@ impl ReaderState {
                 part.readers += 1;
             }
             state.forget();
+            // Before the release the producer does not wait for readers.
             let filler = state.is_let_go.then(|| state.filler.take()).flatten();
             drop(state);
             filler.into_iter().for_each(Waker::wake);
@@ -426,6 +430,7 @@ impl ReaderState {
         if let Some(end) = &state.end {
             return Poll::Ready(end.clone());
         }
+        // A reader that has read all bytes starts a new turn with the next ones.
         self.given_len = 0;
         let waker = &mut state.readers[self.place].waker;
         let waker = waker.get_or_insert_with(|| context.waker().clone());
@@ -441,6 +446,7 @@ impl ReaderState {
         let Some(found) = found else {
             return Poll::Ready(StreamItem::Cut);
         };
+        // The turn continues, so that the change gains a reader nothing.
         let turn = (self.given_len, self.turn_len);
         *self = *found.0;
         (self.given_len, self.turn_len) = turn;
@@ -459,6 +465,7 @@ impl Drop for ReaderState {
             state.leave(place.next);
         }
         state.forget();
+        // The producer waits for the last reader to leave, or for room.
         let is_heard = state.readers.is_empty() || state.is_let_go;
         let filler = is_heard.then(|| state.filler.take()).flatten();
         drop(state);

@@ -136,6 +136,7 @@ impl BodySender {
 impl Drop for BodySender {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
+        // A stream that was ended before stays complete.
         state.end.get_or_insert(StreamItem::Cut);
         wake(state.receiver.take());
     }
@@ -153,6 +154,7 @@ impl BodyReceiver {
             return Poll::Ready(StreamItem::Bytes(bytes));
         }
         match &state.end {
+            // The end remains: later polls return it too.
             Some(end) => Poll::Ready(end.clone()),
             None => {
                 keep(&mut state.receiver, context);
@@ -205,6 +207,7 @@ impl Drop for BodyReceiver {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.closed = true;
+        // Unread bytes are freed at once, while the sender may live on.
         state.chunks.clear();
         wake(state.sender.take());
     }

@@ -204,6 +204,7 @@ impl<V: HttpService> StreamTable<V> {
         {
             *is_over = true;
         }
+        // An exchange that lacked only the body's end is complete.
         self.tidy();
     }
 

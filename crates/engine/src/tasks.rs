@@ -173,6 +173,7 @@ impl WorkerTasks {
     /// Cancels all tasks, and those that are started later.
     pub fn end(&self) {
         let mut table = self.lock();
+        // Tasks that destructors start meanwhile are dropped at once.
         table.ended = true;
         table.ready.clear();
         let ids: Vec<TaskId> = table

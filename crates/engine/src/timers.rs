@@ -165,6 +165,7 @@ impl WorkerTimers {
     fn store_next(&self, table: &TimerTable) {
         let next_ms = match table.unset.is_empty() {
             true => table.wheel.next().unwrap_or(NEVER),
+            // Unset entries get their deadline at the end of the next wait, which must come at once.
             false => 0,
         };
         self.0.next_ms.store(next_ms, Relaxed);
@@ -200,6 +201,7 @@ impl TimerTable {
         due.extend(std::iter::from_fn(|| self.wheel.pop(now_ms)));
         for at in due.drain(..) {
             let entry = &mut self.entries[at as usize];
+            // Its timer has no deadline yet, or was dropped.
             if entry.is_unset || entry.deadline_ms == NEVER {
                 continue;
             }
@@ -322,6 +324,7 @@ impl TimerSleep {
         }
         table.free.push(at);
         drop(table);
+        // Without the lock, as the waker's destructor may call this module.
         drop(waker);
     }
 }

@@ -14,9 +14,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn layer_moved(&mut self, worker: &mut WorkerContext<D, V>, plain: &[u8]) -> bool {
         match self.transport.fault() {
             None => {}
+            // The connection is ending already.
             Some(_) if self.lingering => return false,
             Some(LayerFault::ClearText) => {
                 worker.counters.clear_text.bump();
+                // The refusal is sent in clear text, which this client understands.
                 self.transport.strip();
                 self.refuse(worker, ConnectionRefusal::ClearText, plain);
                 return false;
@@ -97,6 +99,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if !transport.has_sealed() {
             return true;
         }
+        // An empty queue: the record is pushed, and the send timeout applies.
         self.start_sending(worker, Some((0, 0)), 0);
         false
     }

@@ -87,6 +87,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let mut parts = VecDeque::with_capacity(1 + worker.out.parts.len());
         // The driver's buffer is put back in front, see `put_back`.
         if sent.is_none() || !worker.out.bytes.is_empty() {
+            // Copied, as the worker's buffer serves all its connections.
             parts.push_back(BodyPart::Bytes(Bytes::copy_from_slice(&worker.out.bytes)));
         }
         parts.extend(worker.out.parts.drain(..));
@@ -137,6 +138,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 if let Some(bytes) = sending.put_back(buffer, len)
                     && worker.out.bytes.capacity() == 0
                 {
+                    // The memory returns to the worker, if it has no other by now.
                     worker.out.bytes = bytes;
                 }
                 self.moved(worker, len, len);
@@ -163,6 +165,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         match &mut sending.transfer {
+            // The helper may have found the socket full just before: then it continues at once.
             TransferStep::Underway { writable } => return *writable = true,
             TransferStep::Lent => return,
             _ => {}
@@ -191,6 +194,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let Some(sending) = &mut self.sending else {
                 return;
             };
+            // The driver allows one send at a time.
             if let TransferStep::Lent = sending.transfer {
                 return;
             }
@@ -242,6 +246,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(sending) = &mut self.sending else {
             return SendAttempt::Blocked;
         };
+        // Only if the next part needs no wait: TCP would otherwise hold back a partial segment.
         let more = sending.parts.get(1).is_some_and(BodyPart::needs_no_wait);
         let Some(front) = sending.parts.front_mut() else {
             return SendAttempt::Blocked;
@@ -306,6 +311,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 sending.parts.pop_front();
                 Some(SendAttempt::Moved)
             }
+            // Only an early close shows the client that the body is incomplete.
             FillOutcome::Cut => {
                 worker.counters.streams_cut.bump();
                 self.close();

@@ -37,6 +37,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         match transport.start_file(driver, token, file, range.clone()) {
             Ok(()) => sending.transfer = TransferStep::Underway { writable: false },
+            // The key of kernel TLS is used up.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.close_broken(worker),
             Err(_) => {
                 sending.transfer = TransferStep::Postponed;
@@ -134,6 +135,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(BodyPart::File { file, range }) = sending.parts.front() else {
             return;
         };
+        // An empty range only checks that the file is unchanged.
         let nothing = range.end..range.end;
         let transport = &mut self.transport;
         if transport

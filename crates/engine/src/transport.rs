@@ -219,6 +219,7 @@ impl<S> ClientTransport<S> {
                 layer.sent(completion.buffer, len);
                 return SendEnd::Sealed { wire_len: len };
             }
+            // The kernel encrypts: the buffer was sent unchanged.
             Some(layer) => layer.moved(len as u64),
             None => {}
         }
@@ -265,6 +266,7 @@ impl<S> ClientTransport<S> {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
+        // The session encrypts in user space, so the bytes have to be read.
         if !self.sends_files() {
             return driver.start_read(token, file, range);
         }

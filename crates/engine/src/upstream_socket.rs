@@ -118,6 +118,7 @@ impl UpstreamSockets {
         let Some(source) = table.find(news.id) else {
             return;
         };
+        // Kept, as no further event follows the end.
         source.ended |= news.ended;
         let reader = match news.readable {
             true => source.reading.happened(),
@@ -134,6 +135,7 @@ impl UpstreamSockets {
 
     fn add(&self, rest: SourceState) -> SourceId {
         let mut table = self.lock();
+        // The epoll network marks its events by the bit above.
         table.generation = (table.generation + 1) & GENERATION_MAX;
         let generation = table.generation;
         let slot = table.slots.insert(SourceState { generation, ..rest }) as u32;
@@ -163,6 +165,7 @@ impl UpstreamSockets {
     fn exhausted(&self, id: SourceId, way: DirectionState, news: u32, surely: bool) {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
+        // After the end no event follows, so only an error of the system proves that nothing is left.
         if surely || !source.ended {
             source.side(way).exhausted(news);
         }
@@ -242,6 +245,7 @@ impl UpstreamSocket {
         if connecting.connected {
             sources.set_ready(registration.id, DirectionState::Out);
         } else {
+            // The end of connecting is reported as writable (connect(2)).
             poll_fn(|context| registration.poll(DirectionState::Out, context)).await;
             socket.connected()?;
         }
@@ -376,6 +380,7 @@ impl UpstreamSocket {
         }
         let mut bytes = Vec::new();
         for piece in pieces {
+            // The copy is bounded; the caller writes the rest later.
             let room = COPIED_LEN_MAX - bytes.len();
             bytes.extend_from_slice(&piece[..piece.len().min(room)]);
         }
@@ -383,6 +388,7 @@ impl UpstreamSocket {
         self.copied = SendBuffer::Vec(bytes);
         match self.poll_drain(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            // The copy belongs to this socket: its bytes count as written.
             _ => Poll::Ready(Ok(len)),
         }
     }
@@ -401,6 +407,7 @@ impl UpstreamSocket {
         while self.is_lent_copy || !self.copied.is_empty() {
             let mut copied = std::mem::take(&mut self.copied);
             let sent = self.poll_buffer(context, &mut copied);
+            // The network may have taken the copy.
             self.is_lent_copy = self.is_lent;
             self.copied = copied;
             let len = ready!(sent)?;

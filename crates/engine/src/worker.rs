@@ -200,6 +200,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
+        // The event is for an earlier connection in this slot.
         if connection.token != token {
             return;
         }

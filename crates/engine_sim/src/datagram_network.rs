@@ -192,6 +192,7 @@ impl DatagramNetwork {
         let exact = |port: &DatagramPort| !port.bound.ip().is_unspecified();
         let takers = self.ports.iter().enumerate();
         let taker = takers.filter(|(_, port)| port.takes(transit.to));
+        // A socket bound to this address takes precedence over one bound to all.
         let Some(at) = taker.max_by_key(|(_, port)| exact(port)).map(|(at, _)| at) else {
             self.stats.unreachable += 1;
             return;
@@ -217,6 +218,7 @@ impl DatagramNetwork {
 
     /// A datagram has left a socket. Returns the event of the room, with its driver, if the socket was full.
     pub fn depart(&mut self, port: usize) -> Option<(usize, DriverEvent)> {
+        // Linux reports room once less than half of the buffer is used (`sock_writeable`).
         let half = self.faults.send_buffer_max / 2;
         let port = &mut self.ports[port];
         port.unsent -= 1;
@@ -248,6 +250,7 @@ impl SimWorld {
         }
         self.datagrams.stats.sent += 1;
         self.datagrams.ports[port].unsent += 1;
+        // A datagram leaves its socket before it arrives.
         let departs_us = self.now_us + self.dice(faults.delay_us / 4 + 1);
         self.put_us(departs_us, SimEvent::Departed(port));
         if self.dice(1000) < faults.rebound && self.datagrams.ports[port].translated.is_some() {
@@ -275,6 +278,7 @@ impl SimWorld {
     }
 
     fn mark(&mut self, ecn: Ecn) -> Ecn {
+        // RFC 3168 §5: routers mark only ECN-capable packets.
         if ecn == Ecn::NotEct || self.dice(1000) >= self.datagrams.faults.marked {
             return ecn;
         }
@@ -285,6 +289,7 @@ impl SimWorld {
     /// Schedules the arrival of a datagram, or loses it.
     fn carry(&mut self, port: usize, transit: DatagramTransit) {
         let faults = self.datagrams.faults.clone();
+        // Datagrams are never fragmented (IP_PMTUDISC_PROBE).
         if transit.bytes.len() > faults.mtu_len {
             self.datagrams.stats.too_long += 1;
             return;
@@ -294,6 +299,7 @@ impl SimWorld {
             return;
         }
         let way_us = faults.delay_us + self.dice(faults.jitter_us_max + 1);
+        // Datagrams keep their order, except those that are reordered on purpose.
         let in_order_us = (self.now_us + way_us).max(self.datagrams.ports[port].last_us);
         let at_us = match self.dice(1000) < faults.reordered {
             true => {

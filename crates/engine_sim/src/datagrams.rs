@@ -140,6 +140,7 @@ impl SimDatagrams {
         let mut train = world.datagrams.ports[self.port].received.pop_front()?;
         let segment_len = train.bytes.len();
         let mut last_len = segment_len;
+        // The kernel may end a train anywhere.
         while last_len == segment_len && world.dice(4) > 0 {
             let received = &mut world.datagrams.ports[self.port].received;
             let is_next = |next: &SimDatagram| {

@@ -101,6 +101,7 @@ impl TlsSession for FakeTls {
         self.came.extend_from_slice(came);
         if self.secured.is_none() {
             let len = self.came.len().min(HELLO.len());
+            // The first byte of a GET.
             if self.came[0] == b'G' {
                 return Err(LayerFault::ClearText);
             }
@@ -118,6 +119,7 @@ impl TlsSession for FakeTls {
         loop {
             if self.came.starts_with(&ANOTHER_MASK) {
                 self.came.drain(..ANOTHER_MASK.len());
+                // Only the kernel's key can't be changed.
                 self.is_worn |= self.is_offloaded;
                 continue;
             }

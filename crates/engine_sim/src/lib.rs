@@ -175,6 +175,7 @@ impl SharedWorld {
         while !rest.is_empty() {
             let piece_len_max = world.faults.piece_len_max as u64;
             let len = (1 + world.dice(piece_len_max) as usize).min(rest.len());
+            // TCP keeps the order: a piece never overtakes an earlier one.
             let at_ms = world.later().max(world.socket(id).last_ms);
             world.socket(id).last_ms = at_ms;
             world.put(at_ms, SimEvent::Arrive(id, rest[..len].to_vec()));
@@ -279,12 +280,14 @@ impl IoDriver for SimDriver {
             self.local.bell.prepare();
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);
+            // As after a suspension of the machine, or a change of the time of day.
             if world.dice(1000) < world.faults.clock_jumps {
                 world.now_us += world.dice(10_000) * 1000;
                 world.unix_ms = world.dice(1 << 41);
             }
             (world.happen(self.number), world.now_ms())
         };
+        // Without the lock: a call may use this world.
         calls.into_iter().for_each(|call| call());
         events.extend(self.world.lock().drivers[self.number].events.drain(..));
         self.local.resume(now_ms);
@@ -349,6 +352,7 @@ impl IoDriver for SimDriver {
         });
         let readable =
             !world.socket(socket.id).incoming.is_empty() || world.socket(socket.id).ended;
+        // As epoll_ctl(2): the current readiness is reported.
         world.tell(socket.id, readable, true);
         Ok(())
     }
@@ -392,6 +396,7 @@ impl IoDriver for SimDriver {
         }
         let bytes = buffer.pieces().concat();
         match world.take(socket.id, &bytes) {
+            // A full socket may be reported at once, or by the next send.
             SendOutcome::Bytes(len) if len < bytes.len() && world.dice(2) == 0 => {
                 world.socket(socket.id).full = true;
                 SendOutcome::Filled(len)
@@ -413,10 +418,12 @@ impl IoDriver for SimDriver {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let rest = range.end - range.start;
+        // As in the real transfer: the tail is read, not sent.
         let held_back = if file.is_immutable { 0 } else { TAIL_LEN };
         let sent = if rest <= held_back {
             lowroad_engine::file::read_all(file, range)
         } else {
+            // A transfer may stop anywhere before the tail.
             let len = (1 + world.dice(rest - held_back)).min(rest) as usize;
             let mut bytes = vec![0; len];
             file.file.read_exact_at(&mut bytes, range.start)?;
@@ -447,6 +454,7 @@ impl IoDriver for SimDriver {
         if world.dice(1000) < world.faults.file_failures {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        // A read may be short.
         let len = 1 + world.dice(range.end - range.start);
         let read = lowroad_engine::file::read(file, range.start..range.start + len);
         let at_ms = world.later();
@@ -461,6 +469,7 @@ impl IoDriver for SimDriver {
         }
         assert_eq!(keys, FakeTls::KEYS);
         let socket = world.socket(socket.id);
+        // Kernel TLS is enabled once, and not within a send.
         assert!(!socket.is_sealed && !socket.has_underway());
         socket.is_sealed = true;
         Ok(())
@@ -482,6 +491,7 @@ impl IoDriver for SimDriver {
         let mut world = self.world.lock();
         let socket = world.socket(socket.id);
         socket.finished = true;
+        // As the kernel does: a half-close drops a record that it kept.
         socket.kept.clear();
     }
 

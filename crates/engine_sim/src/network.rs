@@ -49,6 +49,7 @@ impl UpstreamNetwork for SimNetwork {
         if connected {
             world.socket(id).dialed = Some(Ok(()));
             world.dialed.push(id);
+        // An unanswered connection gets no event: only the caller's timeout ends it.
         } else if world.dice(1000) >= chances.unanswered {
             let at_ms = world.later();
             let result = match refused {
@@ -74,6 +75,7 @@ impl UpstreamNetwork for SimNetwork {
         world.socket(socket.id).owner = Some(self.owner(id));
         let known = world.socket(socket.id);
         let readable = !known.incoming.is_empty() || known.ended;
+        // The current readiness is reported anew, as by epoll_ctl(2).
         world.tell(socket.id, readable, true);
         Ok(())
     }
@@ -155,6 +157,7 @@ impl BlockingOffload for SimHelpers {
         }
         world.helped += 1;
         drop(world);
+        // As in the real pool, a panic ends only its job.
         self.0.later(move || contain(job));
         Ok(())
     }

@@ -157,6 +157,7 @@ impl SimWorld {
             listening: true,
             datagrams: DatagramNetwork::default(),
             helped: 0,
+            // Never 0, which xorshift would not leave.
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             schedule: BTreeMap::new(),
             next_order: 0,
@@ -202,6 +203,7 @@ impl SimWorld {
         let ends_ms = timers.chain([timeout_ms]);
         let ends_us = ends_ms.map(|end_ms| Some(end_ms? * 1000));
         let until_us = ends_us.chain(wakes).chain([next_us]).flatten().min();
+        // A lost wake-up ends the test here.
         let until_us = until_us.expect("the worker waits for something that will never happen");
         self.now_us = self.now_us.max(until_us);
     }
@@ -231,6 +233,7 @@ impl SimWorld {
     /// The same in µs.
     pub fn put_us(&mut self, at_us: u64, happening: SimEvent) {
         self.next_order += 1;
+        // Events of the same time keep the order in which they were scheduled.
         self.schedule.insert((at_us, self.next_order), happening);
     }
 
@@ -361,6 +364,7 @@ impl SimWorld {
         let taken = match self.take(id, &bytes[..len]) {
             SendOutcome::Bytes(len) => Some(len),
             SendOutcome::Broken => None,
+            // The socket is full: the send continues when the client reads.
             _ => return self.socket(id).underway = Some(send),
         };
         if !is_closed {
@@ -393,6 +397,7 @@ impl SimWorld {
             socket.full = true;
             return SendOutcome::Full;
         }
+        // Bytes to a closed peer are accepted, and answered by a reset.
         if socket.gone {
             self.put(at_ms, SimEvent::Break(id));
             return SendOutcome::Bytes(bytes.len().min(room));
@@ -404,6 +409,7 @@ impl SimWorld {
             return SendOutcome::Bytes(len);
         }
         let mut sealed = std::mem::take(&mut socket.kept);
+        // The kernel may accept a record and keep part of it.
         let (given, kept) = bytes.split_at(self.dice(len as u64 + 1) as usize);
         sealed.extend(FakeTls::records(given));
         self.socket(id).kept = FakeTls::records(kept);
@@ -445,6 +451,7 @@ impl SimWorld {
         let socket = self.socket(id);
         socket.closed = true;
         socket.kept.clear();
+        // A half-closed connection still completes its send, see `IoDriver::close`.
         if !socket.finished {
             socket.underway = None;
         }

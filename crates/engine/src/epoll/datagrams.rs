@@ -58,6 +58,7 @@ impl EpollDatagrams {
         id: DatagramSocketId,
         socket: DatagramSocket,
     ) -> io::Result<()> {
+        // Replaces a socket with the same number.
         self.close(epoll, id);
         epoll::add(epoll, &socket, data(id), EventFlags::IN)?;
         let at = usize::from(id.0);
@@ -212,6 +213,7 @@ impl DatagramPort {
                 }
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN) => break,
+                    // sendmmsg(2) fails only for the first message; errors of later ones are reported by the next call.
                     errno => self.pass_error(errno, &chunk, &mut cursor, trains),
                 },
             }
@@ -318,9 +320,11 @@ fn chunks_of(
     let segment_len = train.segment_len.max(1);
     let segments = match is_single {
         true => 1,
+        // The kernel refuses longer messages, and more segments.
         false => (MESSAGE_LEN_MAX / segment_len).clamp(1, SEGMENTS_MAX),
     };
     let (range, chunk_len) = (train.range.clone(), segment_len.saturating_mul(segments));
+    // An empty range is one empty datagram.
     (0..range.len().div_ceil(chunk_len).max(1)).map(move |number| {
         let start = range.start + number * chunk_len;
         let end = range.end.min(start.saturating_add(chunk_len));

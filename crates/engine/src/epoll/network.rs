@@ -35,6 +35,7 @@ impl UpstreamNetwork for EpollNetwork {
         let (fd, connected) = match to {
             ConnectTarget::Unix(path) => {
                 let fd = socket(AddressFamily::UNIX)?;
+                // A Unix socket connects at once, or fails with EAGAIN if the backlog is full (connect(2)).
                 rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
                 (fd, true)
             }
@@ -60,6 +61,7 @@ impl UpstreamNetwork for EpollNetwork {
         let Some(socket) = socket.downcast_mut::<EpollSocket>() else {
             return Err(io::ErrorKind::Unsupported.into());
         };
+        // Removed first, so that no further event has the old identifier.
         epoll::delete(&socket.epoll, &socket.fd)?;
         epoll::add(&self.0, &socket.fd, data(id), flags(socket.hears_of_room))?;
         (socket.epoll, socket.id) = (self.0.clone(), id);
@@ -165,6 +167,7 @@ fn connect_tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<OwnedFd> {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let fd = socket(family)?;
+    // Requests leave as soon as they are written, without Nagle's delay.
     sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(from) = from {
         bind_to(&fd, from)?;

@@ -88,6 +88,7 @@ impl BlockDigests {
             return Err(FileSent::Changed);
         }
         let within = |at: u64| usize::try_from(at - block * BLOCK_LEN).unwrap_or(usize::MAX);
+        // The digest covers the whole block; the caller gets its part of the range.
         bytes.truncate(within(range.end));
         bytes.drain(..within(range.start).min(bytes.len()));
         match bytes.is_empty() {

@@ -91,6 +91,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let is_answered = self.protocol.is_answered(stream);
         self.leave_body_unread(stream);
         match (self.sending.is_some(), is_answered) {
+            // Responses in progress are completed; the connection ends with them.
             (true, _) => {}
             (false, true) => self.finish(worker),
             (false, false) => self.refuse(worker, why, &[]),

@@ -46,6 +46,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             };
             let step = match http.next(rest, &worker.settings.http, &mut place) {
                 Ok(step) => step,
+                // Bytes that are no request may be for the server behind.
                 Err(_) if self.passes_through(worker, None, rest) => {
                     used = input.len();
                     break;
@@ -55,6 +56,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     let why = ConnectionRefusal::Request(refusal);
                     let stream = self.stream();
                     match self.exchanges.incoming(stream).is_some() {
+                        // The error is in a body: its request may be answered already.
                         true => self.break_incoming(worker, stream, why),
                         false => self.refuse(worker, why, rest),
                     }
@@ -154,6 +156,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let mut used = 0;
         let is_coming = exchange.is_body_coming;
         if is_coming {
+            // Until the body is complete, a close would reset the connection.
             self.leftover = true;
             self.exchanges.get_mut(stream).incoming = Some(incoming);
         } else {

@@ -66,6 +66,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.data(input);
         }
         let local = worker.local.clone();
+        // Detached: it ends when both directions have ended, or the connection closes.
         worker.local.tasks.spawn(carry(far, way, local)).detach();
         worker
             .out

@@ -42,6 +42,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.protocol.is_over() {
             return self.close();
         }
+        // Only this direction is closed: the client may still send.
         self.transport.finish(&mut worker.driver);
         let (now_ms, stream) = (worker.driver.now_ms(), self.stream());
         let underway = self.exchanges.get(stream);

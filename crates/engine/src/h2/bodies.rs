@@ -184,6 +184,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let it = self.exchanges.get(stream);
         let body = it.and_then(|it| it.body.as_deref_mut());
         match (body, read) {
+            // The stream was reset while the helper read.
             (None, _) => {}
             (Some(_), None) => self.break_body(worker, stream),
             (Some(body), Some(bytes)) => {

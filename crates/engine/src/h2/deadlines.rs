@@ -57,6 +57,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             true if two.is_draining => self.deadline_ms.min(look_ms),
             // Only requests count: PINGs do not keep a connection open.
             true => {
+                // An idle connection should hold little memory.
                 two.http.trim();
                 two.used_ms + idle_timeout_ms
             }
@@ -127,6 +128,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
             }
         } else if two.is_draining {
+            // The second GOAWAY: requests sent before the client saw the first one count (RFC 9113 §6.8).
             two.http.leave(&mut worker.out.bytes);
         } else if two.http.is_idle() && !is_sending && now_ms >= two.used_ms + idle_timeout_ms {
             worker.counters.idle_timeouts.bump();

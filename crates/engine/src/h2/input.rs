@@ -217,6 +217,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if let Some(it) = self.exchanges.get(stream) {
+            // The reader of the body finds it cut.
             it.incoming = None;
             let record = it.body.take().and_then(|body| body.left());
             if let Some((record, len)) = record {
@@ -227,6 +228,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 && !waiting.gives_up
                 && matches!(waiting.come, ResumeReason::Nothing)
             {
+                // Work that other requests may share continues; its outcome frees the stream.
                 waiting.come = ResumeReason::Dead;
                 return;
             }

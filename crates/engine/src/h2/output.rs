@@ -29,6 +29,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if !worker.out.parts.is_empty() {
+            // The copied start precedes the parts.
             let copied = Bytes::copy_from_slice(&worker.out.body[at..]);
             worker.out.body.truncate(at);
             let parts = std::iter::once(BodyPart::Bytes(copied)).chain(worker.out.parts.drain(..));
@@ -109,6 +110,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         let it = self.exchanges.get(stream);
+        // The response is older than this flush: its body is in its stream.
         let Some(body) = it.and_then(|it| it.body.as_deref_mut()) else {
             return debug_assert!(len == 0, "a body that is nowhere");
         };

@@ -122,6 +122,7 @@ fn put_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     match value.iter().all(|byte| is_of_value(*byte)) {
         true => hpack::put_field(name, value, out),
         false => {
+            // RFC 9110 §5.5: CR, LF and NUL would end or split the field, so they become spaces.
             let clean = value.iter().map(|byte| match is_of_value(*byte) {
                 true => *byte,
                 false => b' ',

@@ -108,6 +108,7 @@ impl TlsTransport {
     }
 
     pub fn offload<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, len: u64) -> bool {
+        // The kernel must not encrypt records that the session has encrypted before.
         if self.is_offloaded() || self.has_sealed() || self.secured.is_none() {
             return false;
         }
@@ -184,6 +185,7 @@ impl TlsTransport {
         driver.give_back(lent);
         ReceiveOutcome::Bytes {
             lent: Plaintext::Plain(std::mem::take(plain)),
+            // The next receive reports the end.
             more: more || matches!(self.end, Some(TlsEnd::Said)),
         }
     }
