@@ -106,6 +106,7 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         (is(b"no-cache") || is(b"private")).then_some(argument)?
     };
+    // RFC 9111 §5.2.2: only the qualified forms of these directives name fields.
     let arguments = CacheDirectives::new(line).flatten().filter_map(qualified);
     let names = arguments.flat_map(|it| it.split(|b| matches!(b, b',' | b'"')));
     names
@@ -200,6 +201,7 @@ pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
+    // RFC 9111 §1.2.2: larger values are used as 2^31.
     let add = |secs: u64, digit: &u8| (secs * 10 + u64::from(digit - b'0')).min(DELTA_SECS_MAX);
     Some(digits.iter().fold(0, add))
 }
@@ -218,6 +220,7 @@ fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
             _ => {}
         }
     }
+    // An unterminated string leaves the rest of the line unusable.
     (!quoted).then_some((list, &[]))
 }
 

@@ -57,6 +57,7 @@ impl From<u64> for KeyHash {
 impl KeyHash {
     /// Expands the hash to 64 bits: the table uses the lower bits for positions and the upper ones for tags.
     pub(crate) fn for_table(self) -> u64 {
+        // hashbrown uses high and low bits of the hash, so both halves need some.
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
@@ -143,6 +144,7 @@ impl<V> NodeTable<V> {
 
     /// Removes a node.
     pub(crate) fn remove(&mut self, at: u32) -> CacheNode<V> {
+        // Before the slot is vacant, as unlinking reads the node.
         self.unlink(at);
         self.vacant.push(at);
         self.slots[at as usize]
@@ -198,6 +200,7 @@ impl<V> NodeTable<V> {
             self.node_mut(second).newer = at;
         }
         let node = self.node_mut(at);
+        // The newest node has no newer one.
         (node.newer, node.older) = (NIL, second);
     }
 

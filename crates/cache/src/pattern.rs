@@ -104,6 +104,7 @@ impl RequestPattern {
         if text == "all" {
             return Ok(RequestPattern::All);
         }
+        // Before the schemes: `host:` is no URL.
         if let Some(name) = text.strip_prefix("host:") {
             return RequestPattern::from_host(name.trim()).ok_or(RequestPatternError::Host);
         }
@@ -181,6 +182,7 @@ fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> b
 /// Whether a Host field may mean this host: an empty or invalid one may mean any.
 fn is_host(asked: &[u8], host: &[u8]) -> bool {
     let mut out = [0; 256];
+    // An invalid Host matches: a purge may remove too much, but never too little.
     host::normalize(asked, &mut out).is_none_or(|name| name == host)
 }
 
@@ -204,6 +206,7 @@ fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, Option<u16>)> {
 
 /// Decodes a target, and determines whether it is a prefix.
 fn read_target(target: &str) -> Result<(Vec<u8>, bool), RequestPatternError> {
+    // Other bytes can't occur in a request target, so the pattern would match nothing.
     let visible = |b: u8| b.is_ascii_graphic() && b != b'#';
     if !target.bytes().all(visible) {
         return Err(RequestPatternError::Target);
@@ -226,6 +229,7 @@ pub fn decode_target(target: &[u8]) -> Vec<u8> {
     let path_len = target.iter().position(|byte| *byte == b'?');
     let (path, query) = target.split_at(path_len.unwrap_or(target.len()));
     let mut decoded = decode_escapes(path);
+    // Repeated slashes name the same file, so a purge of one form covers all.
     decoded.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
     decoded.extend(decode_escapes(query));
     decoded

@@ -110,7 +110,7 @@ pub enum StorageRefusal {
     Status(u16),
     /// The status may be stored only with an explicit lifetime, which is missing.
     StatusNeedsLifetime(u16),
-    /// `must-understand` with a status whose caching rules are not implemented.
+    /// `must-understand` with a status without implemented caching rules.
     NotUnderstood(u16),
     /// `no-store`
     NoStore,

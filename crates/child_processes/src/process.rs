@@ -145,7 +145,7 @@ impl ChildProcess {
     /// Waits for its end.
     ///
     /// # Errors
-    /// It was reaped elsewhere.
+    /// Another owner has reaped it.
     pub fn reap(&mut self) -> io::Result<ExitStatus> {
         // Once the child is reaped, its pid may belong to another process.
         self.is_reaped = true;
@@ -155,7 +155,7 @@ impl ChildProcess {
     /// Kills it and waits for its end.
     ///
     /// # Errors
-    /// It was reaped elsewhere.
+    /// Another owner has reaped it.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
         self.reap()

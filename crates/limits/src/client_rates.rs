@@ -78,6 +78,7 @@ impl ClientRates {
 impl BucketTable {
     /// A table for at least `clients_max` clients.
     fn new(rate: RequestRate, clients_max: usize) -> BucketTable {
+        // A power of two, so that a mask selects the set.
         let sets = clients_max.div_ceil(WAYS).next_power_of_two();
         BucketTable {
             rate: CellRate::new(rate),

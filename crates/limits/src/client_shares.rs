@@ -1,5 +1,5 @@
 //! A semaphore of which no client can take all: dynamic thresholds (Choudhury and Hahne 1998). The share that a client
-//! may use shrinks with the free permits, so a new client always finds some, whatever the demand of the others.
+//! may use shrinks with the free permits, so a new client always finds some, at any demand of the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -77,6 +77,8 @@ impl ClientShares {
     fn permit(&self, places: [usize; 2]) -> Result<Permit, ShareRefusal> {
         let max = self.limit.max();
         let free = max.saturating_sub(self.limit.under_way());
+        // Of two counters that other clients may share, the smaller one is closer to the client's number (count-min
+        // sketch).
         let held = self.of(places).map(|count| count.load(Relaxed)).min();
         let held = held.map_or(0, |held| held as usize);
         // Concurrent acquisitions may exceed the bound by a few: an exact one would need a lock.
@@ -119,6 +121,7 @@ impl ClientShares {
 pub(crate) fn client_network(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
+        // A client usually controls a whole /64.
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
     }
 }

@@ -47,6 +47,7 @@ impl ConnectionLimit {
             self.open.fetch_sub(1, Relaxed);
             return Err(ConnectionOverload::Address);
         }
+        // Counted below the limits only, so that a refused connection leaves nothing to undo.
         *count += 1;
         Ok(())
     }
@@ -100,6 +101,7 @@ impl ConnectionLimit {
     }
 
     fn shard(&self, peer: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        // Neighboring addresses differ in their last byte, so they use different locks.
         let last = match peer {
             IpAddr::V4(v4) => v4.octets()[3],
             IpAddr::V6(v6) => v6.octets()[7] ^ v6.octets()[15],

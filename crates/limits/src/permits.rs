@@ -67,6 +67,7 @@ impl ConcurrencyLimit {
 
     /// The same on a worker, which must exist.
     pub fn try_acquire_on(self: &Arc<Self>, worker: usize) -> Option<Permit> {
+        // A permit that is free while others wait is theirs.
         let is_free = self.waiting() == 0 && self.count_in();
         is_free.then(|| self.permit(worker))
     }
@@ -173,6 +174,7 @@ impl PermitWait {
             return Ok(Some(permit));
         }
         let mut queues = self.of.lock();
+        // Checked with the lock, so that the queue never exceeds its bound.
         if queues.len() >= self.of.waiting_max {
             return Err(TooManyWaiters);
         }

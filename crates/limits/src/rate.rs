@@ -49,6 +49,7 @@ impl CellRate {
             if count == 0 { 1 } else { count }
         }
         let period_ns = rate.period_ms.saturating_mul(MS_NS);
+        // A rate of 0 would divide by zero; a token of 0 ns would never run out.
         let token_ns = at_least_1(period_ns / at_least_1(rate.requests));
         CellRate {
             token_ns,

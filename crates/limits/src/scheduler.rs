@@ -152,6 +152,7 @@ impl<W> ClassScheduler<W> {
     /// Removes a waiting call. False if its outcome was already returned.
     pub fn gave_up(&mut self, class: usize, ticket: u64) -> bool {
         let is_gone = self.classes[class].queue.remove(ticket);
+        // False if the call has begun or was displaced in the meantime: it is counted out already.
         self.waiting -= usize::from(is_gone);
         is_gone
     }
@@ -192,6 +193,7 @@ impl<W> ClassScheduler<W> {
     fn turn(&self) -> Option<usize> {
         let waits = |class: &usize| self.classes[*class].queue.len() > 0 && self.has_room(*class);
         let classes = (0..self.classes.len()).filter(waits);
+        // Start-time fair queueing: an idle class starts at the present, so it saves up no turns.
         classes.min_by_key(|class| self.classes[*class].start.max(self.present))
     }
 
@@ -224,6 +226,7 @@ impl<W> ClassScheduler<W> {
         let lowest = classes
             .filter(gives)
             .min_by_key(|other| self.rank(*other))?;
+        // The last of the queue has waited least.
         let waiter = self.classes[lowest].queue.take_last()?;
         self.waiting -= 1;
         Some(Some((lowest, waiter)))

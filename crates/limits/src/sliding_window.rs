@@ -37,6 +37,7 @@ impl SlidingWindow {
             self.times_s.push_back(now_s);
             return Ok(());
         }
+        // The next event is possible when the oldest leaves the window.
         let oldest_s = self.times_s.front().copied();
         Err(oldest_s.map_or(u64::MAX, |oldest_s| oldest_s + self.period_s))
     }

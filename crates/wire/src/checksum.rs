@@ -23,12 +23,14 @@ impl InternetChecksum {
         if blocks.is_empty() {
             return self;
         }
+        // Independent sums in native byte order (RFC 1071 §2).
         let mut lanes = [0u64; BLOCK / 4];
         for block in blocks {
             for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<4>().0) {
                 *lane += u64::from(u32::from_ne_bytes(*word));
             }
         }
+        // The end-around carries are added once, at the end (RFC 1071 §2).
         let halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
         let sum = lanes.iter().map(|lane| halves(*lane)).sum();
         // Back to network byte order, for sums of both kinds to be added.

@@ -67,6 +67,7 @@ fn read_class(class: u32, tuple: &FourTuple) -> TcpOptions {
 fn hash(key: [u64; 2], tuple: &FourTuple, client_isn: u32, minute: u64) -> u32 {
     let (client, local) = (halves(tuple.client), halves(tuple.local));
     let ports = u64::from(tuple.client_port) << 16 | u64::from(tuple.local_port);
+    // The same words in the same order as in the eBPF programs, which check these cookies.
     let words = [
         client[0],
         client[1],
@@ -75,6 +76,7 @@ fn hash(key: [u64; 2], tuple: &FourTuple, client_isn: u32, minute: u64) -> u32 {
         u64::from(client_isn) << 32 | ports,
         minute,
     ];
+    // The key keeps attackers from forging cookies (RFC 4987 §3.6).
     upper(sip_hash(key, &words))
 }
 

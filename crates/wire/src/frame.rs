@@ -143,6 +143,7 @@ impl<'f> SegmentView<'f> {
     /// Whether the destination MAC is a group address, which TCP never uses (RFC 9293 §3.9.2.3).
     #[must_use]
     pub fn is_to_group(&self) -> bool {
+        // The lowest bit of the first byte marks group addresses (IEEE 802).
         self.local_mac[0] & 1 != 0
     }
 
@@ -255,6 +256,7 @@ fn ipv6(packet: &[u8]) -> Result<PacketParts<'_>, FrameRejection> {
         return Err(FrameRejection::Other);
     }
     let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    // Short frames are padded after the packet, so the IPv6 length counts.
     let tcp = rest.get(..len).ok_or(FrameRejection::NotPlain)?;
     Ok((IpAddr::V6(client), IpAddr::V6(local), tcp))
 }

@@ -140,6 +140,7 @@ impl RequestKey {
     pub fn parse(bytes: &[u8]) -> Option<KeyParts<'_>> {
         let (&[class, port_high, port_low, ..], pieces) = bytes.split_first_chunk::<START_LEN>()?;
         let address: [u8; 16] = *bytes[ADDRESS_AT..].first_chunk()?;
+        // The eBPF map has keys of a fixed size.
         if bytes.len() > KEY_LEN_MAX {
             return None;
         }
@@ -210,6 +211,7 @@ impl KeyBuilder {
     /// Starts a key with class, port and address.
     fn new(class: ConnectionClass, local: SocketAddr) -> KeyBuilder {
         let address = match local.ip() {
+            // One form for both families, as in the eBPF programs.
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
         };
@@ -246,6 +248,7 @@ fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
     let rest = bytes.strip_prefix(&[id])?;
     let len = rest.iter().position(|b| *b < 0x20).unwrap_or(rest.len());
     let (value, after) = rest.split_at(len);
+    // Bytes that `KeyBuilder::add` refuses, so that each key has one form.
     let literal = value.iter().all(|b| (0x20..0x7f).contains(b));
     let bare = !value.starts_with(b" ") && !value.ends_with(b" ");
     (literal && bare).then_some((value, after))

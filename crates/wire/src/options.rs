@@ -38,6 +38,7 @@ impl TcpTimestamps {
     /// Parses the timestamps in a segment's options, if they have the layout of all stacks.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<TcpTimestamps> {
+        // Only the layout of RFC 7323 appendix A, which all common systems send.
         let rest = options.strip_prefix(&TIMESTAMPS_BEGIN)?;
         let (value, rest) = rest.split_first_chunk()?;
         let (echo, _) = rest.split_first_chunk()?;

@@ -43,6 +43,7 @@ pub(crate) fn hold(
     let Some(payload) = segment.payload.get(skip..) else {
         return false;
     };
+    // The number of the first byte after the skipped ones.
     let seq = segment.end().wrapping_sub(len_of(payload));
     let kept = table
         .take_held(&segment.tuple)

@@ -80,6 +80,7 @@ impl ModelConnection {
         let Some(under_way) = self.under_way else {
             return (self.snd_nxt, self.rcv_nxt, ACK);
         };
+        // FIN occupies one sequence number.
         let fin = u32::from(self.state == ConnectionState::Closing);
         (
             self.snd_nxt.wrapping_sub(sequence(under_way.len) + fin),
@@ -141,6 +142,7 @@ impl ModelConnection {
         world: &impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> Vec<u8> {
+        // RFC 7323 §3.2: replies echo the segment's timestamp.
         let echo = TcpTimestamps::read(segment.options).map_or(0, |theirs| theirs.value);
         let timestamps = self.clock_offset.map(|offset| TcpTimestamps {
             value: now_ms(world).wrapping_add(offset),
@@ -164,6 +166,7 @@ impl ModelConnection {
 /// The window field for a client with these options; a SYN-ACK's window is never scaled.
 pub(crate) fn own_window(can: &TcpOptions) -> u16 {
     match can.scale {
+        // The window scale applies to all segments after the handshake (RFC 7323 §2.2).
         Some(_) => WINDOW >> WINDOW_SCALE,
         None => WINDOW,
     }
@@ -332,6 +335,7 @@ impl ModelTable for BoundedTable {
     }
 
     fn may_be_forgotten(&mut self, _: &FourTuple, now_ns: u64) -> bool {
+        // Each displaced SYN permits one connection by its cookie.
         let may_be = self.forgotten > 0 && self.was_just_forgotten(now_ns);
         self.forgotten -= usize::from(may_be);
         may_be

@@ -256,7 +256,7 @@ impl H1Server {
             BodyLen::None | BodyLen::Unknown => 0,
         };
         self.output = match len {
-            // RFC 9112 §6.3: these responses have no body, whatever their fields.
+            // RFC 9112 §6.3: these responses have no body, independent of their fields.
             _ if self.flags.has(ConnectionFlags::HEAD) || status.is_bodiless() => {
                 OutgoingMessage::Omitted
             }

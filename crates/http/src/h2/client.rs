@@ -310,7 +310,7 @@ impl H2Client {
                     return Ok(Some(H2ClientEvent::Interim(head)));
                 }
                 stream.to_come = match content_len {
-                    // RFC 9113 §8.1.1: these have no content, whatever Content-Length announces.
+                    // RFC 9113 §8.1.1: these have no content, even with a Content-Length.
                     _ if stream.is_head || status.is_bodiless() => 0,
                     len => len.unwrap_or(UNKNOWN),
                 };

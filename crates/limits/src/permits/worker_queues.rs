@@ -49,6 +49,7 @@ impl WorkerQueues {
         let oldest = firsts.filter_map(|(worker, since_ms)| Some((since_ms?, worker)));
         let (since_ms, oldest) = oldest.min()?;
         let chosen = match self.queues[worker].first_ms() {
+            // A waiter on the releasing worker needs no wake-up of another thread.
             Some(own_ms) if own_ms <= since_ms + MARKEDLY_MS => worker,
             _ => oldest,
         };

@@ -200,7 +200,7 @@ fn what_can_be_answered_is() {
         (fields(&[]), "HostMissing"),
         (fields(&[("host", "a b")]), "HostInvalid"),
         (fields(&[(":authority", "a,b")]), "HostInvalid"),
-        // Entries of the static table, whose values are empty.
+        // Entries of the static table with empty values.
         (
             [fields(&[]), alloc::vec![0x80 | 38]].concat(),
             "HostInvalid",
