@@ -42,6 +42,7 @@ impl RequestBodyStream {
             .map(|to| to.push(Bytes::copy_from_slice(data)));
         match pushed {
             Some(Ok(room)) => self.full = !room,
+            // The reader was dropped: the rest of the body is discarded.
             Some(Err(_)) => self.to = None,
             None => {}
         }

@@ -65,6 +65,7 @@ impl SendBuffer {
             SendBuffer::Bytes(bytes) => bytes.advance(len),
             SendBuffer::Block { range, .. } => range.start += len,
             SendBuffer::Headed { head, range, .. } => {
+                // The head is sent first.
                 let of_head = len.min(head.len());
                 head.drain(..of_head);
                 range.start += len - of_head;

@@ -49,6 +49,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         for (record, len) in self.exchanges.take_records() {
             worker.service.sent(record, len, false, now_ms);
         }
+        // The peer is the client by now, if a PROXY header moved the count.
         worker.admission.leave(self.transport.peer);
         // RFC 9112 §6.3: a body without a length ends with the connection, so only a reset shows the client that it
         // was cut.

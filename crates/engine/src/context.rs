@@ -154,7 +154,9 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         let len = self.out.bytes.len() as u64;
         self.records.push(PendingRecord {
             record,
+            // The body is at the end of the output.
             body_at: len - self.out.body_in_bytes,
+            // With parts, the response ends with the last of them.
             end: self.out.parts.is_empty().then_some(len),
             framed_len: None,
         });

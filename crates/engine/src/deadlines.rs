@@ -41,6 +41,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             .drain_until_ms
             .is_some_and(|until_ms| now_ms >= until_ms)
         {
+            // The drain timeout: connections that remain are closed.
             self.end_drain();
         }
         let mut due = std::mem::take(&mut self.due);
@@ -76,6 +77,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     pub(crate) fn expired(&mut self, worker: &mut WorkerContext<D, V>) {
+        // The peer had its time to read the last response.
         if self.lingering {
             self.close();
         } else if self.transport.is_handshaking() {
@@ -131,6 +133,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     pub(crate) fn sending_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
+        // A stalled request body must not end a connection whose responses the client still reads.
         self.leave_stalled(worker);
         let Some(sending) = &mut self.sending else {
             return;

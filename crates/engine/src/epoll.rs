@@ -156,6 +156,7 @@ impl EpollDriver {
         match data {
             TIMER => self.timer.has_fired(),
             WAKE => {
+                // Before the results are taken: a helper that adds one later wakes the worker again.
                 self.waker.clear();
                 let mut transfers = self
                     .transfers
@@ -231,6 +232,7 @@ fn translate(data: u64, flags: EventFlags) -> DriverEvent {
     }
     let token = ConnectionToken {
         slot: data as u32,
+        // The inverse of `register`.
         generation: (data >> 32) as u32,
     };
     DriverEvent::Ready {
@@ -265,6 +267,7 @@ impl IoDriver for EpollDriver {
         };
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
+        // Before `resume`, so that other threads never see the worker awake with an old time.
         self.now_ms = monotonic_ms();
         self.local.resume(self.now_ms);
         // Interrupted by a signal: the caller checks its timers and waits again.

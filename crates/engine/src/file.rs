@@ -194,6 +194,7 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     if file.is_immutable {
         return send_pages(socket, file, range.start, rest.min(QUANTUM_LEN));
     }
+    // The tail is read into memory, so that it can be checked once more before it is sent.
     if rest <= TAIL_LEN {
         return read_all(file, range);
     }

@@ -20,6 +20,7 @@ const ALERT: u8 = 21;
 /// # Errors
 /// There is no such module, or it does not support the cipher. The socket continues without encryption.
 pub(crate) fn enable_kernel_tls(socket: impl AsFd, keys: &[u8]) -> io::Result<()> {
+    // The upper-layer protocol has to be attached before its keys are set.
     begin(&socket)?;
     system_calls::set_option_bytes(socket, libc::SOL_TLS, libc::TLS_TX, keys)
 }

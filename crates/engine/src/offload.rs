@@ -70,6 +70,7 @@ impl<T> Drop for OffloadEnd<T> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.over = true;
         let waiting = state.waiting.take();
+        // Without the lock, as the waker may poll the handle.
         drop(state);
         if let Some(waker) = waiting {
             waker.wake();

@@ -91,6 +91,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles `input` until it ends or a request has to wait. Returns the number of bytes used.
     pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
         match self.protocol {
+            // Prior knowledge (RFC 9113 §3.3): the client's preface is no valid HTTP/1 request.
             Protocol::Http1(_) if self.begins_h2(worker, input) => {
                 self.begin_h2(worker);
                 self.consume_frames(worker, input)

@@ -55,6 +55,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let out = &mut worker.out.bytes;
         self.protocol
             .interim(stream, StatusCode::CONTINUE, FieldLines::NONE, out);
+        // The client has waited for this response until now.
         incoming.pace = ClientPace::new(now_ms);
     }
 

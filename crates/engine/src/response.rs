@@ -171,6 +171,7 @@ impl<'r> ResponseWriter<'r> {
             return false;
         };
         let date_at = date_offset(built.status);
+        // HTTP/2 encodes the Date apart from the block, which is shared by all responses.
         let own = built.bytes[date_at..].first_chunk();
         let date = own.filter(|_| built.is_dated).unwrap_or(self.date);
         let lines = &built.bytes[date_at + date.len() + b"\r\n".len()..built.head_len];

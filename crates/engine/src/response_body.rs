@@ -136,6 +136,7 @@ impl StreamedBody {
             return FillOutcome::Ended;
         }
         let framed = &mut self.framed;
+        // The framing of the previous chunk was sent; its memory is reused.
         framed.before.clear();
         framed.before_sent = 0;
         match self.from.poll_next(context) {
@@ -165,6 +166,7 @@ impl StreamedBody {
                     Err(_) => FillOutcome::Cut,
                 }
             }
+            // The end of the body must not be announced: the client has to see that it is incomplete.
             Poll::Ready(StreamItem::Cut) => FillOutcome::Cut,
         }
     }

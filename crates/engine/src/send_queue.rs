@@ -106,6 +106,7 @@ impl<R> SendQueue<R> {
     pub fn add(&mut self, bytes: Bytes, records: &mut Vec<PendingRecord<R>>) {
         self.earlier.extend(self.last.take());
         for mut record in records.drain(..) {
+            // Offsets count from the start of the queue, not of this output.
             record.end = record.end.map(|end| end + self.given);
             self.earlier.push(record);
         }

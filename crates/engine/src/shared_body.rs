@@ -172,6 +172,7 @@ impl SharedBody {
             .filter_map(|(_, place)| match &mut place.behind {
                 // The reader has not taken its queue yet: it stays lagging, to find the queue and its end.
                 Some(LaggingReader { from: Some(_), to }) => {
+                    // The queue's end is reported by dropping it below, outside the lock.
                     let (unused, _) = stream(0);
                     let to = std::mem::replace(to, unused);
                     Some(LaggingReader { from: None, to })
@@ -288,6 +289,7 @@ impl SharedBodyState {
             if self.len - part.at < WAITING_LEN_MAX {
                 continue;
             }
+            // A lagging reader no longer keeps the parts.
             part.readers -= 1;
             let (to, from) = stream(WAITING_LEN_MAX as usize);
             for part in self.parts.range(index..) {
@@ -461,6 +463,7 @@ impl Drop for ReaderState {
     fn drop(&mut self) {
         let mut state = lock(&self.of);
         let place = state.readers.remove(self.place);
+        // A reader of its own queue holds no part.
         if place.behind.is_none() && self.own.is_none() {
             state.leave(place.next);
         }

@@ -173,6 +173,7 @@ impl<V: HttpService> StreamTable<V> {
     pub fn take_due(&mut self) -> Option<DeferredRequest<V>> {
         let mut at = self.0.as_deref_mut();
         while let Some(it) = at {
+            // A request with an outcome may be behind others that still wait.
             if let Some(waiting) = it.waiting.take_if(|waiting| waiting.is_over()) {
                 return Some(waiting);
             }

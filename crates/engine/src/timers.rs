@@ -220,6 +220,7 @@ impl TimerTable {
     }
 
     fn take_entry(&mut self) -> u32 {
+        // Freed entries first: they may still be in the wheel, at a usable time.
         self.free.pop().unwrap_or_else(|| {
             self.entries.push(TimerEntry {
                 deadline_ms: NEVER,
@@ -317,6 +318,7 @@ impl TimerSleep {
         let Some(at) = self.entry.take() else { return };
         let mut table = self.timers.lock();
         let entry = &mut table.entries[at as usize];
+        // The entry may stay in the wheel; without a deadline its check does nothing.
         entry.deadline_ms = NEVER;
         let waker = entry.waker.take();
         if std::mem::take(&mut entry.is_unset) {

@@ -73,6 +73,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.idle_timeout_ms();
         worker.counters.handshakes.bump();
+        // The handshake is complete: the next timeout is that of an idle connection.
         self.begun = false;
         self.deadline_ms = now_ms + timeout_ms;
         let secured = self.transport.tls();

@@ -60,6 +60,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 return self.close_broken(worker);
             }
         };
+        // TLS consumes bytes when it encrypts them, though the socket may be full.
         let is_left = transport.has_sealed();
         worker.counters.sent_bytes.add(wire_len as u64);
         worker.out.give_back(buffer, sent);
@@ -229,6 +230,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 self.moved(worker, len, wire_len);
                 SendAttempt::Moved
             }
+            // A second attempt would only fail: waits for the writable event.
             TransferOutcome::Filled(len) => {
                 self.moved(worker, 0, len);
                 SendAttempt::Blocked
@@ -339,6 +341,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if !self.end_layer(worker) {
             return;
         }
+        // No bytes of the peer can be unread, so a plain close loses nothing.
         if !self.leftover && !self.unread {
             return self.close();
         }
@@ -346,6 +349,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.lingering = true;
         self.input.clear();
         self.deadline_ms = now_ms + LINGER_MS;
+        // A lingering connection answers no more: the service's work for it is cancelled.
         self.drop_bodies(worker);
         self.schedule_check(worker);
     }

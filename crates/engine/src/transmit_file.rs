@@ -128,6 +128,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         // The longer the client takes, the less another delay matters.
         let again_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
+        // Unacknowledged pages are still in the socket's queue, where a rewrite would reach them.
         if self.transport.unacknowledged(&worker.driver) > 0 {
             self.deadline_ms = self.deadline_ms.min(now_ms + again_ms);
             return self.schedule_check(worker);

@@ -74,6 +74,7 @@ impl SocketDirection {
     }
 
     fn exhausted(&mut self, news: u32) {
+        // An event during the attempt may report new bytes or room.
         self.ready &= self.news != news;
     }
 }
@@ -243,6 +244,7 @@ impl UpstreamSocket {
         let connecting = sources.0.network.connect(to, registration.id)?;
         let mut socket = connecting.socket;
         if connecting.connected {
+            // No event reports a socket that is connected from the start.
             sources.set_ready(registration.id, DirectionState::Out);
         } else {
             // The end of connecting is reported as writable (connect(2)).

@@ -68,6 +68,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         while !self.drained() {
             self.turn();
         }
+        // Tasks own upstream connections and permits, which are released before the thread ends.
         self.context.local.tasks.end();
     }
 
@@ -102,6 +103,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 connection.receive(context, true)
             });
         }
+        // After the sockets, as their events may wake tasks and post messages.
         self.answer_bell();
         self.look_at_deadlines();
         self.context

@@ -71,6 +71,7 @@ impl WorkerResources {
 
     /// Ends a wait at this time: for drivers.
     pub fn resume(&self, now_ms: u64) {
+        // Before the eventcount's `resume`: see `WorkerTimers::set_now`.
         self.timers.set_now(now_ms);
         self.bell.resume();
         // After `resume`, so that waking tasks costs no system call.

@@ -124,6 +124,7 @@ impl DatagramPort {
     fn takes(&self, to: SocketAddr) -> bool {
         let address = self.translated.unwrap_or(self.bound);
         let ip = address.ip();
+        // An IPv6 socket bound to `[::]` also receives IPv4, as in Linux.
         let is_any = ip.is_unspecified() && (ip.is_ipv6() || to.is_ipv4());
         !self.is_closed && address.port() == to.port() && (is_any || ip == to.ip())
     }
@@ -282,6 +283,7 @@ impl SimWorld {
         if ecn == Ecn::NotEct || self.dice(1000) >= self.datagrams.faults.marked {
             return ecn;
         }
+        // Only the first mark counts.
         self.datagrams.stats.marked += u64::from(ecn != Ecn::Ce);
         Ecn::Ce
     }

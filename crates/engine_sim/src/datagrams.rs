@@ -125,6 +125,7 @@ impl SimDatagrams {
                 taken_len += if is_taken { datagram.len() } else { 0 };
                 is_taken
             });
+            // The caller sends the rest after a room event.
             train.range.start += taken_len;
             if !is_taken {
                 return at;

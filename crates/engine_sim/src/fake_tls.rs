@@ -135,6 +135,7 @@ impl TlsSession for FakeTls {
     }
 
     fn encrypt(&mut self, pieces: &[&[u8]], _now_ms: u64, wire: &mut Vec<u8>) -> usize {
+        // The bytes would be masked twice.
         assert!(!self.is_offloaded, "the world does that");
         let records = pieces.iter().flat_map(|piece| piece.chunks(RECORD_LEN_MAX));
         let mut len = 0;

@@ -163,6 +163,7 @@ impl SharedWorld {
         let mut world = self.lock();
         let id = world.add_socket(None);
         let at_ms = world.later();
+        // Bytes must not arrive before the connection.
         world.socket(id).last_ms = at_ms;
         world.put(at_ms, SimEvent::Connect(id));
         id

@@ -47,6 +47,7 @@ impl UpstreamNetwork for SimNetwork {
         };
         let id = world.add_socket(Some(self.owner(id)));
         if connected {
+            // As in Linux, a Unix socket connects at once.
             world.socket(id).dialed = Some(Ok(()));
             world.dialed.push(id);
         // An unanswered connection gets no event: only the caller's timeout ends it.

@@ -187,6 +187,7 @@ impl SimWorld {
     /// Lets time pass until the next event, until a driver wants to be woken, or until `timeout_ms`, unless there is
     /// work now.
     pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
+        // Listeners are level-triggered.
         let waiting = self.listening && !self.backlog.is_empty();
         let drivers = self.drivers.iter().enumerate();
         let drivers = drivers.filter(|(_, driver)| !driver.is_stopped);
@@ -244,6 +245,7 @@ impl SimWorld {
     pub fn tell(&mut self, id: usize, readable: bool, writable: bool) {
         let socket = self.socket(id);
         let (ended, broken) = (socket.ended, socket.broken);
+        // A closed or unregistered socket reports nothing.
         let (Some(owner), false) = (socket.owner, socket.closed) else {
             return;
         };
@@ -337,6 +339,7 @@ impl SimWorld {
         socket.read.extend(bytes);
         let kept = std::mem::take(&mut socket.kept);
         socket.read.extend(kept);
+        // Edge-triggered: room is reported only after the socket was full.
         if std::mem::take(&mut socket.full) {
             self.tell(id, false, true);
             self.end_send(id);
@@ -356,6 +359,7 @@ impl SimWorld {
             return;
         };
         let bytes = send.buffer.pieces().concat();
+        // A closed connection sends all its bytes, if it was half-closed before.
         let is_closed = self.socket(id).closed;
         let len = match self.dice(2) == 0 && !is_closed {
             true => 1 + self.dice(bytes.len() as u64) as usize,

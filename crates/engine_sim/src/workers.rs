@@ -41,6 +41,7 @@ impl SimWorkers {
         self.turn = (self.turn + 1) % self.drivers.len();
         let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
         let mut events = Vec::new();
+        // Without a timeout: a lost wake-up makes the world panic.
         driver.wait(None, &mut events);
         let came = !events.is_empty();
         for event in events {

@@ -105,6 +105,7 @@ impl EpollDatagrams {
             return;
         }
         if let Some(port) = port_mut(&mut self.ports, id) {
+            // While a socket is writable, a level-triggered registration would end each wait.
             port.watch_room(epoll, id, false);
             events.push(DriverEvent::Room(id));
         }
@@ -181,6 +182,7 @@ impl DatagramPort {
             TRAIN_LEN_MAX,
             |at, message| {
                 if let Some(overflowed) = message.overflowed {
+                    // The kernel reports a total since the socket was opened (SO_RXQ_OVFL).
                     drops.overflowed = overflowed.into();
                 }
                 match train_of(at * TRAIN_LEN_MAX, &message) {
@@ -241,6 +243,7 @@ impl DatagramPort {
             {
                 self.socket.has_segmentation &= errno != Errno::IO;
                 self.drops.unsegmented += 1;
+                // Only this train: others may fit the interface's MTU.
                 cursor.single_train = Some(chunk.train);
             }
             _ => {

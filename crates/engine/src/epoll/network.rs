@@ -146,6 +146,7 @@ pub fn news(data: u64, flags: EventFlags) -> SocketEvent {
             slot: data as u32,
             generation: ((data & !MARK) >> 32) as u32,
         },
+        // A read finds the end or the error.
         readable: ended || flags.contains(EventFlags::IN),
         writable: flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP),
         ended,

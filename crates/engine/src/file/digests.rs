@@ -43,6 +43,7 @@ impl BlockDigests {
             return Some((Vec::new(), range.end));
         }
         let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
+        // The lock is not held while the disk is read.
         let missing: Vec<u64> = {
             let known = self.lock();
             let missing = blocks.filter(|block| !known.contains_key(block));

@@ -111,6 +111,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.input.clear();
         self.leftover = true;
         if let Protocol::Http1(http) = &mut self.protocol {
+            // No later request is parsed: after an error the framing is unknown.
             http.give_up();
         }
         let partial = PartialRequest::from_head(input);

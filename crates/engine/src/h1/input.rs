@@ -176,6 +176,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.end(trailers);
         }
         self.exchanges.end_incoming(stream);
+        // The whole body was read; on a closing connection, later requests stay unread.
         self.leftover &= self.is_closing();
         let is_idle = self.sending.is_none() && self.exchanges.is_empty();
         if is_idle {

@@ -27,6 +27,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(way) = way.flatten() else {
             return false;
         };
+        // The stream that `begin_passing` starts.
         let stream = StreamId(self.requests + 1);
         let exchange = self.exchange(worker, stream, worker.driver.now_ms() * 1000);
         let record = worker.service.passed_through(head, input, &exchange);

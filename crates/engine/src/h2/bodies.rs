@@ -79,6 +79,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     match worker.driver.start_read(token, file, range.start..end) {
                         Ok(()) => two.reading = Some(stream),
                         Err(_) => {
+                            // No event reports a free helper, so a deadline retries.
                             let again_ms = worker.driver.now_ms() + POSTPONED_MS;
                             self.deadline_ms = self.deadline_ms.min(again_ms);
                             self.schedule_check(worker);
@@ -96,6 +97,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                         BodyStep::Broken
                     }
                     Poll::Ready(StreamItem::Bytes(bytes)) => {
+                        // The stream stays behind its bytes, and is polled again after them.
                         body.rest.push_front(BodyPart::Bytes(bytes));
                         BodyStep::More
                     }
@@ -190,6 +192,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             (Some(body), Some(bytes)) => {
                 if let Some(BodyPart::File { range, .. }) = body.rest.front_mut() {
                     range.start += bytes.len() as u64;
+                    // The rest of the file stays behind the bytes that were read.
                     body.rest.push_front(BodyPart::Bytes(bytes.into()));
                 }
             }

@@ -37,6 +37,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.lingering {
             return;
         }
+        // After GOAWAY and the last stream.
         if two.http.is_over() {
             if self.sending.is_none() {
                 // Unread bytes of the client would turn the close into a reset, which may destroy the last frames.
@@ -45,6 +46,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             return;
         }
+        // The deadline for the client's preface and SETTINGS stays as it is.
         if two.http.is_new() {
             return;
         }

@@ -140,6 +140,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http2(two) = &mut self.protocol else {
             return;
         };
+        // A second response is not possible on a stream.
         if two.http.is_answered(stream) {
             // Its body exceeded the limit after the response: its reader finds it cut.
             return self.exchanges.end_incoming(stream);
@@ -190,6 +191,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.end(trailers);
         }
         self.exchanges.end_incoming(stream);
+        // The other direction of a tunnel may have ended before.
         self.settle_tunnel(worker, stream);
         self.answer_due_all(worker);
     }

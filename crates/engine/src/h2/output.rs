@@ -89,6 +89,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 self.flush(worker);
             }
         }
+        // The worker's buffers serve other connections next.
         self.keep_fresh(worker);
         self.flush(worker);
     }

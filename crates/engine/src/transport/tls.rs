@@ -172,6 +172,7 @@ impl TlsTransport {
         token: ConnectionToken,
         plain: &mut Vec<u8>,
     ) -> ReceiveOutcome<Plaintext<D::Lent>> {
+        // Bytes after close_notify are ignored (RFC 8446, section 6.1).
         if let Some(TlsEnd::Said) = self.end {
             return ReceiveOutcome::End;
         }
@@ -253,6 +254,7 @@ impl TlsTransport {
                 _ => return TransferOutcome::Full,
             }
         }
+        // Consumed by encryption: the plaintext is not needed again, even if the socket is full.
         let len = self
             .layer
             .encrypt(&buffer.pieces(), driver.now_ms(), &mut self.wire);
@@ -283,6 +285,7 @@ impl TlsTransport {
             return moved;
         }
         if self.wire_sent > 0 {
+            // Removed once per push, not per send.
             self.wire.drain(..self.wire_sent);
             self.wire_sent = 0;
         }

@@ -24,8 +24,8 @@
 //!   pieces of 16,375 bytes fill a record). Each `NextData` is filled by copying its bytes from the stream's parts,
 //!   or by a reference to them as the next part. A `BodyPart::Stream` calls `H2Server::body` when bytes arrive and
 //!   `H2Server::end` at its end; it stays with its exchange instead of occupying the connection's output queue.
-//! - **Request bodies**: one `RequestBodyStream` for each stream. Consumed bytes are reported with `H2Server::taken`. A full one
-//!   needs no pause, since the client has no window to send more. An unneeded body: `H2Server::leave_body`.
+//! - **Request bodies**: one `RequestBodyStream` for each stream. Consumed bytes are reported with `H2Server::taken`. A
+//!   full one needs no pause, since the client has no window to send more. An unneeded body: `H2Server::leave_body`.
 //! - **Resets**: `H2ServerEvent::Reset` drops the waiting work (its `Pending`). `H2Server::done` is called when the
 //!   work has ended: at once if dropping ends it, or with its outcome if a helper continues. Until then the slot is
 //!   occupied.
