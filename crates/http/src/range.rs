@@ -70,6 +70,7 @@ impl RangeSet {
         let mut kept = 0;
         for at in 0..self.len {
             let other = self.ranges[at];
+            // RFC 9110 §15.3.7.2: overlapping and adjacent ranges may be coalesced.
             if other.start <= range.end && range.start <= other.end {
                 range.start = range.start.min(other.start);
                 range.end = range.end.max(other.end);
@@ -102,6 +103,7 @@ impl<'s> IntoIterator for &'s RangeSet {
 
 /// Evaluates the value of Range for a representation of `len` bytes.
 pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
+    // RFC 9110 §14.2: an unknown range unit is ignored.
     let Some(specs) = strip_unit(value) else {
         return RangesSpecifier::Whole;
     };
@@ -111,6 +113,7 @@ pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
     for spec in list_values::members(specs).filter(|s| !s.is_empty()) {
         found = true;
         let range = match RangeSpec::parse(spec).map(|s| s.resolve(len)) {
+            // RFC 9110 §14.2: an invalid Range field may be ignored.
             None => return RangesSpecifier::Whole,
             // Unsatisfiable by itself; other ranges may still be satisfiable.
             Some(None) => continue,
@@ -165,6 +168,7 @@ impl RangeSpec {
     /// The range within `len` bytes; `None` if it is empty.
     fn resolve(self, len: u64) -> Option<ByteRange> {
         let (start, end) = match self {
+            // RFC 9110 §14.1.2: a last position behind the end means the end.
             RangeSpec::From(first, last) => (first, last.saturating_add(1).min(len)),
             RangeSpec::Suffix(suffix) => (len.saturating_sub(suffix), len),
         };
@@ -176,6 +180,7 @@ impl RangeSpec {
 fn saturating(digits: &[u8]) -> Option<u64> {
     match list_values::decimal(digits) {
         Some(number) => Some(number),
+        // A position beyond 64 bits is valid, and behind the end of any representation.
         None if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Some(u64::MAX),
         None => None,
     }

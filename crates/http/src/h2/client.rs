@@ -98,6 +98,7 @@ impl OutgoingRequest<'_> {
             Method::Post => out.push(0x83),
             method => put_pseudo(2, method.as_str().as_bytes(), out),
         }
+        // A plain CONNECT has neither :scheme nor :path (RFC 9113 §8.5).
         if !self.path.is_empty() {
             out.push(if self.is_https { 0x87 } else { 0x86 });
             match self.path {
@@ -135,6 +136,7 @@ impl H2Client {
         http.phase != ConnectionPhase::Ended
             && http.going == GoawayState::No
             && http.peer_last_id.is_none()
+            // Stream identifiers can't be reused (RFC 9113 §5.1.1).
             && http.last_id < ID_MAX - 1
             // Bounded even if the peer sets no limit, since slots are u16.
             && http.streams.len() < http.peer.streams_max.min(32_767) as usize
@@ -289,6 +291,7 @@ impl H2Client {
         http.decoder.decode(block.bytes(), &mut fields)?;
         let (is_wrong, status) = (fields.wrong().is_some(), fields.status);
         let content_len = fields.content_len;
+        // Frames of a stream that was reset may still arrive.
         let Some(stream) = http.streams.by_id(id) else {
             http.check_closed(id)?;
             return Ok(None);
@@ -323,6 +326,7 @@ impl H2Client {
                     other => return Ok(self.told(other, FieldLines::NONE, turn)),
                 }
             }
+            // RFC 9113 §8.1: trailers end the stream.
             (StreamInput::Open | StreamInput::Unwanted, _) if !is_wrong && is_end => {
                 http.input_ended(id, turn)?
             }
@@ -405,5 +409,6 @@ impl H2Client {
 /// Whether HTTP/2 allows a response with this status: 101 is not used (RFC 9113 §8.6), and an interim response does
 /// not end the stream (§8.1).
 fn is_possible(status: StatusCode, is_end: bool) -> bool {
+    // RFC 9113 §8.6: there is no 101; an interim response does not end the stream.
     status != StatusCode::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
 }

@@ -86,6 +86,7 @@ impl H2Stream {
     /// Whether it could send, if the connection's window allows.
     pub(super) fn can_send(&self) -> bool {
         let has_window = self.ready > 0 && self.send_window > 0;
+        // An empty DATA frame with END_STREAM needs no window (RFC 9113 §6.9.1).
         self.output == StreamOutput::Body && (has_window || self.ready == 0 && self.is_complete)
     }
 
@@ -127,6 +128,7 @@ impl H2StreamTable {
         {
             return Some(*slot);
         }
+        // Identifiers ascend in the order of creation (RFC 9113 §5.1.1).
         let at = self.order.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         self.order.get(at).map(|(_, slot)| *slot)
     }
