@@ -152,6 +152,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     /// Logs the response at the end of the output with this record once it has been sent.
     pub fn note_record(&mut self, record: V::Record) {
         let len = self.out.bytes.len() as u64;
+        // In the order of the output, in which they are sent.
         self.records.push(PendingRecord {
             record,
             // The body is at the end of the output.

@@ -142,6 +142,7 @@ impl EpollDriver {
         } else {
             EventFlags::empty()
         };
+        // Level-triggered: connections beyond the limit of a turn are reported again.
         let data = EventData::new_u64(LISTENER | u64::from(id.0));
         Ok(epoll::add(
             &self.epoll,
@@ -407,6 +408,7 @@ impl IoDriver for EpollDriver {
         sent(match buffer {
             SendBuffer::Vec(bytes) => rustix::net::send(socket, bytes, flags),
             SendBuffer::Bytes(bytes) => rustix::net::send(socket, bytes, flags),
+            // Long blocks consist of whole pages, which sendfile queues without a copy.
             SendBuffer::Block { block, range } => match block.pages() {
                 Some((file, at)) => {
                     let mut offset = at + range.start as u64;

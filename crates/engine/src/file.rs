@@ -299,6 +299,7 @@ fn send_pages(socket: &OwnedFd, file: &OpenFile, start: u64, len: u64) -> FileSe
             // The sent bytes are reported first; the next attempt gets the same error.
             Ok(0) | Err(_) if offset > start => break,
             Ok(0) => return FileSent::Changed, // the file ends before its range does
+            // Errors of the file; all others are of the socket (sendfile(2)).
             Err(Errno::IO | Errno::NOMEM | Errno::INVAL) => return FileSent::Failed,
             Err(_) => return FileSent::Broken,
         }

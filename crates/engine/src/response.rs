@@ -157,6 +157,7 @@ impl<'r> ResponseWriter<'r> {
             }
             has_body && !built.is_inline
         };
+        // RFC 9110 §6.6.1: Date is when the message was generated, which for these is now.
         if !built.is_dated {
             // The Date field has a fixed length, so it is replaced in place.
             let date_at = start + date_offset(built.status);
@@ -202,6 +203,7 @@ impl<'r> ResponseWriter<'r> {
 
     /// Writes part of the body, copied if it is short.
     pub fn bytes(&mut self, bytes: Bytes) {
+        // A short copy is cheaper than another system call or piece.
         if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
             self.copied(&bytes);
         } else if !bytes.is_empty() {
@@ -245,6 +247,7 @@ impl<'r> ResponseWriter<'r> {
         }
         let (to_client, back) = tunnel.split();
         self.stream(to_client);
+        // The connection starts the tunnel when it accounts for the response.
         self.out.back = Some(Box::new(back));
         Ok(())
     }

@@ -107,6 +107,7 @@ impl<V: HttpService> StreamTable<V> {
                 None => break,
             }
         }
+        // At the end of the list, as later streams have higher numbers.
         at.get_or_insert_with(|| {
             Box::new(StreamState {
                 stream,

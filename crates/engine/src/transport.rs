@@ -144,6 +144,7 @@ impl<S> ClientTransport<S> {
         if let Some(layer) = &mut self.layer
             && self.is_introduced
         {
+            // Only after a PROXY header, which is never encrypted.
             return layer.receive(driver, &self.socket, token, plain);
         }
         match driver.receive(&self.socket, token) {
@@ -273,6 +274,7 @@ impl<S> ClientTransport<S> {
         let Some(layer) = &mut self.layer else {
             return driver.start_file(&self.socket, token, file, range);
         };
+        // Kernel TLS: sendfile encrypts, and the session counts the use of the key.
         layer.start_file(driver, &self.socket, token, file, range)
     }
 
