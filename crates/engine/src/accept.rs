@@ -147,10 +147,14 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
         let mut http = H1Server::default();
         http.give_up();
-        let from = (listener, transport.peer);
         let now_ms = self.context.driver.now_ms();
-        let mut exchange =
-            Exchange::without_client(from, http.version(), now_ms, self.context.unix_s);
+        let mut exchange = Exchange::without_client(
+            listener,
+            transport.peer,
+            http.version(),
+            now_ms,
+            self.context.unix_s,
+        );
         let mut out = OutputBuffer::default();
         let mut response = ResponseWriter::new(&mut http, &mut out, &self.context.date);
         let record = self.context.service.refuse(
@@ -222,6 +226,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             if now_ms < close_ms {
                 return;
             }
+            // In order of time, as each listener gets the same delay.
             self.closing.remove(0);
             // Connections that completed their handshake while the listener was closing are still served.
             loop {

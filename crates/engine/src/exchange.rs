@@ -36,6 +36,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 break;
             }
             if reads == READS_MAX {
+                // Edge-triggered: no event follows for the remaining bytes.
                 worker.unfinished.push(self.token);
                 break;
             }
@@ -67,6 +68,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     fn received(&mut self, worker: &mut WorkerContext<D, V>, came: &Plaintext<D::Lent>) {
+        // A PROXY header precedes the TLS handshake, so its bytes are not decrypted.
         if self.transport.is_introduced {
             return match came {
                 Plaintext::Lent(lent) => self.take_in(worker, lent.as_ref()),
@@ -133,6 +135,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         exchange.now_ms = worker.driver.now_ms();
         exchange.unix_s = worker.unix_s;
         exchange.is_body_coming = self.exchanges.incoming(stream).is_some();
+        // Each answer of the service sets these anew.
         exchange.is_refused = false;
         exchange.is_body_undecided = false;
         exchange
@@ -175,11 +178,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         mut exchange: Exchange,
-        (pending, come, gives_up): (V::Pending, ResumeReason<V::Outcome>, bool),
+        pending: V::Pending,
+        come: ResumeReason<V::Outcome>,
+        gives_up: bool,
     ) {
         // The service has taken the body, or does not want it.
         exchange.body = None;
         let stream = exchange.id.stream;
+        // A client that expects 100 (Continue) waits for it; an undecided service may still refuse the body.
         let reads_body = exchange.is_body_coming && !exchange.is_body_undecided;
         self.exchanges.get_mut(stream).waiting = Some(DeferredRequest {
             pending,
@@ -245,7 +251,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 (pending, ResumeReason::Body { is_over }, false)
             }
         };
-        self.defer(worker, exchange, (pending, come, gives_up));
+        self.defer(worker, exchange, pending, come, gives_up);
     }
 
     /// Stores the outcome of a deferred request's wait.
@@ -259,6 +265,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         match waiting.come {
+            // The client has reset the stream meanwhile.
             ResumeReason::Dead => self.end_dead_stream(worker, stream),
             _ => waiting.come = ResumeReason::Outcome(outcome),
         }
@@ -278,6 +285,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(waiting) = self.exchanges.waiting(stream) else {
             return;
         };
+        // The engine sends 100 itself, and no final response would follow a 101.
         if !InterimResponse::is_one(interim.status) {
             return;
         }
@@ -290,6 +298,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.protocol
             .interim(stream, interim.status, FieldLines::new(&lines), out);
         match is_multiplexed {
+            // On a stream, an interim response need not wait for responses of others.
             true => self.flush(worker),
             false => self.send_interims(worker),
         }

@@ -82,7 +82,8 @@ pub struct Exchange {
 impl Exchange {
     /// The context of a request without a body on no connection; it gets no outcome.
     pub fn without_client(
-        (listener, peer): (ListenerId, IpAddr),
+        listener: ListenerId,
+        peer: IpAddr,
         protocol: HttpVersion,
         now_ms: u64,
         unix_s: u64,

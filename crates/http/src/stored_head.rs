@@ -135,7 +135,7 @@ impl HeadMap {
     #[must_use]
     pub fn etag<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let (start, end) = self.etag;
-        value(text, (start.into(), end.into()))
+        value(text, start.into(), end.into())
     }
 
     /// The value of Content-Type; empty if a rule sets it.
@@ -151,11 +151,11 @@ impl HeadMap {
 
 fn section(text: &[u8], start: u32, end: u32) -> StoredSection<'_> {
     StoredSection {
-        h1: value(text, (start, end)),
+        h1: value(text, start, end),
     }
 }
 
-fn value(text: &[u8], (start, end): (u32, u32)) -> &[u8] {
+fn value(text: &[u8], start: u32, end: u32) -> &[u8] {
     text.get(start as usize..end as usize).unwrap_or_default()
 }
 

@@ -115,9 +115,14 @@ fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) 
     let Some(request) = unsent.request(head.as_bytes(), &view.limits) else {
         return line(out, "answer", "none: the request is not complete");
     };
-    let from = (listener, Ipv4Addr::LOCALHOST.into());
     let unix_s = (clock::unix_ns() / 1_000_000_000) as u64;
-    let mut exchange = Exchange::without_client(from, unsent.protocol(), clock::now_ms(), unix_s);
+    let mut exchange = Exchange::without_client(
+        listener,
+        Ipv4Addr::LOCALHOST.into(),
+        unsent.protocol(),
+        clock::now_ms(),
+        unix_s,
+    );
     exchange.secured = agreed(view, listener, &request);
     let date = date::format(exchange.unix_s);
     let mut to = RequestResponder {

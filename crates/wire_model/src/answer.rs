@@ -6,6 +6,7 @@ use core::net::SocketAddr;
 use crate::connection::{ConnectionState, InFlightAnswer, ModelConnection};
 use crate::flight::{FlightPlan, PARTS_MAX};
 use crate::reply::ModelReply;
+use crate::verdict::SegmentNumbers;
 use lowroad_wire::ebpf_header;
 use lowroad_wire::frame::{ACK, FIN, PSH, SegmentView, URG, len_of};
 use lowroad_wire::key;
@@ -253,14 +254,14 @@ fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64
     bytes
 }
 
-/// Writes one segment of an answer; `seq` is the number of the answer's first byte.
+/// Writes one segment of an answer; `numbers.seq` is the number of the answer's first byte.
 pub(crate) fn write_part(
     world: &impl SegmentContext,
     answer: &FlightAnswer,
     index: usize,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
-    (seq, ack): (u32, u32),
+    numbers: SegmentNumbers,
 ) -> Vec<u8> {
     let from = index * answer.cut;
     let rest = answer.bytes.get(from..).unwrap_or_default();
@@ -271,8 +272,8 @@ pub(crate) fn write_part(
     let fin = if answer.closes { FIN } else { 0 };
     let options = connection.reply_options(world, segment);
     let reply = ModelReply {
-        seq: seq.wrapping_add(sequence(from)),
-        ack,
+        seq: numbers.seq.wrapping_add(sequence(from)),
+        ack: numbers.ack,
         flags: ACK | if is_last { PSH | fin } else { 0 },
         window: connection.own_window(),
         options: &options,

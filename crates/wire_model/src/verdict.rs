@@ -37,7 +37,8 @@ pub(crate) fn acknowledge(
     if connection.is_of_flight(segment.ack) {
         seq = segment.ack;
     }
-    bare(world, segment, connection, reason, (seq, ack, flags))
+    let numbers = SegmentNumbers { seq, ack };
+    bare(world, segment, connection, reason, numbers, flags)
 }
 
 /// Sends FIN, for the first time or again.
@@ -46,14 +47,26 @@ pub(crate) fn finish(
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
 ) -> SegmentVerdict {
+    // FIN occupies the last sequence number.
     let seq = connection.snd_nxt.wrapping_sub(1);
     bare(
         world,
         segment,
         connection,
         SegmentReason::TcpFin,
-        (seq, connection.rcv_nxt, FIN | ACK),
+        SegmentNumbers {
+            seq,
+            ack: connection.rcv_nxt,
+        },
+        FIN | ACK,
     )
+}
+
+/// The sequence and acknowledgement numbers of a segment to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentNumbers {
+    pub seq: u32,
+    pub ack: u32,
 }
 
 /// Sends a segment without data.
@@ -62,12 +75,13 @@ pub(crate) fn bare(
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
     reason: SegmentReason,
-    (seq, ack, flags): (u32, u32, u8),
+    numbers: SegmentNumbers,
+    flags: u8,
 ) -> SegmentVerdict {
     let options = connection.reply_options(world, segment);
     let reply = ModelReply {
-        seq,
-        ack,
+        seq: numbers.seq,
+        ack: numbers.ack,
         flags,
         window: connection.own_window(),
         options: &options,

@@ -59,8 +59,13 @@ impl HttpService for Nothing {
 }
 
 fn facts_of(stream: StreamId) -> Exchange {
-    let from = (ListenerId(0), Ipv4Addr::LOCALHOST.into());
-    let mut exchange = Exchange::without_client(from, HttpVersion::Http11, 0, 0);
+    let mut exchange = Exchange::without_client(
+        ListenerId(0),
+        Ipv4Addr::LOCALHOST.into(),
+        HttpVersion::Http11,
+        0,
+        0,
+    );
     exchange.id.stream = stream;
     exchange
 }

@@ -411,7 +411,7 @@ impl ReceivedPart {
         }
         let mut parts = partial.parts.clone();
         let etag = self.etag.as_deref()?;
-        let is_added = parts.add(self.range, self.len, (etag, etag));
+        let is_added = parts.add(self.range, self.len, etag, etag);
         (is_added && pieces.len() <= PIECES_MAX).then_some((pieces, parts))
     }
 

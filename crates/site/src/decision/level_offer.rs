@@ -70,8 +70,8 @@ impl SiteService {
         response: &mut ResponseWriter<'_>,
     ) -> bool {
         let now_ms = clock::now_ms();
-        let from = (offer.listener, offer.peer);
-        let mut exchange = Exchange::without_client(from, protocol, now_ms, unix_s);
+        let mut exchange =
+            Exchange::without_client(offer.listener, offer.peer, protocol, now_ms, unix_s);
         let mut to = RequestResponder {
             request,
             exchange: &mut exchange,

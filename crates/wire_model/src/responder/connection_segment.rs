@@ -5,7 +5,7 @@ use super::requests::{part_of, said_of_flight};
 use crate::buffered::{self, AheadKind, BufferedInput, REPEAT_LEN_MIN};
 use crate::connection::{ConnectionState, ModelConnection, ModelTable, WINDOW};
 use crate::flight::BEHIND_MAX;
-use crate::verdict::{SegmentVerdict, acknowledge, bare, counted, finish};
+use crate::verdict::{SegmentNumbers, SegmentVerdict, acknowledge, bare, counted, finish};
 use lowroad_wire::frame::{ACK, FIN, RST, SYN, SegmentView};
 use lowroad_wire::segment_context::SegmentContext;
 use lowroad_wire::segment_reason::SegmentReason;
@@ -194,7 +194,11 @@ impl<T: ModelTable> ModelResponder<T> {
             segment,
             connection,
             reason,
-            (segment.ack, segment.end(), RST | ACK),
+            SegmentNumbers {
+                seq: segment.ack,
+                ack: segment.end(),
+            },
+            RST | ACK,
         )
     }
 }

@@ -8,7 +8,7 @@ use crate::answer::{FlightAnswer, again, choose, flight_again, flight_of, may_an
 use crate::buffered;
 use crate::connection::{ConnectionState, InFlightAnswer, ModelConnection, ModelTable, WINDOW};
 use crate::flight::{self, AGAIN_MAX, AckInfo, FlightAction, RecoveryState, WITHHELD};
-use crate::verdict::{SegmentVerdict, acknowledge, counted, reply_verdict, sent};
+use crate::verdict::{SegmentNumbers, SegmentVerdict, acknowledge, counted, reply_verdict, sent};
 use lowroad_wire::frame::{FIN, SegmentView, len_of};
 use lowroad_wire::options::{TIMESTAMPS_LEN, TcpTimestamps};
 use lowroad_wire::segment_context::{SegmentContext, SocketState};
@@ -56,6 +56,7 @@ impl<T: ModelTable> ModelResponder<T> {
         connection.rcv_nxt = segment.end();
         connection.snd_nxt = seq.wrapping_add(answer.len());
         connection.parts = 0;
+        // Loss recovery starts anew with each answer.
         connection.recovery = RecoveryState::default();
         connection.under_way = Some(InFlightAnswer {
             id: answer.id,
@@ -134,6 +135,7 @@ impl<T: ModelTable> ModelResponder<T> {
         under_way: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
+        // Bounds the work for a client that acknowledges parts again and again.
         if connection.parts == AGAIN_MAX {
             return self.reset(world, segment, SegmentReason::TcpGone);
         }
@@ -155,7 +157,10 @@ impl<T: ModelTable> ModelResponder<T> {
         match again(world, segment, connection, &under_way) {
             Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
-                let numbers = (seq, connection.rcv_nxt);
+                let numbers = SegmentNumbers {
+                    seq,
+                    ack: connection.rcv_nxt,
+                };
                 let frame = write_part(world, &answer, 0, segment, connection, numbers);
                 reply_verdict(world, SegmentReason::AnswerAgain, frame)
             }
@@ -177,9 +182,11 @@ fn write_parts(
     seq: u32,
 ) -> Vec<Vec<u8>> {
     let withheld = if connection.is_flight() { WITHHELD } else { 0 };
+    // The last byte of the request stays unacknowledged, so that the client repeats it if the flight is lost.
     let ack = connection.rcv_nxt.wrapping_sub(sequence(withheld));
+    let numbers = SegmentNumbers { seq, ack };
     parts
-        .map(|index| write_part(world, answer, index, segment, connection, (seq, ack)))
+        .map(|index| write_part(world, answer, index, segment, connection, numbers))
         .collect()
 }
 
