@@ -39,7 +39,8 @@ pub struct DirectPeer {
 /// # Errors
 /// A quoted string in Forwarded has no end, or begins within a word: its author could change the client's address.
 pub fn read(
-    (trusted, field): (&PrefixSet, ClientField),
+    trusted: &PrefixSet,
+    field: ClientField,
     DirectPeer { peer, proxy }: DirectPeer,
     request: &Request<'_>,
 ) -> Result<Option<ForwardedClient>, AmbiguousForwarding> {
@@ -253,7 +254,7 @@ mod tests {
             peer: SocketAddr::new(peer.parse().expect("an address"), 7),
             proxy: proxy.map(|it| it.parse().expect("an address")),
         };
-        read((&trusted, field), sender, &head.request)
+        read(&trusted, field, sender, &head.request)
     }
 
     /// The client's address, the peer's if it is not a trusted proxy.

@@ -101,7 +101,7 @@ impl AccessPolicy {
         sender: DirectPeer,
         request: &Request<'_>,
     ) -> Result<Option<ForwardedClient>, AmbiguousForwarding> {
-        forwarded_client::read((&self.trusted_proxies, self.client_field), sender, request)
+        forwarded_client::read(&self.trusted_proxies, self.client_field, sender, request)
     }
 
     /// Whether a rule may match this path for any client. Then no lower level, which lacks the rules, may answer.

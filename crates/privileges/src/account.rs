@@ -25,6 +25,15 @@ const PROGRAM_USER: &str = "nobody";
 /// The capabilities that the server keeps: a reload may add a port below 1024.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
+/// The numbers of a user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserIds {
+    /// The user's.
+    pub uid: u32,
+    /// The group's.
+    pub gid: u32,
+}
+
 /// The user that the server becomes.
 pub struct ServerAccount {
     user: User,
@@ -66,8 +75,11 @@ pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>
 
 impl ServerAccount {
     /// The numbers of user and group.
-    pub fn ids(&self) -> (u32, u32) {
-        (self.user.uid.as_raw(), self.group.as_raw())
+    pub fn ids(&self) -> UserIds {
+        UserIds {
+            uid: self.user.uid.as_raw(),
+            gid: self.group.as_raw(),
+        }
     }
 
     /// Opens a log while this process is root, so that the user can open it again after it was rotated. Where the user, or
@@ -120,7 +132,7 @@ impl ServerAccount {
             .iter()
             .map(|it| rustix::process::Gid::from_raw(it.as_raw()))
             .collect();
-        let (uid, gid) = self.ids();
+        let UserIds { uid, gid } = self.ids();
         let (uid, gid) = (
             rustix::process::Uid::from_raw(uid),
             rustix::process::Gid::from_raw(gid),

@@ -29,6 +29,8 @@ use messages::OpenPurpose;
 pub use path_walk::{UntrustedPath, is_roots, open_log, open_secret};
 pub use process::serve;
 
+use crate::account::UserIds;
+
 /// The error after the helper is gone.
 const GONE: &str = "the helper with root's rights is gone until the next start";
 
@@ -45,16 +47,16 @@ struct HelperProcess {
 }
 
 /// Starts the helper. To be called while this process is root; the helper ends when this process does. New logs are given to
-/// `owner`, a user and a group.
+/// `owner`.
 ///
 /// # Errors
 /// There is no process or descriptor for it, or it does not answer.
-pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
+pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
     let config = std::path::absolute(config)?;
     let mut command = helper_command("rights-helper");
     command
         .arg(&config)
-        .args([owner.0.to_string(), owner.1.to_string()])
+        .args([owner.uid.to_string(), owner.gid.to_string()])
         .env_clear()
         .current_dir("/")
         // Signals of the terminal are for the server.

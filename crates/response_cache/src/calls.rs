@@ -121,6 +121,14 @@ pub enum CallStatus {
     Runs(Box<dyn Send>),
 }
 
+/// The state of the store when a call begins.
+struct StoreState {
+    /// The purge epoch.
+    purges: PurgeEpoch,
+    /// The stored response that the call may validate or complete.
+    stale: Option<ObjectArc>,
+}
+
 impl HandlerCalls {
     /// A waiter for a request of this worker.
     pub fn waiter(&self, id: ExchangeId) -> OutcomeWaiter {
@@ -152,7 +160,7 @@ impl HandlerCalls {
             None => (None, None),
         };
         let stale = self.stale(call, purges);
-        let task = match self.begin(call, exchange, (purges, stale), shared) {
+        let task = match self.begin(call, exchange, StoreState { purges, stale }, shared) {
             Ok(task) => task,
             Err(over) => return over,
         };
@@ -186,7 +194,7 @@ impl HandlerCalls {
             return;
         };
         let shared = Some(self.shared(call, ticket));
-        let Ok(task) = self.begin(call, exchange, (purges, stale), shared) else {
+        let Ok(task) = self.begin(call, exchange, StoreState { purges, stale }, shared) else {
             return;
         };
         let executor = task.executor.clone();
@@ -251,7 +259,7 @@ impl HandlerCalls {
         &self,
         call: &HandlerCall<'_>,
         exchange: &mut Exchange,
-        (purges, stale): (PurgeEpoch, Option<ObjectArc>),
+        before: StoreState,
         shared: Option<CallFollowers>,
     ) -> Result<Box<CallTask>, CallStatus> {
         let route = call.route;
@@ -264,7 +272,7 @@ impl HandlerCalls {
             &self.changes,
         );
         let objects = self.objects(call);
-        let conditions = self.conditions(call, stale.as_ref());
+        let conditions = self.conditions(call, before.stale.as_ref());
         let is_ours = matches!(&conditions, OriginConditions::Instead(own) if !own.is_empty());
         let interims = InterimSink::new(self.post_interim(call), exchange.id);
         let request = request_of(call, exchange, &conditions, objects.clone(), interims);
@@ -283,7 +291,7 @@ impl HandlerCalls {
                 Ok(reply) => {
                     forget_changed(changed.as_ref(), &reply, &self.store);
                     let executor = ResponseExecutor::Worker(self.local.clone());
-                    let storing = self.storing(call, (purges, stale.as_ref()), executor);
+                    let storing = self.storing(call, &before, executor);
                     let lines = call.request.lines();
                     return Err(match store(storing, reply, call.path, lines, shared) {
                         Ok(stored) => CallStatus::Stored(stored),
@@ -300,8 +308,8 @@ impl HandlerCalls {
                 (answering, ResponseExecutor::Worker(self.local.clone()))
             }
         };
-        let storing = self.storing(call, (purges, stale.as_ref()), executor.clone());
-        let stale = stale.filter(|stale| !completes(call, stale));
+        let storing = self.storing(call, &before, executor.clone());
+        let stale = before.stale.filter(|stale| !completes(call, stale));
         let if_stored = |bytes: &[u8]| match storing {
             Some(_) => bytes.into(),
             None => Box::default(),
@@ -399,9 +407,10 @@ impl HandlerCalls {
     fn storing(
         &self,
         call: &HandlerCall<'_>,
-        (purges, stale): (PurgeEpoch, Option<&ObjectArc>),
+        before: &StoreState,
         executor: ResponseExecutor,
     ) -> Option<StoreRequest> {
+        let stale = before.stale.as_ref();
         // A HEAD response can only update a stored response.
         let is_of_use = |key: &CacheKey| key.wants != RequestedPart::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
@@ -409,7 +418,7 @@ impl HandlerCalls {
         Some(StoreRequest {
             why: why(call, &key, begun_ms),
             key,
-            purges,
+            purges: before.purges,
             begun_ms,
             // HEAD updates the stored response of a GET (RFC 9111 §4.3.5), so it is judged as one.
             asked: RequestDirectives {

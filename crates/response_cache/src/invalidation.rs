@@ -12,10 +12,11 @@ use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::{Route, RouteTable};
 use lowroad_site_rules::SiteRules;
+use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::disk_cache::{self, SiteIdentity};
+use lowroad_store::key::{self, SiteScope};
 use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
-use lowroad_store::{SharedStore, key};
 
 /// The stored responses that a request invalidates.
 pub struct InvalidationSet {
@@ -91,8 +92,11 @@ impl InvalidationSet {
         };
         // The resource is the same over http and https, whichever the request used.
         for over_tls in [false, true] {
-            let site = (self.site_id, over_tls);
-            key::write_of_program(&mut key, site, &self.authority, (path, query));
+            let site = SiteScope {
+                site_id: self.site_id,
+                is_https: over_tls,
+            };
+            key::write_of_program(&mut key, site, &self.authority, path, query);
             let in_memory = || store.forget(store.hash(&key), &key);
             match (store.tier(), disk_cache::primary(&self.stable, &key)) {
                 (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),

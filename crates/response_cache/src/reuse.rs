@@ -21,7 +21,7 @@ use lowroad_http::range::{self, RangesSpecifier};
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_store::in_flight::InFlightKey;
-use lowroad_store::key;
+use lowroad_store::key::{self, SiteScope};
 use lowroad_store::purge_epoch::PurgeEpoch;
 use lowroad_store::validity::StoredExpiry;
 
@@ -94,18 +94,17 @@ impl RequestedPart {
 
 impl KeyFacts {
     /// Writes the key bytes to `scratch`, for a request whose response can depend only on the target, Host and the
-    /// fields that Vary names: GET and HEAD without a body, and without credentials unless the route is an origin.
-    /// Conditions and ranges are evaluated against the stored response. `site` is the site's number and whether the
-    /// request used TLS.
+    /// fields that Vary names: GET and HEAD, without credentials unless the route is an origin. The caller has ruled
+    /// out a body. Conditions and ranges are evaluated against the stored response.
     pub fn from_request(
-        (request, has_body): (&Request<'_>, bool),
+        request: &Request<'_>,
         is_origin: bool,
-        site: (u32, bool),
+        site: SiteScope,
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<KeyFacts> {
         let reads = matches!(request.method, Method::Get | Method::Head);
-        if !reads || has_body {
+        if !reads {
             return None;
         }
         let is_authorized = match request.concerns_caches() {
@@ -124,7 +123,7 @@ impl KeyFacts {
 
     fn from_target(
         request: &Request<'_>,
-        site: (u32, bool),
+        site: SiteScope,
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<KeyFacts> {
@@ -132,7 +131,7 @@ impl KeyFacts {
             return None;
         };
         let host = request.authority.unwrap_or_default();
-        key::write_of_program(scratch, site, host, (path, query));
+        key::write_of_program(scratch, site, host, path, query);
         let asks_otherwise = preconditions::may_differ(request);
         let has_condition = asks_otherwise
             && (!request.if_none_match().is_empty() || request.if_modified_since().is_some());

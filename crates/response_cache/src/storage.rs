@@ -18,10 +18,11 @@ use lowroad_routes::routes::Route;
 use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
 use lowroad_store::in_flight::InFlightTable;
+use lowroad_store::key::HashedKey;
 use lowroad_store::object::{ObjectKind, PlacedResponse, Representation};
 use lowroad_store::placement;
 use lowroad_store::purge_epoch::PurgeEpoch;
-use lowroad_store::streaming_object::StreamingObject;
+use lowroad_store::streaming_object::{StreamedHead, StreamingObject};
 use lowroad_store::validity::{ObjectValidity, StoredExpiry};
 use lowroad_store::{ObjectArc, SharedStore, StoredObject};
 
@@ -29,6 +30,7 @@ use crate::handler_outcome::{HandlerOutcome, OutcomeWaiter};
 use crate::reply::HandlerReply;
 use crate::reuse::{CacheKey, RequestedPart, ReuseJudge, StorageDecision, is_plain_range};
 use crate::stored_heads;
+use crate::validation::RequestLines;
 
 mod cache_fill;
 mod disk_copy;
@@ -183,6 +185,13 @@ struct HeadDetails {
     selecting: SelectingFields,
 }
 
+/// The terms under which a response is stored.
+struct StorageTerms {
+    decision: StorageDecision,
+    /// The request fields that select the response.
+    selecting: SelectingFields,
+}
+
 impl StoreRequest {
     /// Stores a response if it is storable. `path` is the decoded path and `lines` the field lines of its request. A
     /// streaming body starts to arrive only when this task yields, so followers can join with all of it.
@@ -231,10 +240,17 @@ impl StoreRequest {
             return Err(reply);
         };
         self.ignores_range = is_whole_for_part && is_plain_range(lines);
-        let judged = (judged, selecting);
-        let own = own_fields(&reply.response.fields, &judged.0.left_out);
+        let own = own_fields(&reply.response.fields, &judged.left_out);
         let HandlerResponse { status, fields, .. } = &reply.response;
-        let head = self.head((*status, fields), path, judged);
+        let head = self.head(
+            *status,
+            fields,
+            path,
+            StorageTerms {
+                decision: judged,
+                selecting,
+            },
+        );
         match &mut reply.response.content {
             Made::Bytes(body) => {
                 let for_disk = self.for_disk(&head);
@@ -271,14 +287,14 @@ impl StoreRequest {
         &self,
         representation: &Representation,
         fields: &ResponseFields,
-        (path, lines): (&[u8], &[u8]),
+        request: RequestLines<'_>,
     ) -> Option<ObjectArc> {
         let status = representation.head.status();
         // Vary may name other fields than before; the values are those of this request.
         let judge = self.judge();
-        let selecting = judge.selecting(fields, lines)?;
+        let selecting = judge.selecting(fields, request.lines)?;
         let StorageDecision { lifetime, left_out } = judge.lifetime(status, fields).ok()?;
-        let rules = SiteFields::new(&self.rules, path, status);
+        let rules = SiteFields::new(&self.rules, request.path, status);
         let head = PendingHead {
             built: stored_heads::write_head(status, fields, &left_out, &rules),
             about: HeadDetails {
@@ -299,9 +315,12 @@ impl StoreRequest {
         Some(object)
     }
 
-    /// Hash and bytes of the key.
-    fn under(&self) -> (u64, &[u8]) {
-        (self.key.hash, &self.key.bytes)
+    /// The key's bytes and hash.
+    fn under(&self) -> HashedKey<'_> {
+        HashedKey {
+            hash: self.key.hash,
+            bytes: &self.key.bytes,
+        }
     }
 
     fn judge(&self) -> ReuseJudge<'_> {
@@ -316,9 +335,10 @@ impl StoreRequest {
 
     fn head(
         &self,
-        (status, fields): (StatusCode, &ResponseFields),
+        status: StatusCode,
+        fields: &ResponseFields,
         path: &[u8],
-        (judged, selecting): (StorageDecision, SelectingFields),
+        terms: StorageTerms,
     ) -> PendingHead {
         let rules = SiteFields::new(&self.rules, path, status);
         // Without Last-Modified, conditions compare with Date (RFC 9111 §4.3.2).
@@ -326,11 +346,11 @@ impl StoreRequest {
         let modified = fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         PendingHead {
-            built: stored_heads::write_head(status, fields, &judged.left_out, &rules),
+            built: stored_heads::write_head(status, fields, &terms.decision.left_out, &rules),
             about: HeadDetails {
                 modified_s: modified.and_then(|value| date::parse(value, now_s)),
-                lifetime: judged.lifetime,
-                selecting,
+                lifetime: terms.decision.lifetime,
+                selecting: terms.selecting,
             },
         }
     }
@@ -363,14 +383,14 @@ impl StoreRequest {
     fn fill(self, head: PendingHead, len: Option<u64>, from: BodyReceiver) -> StoredResponse {
         let for_disk = self.for_disk(&head);
         let PendingHead { built, about } = head;
-        let filling = StreamingObject::new(
-            (built.0.into(), built.1),
-            about.modified_s,
+        let head = StreamedHead {
+            bytes: built.0.into(),
+            map: built.1,
+            modified_s: about.modified_s,
             len,
-            about.selecting,
-            self.store.body_len_max(),
-            clock::now_ms(),
-        );
+            selecting: about.selecting,
+        };
+        let filling = StreamingObject::new(head, self.store.body_len_max(), clock::now_ms());
         let object = ObjectArc::new(StoredObject {
             // Outside the arena until the body is whole.
             kind: ObjectKind::Filling(Box::new(filling), self.key.bytes[..].into()),
@@ -402,7 +422,7 @@ impl StoreRequest {
 /// Builds a complete object, if there is room.
 fn whole(
     store: &SharedStore,
-    under: (u64, &[u8]),
+    under: HashedKey<'_>,
     head: PendingHead,
     parts: &[Bytes],
 ) -> Option<StoredObject> {
@@ -424,7 +444,7 @@ fn whole(
 /// Builds a complete object with a new head and the body of a stored one.
 fn with_body_of(
     store: &SharedStore,
-    under: (u64, &[u8]),
+    under: HashedKey<'_>,
     head: PendingHead,
     representation: &Representation,
 ) -> Option<StoredObject> {

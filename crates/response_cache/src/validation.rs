@@ -72,6 +72,15 @@ fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
+/// The parts of a request that decide about the response to store.
+#[derive(Clone, Copy)]
+pub struct RequestLines<'r> {
+    /// The decoded path.
+    pub path: &'r [u8],
+    /// The field lines.
+    pub lines: &'r [u8],
+}
+
 /// A stored response while its origin is called.
 pub struct StaleResponse {
     /// The stale stored response.
@@ -100,8 +109,13 @@ impl StaleResponse {
     }
 
     /// Applies the response to a HEAD: it updates the stored response if it is for the same representation, else
-    /// invalidates it (RFC 9111 §4.3.5). `request` is the decoded path and the field lines.
-    pub fn hear_head(&self, reply: &HandlerReply, storing: &StoreRequest, request: (&[u8], &[u8])) {
+    /// invalidates it (RFC 9111 §4.3.5).
+    pub fn hear_head(
+        &self,
+        reply: &HandlerReply,
+        storing: &StoreRequest,
+        request: RequestLines<'_>,
+    ) {
         let stored = self.object.representation();
         let (RequestedPart::Head, Some(representation)) = (storing.key.wants, stored) else {
             return;
@@ -131,7 +145,7 @@ impl StaleResponse {
         &self,
         answer: &Result<HandlerReply, HandlerFailure>,
         storing: Option<&StoreRequest>,
-        request: (&[u8], &[u8]),
+        request: RequestLines<'_>,
     ) -> Option<StoredResponse> {
         let stale = &self.object;
         let status = match answer {
@@ -177,12 +191,12 @@ pub(super) fn renew(
     storing: &StoreRequest,
     stale: &StoredObject,
     news: &ResponseFields,
-    request: (&[u8], &[u8]),
+    request: RequestLines<'_>,
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
     // The stored lifetime comes from the site's header rules, not from the origin.
     let status = representation.head.status();
-    let rules = SiteFields::new(&storing.rules, request.0, status);
+    let rules = SiteFields::new(&storing.rules, request.path, status);
     if rules.change_lifetime() && !news.give_lifetime() {
         return None;
     }

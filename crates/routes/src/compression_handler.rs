@@ -261,7 +261,7 @@ async fn compressed(
     };
     fields::mark(&mut response.fields, Some(coding));
     let (to, stream) = stream(stream::WAITING_LEN_MAX);
-    tokio::spawn(CompressedStream::new((from, len), to, encoder, turn).run());
+    tokio::spawn(CompressedStream::new(from, len, to, encoder, turn).run());
     response.content = ResponseContent::Stream { len: None, stream };
     response
 }

@@ -38,7 +38,8 @@ impl RouteFailures {
     /// Counts a failure; `number` creates a number if a line is needed.
     pub fn count(
         &self,
-        (status, reason): (u16, &str),
+        status: u16,
+        reason: &str,
         now_ms: u64,
         number: impl FnOnce() -> String,
     ) -> FailureNotice {
@@ -84,7 +85,7 @@ mod tests {
     fn a_line_stands_for_the_failures_that_follow() {
         let faults = RouteFailures::default();
         let count = |status, now_ms, number: &str| {
-            faults.count((status, "it is down"), now_ms, || number.into())
+            faults.count(status, "it is down", now_ms, || number.into())
         };
         assert_eq!(count(502, 0, "a"), FailureNotice::Line("a".into()));
         assert_eq!(count(502, 1, "b"), FailureNotice::Another("a".into()));
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn another_reason_has_another_line() {
         let faults = RouteFailures::default();
-        let count = |reason: &str, number: &str| faults.count((502, reason), 0, || number.into());
+        let count = |reason: &str, number: &str| faults.count(502, reason, 0, || number.into());
         assert_eq!(count("refused", "a"), FailureNotice::Line("a".into()));
         assert_eq!(count("garbage", "b"), FailureNotice::Line("b".into()));
         assert_eq!(count("refused", "c"), FailureNotice::Another("a".into()));
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn reasons_without_number_have_no_lines_without_number() {
         let faults = RouteFailures::default();
-        let count = |status: u16, reason: &str| faults.count((status, reason), 0, || reason.into());
+        let count = |status: u16, reason: &str| faults.count(status, reason, 0, || reason.into());
         let lines = (0..1000)
             .filter(|number| matches!(count(502, &number.to_string()), FailureNotice::Line(_)));
         assert_eq!(lines.count(), KINDS_MAX);

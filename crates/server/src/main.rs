@@ -138,7 +138,13 @@ fn run(command: CliCommand) -> ExitCode {
             config,
             user,
             group,
-        } => lowroad_privileges::helper::serve(config, (user, group)),
+        } => lowroad_privileges::helper::serve(
+            config,
+            lowroad_privileges::account::UserIds {
+                uid: user,
+                gid: group,
+            },
+        ),
         CliCommand::New { what } => scaffold::write(&what),
         CliCommand::Explain(explain) => softirq::explain(&explain),
         CliCommand::Attach(attach) => softirq::attach(&attach),

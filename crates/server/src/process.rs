@@ -249,7 +249,7 @@ fn open_tier(
 ) -> Option<(Arc<DiskCache>, PurgeWaiters)> {
     let (folder, path) = (folder?, config.server.disk_cache.as_ref()?);
     let len_max = config.server.disk_cache_len_max;
-    let opened = DiskCache::open((folder, path), len_max, helpers.clone());
+    let opened = DiskCache::open(folder, path, len_max, helpers.clone());
     let say = |error: &std::io::Error| {
         let why = format!("the store in {} can't be opened: {error}", path.display());
         go_on_without(path, &why, logger);
@@ -267,7 +267,7 @@ fn prepare(
     changes: Arc<ChangeFeed>,
 ) -> Result<RunningServer, String> {
     let opened = programs.open(&config)?;
-    let sites = SiteTable::new(&config, (&listeners, &tls), &opened, None)
+    let sites = SiteTable::new(&config, &listeners, &tls, &opened, None)
         .map_err(|error| error.to_string())?;
     let handlers = opened.kinds();
     let store = SharedStore::new(config.server.cache_len_max)

@@ -191,8 +191,13 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
         let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
-        let listening = (&running.listeners, &tls);
-        let sites = SiteTable::new(&config, listening, &programs, Some(&running.sites));
+        let sites = SiteTable::new(
+            &config,
+            &running.listeners,
+            &tls,
+            &programs,
+            Some(&running.sites),
+        );
         let sites = sites.map_err(|error| error.to_string())?;
         // Warnings do not keep the configuration from being used.
         for fault in sites.faults() {

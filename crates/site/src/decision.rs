@@ -43,8 +43,8 @@ use crate::access::{AccessRecord, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
 use crate::responder::RequestResponder;
 use crate::sites::{Site, SitePath, SiteTable};
-use access::AccessRefusal;
-use context::{PendingRequest, RequestContext, WaitContext, generated_response};
+use access::{AccessRefusal, CheckedPassword};
+use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
 use handling::admitted;
 use lookup::ResponseLookup;
@@ -368,7 +368,7 @@ impl<W: Effects> RequestDecider<'_, W> {
                 path,
                 is_variant,
                 stored,
-            } => lookup.on_stored(&asked, (path, route), (stored, is_variant), to),
+            } => lookup.on_stored(&asked, RoutedPath { path, route }, stored, is_variant, to),
             WaitEnd::Unshared { route, path } => lookup.call_alone(&asked, path, route, to),
             WaitEnd::Disk { route, path, next } => {
                 lookup.ask_in_turn(&asked, path, route, next, to)
@@ -386,7 +386,11 @@ impl<W: Effects> RequestDecider<'_, W> {
                     );
                 };
                 let world = lookup.world;
-                match access::go_on(guard, (rule, checked), world, asked.passing(), to) {
+                let checked = CheckedPassword {
+                    rule,
+                    outcome: checked,
+                };
+                match access::go_on(guard, checked, world, asked.passing(), to) {
                     Ok(()) => admitted(lookup, &asked, to),
                     Err(AccessRefusal::Answered(status)) => generated_response(status),
                     Err(AccessRefusal::Waits(rule)) => asked.wait_for_password(to, rule),

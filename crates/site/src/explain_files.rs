@@ -30,22 +30,22 @@ pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     while let Some(part) = parts.next() {
         at.push(part);
         let is_last = parts.peek().is_none();
-        if let Some(why) = step((site, below.base), &at, is_last && !path.ends_with(b"/")) {
+        if let Some(why) = step(site, below.base, &at, is_last && !path.ends_with(b"/")) {
             return Some(format!("{}: {why}", at.display()));
         }
     }
     match path.ends_with(b"/") {
-        true => index((site, below.base), &at),
+        true => index(site, below.base, &at),
         false => None,
     }
 }
 
 /// The reason why a folder has no index.
-fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
+fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
     for name in &site.rules.config.index {
         let file = folder.join(name);
         if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            let why = step((site, base), &file, true)?;
+            let why = step(site, base, &file, true)?;
             return Some(format!("{}: {why}", file.display()));
         }
     }
@@ -62,7 +62,7 @@ fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
 }
 
 /// The reason why the walk ends at one component of the path.
-fn step((site, base): (&Site, &Path), at: &Path, is_file: bool) -> Option<String> {
+fn step(site: &Site, base: &Path, at: &Path, is_file: bool) -> Option<String> {
     let is_link = statat(CWD, at, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
     if is_link {

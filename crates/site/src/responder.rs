@@ -70,7 +70,8 @@ impl RequestResponder<'_, '_> {
     /// the path that the client requested.
     pub fn send_for_program(
         &mut self,
-        (at, asked): (SitePath<'_>, SitePath<'_>),
+        at: SitePath<'_>,
+        asked: SitePath<'_>,
         representation: &Representation,
         fields: &ResponseFields,
     ) -> StatusCode {
@@ -215,7 +216,7 @@ impl RequestResponder<'_, '_> {
         let aside = aside.map(ExtraHeaders::without_content);
         let part_heads: Vec<Vec<u8>> = ranges
             .iter()
-            .map(|range| part_head(&boundary, (content_type, representation.len()), range))
+            .map(|range| part_head(&boundary, content_type, representation.len(), range))
             .collect();
         let end = format!("\r\n--{boundary}--\r\n").into_bytes();
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
@@ -507,7 +508,7 @@ pub fn append(
     }
 }
 
-fn part_head(boundary: &str, (content_type, len): (&[u8], u64), range: &ByteRange) -> Vec<u8> {
+fn part_head(boundary: &str, content_type: &[u8], len: u64, range: &ByteRange) -> Vec<u8> {
     let mut out = format!("\r\n--{boundary}\r\n").into_bytes();
     let mut head = HeadWriter::resume(&mut out);
     head.field("Content-Type", content_type);

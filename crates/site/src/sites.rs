@@ -98,7 +98,8 @@ impl SiteTable {
     /// A root can't be opened; the text names it and the reason.
     pub fn new(
         config: &config::Config,
-        (listeners, tls): (&ListenerSet, &TlsListeners),
+        listeners: &ListenerSet,
+        tls: &TlsListeners,
         programs: &HandlerSet<'_>,
         before: Option<&SiteTable>,
     ) -> io::Result<SiteTable> {
@@ -119,7 +120,7 @@ impl SiteTable {
             let guarded = guarded.and_then(|old| Some((&old.rules.config, old.guard.as_ref()?)));
             let guard = AccessPolicy::new(rules, guarded, |file| earlier.users(file))?;
             let routes = Arc::new(routes);
-            all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
+            all.push(Arc::new(Site::new(rules, identity, id, routes, guard)));
         }
         let classes =
             ClassTable::from_rules(config, before.and_then(|before| before.classes.as_ref()));
@@ -150,8 +151,8 @@ impl SiteTable {
         let anew = |(number, site): (usize, &Arc<Site>)| match moved(number, site) {
             Some(bases) => {
                 let (identity, id) = (site.identity.moved_to(bases), take_id(&mut id_next));
-                let kept = (site.routes.clone(), site.guard.clone());
-                Arc::new(Site::new(&site.rules.config, identity, id, kept))
+                let (routes, guard) = (site.routes.clone(), site.guard.clone());
+                Arc::new(Site::new(&site.rules.config, identity, id, routes, guard))
             }
             None => site.clone(),
         };
@@ -350,7 +351,8 @@ impl Site {
         rules: &config::SiteConfig,
         identity: SiteFingerprint,
         id: u32,
-        (routes, guard): (Arc<RouteTable>, Option<Arc<AccessPolicy>>),
+        routes: Arc<RouteTable>,
+        guard: Option<Arc<AccessPolicy>>,
     ) -> Site {
         let compiled = SiteRules::new(id, identity.stable(), rules, identity.bases());
         Site {

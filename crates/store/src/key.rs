@@ -11,6 +11,24 @@ enum ContentMaker {
     ProgramOverTls = 2,
 }
 
+/// The site of a handler's response, and the scheme of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteScope {
+    /// The site's number.
+    pub site_id: u32,
+    /// The request used TLS.
+    pub is_https: bool,
+}
+
+/// A key with its hash.
+#[derive(Clone, Copy, Debug)]
+pub struct HashedKey<'k> {
+    /// The hash.
+    pub hash: u64,
+    /// The key.
+    pub bytes: &'k [u8],
+}
+
 /// The length of the site's number.
 const SITE_LEN: usize = size_of::<u32>();
 
@@ -26,15 +44,16 @@ pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) 
 /// Writes the key of a handler's response to a target (path and query) under a Host, with or without TLS.
 pub fn write_of_program(
     key: &mut Vec<u8>,
-    (site_id, over_tls): (u32, bool),
+    site: SiteScope,
     host: &[u8],
-    (path, query): (&[u8], Option<&[u8]>),
+    path: &[u8],
+    query: Option<&[u8]>,
 ) {
-    let maker = match over_tls {
+    let maker = match site.is_https {
         false => ContentMaker::Program,
         true => ContentMaker::ProgramOverTls,
     };
-    start(key, site_id, maker);
+    start(key, site.site_id, maker);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
     if let Some(query) = query {
@@ -79,7 +98,11 @@ mod tests {
         );
         let mut key = Vec::new();
         for over_tls in [false, true] {
-            write_of_program(&mut key, (7, over_tls), b"a:80", (b"/x/y", Some(b"z")));
+            let site = SiteScope {
+                site_id: 7,
+                is_https: over_tls,
+            };
+            write_of_program(&mut key, site, b"a:80", b"/x/y", Some(b"z"));
             assert_eq!(key == program, !over_tls);
             assert_eq!(parts_of_program(&key), parts_of_program(&program));
         }

@@ -5,6 +5,7 @@ use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{ArenaBlock, BlockDraft, PAGED_LEN_MIN};
 use lowroad_http::stored_head::HeadMap;
 
+use crate::key::HashedKey;
 use crate::object::{BodyLocation, PlacedResponse, StoredBytes};
 use crate::shared_store::SharedStore;
 
@@ -25,14 +26,13 @@ pub enum PlacementError {
     Failed,
 }
 
-/// Places a head, a body of `body_len` bytes that `fill` writes, and their key; `hash` is the key's, whose shard makes
-/// room.
+/// Places a head, a body of `body_len` bytes that `fill` writes, and their key, whose shard makes room.
 ///
 /// # Errors
 /// The error of `fill`, or no room.
 pub fn in_memory(
     store: &SharedStore,
-    (hash, key): (u64, &[u8]),
+    key: HashedKey<'_>,
     head: (Vec<u8>, HeadMap),
     body_len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
@@ -40,17 +40,20 @@ pub fn in_memory(
     if head.0.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
         return beside_key(
             store,
-            (hash, key),
+            key,
             head,
-            (body_len, fill),
+            InlineBody {
+                len: body_len,
+                fill,
+            },
             BodyLocation::Inline,
         );
     }
-    let content = match filled(store, hash, body_len, fill)? {
+    let content = match filled(store, key.hash, body_len, fill)? {
         PlacedBytes::Arena(draft) => BodyLocation::Block(draft.finish()),
         PlacedBytes::Heap(bytes) => BodyLocation::Heap(Box::new(bytes.into())),
     };
-    head_alone(store, (hash, key), head, content)
+    head_alone(store, key, head, content)
 }
 
 /// Places a head for a body that is already in place.
@@ -59,31 +62,43 @@ pub fn in_memory(
 /// No room.
 pub fn head_alone(
     store: &SharedStore,
-    under: (u64, &[u8]),
+    key: HashedKey<'_>,
     head: (Vec<u8>, HeadMap),
     content: BodyLocation,
 ) -> Result<PlacedResponse, PlacementError> {
-    beside_key(store, under, head, (0, |_: &mut [u8]| Ok(())), content)
+    let body = InlineBody {
+        len: 0,
+        fill: |_: &mut [u8]| Ok(()),
+    };
+    beside_key(store, key, head, body, content)
 }
 
-/// Places the head, `body_len` bytes after it, and the key in one piece.
-fn beside_key(
+/// Body bytes in the same piece as their head.
+struct InlineBody<F> {
+    len: usize,
+    /// Writes them.
+    fill: F,
+}
+
+/// Places the head, the inline body after it, and the key in one piece.
+fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     store: &SharedStore,
-    (hash, key): (u64, &[u8]),
-    (head, map): (Vec<u8>, HeadMap),
-    (body_len, fill): (usize, impl FnOnce(&mut [u8]) -> Result<(), PlacementError>),
+    key: HashedKey<'_>,
+    head: (Vec<u8>, HeadMap),
+    body: InlineBody<F>,
     content: BodyLocation,
 ) -> Result<PlacedResponse, PlacementError> {
+    let (HashedKey { hash, bytes: key }, (head, map)) = (key, head);
     let key_len = u16::try_from(key.len()).map_err(|_| PlacementError::NoRoom)?;
-    let len = head.len() + EMPTY_LINE.len() + body_len + key.len();
+    let len = head.len() + EMPTY_LINE.len() + body.len + key.len();
     let bytes = filled(store, hash, len, |into| {
         let (head_part, into) = into.split_at_mut(head.len());
         let (line, into) = into.split_at_mut(EMPTY_LINE.len());
-        let (body, key_part) = into.split_at_mut(body_len);
+        let (body_part, key_part) = into.split_at_mut(body.len);
         head_part.copy_from_slice(&head);
         line.copy_from_slice(EMPTY_LINE);
         key_part.copy_from_slice(key);
-        fill(body)
+        (body.fill)(body_part)
     })?;
     let size = match &content {
         BodyLocation::Block(block) => body_size(block.len()),

@@ -226,7 +226,8 @@ impl StorePurges {
     pub fn ban(
         &self,
         since: u64,
-        (authority, target): (&[u8], &[u8]),
+        authority: &[u8],
+        target: &[u8],
         lifetime: Option<&StoredExpiry>,
     ) -> BanVerdict {
         if since == self.generation() {

@@ -38,6 +38,20 @@ pub struct StreamingObject {
     growing: SharedBody,
 }
 
+/// The head of a response whose body is arriving.
+pub struct StreamedHead {
+    /// The encoded head.
+    pub bytes: Box<[u8]>,
+    /// The positions in the encoded head.
+    pub map: HeadMap,
+    /// Last-Modified, seconds since 1970.
+    pub modified_s: Option<u64>,
+    /// The announced length of the body in bytes, if known.
+    pub len: Option<u64>,
+    /// The fields that select the requests for this response.
+    pub selecting: SelectingFields,
+}
+
 #[derive(Default)]
 struct ObjectBody {
     len: u64,
@@ -87,21 +101,14 @@ pub enum GrowthOutcome {
 
 impl StreamingObject {
     /// Creates a response with this head and an empty body.
-    pub fn new(
-        (bytes, head): (Box<[u8]>, HeadMap),
-        modified_s: Option<u64>,
-        len: Option<u64>,
-        selecting: SelectingFields,
-        body_len_max: u64,
-        now_ms: u64,
-    ) -> StreamingObject {
+    pub fn new(head: StreamedHead, body_len_max: u64, now_ms: u64) -> StreamingObject {
         StreamingObject {
             body_len_max,
-            bytes,
-            head,
-            modified_s,
-            len,
-            selecting,
+            bytes: head.bytes,
+            head: head.map,
+            modified_s: head.modified_s,
+            len: head.len,
+            selecting: head.selecting,
             body: Mutex::new(ObjectBody {
                 grown_ms: now_ms,
                 ..ObjectBody::default()
@@ -201,7 +208,7 @@ impl StreamingObject {
 
     /// Sends a body that is too long for memory to disk: the received bytes and those to come. The disk writer also
     /// limits the pace.
-    pub fn keep(&self, (to, kept): (BodySender, Arc<UnfinishedBody>), parts: Vec<Bytes>) {
+    pub fn keep(&self, to: BodySender, kept: Arc<UnfinishedBody>, parts: Vec<Bytes>) {
         let is_open = |part: Bytes| to.push(part).is_ok();
         if parts.into_iter().all(is_open) {
             let mut body = self.lock();

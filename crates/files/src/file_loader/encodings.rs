@@ -28,8 +28,8 @@ impl FileLoader {
         let sources = base.validity.sources().ok_or(StatusCode::INTERNAL_ERROR)?;
         let recorded = place_of(want.encoding).and_then(|at| sources.siblings[at]);
         let made = match recorded {
-            Some(stamp) => self.sibling_of(want, (identity, sources), stamp),
-            None => self.compressed(want, (identity, sources)),
+            Some(stamp) => self.sibling_of(want, identity, sources, stamp),
+            None => self.compressed(want, identity, sources),
         };
         if made
             .as_ref()
@@ -44,7 +44,8 @@ impl FileLoader {
     fn sibling_of(
         &self,
         want: &LoadRequest,
-        (identity, sources): (&Representation, &Arc<SourceFiles>),
+        identity: &Representation,
+        sources: &Arc<SourceFiles>,
         stamp: FileStamp,
     ) -> Result<NewRepresentation, StatusCode> {
         let file = self.open_sibling(want, sources)?;
@@ -67,7 +68,8 @@ impl FileLoader {
     fn compressed(
         &self,
         want: &LoadRequest,
-        (identity, sources): (&Representation, &Arc<SourceFiles>),
+        identity: &Representation,
+        sources: &Arc<SourceFiles>,
     ) -> Result<NewRepresentation, StatusCode> {
         let whole = identity
             .body(0..identity.len() as usize)

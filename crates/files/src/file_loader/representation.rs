@@ -7,6 +7,7 @@ use lowroad_engine::file::OpenFile;
 use lowroad_http::content_coding::CodingSet;
 use lowroad_http::status::StatusCode;
 use lowroad_site_rules::SiteRules;
+use lowroad_store::key::HashedKey;
 use lowroad_store::object::{
     BodyLocation, ObjectKind, PlacedResponse, Representation, SourceFiles, StoredBytes,
 };
@@ -63,7 +64,10 @@ impl RepresentationInfo<'_> {
         let len = self.facts.len as usize; // bounded by who asks, far below 2^64
         Ok(self.to_representation(placement::in_memory(
             store,
-            (self.hash, self.key),
+            HashedKey {
+                hash: self.hash,
+                bytes: self.key,
+            },
             head,
             len,
             fill,

@@ -123,9 +123,10 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
             way.up();
             continue;
         }
-        let found = way.look(&part);
-        match found {
-            Ok((_, stat)) if kind(&stat) == FileType::Directory => way.enter(found?, part)?,
+        match way.look(&part) {
+            Ok((folder, stat)) if kind(&stat) == FileType::Directory => {
+                way.enter(folder, &stat, part)?;
+            }
             Ok((link, stat)) if kind(&stat) == FileType::Symlink => {
                 way.check_entries()?;
                 links += 1;
@@ -175,10 +176,10 @@ impl FolderTrail {
         Ok((found, stat))
     }
 
-    fn enter(&mut self, found: (OwnedFd, Stat), part: OsString) -> Result<(), UntrustedPath> {
+    fn enter(&mut self, folder: OwnedFd, stat: &Stat, part: OsString) -> Result<(), UntrustedPath> {
         let path = self.last().2.join(part);
-        let entries = entries(&found.1, &path)?;
-        self.0.push((found.0, entries, path));
+        let entries = entries(stat, &path)?;
+        self.0.push((folder, entries, path));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use rustix::thread::CapabilitySet;
 use super::messages::{self, OpenPurpose};
 use super::named_files::NamedFiles;
 use super::path_walk::{self, UntrustedPath};
+use crate::account::UserIds;
 use crate::{capabilities, hide_process};
 
 /// To open files of others, and to give a new log to the server's user.
@@ -24,7 +25,7 @@ struct HelperState {
     /// The configuration's file.
     config: PathBuf,
     /// The server's user and group.
-    owner: (u32, u32),
+    owner: UserIds,
     /// The names in the last valid configuration.
     named: NamedFiles,
     /// The stamp of the configuration when it was last read.
@@ -35,7 +36,7 @@ struct HelperState {
 ///
 /// # Errors
 /// This process can't give up its other rights.
-pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
+pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
     capabilities::reduce(KEPT)?;
     hide_process()?;
     let channel =
@@ -73,7 +74,7 @@ impl HelperState {
         let file = opened.map_err(|why| why.to_string())?;
         if purpose == OpenPurpose::Append {
             // The server can then open it itself, if it may enter the folder.
-            fchown(&file, Some(self.owner.0), Some(self.owner.1))
+            fchown(&file, Some(self.owner.uid), Some(self.owner.gid))
                 .map_err(|error| format!("root can't give it away: {error}"))?;
         }
         Ok(file)
@@ -117,7 +118,10 @@ mod tests {
         );
         HelperState {
             config: folder.file("lowroad.toml", text),
-            owner: (NOBODY, NOBODY),
+            owner: UserIds {
+                uid: NOBODY,
+                gid: NOBODY,
+            },
             named: NamedFiles::default(),
             seen: None,
         }

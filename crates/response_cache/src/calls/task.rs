@@ -18,7 +18,7 @@ use crate::invalidation::InvalidationSet;
 use crate::objects::SiteObjects;
 use crate::reply::HandlerReply;
 use crate::storage::{StoreRequest, StoredResponse};
-use crate::validation::StaleResponse;
+use crate::validation::{RequestLines, StaleResponse};
 
 /// Followers wait this long for the head of the leader's response; then each calls the handler.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
@@ -113,7 +113,11 @@ impl CallTask {
         }
         let stale = self.stale.as_ref();
         if let (Some(stale), Some(storing), Ok(reply)) = (stale, &self.storing, &answer) {
-            stale.hear_head(reply, storing, (&self.path, &self.lines));
+            let request = RequestLines {
+                path: &self.path,
+                lines: &self.lines,
+            };
+            stale.hear_head(reply, storing, request);
         }
         if let (Some(storing), Ok(reply)) = (&self.storing, &answer)
             && storing.is_misled(reply)
@@ -125,7 +129,10 @@ impl CallTask {
             return HandlerOutcome::Alone;
         }
         let stored = self.stale.and_then(|stale| {
-            let request = (&*self.path, &*self.lines);
+            let request = RequestLines {
+                path: &self.path,
+                lines: &self.lines,
+            };
             stale.outcome(&answer, self.storing.as_ref(), request)
         });
         if let Some(stored) = stored {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem};
 use lowroad_store::clock;
 use lowroad_store::disk_cache::PendingWrite;
+use lowroad_store::key::HashedKey;
 use lowroad_store::object::ObjectKind;
 use lowroad_store::streaming_object::{GrowthOutcome, StreamingObject};
 use lowroad_store::{ObjectArc, StoredObject};
@@ -99,7 +100,11 @@ impl CacheFill {
             },
         };
         let StoreRequest { key, store, .. } = &self.storing;
-        whole(store, (key.hash, &key.bytes), head, parts)
+        let key = HashedKey {
+            hash: key.hash,
+            bytes: &key.bytes,
+        };
+        whole(store, key, head, parts)
     }
 
     fn remove(&self) {

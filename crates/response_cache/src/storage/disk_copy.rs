@@ -9,7 +9,8 @@ use lowroad_engine::stream::BodySender;
 use lowroad_store::ObjectArc;
 use lowroad_store::clock;
 use lowroad_store::disk_cache::{
-    self, DiskCache, PendingWrite, PrimaryKey, StoredMeta, UnfinishedBody, WriteSource,
+    self, DiskCache, MemoryObject, PendingWrite, PrimaryKey, StoredMeta, UnfinishedBody,
+    WriteSource,
 };
 use lowroad_store::object::{BodyLocation, ObjectKind};
 use lowroad_store::validity::StoredExpiry;
@@ -104,7 +105,11 @@ impl StoreRequest {
             id: segment.renewable.id,
             ..response
         };
-        let in_memory = (self.key.hash, &self.key.bytes, object);
+        let in_memory = MemoryObject {
+            hash: self.key.hash,
+            key: &self.key.bytes,
+            object,
+        };
         tier.renew(&self.store, &segment.renewable, response, in_memory);
     }
 
@@ -153,8 +158,8 @@ impl CacheFill {
         if let Some(for_disk) = self.for_disk.take() {
             let held = self.held.clone();
             let begun = self.storing.begin_on_disk(for_disk, filling.len, held);
-            if let Some(to) = begun {
-                filling.keep(to, parts);
+            if let Some((to, kept)) = begun {
+                filling.keep(to, kept, parts);
             }
         }
         filling.is_kept()

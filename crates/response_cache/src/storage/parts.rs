@@ -24,10 +24,10 @@ use lowroad_store::partial_content::{ContentPiece, PartialContent, PieceList, ra
 use lowroad_store::placement;
 use lowroad_store::{ObjectArc, StoredObject};
 
-use super::{StoreRequest, complete_object, whole};
+use super::{StorageTerms, StoreRequest, complete_object, whole};
 use crate::reply::HandlerReply;
 use crate::reuse::RequestedPart;
-use crate::validation::{merged, name_of, renew};
+use crate::validation::{RequestLines, merged, name_of, renew};
 
 /// With more pieces, adjacent ones are joined; if too many remain, only the last part stays.
 const PIECES_MAX: usize = 16;
@@ -176,7 +176,7 @@ impl StoreRequest {
                     to,
                 };
                 let len = partial.gap().map_or(0, |gap| gap.end - gap.start);
-                self.executor.spawn(join(before, (passing, len), after));
+                self.executor.spawn(join(before, passing, len, after));
             }
             Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
         }
@@ -185,7 +185,7 @@ impl StoreRequest {
 }
 
 /// Sends the bytes before a part, the part, which must have its length, and the bytes after it.
-async fn join(before: Vec<Bytes>, (passing, len): (PassingBody, u64), after: Vec<Bytes>) {
+async fn join(before: Vec<Bytes>, passing: PassingBody, len: u64, after: Vec<Bytes>) {
     if before
         .into_iter()
         .any(|part| passing.to.push(part).is_err())
@@ -305,7 +305,7 @@ impl ReceivedPart {
             return self.begin(storing, body);
         };
         match &stored.kind {
-            ObjectKind::Representation(whole) => self.compare(storing, (stored, whole), body),
+            ObjectKind::Representation(whole) => self.compare(storing, stored, whole, body),
             ObjectKind::Parts(partial) if self.is_of(&partial.representation) => {
                 self.join(storing, partial, body);
             }
@@ -323,7 +323,8 @@ impl ReceivedPart {
     fn compare(
         &self,
         storing: &StoreRequest,
-        (stored, whole): (&ObjectArc, &Representation),
+        stored: &ObjectArc,
+        whole: &Representation,
         body: &[u8],
     ) {
         let (Some(tag), Some(etag)) = (strong_tag(whole), self.etag.as_deref()) else {
@@ -336,7 +337,10 @@ impl ReceivedPart {
         let is_true = whole.len() == self.len
             && whole.head.status() == StatusCode::OK
             && whole.body(range).is_none_or(|own| own == body);
-        let request = (&*self.path, &*self.lines);
+        let request = RequestLines {
+            path: &self.path,
+            lines: &self.lines,
+        };
         if !is_true || renew(storing, stored, &self.fields, request).is_none() {
             storing.forget(stored);
         }
@@ -427,7 +431,11 @@ impl ReceivedPart {
         let judge = storing.judge();
         let selecting = judge.selecting(fields, &self.lines)?;
         let judged = judge.lifetime(StatusCode::OK, fields).ok()?;
-        let head = storing.head((StatusCode::OK, fields), &self.path, (judged, selecting));
+        let terms = StorageTerms {
+            decision: judged,
+            selecting,
+        };
+        let head = storing.head(StatusCode::OK, fields, &self.path, terms);
         if parts.is_whole() {
             let pieces: Vec<Bytes> = pieces.iter().map(ContentPiece::bytes).collect();
             return whole(store, under, head, &pieces);

@@ -34,12 +34,11 @@ fn lifetime_until(until_ms: u64) -> StoredExpiry {
 fn store_one(store: &SharedStore, number: u64) -> usize {
     let target = format!("/objects/{number}");
     let mut key = Vec::new();
-    key::write_of_program(
-        &mut key,
-        (1, false),
-        b"127.0.0.1:8080",
-        (target.as_bytes(), None),
-    );
+    let site = key::SiteScope {
+        site_id: 1,
+        is_https: false,
+    };
+    key::write_of_program(&mut key, site, b"127.0.0.1:8080", target.as_bytes(), None);
     let hash = store.hash(&key);
     let mut head = HeadEncoder::start(StatusCode::OK);
     head.set_date(&date::format(784_111_777));
@@ -55,7 +54,8 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
         },
     };
     let body = Bytes::from(vec![b'x'; BODY_LEN]);
-    let object = whole(store, (hash, &key), head, &[body]).expect("there is room");
+    let object =
+        whole(store, HashedKey { hash, bytes: &key }, head, &[body]).expect("there is room");
     let len = object
         .representation()
         .map_or(0, |whole| whole.head.h1_len());

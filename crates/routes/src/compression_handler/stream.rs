@@ -48,7 +48,8 @@ impl From<io::Error> for CompressionStop {
 impl CompressedStream {
     /// Creates it from a body with its length, if announced, the sender to the reader, and the permit.
     pub fn new(
-        (from, len): (BodyReceiver, Option<u64>),
+        from: BodyReceiver,
+        len: Option<u64>,
         to: BodySender,
         encoder: BodyEncoder,
         turn: Permit,

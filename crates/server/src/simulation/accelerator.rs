@@ -274,7 +274,7 @@ pub fn sites(config: &Config, programs: &HandlerRuntime, before: Option<&SiteTab
     let opened = programs.open(config).expect("programs");
     let tls = TlsListeners::start(config, &logger(), None).expect("no TLS");
     let listeners = ListenerSet::with_address(ADDRESS.parse().expect("an address"));
-    SiteTable::new(config, (&listeners, &tls), &opened, before).expect("sites")
+    SiteTable::new(config, &listeners, &tls, &opened, before).expect("sites")
 }
 
 /// A helper thread that all tests share; the simulation gives it no work.

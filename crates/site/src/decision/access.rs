@@ -137,26 +137,33 @@ pub fn pass(
     Ok(())
 }
 
+/// The outcome of a password check for a rule.
+pub struct CheckedPassword {
+    /// The number of the rule.
+    pub rule: usize,
+    pub outcome: PasswordOutcome,
+}
+
 /// Continues with the rules after one that required a password.
 ///
 /// # Errors
 /// The request is refused, or must wait.
 pub fn go_on(
     guard: &AccessPolicy,
-    (number, checked): (usize, PasswordOutcome),
+    checked: CheckedPassword,
     world: &impl Effects,
     passing: AccessCheck<'_>,
     to: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
     let at = passing.at;
     // The rule exists: a waiting request keeps the site that it started with across reloads.
-    let Some(rule) = guard.rule(number) else {
+    let Some(rule) = guard.rule(checked.rule) else {
         let status = to.refuse(Some(at), StatusCode::INTERNAL_ERROR);
         return Err(AccessRefusal::Answered(status));
     };
-    judge(rule, checked, world, at, to)?;
+    judge(rule, checked.outcome, world, at, to)?;
     to.exchange.is_user = true;
-    pass(guard, number + 1, world, passing, to)
+    pass(guard, checked.rule + 1, world, passing, to)
 }
 
 fn within(

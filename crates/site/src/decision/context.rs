@@ -69,6 +69,13 @@ pub struct RequestContext<'a> {
     pub inner: Option<&'a Arc<RewrittenTarget>>,
 }
 
+/// A decoded path and the route that answers for it. The path may be that of a folder's index file.
+#[derive(Clone, Copy)]
+pub struct RoutedPath<'a> {
+    pub path: &'a [u8],
+    pub route: &'a Arc<Route>,
+}
+
 /// The input of a site's access rules.
 #[derive(Clone, Copy)]
 pub struct AccessCheck<'a> {
@@ -147,15 +154,15 @@ impl RequestContext<'_> {
     pub fn wait_for_program(
         &self,
         to: &RequestResponder<'_, '_>,
-        (work, is_variant): (Box<dyn Send>, bool),
-        path: &[u8],
-        route: &Arc<Route>,
+        work: Box<dyn Send>,
+        is_variant: bool,
+        routed: RoutedPath<'_>,
     ) -> RequestDecision {
         let waits_for = WaitReason::Program {
             _work: work,
             is_variant,
-            route: route.clone(),
-            path: path.into(),
+            route: routed.route.clone(),
+            path: routed.path.into(),
         };
         self.wait(to, waits_for)
     }

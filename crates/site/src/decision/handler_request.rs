@@ -12,14 +12,15 @@ use lowroad_response_cache::reuse::{CacheKey, KeyFacts, RequestedPart};
 use lowroad_response_cache::storage::{HitKind, StoredResponse};
 use lowroad_routes::response_redirect;
 use lowroad_routes::routes::Route;
+use lowroad_store::key::SiteScope;
 use lowroad_store::object::ObjectKind;
 use lowroad_store::validity::Reusability;
 use lowroad_store::{ObjectArc, VariantSet};
 
-use super::context::{RequestContext, RequestDecision, generated_response};
+use super::context::{RequestContext, RequestDecision, RoutedPath, generated_response};
 use super::deferral::{DiskLookups, WaitReason};
 use super::effects::{DiskRecall, Effects, TraceEvent};
-use super::internal_redirect;
+use super::internal_redirect::{self, HandlerRedirect};
 use super::lookup::ResponseLookup;
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
@@ -27,6 +28,23 @@ use crate::sites::SitePath;
 
 /// A stored response and how it may be used.
 type StoredMatch = (ObjectArc, Reusability);
+
+/// The result of a look-up of a handler's response.
+struct StoredLookup<'e> {
+    /// `None`: the response has no key.
+    facts: Option<KeyFacts>,
+    entry: Option<&'e VariantSet>,
+    /// The variant for the request.
+    found: Option<StoredMatch>,
+}
+
+/// The cache's part in a call of a handler.
+pub struct KeyedCall {
+    /// The key under which the response may be stored and shared.
+    pub key: Option<CacheKey>,
+    /// The stored response to validate, to complete, or to send in place of an error.
+    pub stale: Option<ObjectArc>,
+}
 
 impl<W: Effects> ResponseLookup<'_, W> {
     /// Answers with a stored response of the route, or calls its handler; `path` may be that of a folder's index file.
@@ -70,7 +88,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
             return asked.wait(to, WaitReason::Disk { route, path, turn });
         }
         let found = found.map(|(object, now)| (object.clone(), now));
-        self.ask_further(asked, (path, route), (facts, entry.as_ref(), found), to)
+        let stored = StoredLookup {
+            facts,
+            entry: entry.as_ref(),
+            found,
+        };
+        self.ask_further(asked, RoutedPath { path, route }, stored, to)
     }
 
     /// Handles all cases but a fresh, whole, stored response. Not inlined, to keep the hit path small.
@@ -78,21 +101,26 @@ impl<W: Effects> ResponseLookup<'_, W> {
     fn ask_further(
         &mut self,
         asked: &RequestContext<'_>,
-        (path, route): (&[u8], &Arc<Route>),
-        (facts, entry, found): (Option<KeyFacts>, Option<&VariantSet>, Option<StoredMatch>),
+        routed: RoutedPath<'_>,
+        stored: StoredLookup<'_>,
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
+        let RoutedPath { path, route } = routed;
+        let StoredLookup {
+            facts,
+            entry,
+            found,
+        } = stored;
         if let Some((object, now)) = &found {
             let stored = StoredResponse::from_object(object, HitKind::Hit);
             if is_usable(*now)
-                && let Some(decision) =
-                    self.reuse(asked, (path, route), stored, logged_of(*now), to)
+                && let Some(decision) = self.reuse(asked, routed, stored, logged_of(*now), to)
             {
                 if let RequestDecision::Answered(..) = decision {
                     self.world.trace(TraceEvent::Reused(route, object));
                     if *now == Reusability::StaleWhileRevalidate {
                         let key = facts.map(|facts| facts.key(self.key));
-                        self.refresh(asked, (path, route), (key, object), to);
+                        self.refresh(asked, routed, key, object, to);
                     }
                 }
                 return decision;
@@ -114,8 +142,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let key = key.map(|key| key.with_variant(selecting, to.request));
         let stale = found
             .map(|(object, _)| object)
-            .or_else(|| to_complete(entry?, (facts, route), to));
-        self.call(asked, path, route, (key, stale), to)
+            .or_else(|| to_complete(entry?, facts, route, to));
+        self.call(asked, path, route, KeyedCall { key, stale }, to)
     }
 
     /// Revalidates a response that was just used stale: by a GET for the whole of it, even if this request is a HEAD
@@ -123,13 +151,18 @@ impl<W: Effects> ResponseLookup<'_, W> {
     fn refresh(
         &self,
         asked: &RequestContext<'_>,
-        (path, route): (&[u8], &Arc<Route>),
-        (key, stale): (Option<CacheKey>, &ObjectArc),
+        routed: RoutedPath<'_>,
+        key: Option<CacheKey>,
+        stale: &ObjectArc,
         to: &mut RequestResponder<'_, '_>,
     ) {
+        let RoutedPath { path, route } = routed;
         let mut whole = to.request.clone();
         whole.method = Method::Get;
-        let stored = (key.map(CacheKey::without_range), Some(stale.clone()));
+        let stored = KeyedCall {
+            key: key.map(CacheKey::without_range),
+            stale: Some(stale.clone()),
+        };
         let call = HandlerCall {
             request: &whole,
             asked: route.asked(&whole),
@@ -169,9 +202,10 @@ impl<W: Effects> ResponseLookup<'_, W> {
         asked: &'c RequestContext<'c>,
         path: &'c [u8],
         route: &'c Arc<Route>,
-        (key, stale): (Option<CacheKey>, Option<ObjectArc>),
+        stored: KeyedCall,
         to: &RequestResponder<'c, '_>,
     ) -> HandlerCall<'c> {
+        let KeyedCall { key, stale } = stored;
         HandlerCall {
             rules: &asked.site.rules,
             routes: &asked.site.routes,
@@ -200,16 +234,18 @@ impl<W: Effects> ResponseLookup<'_, W> {
         asked: &RequestContext<'_>,
         path: &[u8],
         route: &Arc<Route>,
-        stored: (Option<CacheKey>, Option<ObjectArc>),
+        stored: KeyedCall,
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        let is_variant = stored.0.as_ref().is_some_and(|key| !key.variant.is_empty());
+        let is_variant = stored
+            .key
+            .as_ref()
+            .is_some_and(|key| !key.variant.is_empty());
+        let routed = RoutedPath { path, route };
         let call = self.call_of(asked, path, route, stored, to);
         match self.world.call(&call, to.exchange) {
-            CallStatus::Runs(work) => asked.wait_for_program(to, (work, is_variant), path, route),
-            CallStatus::Stored(stored) => {
-                self.on_stored(asked, (path, route), (stored, is_variant), to)
-            }
+            CallStatus::Runs(work) => asked.wait_for_program(to, work, is_variant, routed),
+            CallStatus::Stored(stored) => self.on_stored(asked, routed, stored, is_variant, to),
             CallStatus::Over(reply) => self.on_reply(asked, route, reply, to),
         }
     }
@@ -232,7 +268,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         // A stored response may replace an error of the origin (RFC 5861 §4).
         let stale = found.map(|(object, _)| object.clone());
         let stale = stale.filter(|object| object.representation().is_some());
-        self.call(asked, path, route, (key, stale), to)
+        self.call(asked, path, route, KeyedCall { key, stale }, to)
     }
 
     /// The stored responses under the key whose bytes are in the key buffer.
@@ -261,11 +297,10 @@ impl<W: Effects> ResponseLookup<'_, W> {
     ) -> Option<KeyFacts> {
         let world = self.world;
         let has_body = to.exchange.body_len != Some(0);
-        let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
         // The target of a program's internal redirect can differ with each response.
         let is_of_program = asked.inner.is_some_and(|inner| inner.is_of_program());
-        if route.keeps_nothing || is_of_program || route.bypasses(to.request) {
+        if route.keeps_nothing || is_of_program || route.bypasses(to.request) || has_body {
             return None;
         }
         let secured = to.exchange.secured.as_ref();
@@ -275,33 +310,38 @@ impl<W: Effects> ResponseLookup<'_, W> {
             return None;
         }
         let is_https = to.exchange.is_https();
-        let site = (asked.site.rules.id, is_https);
+        let site = SiteScope {
+            site_id: asked.site.rules.id,
+            is_https,
+        };
         if let Some(forwarded) = &to.exchange.forwarded
             && let Some(authority) = to.request.authority
             && let Some(complete) = forwarded.authority_with_port(authority, is_https)
         {
             let mut complete_request = to.request.clone();
             complete_request.authority = Some(&complete);
-            let request = (&complete_request, has_body);
+            let request = &complete_request;
             return KeyFacts::from_request(request, route.is_origin, site, self.key, hash);
         }
-        KeyFacts::from_request(request, route.is_origin, site, self.key, hash)
+        KeyFacts::from_request(to.request, route.is_origin, site, self.key, hash)
     }
 
     /// Answers with the stored form of a handler's response.
     pub fn on_stored(
         &mut self,
         asked: &RequestContext<'_>,
-        (path, route): (&[u8], &Arc<Route>),
-        (stored, is_variant): (StoredResponse, bool),
+        routed: RoutedPath<'_>,
+        stored: StoredResponse,
+        is_variant: bool,
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
+        let RoutedPath { path, route } = routed;
         let object = stored.object.clone();
         let selecting = object.selecting();
         let takes = |selecting: &SelectingFields| selecting.takes(to.request.fields());
         if stored.way.is_own() || selecting.is_none_or(takes) {
             let logged = Logged::from_hit(stored.way, route.is_origin);
-            let reused = self.reuse(asked, (path, route), stored, logged, to);
+            let reused = self.reuse(asked, routed, stored, logged, to);
             // Too much time has passed: the stored response can no longer be sent.
             return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
         }
@@ -311,14 +351,15 @@ impl<W: Effects> ResponseLookup<'_, W> {
         // The leader's response varies and doesn't match; its Vary field now gives the key of this request's variant.
         let key = self.key_of(asked, route, to);
         let key = key.map(|key| key.with_variant(selecting, to.request));
-        self.call(asked, path, route, (key, None), to)
+        let stored = KeyedCall { key, stale: None };
+        self.call(asked, path, route, stored, to)
     }
 
     /// Answers with a stored response, or waits until its body begins; `None` if its body is gone.
     fn reuse(
         &self,
         asked: &RequestContext<'_>,
-        (path, route): (&[u8], &Arc<Route>),
+        routed: RoutedPath<'_>,
         stored: StoredResponse,
         logged: Logged,
         to: &mut RequestResponder<'_, '_>,
@@ -329,10 +370,10 @@ impl<W: Effects> ResponseLookup<'_, W> {
         };
         match begins {
             Some(stored) => Some(RequestDecision::Answered(
-                to.reuse(asked.at(), stored, route)?,
+                to.reuse(asked.at(), stored, routed.route)?,
                 logged,
             )),
-            None => Some(asked.wait_for_program(to, (Box::new(()), true), path, route)),
+            None => Some(asked.wait_for_program(to, Box::new(()), true, routed)),
         }
     }
 
@@ -347,8 +388,11 @@ impl<W: Effects> ResponseLookup<'_, W> {
         if let Ok(reply) = &reply
             && let Some(elsewhere) = route.elsewhere(&reply.response)
         {
-            let led = (elsewhere, &reply.response.fields);
-            return internal_redirect::follow(self, asked, route, led, to);
+            let redirect = HandlerRedirect {
+                target: elsewhere,
+                fields: &reply.response.fields,
+            };
+            return internal_redirect::follow(self, asked, route, redirect, to);
         }
         let first = asked.inner.and_then(|inner| inner.kept());
         let at = match first {
@@ -406,7 +450,8 @@ fn found<'e>(
 /// A partially stored response, if one more range completes it for a request that wants the whole.
 fn to_complete(
     entry: &VariantSet,
-    (facts, route): (Option<KeyFacts>, &Route),
+    facts: Option<KeyFacts>,
+    route: &Route,
     to: &RequestResponder<'_, '_>,
 ) -> Option<ObjectArc> {
     facts.filter(|facts| facts.wants == RequestedPart::Whole)?;

@@ -29,6 +29,19 @@ const TARGET_LEN_MAX: usize = 64 << 10;
 /// The maximum number of internal redirects by programs for one request.
 const PROGRAMS_MAX: u8 = 10;
 
+/// A rewrite rule that matches a path, and the target that it sets.
+pub struct RewriteMatch<'a> {
+    pub rule: &'a RewriteConfig,
+    pub target: RewrittenTarget,
+}
+
+/// An internal redirect in a handler's response.
+pub struct HandlerRedirect<'r> {
+    pub target: InternalRedirect,
+    /// The fields of the response.
+    pub fields: &'r ResponseFields,
+}
+
 /// Builds the target of a rewrite or an internal redirect.
 fn inner_of(
     target: Vec<u8>,
@@ -57,11 +70,7 @@ fn inner_of(
 
 impl<'a> RequestContext<'a> {
     /// The rewrite for a path and its target; `missing` selects the rewrites for paths without a file or route.
-    pub fn rewrite(
-        &self,
-        missing: bool,
-        method: Method,
-    ) -> Option<(&'a RewriteConfig, RewrittenTarget)> {
+    pub fn rewrite(&self, missing: bool, method: Method) -> Option<RewriteMatch<'a>> {
         let may_be = self.inner.is_none_or(|inner| match inner.stage {
             RewriteStage::AsAsked | RewriteStage::Named => true,
             RewriteStage::Rewritten => missing,
@@ -81,7 +90,10 @@ impl<'a> RequestContext<'a> {
                 return None;
             }
             let target = rewrite.target(self.request_path(), self.query)?;
-            Some((rewrite, inner_of(target, self, method, stage)))
+            Some(RewriteMatch {
+                rule: rewrite,
+                target: inner_of(target, self, method, stage),
+            })
         })
     }
 
@@ -132,7 +144,7 @@ pub fn internal<W: Effects>(
 pub fn internal_redirect_path<'a>(
     asked: &RequestContext<'a>,
     to: &RequestResponder<'_, '_>,
-) -> Option<(&'a RewriteConfig, RewrittenTarget)> {
+) -> Option<RewriteMatch<'a>> {
     let routes = &asked.site.routes;
     let is_free = || matches!(routes.find_route(&asked.matches, to.request), Ok(None));
     (!asked.is_for_files && is_free()).then(|| asked.rewrite(true, to.request.method))?
@@ -143,13 +155,13 @@ pub fn internal_redirect_path<'a>(
 pub fn rewritten<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
     asked: &RequestContext<'_>,
-    (rewrite, inner): (&RewriteConfig, RewrittenTarget),
+    rewrite: RewriteMatch<'_>,
     to: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     lookup
         .world
-        .trace(TraceEvent::Rewrite(rewrite, &inner.target));
-    lead(lookup, asked, inner, to)
+        .trace(TraceEvent::Rewrite(rewrite.rule, &rewrite.target.target));
+    lead(lookup, asked, rewrite.target, to)
 }
 
 /// Follows an internal redirect of a handler, as a GET without a body: the handler has consumed the body.
@@ -158,10 +170,11 @@ pub fn follow<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
     asked: &RequestContext<'_>,
     route: &Route,
-    (elsewhere, fields): (InternalRedirect, &ResponseFields),
+    redirect: HandlerRedirect<'_>,
     to: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
-    let (target, stage) = match elsewhere {
+    let HandlerRedirect { target, fields } = redirect;
+    let (target, stage) = match target {
         InternalRedirect::Local(target) => (Some(target), RewriteStage::AsAsked),
         InternalRedirect::Path(target) => (Some(target), RewriteStage::Named),
         InternalRedirect::File(file) => (asked.site.rules.internal_path(&file), RewriteStage::Last),

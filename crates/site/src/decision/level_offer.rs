@@ -11,7 +11,6 @@ use lowroad_files::file_loader::LoadRequest;
 use lowroad_http::date;
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{Request, RequestTarget};
-use lowroad_http::version::HttpVersion;
 use lowroad_response_cache::calls::{CallStatus, HandlerCall, HandlerCalls};
 use lowroad_store::VariantSet;
 use lowroad_store::clock;
@@ -52,9 +51,11 @@ impl SiteService {
         let mut unsent = DetachedResponse::default();
         let is_answered = match unsent.request(&offer.head, &offer.limits) {
             Some(request) => {
+                let from = (offer.listener, offer.peer);
+                let now_ms = clock::now_ms();
                 let protocol = unsent.protocol();
-                let response = &mut unsent.response(&date);
-                self.answer_stored(&request, &offer, (protocol, unix_s), response)
+                let exchange = Exchange::without_client(from, protocol, now_ms, unix_s);
+                self.answer_stored(&request, exchange, &mut unsent.response(&date))
             }
             None => false,
         };
@@ -65,8 +66,7 @@ impl SiteService {
     fn answer_stored(
         &mut self,
         request: &Request<'_>,
-        offer: &LevelOffer,
-        (protocol, unix_s): (HttpVersion, u64),
+        mut exchange: Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> bool {
         let now_ms = clock::now_ms();

@@ -147,7 +147,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
                     None => to.send(asked.at(), representation),
                     Some((path, fields)) => {
                         let at = SitePath { path, ..asked.at() };
-                        to.send_for_program((asked.at(), at), representation, fields)
+                        to.send_for_program(asked.at(), at, representation, fields)
                     }
                 };
                 RequestDecision::Answered(status, logged)
@@ -203,7 +203,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             && route.is_none()
             && let Some((rule, path)) = asked.fallback(to)
         {
-            return self.fall_back(asked, (rule, path.as_bytes()), to);
+            return self.fall_back(asked, rule, path.as_bytes(), to);
         }
         let reads = matches!(to.request.method, Method::Get | Method::Head);
         let status = match (kind, route) {
@@ -229,7 +229,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
     fn fall_back(
         &mut self,
         asked: &RequestContext<'_>,
-        (rule, path): (&AccessRule, &[u8]),
+        rule: &AccessRule,
+        path: &[u8],
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         self.world.trace(TraceEvent::Rule(rule));

@@ -245,7 +245,7 @@ impl RequestResponder<'_, '_> {
         // If a handler is down, all its requests fail alike: repeated failures share one line.
         let fault = route
             .faults
-            .count((code, detail), clock::now_ms(), next_number);
+            .count(code, detail, clock::now_ms(), next_number);
         if let FailureNotice::Line(number) = &fault {
             let path = String::from_utf8_lossy(at.path);
             let line = format_args!("fault {number}: {code} at {path}: {detail}");

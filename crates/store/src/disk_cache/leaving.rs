@@ -25,7 +25,7 @@ pub struct RecentRecall {
 
 impl EvictionQueue {
     /// Adds a recalled object; it will leave memory if its body is on disk.
-    pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &ObjectArc) {
+    pub fn add(&self, hash: u64, key: &Arc<[u8]>, object: &ObjectArc) {
         if let Some(segment) = segment_of(object) {
             lock(&self.0).push_back(RecentRecall {
                 at_ms: clock::now_ms(),

@@ -33,6 +33,6 @@ pub use body_write::{PendingWrite, WriteSource};
 pub use key::{PrimaryKey, SiteIdentity, primary, site_identity};
 pub use meta::{ClockReading, StoredMeta};
 pub use purges::give_up;
-pub use recall::{RecallOutcome, RecallRequest};
+pub use recall::{MemoryObject, RecallOutcome, RecallRequest};
 pub use tier::{DiskCache, PurgeWaiters, SaveCallback};
 pub use unfinished_body::{LateReaders, UnfinishedBody};

@@ -167,7 +167,7 @@ pub fn ban(
     lifetime: Option<&StoredExpiry>,
 ) -> BanVerdict {
     match key::parts(key) {
-        Some(resource) => purging.ban(since, resource, lifetime),
+        Some((authority, target)) => purging.ban(since, authority, target, lifetime),
         None => BanVerdict::Hard, // not written here
     }
 }

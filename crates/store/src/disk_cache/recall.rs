@@ -8,6 +8,7 @@ use super::key::{self, PrimaryKey};
 use super::meta::{ClockReading, StoredMeta};
 use super::reader::{DiskMatch, DiskReader, DiskResponse, ban};
 use super::tier::DiskCache;
+use crate::key::HashedKey;
 use crate::object::{
     BodyLocation, DiskSegment, ObjectArc, ObjectKind, PlacedResponse, RenewalHandle,
     Representation, StoredObject,
@@ -37,6 +38,17 @@ pub struct RecallRequest {
     pub is_for_lines: bool,
 }
 
+/// An object in memory, with its key and the key's hash.
+#[derive(Clone, Copy)]
+pub struct MemoryObject<'o> {
+    /// The hash of the key.
+    pub hash: u64,
+    /// The key in memory.
+    pub key: &'o Arc<[u8]>,
+    /// The object.
+    pub object: &'o ObjectArc,
+}
+
 /// The result of a recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecallOutcome {
@@ -53,7 +65,7 @@ impl DiskCache {
         {
             let object = ObjectArc::new(object);
             if store.insert_selected(recall.hash, &recall.key, object.clone()) {
-                self.leaving.add((recall.hash, &recall.key), &object);
+                self.leaving.add(recall.hash, &recall.key, &object);
             }
         }
         RecallOutcome {
@@ -67,16 +79,17 @@ impl DiskCache {
         search.found.map(|on_disk| on_disk.found.body.len)
     }
 
-    /// Writes the update of a validated response, which is `object` in memory. Runs on a helper; if none is free, the
+    /// Writes the update of a validated response, which is `in_memory`. Runs on a helper; if none is free, the
     /// response is validated again after the next recall.
     pub fn renew(
         self: &Arc<Self>,
         store: &Arc<SharedStore>,
         renewable: &RenewalHandle,
         response: StoredMeta,
-        (hash, key, object): (u64, &Arc<[u8]>, &ObjectArc),
+        in_memory: MemoryObject<'_>,
     ) {
-        self.leaving.add((hash, key), object);
+        let MemoryObject { hash, key, object } = in_memory;
+        self.leaving.add(hash, key, object);
         let Some(renewal) = key::renewal(&renewable.key) else {
             return;
         };
@@ -117,8 +130,11 @@ fn object(
         generation: since,
         ..recall.purges
     });
-    let under = (recall.hash, &*recall.key);
-    let placed = place_body(store, under, (&found, renewable), response.head)?;
+    let key = HashedKey {
+        hash: recall.hash,
+        bytes: &recall.key,
+    };
+    let placed = place_body(store, key, &found, renewable, response.head)?;
     let (len, modified) = (found.body.len, response.modified_s);
     let representation = Representation::new(placed, len, modified, response.selecting);
     Some(StoredObject {
@@ -129,8 +145,9 @@ fn object(
 
 fn place_body(
     store: &SharedStore,
-    under: (u64, &[u8]),
-    (found, renewable): (&DiskMatch, RenewalHandle),
+    key: HashedKey<'_>,
+    found: &DiskMatch,
+    renewable: RenewalHandle,
     mut head: (Vec<u8>, lowroad_http::stored_head::HeadMap),
 ) -> Option<PlacedResponse> {
     let body = &found.body;
@@ -141,7 +158,7 @@ fn place_body(
             let read = body.file.read_exact_at(into, body.offset);
             read.map_err(|_| PlacementError::Failed)
         };
-        return placement::in_memory(store, under, head, body.len as usize, read).ok();
+        return placement::in_memory(store, key, head, body.len as usize, read).ok();
     }
     let file = Arc::new(OpenFile::immutable(body.file.clone()).ok()?);
     let content = BodyLocation::Segment(Arc::new(DiskSegment {
@@ -149,5 +166,5 @@ fn place_body(
         offset: body.offset,
         renewable: Arc::new(renewable),
     }));
-    placement::head_alone(store, under, head, content).ok()
+    placement::head_alone(store, key, head, content).ok()
 }

@@ -60,7 +60,8 @@ impl DiskCache {
     /// # Errors
     /// The folder can't be read or written.
     pub fn open(
-        (folder, path): (DiskFolder, &Path),
+        folder: DiskFolder,
+        path: &Path,
         len_max: u64,
         helpers: HelperPool,
     ) -> io::Result<(Arc<DiskCache>, PurgeWaiters)> {

@@ -6,7 +6,7 @@ use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::HeadEncoder;
 
 use super::*;
-use crate::streaming_object::StreamingObject;
+use crate::streaming_object::{StreamedHead, StreamingObject};
 use crate::validity::{ObjectValidity, StoredExpiry};
 use crate::{key, object};
 
@@ -28,8 +28,15 @@ fn keyed(key: &[u8], purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting =
         SelectingFields::from_vary(vary, request.into_iter()).expect("it may be stored");
-    let (bytes, head) = HeadEncoder::start(StatusCode::OK).finish_open();
-    let filling = StreamingObject::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
+    let (bytes, map) = HeadEncoder::start(StatusCode::OK).finish_open();
+    let head = StreamedHead {
+        bytes: bytes.into(),
+        map,
+        modified_s: None,
+        len: None,
+        selecting,
+    };
+    let filling = StreamingObject::new(head, 1 << 20, 0);
     ObjectArc::new(StoredObject {
         kind: object::ObjectKind::Filling(Box::new(filling), key.into()),
         validity: ObjectValidity::Lifetime(StoredExpiry::until(1000).since(purges)),
@@ -49,12 +56,11 @@ fn found(store: &SharedStore, language: &str) -> Option<ObjectArc> {
 /// The key of a program's response.
 fn key_of(host: &str, target: &str) -> Vec<u8> {
     let mut key = Vec::new();
-    key::write_of_program(
-        &mut key,
-        (1, false),
-        host.as_bytes(),
-        (target.as_bytes(), None),
-    );
+    let site = key::SiteScope {
+        site_id: 1,
+        is_https: false,
+    };
+    key::write_of_program(&mut key, site, host.as_bytes(), target.as_bytes(), None);
     key
 }
 

@@ -13,10 +13,15 @@ use crate::disk_cache::LateReaders;
 const BODY_LEN_MAX: usize = 1 << 20;
 
 fn filling(len: Option<u64>) -> StreamingObject {
-    let (bytes, head) = HeadEncoder::start(StatusCode::OK).finish_open();
-    let bytes = bytes.into();
-    let selecting = SelectingFields::default();
-    StreamingObject::new((bytes, head), None, len, selecting, BODY_LEN_MAX as u64, 0)
+    let (bytes, map) = HeadEncoder::start(StatusCode::OK).finish_open();
+    let head = StreamedHead {
+        bytes: bytes.into(),
+        map,
+        modified_s: None,
+        len,
+        selecting: SelectingFields::default(),
+    };
+    StreamingObject::new(head, BODY_LEN_MAX as u64, 0)
 }
 
 /// The bytes that can be read now, in any number of turns, and whether they are the end.
@@ -246,7 +251,7 @@ fn what_is_kept_sets_the_pace_and_is_not_wanted_for_itself() {
     };
     let (to, kept) = stream(10);
     let readers = LateReaders::start().expect("threads");
-    body.keep((to, UnfinishedBody::new(readers)), parts);
+    body.keep(to, UnfinishedBody::new(readers), parts);
     body.let_go();
     assert_eq!(waiting(&mut client).0.len(), BODY_LEN_MAX + 1);
     assert!(wanted(&body).is_pending(), "the other end is slow");
