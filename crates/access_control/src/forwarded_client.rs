@@ -44,6 +44,7 @@ pub fn read(
     DirectPeer { peer, proxy }: DirectPeer,
     request: &Request<'_>,
 ) -> Result<Option<ForwardedClient>, AmbiguousForwarding> {
+    // Any other sender may have written the fields itself.
     if ![Some(peer.ip()), proxy]
         .into_iter()
         .flatten()
@@ -65,6 +66,7 @@ pub fn read(
             let (address, hops) = client_of(trusted, peer, &elements, |element| {
                 address(parameter(element, b"for")?)
             });
+            // Scheme and host are those of the client's own connection, which only the first proxy has seen.
             let nearest = nth_last(&elements, hops).unwrap_or_default();
             ForwardedClient {
                 address,
@@ -88,6 +90,7 @@ fn client_of(
 ) -> (SocketAddr, usize) {
     let (mut client, mut hops) = (peer, 0);
     if !trusted.has(peer.ip()) {
+        // The PROXY header named a client that is no proxy, so the rest of the list is the client's own.
         return (peer, 1);
     }
     for element in elements.iter().rev() {
@@ -97,6 +100,7 @@ fn client_of(
             break;
         };
         client = named;
+        // Elements before this one came from the client, which may have forged them.
         if !trusted.has(named.ip()) {
             break;
         }
@@ -111,6 +115,7 @@ fn x_forwarded(request: &Request<'_>, hops: usize) -> ForwardedRequest {
         nth_last(&elements, hops).map(<[u8]>::trim_ascii)
     };
     let port = |text: &[u8]| {
+        // Parsing would also accept a sign and leading zeros.
         let is_decimal = text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0");
         str::from_utf8(text)
             .ok()
@@ -193,6 +198,7 @@ fn address(text: &[u8]) -> Option<SocketAddr> {
     let parsed = bare.unwrap_or(text).parse::<IpAddr>().ok();
     let portless = parsed.map(|address| SocketAddr::new(address, 0));
     let named = portless.or_else(|| text.parse().ok())?;
+    // An IPv4-mapped address must match prefixes of IPv4.
     Some(SocketAddr::new(named.ip().to_canonical(), named.port()))
 }
 
@@ -208,6 +214,7 @@ fn split_unquoted<'v>(
             _ if is_escaped => is_escaped = false,
             b'\\' if is_quoted => is_escaped = true,
             b'"' if is_quoted => is_quoted = false,
+            // A quoted string is a whole value (RFC 7239 §4). Elsewhere, another parser might split at another place.
             b'"' if at > 0 && value[at - 1] == b'=' => is_quoted = true,
             b'"' => return Err(AmbiguousForwarding),
             byte if *byte == sign && !is_quoted => {

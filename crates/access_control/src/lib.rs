@@ -74,6 +74,7 @@ impl AccessPolicy {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
+        // Reused, so that a reload resets no rate limits and verifies no passwords anew.
         if let Some((old, known)) = before
             && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
         {
@@ -140,6 +141,7 @@ impl AccessPolicy {
     ) -> impl Iterator<Item = (usize, &AccessRule)> {
         let numbers = self.index.rules(matches, input).into_iter();
         let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
+        // The index knows no exceptions, and no methods of rules for certain addresses.
         rules.filter(move |(_, rule)| rule.is_for(input))
     }
 
@@ -168,6 +170,7 @@ impl AccessRule {
         match &config.action {
             RuleAction::Limit(rate) => limit = Some(ClientRates::new(*rate)),
             RuleAction::Auth(auth) => {
+                // Their users stay in force if the file can't be read now.
                 let before = users(&auth.file);
                 let opened = PasswordFile::open(&auth.file, &auth.realm, before.as_deref())?;
                 passwords = Some(Arc::new(opened));

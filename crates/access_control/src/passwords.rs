@@ -87,9 +87,11 @@ impl PasswordFile {
         realm: &str,
         before: Option<&PasswordFile>,
     ) -> io::Result<PasswordFile> {
+        // Started here, so that a failure is reported at the start instead of to a client.
         helpers()?;
         let (users, stamp, fault) = match (read(file), before) {
             (Ok((users, stamp)), _) => (Arc::new(users), stamp, None),
+            // Only an unreadable file leaves the users in force; invalid contents fail the start or reload.
             (Err(error), Some(before)) if error.kind() != ErrorKind::InvalidData => {
                 let state = before.lock();
                 (state.users.clone(), state.stamp, Some(error.to_string()))
@@ -123,6 +125,7 @@ impl PasswordFile {
     pub fn is_known(&self, credentials: &BasicCredentials, now_ms: u64) -> bool {
         let hash = self.hash(credentials);
         let state = self.lock();
+        // If the file was not checked recently, a helper must check it before the credentials count as known.
         now_ms < state.looked_ms + LOOKED_FOR_MS && state.knows(hash, now_ms)
     }
 
@@ -139,14 +142,17 @@ impl PasswordFile {
         let helpers = helpers().map_err(|_| PasswordOutcome::Busy)?;
         let shown = (self.hash(&credentials), client);
         let mut waiting = lock(&self.waiting);
+        // One verification serves all concurrent requests with these credentials: a browser sends several at once.
         if let Some(others) = waiting.get_mut(&shown) {
             others.push(Box::new(done));
             return Ok(());
         }
+        // A verification takes long by design, so a flood of passwords must not fill the memory.
         if waiting.len() >= WAITING_MAX {
             return Err(PasswordOutcome::Busy);
         }
         waiting.insert(shown, vec![Box::new(done)]);
+        // Unlocked first: a full queue drops the verification below, and the drop takes this lock.
         drop(waiting);
         let verifying = PendingVerification {
             passwords: self.clone(),
@@ -175,6 +181,7 @@ impl PasswordFile {
             let state = self.lock();
             (state.users.clone(), state.knows(hash, now_ms))
         };
+        // Another request may have verified them while this one was queued.
         if is_known {
             return PasswordOutcome::Right;
         }
@@ -204,6 +211,7 @@ impl PasswordFile {
             if now_ms < state.looked_ms + LOOKED_FOR_MS {
                 return;
             }
+            // Set before the check, so that one thread at a time reads the file.
             state.looked_ms = now_ms;
             state.stamp
         };
@@ -215,6 +223,7 @@ impl PasswordFile {
         let mut state = self.lock();
         match read {
             Ok((users, stamp)) => {
+                // A removed user or a changed password must take effect at once.
                 state.known.clear();
                 state.users = Arc::new(users);
                 state.stamp = stamp;
@@ -253,6 +262,7 @@ impl PasswordFile {
             true => is_argon2(&credentials.password, hash),
             false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
         };
+        // Combined only after the verification: its duration must not reveal whether the user exists.
         is_right && is_own
     }
 
@@ -338,6 +348,7 @@ fn is_argon2(password: &[u8], hash: &str) -> bool {
 /// Of kind [`ErrorKind::InvalidData`] if the file was read and can't be used.
 fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
     let invalid = |why: String| io::Error::new(ErrorKind::InvalidData, why);
+    // Taken before the read: a change during the read is then noticed at the next check.
     let before = helper::stamp(file);
     let len = before.map_or(0, |stamp| stamp.len);
     if len > PASSWORD_FILE_LEN_MAX {

@@ -63,6 +63,7 @@ impl RuleIndex {
         for (number, rule) in rules.iter().enumerate() {
             let of_pattern = &mut index.by_pattern[index.pattern_of[number]];
             of_pattern.has_access_rule |= !matches!(rule.action, config::RuleAction::Fallback(_));
+            // A rule for certain addresses is found by them only: they are more selective than its pattern.
             if rule.addresses.is_empty() {
                 of_pattern.insert(number, &rule.methods);
             }
@@ -97,6 +98,7 @@ impl RuleIndex {
     pub(super) fn rules(&self, matches: &PathMatches<'_>, input: RuleInput) -> Vec<usize> {
         let mut rules = Vec::new();
         let mut found = matches.access_patterns().peekable();
+        // The common case of a path without rules: no look-up by address.
         if found.peek().is_none() {
             return rules;
         }
@@ -105,6 +107,7 @@ impl RuleIndex {
         }
         let for_address = self.by_address.get(input.peer).copied();
         rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
+        // The first rule that matches decides, so the configured order is restored.
         rules.sort_unstable();
         // Several prefixes of a rule may contain the address, and several of its methods be meant.
         rules.dedup();

@@ -67,6 +67,7 @@ impl ClassTable {
         if config.classes.is_empty() {
             return None;
         }
+        // A last class without conditions leaves nothing for the implicit class.
         let others = match config.classes.last() {
             Some(last) if last.members.is_everything() => None,
             _ => Some(config::ClassConfig::new(config::ClassConfig::OTHERS.into())),
@@ -76,6 +77,7 @@ impl ClassTable {
             calls_max: config.limits.calls_max,
             waiting_max: config.limits.calls_waiting_max,
         };
+        // Reused, so that calls in progress still count against the bounds after a reload.
         let same = before.filter(|before| before.are(&rules, bounds));
         Some(match same {
             Some(same) => same.clone(),
@@ -125,6 +127,7 @@ impl ClassTable {
         let first = self.index.class(request, path, peer);
         ClassChoice {
             classes: self.clone(),
+            // The last class has no conditions.
             number: first.unwrap_or(self.all.len() - 1),
         }
     }

@@ -141,6 +141,7 @@ impl ServerAccount {
             let done = scope.spawn(|| {
                 // The system calls, unlike those of the C library, change the calling thread alone.
                 set_thread_groups(&groups)?;
+                // The user last: without root's uid, the thread could not change its groups any more.
                 set_thread_res_gid(gid, gid, gid)?;
                 set_thread_res_uid(uid, uid, uid)?;
                 act()
@@ -162,6 +163,7 @@ impl ServerAccount {
     ) -> Result<Option<String>, String> {
         let name = &self.user.name;
         if let Some(path) = &config.server.disk_cache {
+            // As root: only root may change the owner of files.
             give_disk_cache(path, self.user.uid, self.group)
                 .map_err(|error| format!("can't give {} to {name}: {error}", path.display()))?;
         }
@@ -174,6 +176,7 @@ impl ServerAccount {
     /// The kernel refuses.
     pub fn leave_root(&self, source: Option<&Path>) -> Result<Option<String>, String> {
         let name = &self.user.name;
+        // Started by root: it keeps the rights that this process gives up below.
         let started = source.map(|source| helper::start(source, self.ids()));
         let note = started.and_then(Result::err).map(|error| {
             format!("files that only root may open can't be opened after the start: {error}")
@@ -210,7 +213,9 @@ pub fn forget_ambient_capabilities() {
 
 /// Changes the user of the whole process. The calling thread, and those that it starts later, keep [`KEPT`].
 fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
+    // PR_SET_KEEPCAPS: otherwise setuid(2) clears the permitted set.
     set_keep_capabilities(true)?;
+    // The user last: without CAP_SETGID, the groups can't be changed any more.
     initgroups(name, group)?;
     setgid(group)?;
     setuid(user)?;
@@ -264,6 +269,7 @@ fn give_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
 
 /// Opens a file, unless the name is a link, or the file has another one.
 fn file_of_one_name(path: &Path) -> Option<File> {
+    // Opening a FIFO would wait for a writer.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut how = OpenOptions::new();
     let file = how.read(true).custom_flags(flags.bits() as i32).open(path);
@@ -302,6 +308,7 @@ fn world_readable(folder: &Path) -> bool {
         return false;
     };
     let mode = |path: &Path| path.metadata().map_or(0, |meta| meta.permissions().mode());
+    // Others may read and enter the folder, and enter all folders above it.
     mode(&folder) & 0o005 == 0o005 && folder.ancestors().all(|path| mode(path) & 0o001 != 0)
 }
 

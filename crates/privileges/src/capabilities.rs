@@ -13,6 +13,7 @@ use rustix::thread::{
 /// # Errors
 /// When the kernel refuses: a text for the user.
 pub fn reduce(kept: CapabilitySet) -> Result<(), String> {
+    // The bounding set first: changing it takes CAP_SETPCAP, which the next steps give up.
     let reduced = bound(kept)
         .and_then(|()| clear_ambient_capability_set())
         .and_then(|()| capabilities(None))
@@ -25,6 +26,7 @@ pub fn reduce(kept: CapabilitySet) -> Result<(), String> {
             };
             set_capabilities(None, sets)
         })
+        // Otherwise a set-user-ID program could regain rights (PR_SET_NO_NEW_PRIVS).
         .and_then(|()| set_no_new_privs(true));
     reduced.map_err(|error| format!("giving up capabilities: {error}"))
 }

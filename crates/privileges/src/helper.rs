@@ -57,6 +57,7 @@ pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
     command
         .arg(&config)
         .args([owner.uid.to_string(), owner.gid.to_string()])
+        // The server's environment must not influence a process with root's rights.
         .env_clear()
         .current_dir("/")
         // Signals of the terminal are for the server.

@@ -71,6 +71,7 @@ fn readable(path: PathBuf) -> io::Result<BaseFolder> {
             "it is not a folder",
         ));
     }
+    // An unreadable folder fails the start or reload instead of each request.
     std::fs::read_dir(&path)?;
     Ok(BaseFolder {
         file: file_of(&path),

@@ -21,6 +21,7 @@ impl<T> FieldMap<T> {
     /// Adds a value for a field of this name, with any content if `wanted` is none.
     pub fn insert(&mut self, name: &str, wanted: Option<&str>, value: T) {
         let name = name.to_ascii_lowercase().into_bytes();
+        // Sorted by name: a look-up is a binary search that allocates nothing.
         let at = match self.position(&name) {
             Ok(at) => at,
             Err(at) => {
@@ -43,6 +44,7 @@ impl<T> FieldMap<T> {
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
     ) -> impl Iterator<Item = &'s T> {
         let mut found: Vec<&'s Vec<T>> = Vec::new();
+        // Without entries, the request's fields are not even parsed.
         if !self.is_empty() {
             for (name, value) in fields {
                 let Ok(at) = self.position(name) else {
@@ -57,6 +59,7 @@ impl<T> FieldMap<T> {
     }
 
     fn position(&self, name: &[u8]) -> Result<usize, usize> {
+        // Field names are case-insensitive (RFC 9110 §5.1).
         let lower = || name.iter().map(u8::to_ascii_lowercase);
         self.names
             .binary_search_by(|(known, _)| known.iter().copied().cmp(lower()))

@@ -68,6 +68,7 @@ impl SiteRules {
                 base,
                 folder: PathBuf::new(),
                 rest,
+                // `.well-known` is an exception at the top of the site only (RFC 8615 §3), not in an alias.
                 is_hidden: rest
                     .split(|b| *b == b'/')
                     .any(|name| name.starts_with(b".")),
@@ -100,6 +101,7 @@ impl SiteRules {
             let base = self.folders.aliases.get(number)?;
             Some((alias, base, alias.within(path)?))
         });
+        // Of nested aliases, the innermost applies.
         within.max_by_key(|(alias, ..)| alias.path.len())
     }
 
@@ -110,10 +112,12 @@ impl SiteRules {
         let (alias, rest) = internal.find_map(|(alias, real)| {
             let within = |folder: &Path| {
                 let folder = folder.as_os_str().as_bytes();
+                // A slash must follow the folder: `/srv/ab` is not in `/srv/a`.
                 let folder = folder.strip_suffix(b"/").unwrap_or(folder);
                 file.strip_prefix(folder)
                     .filter(|rest| rest.starts_with(b"/"))
             };
+            // A program may name the file by the configured folder or by its path without symbolic links.
             Some((alias, within(real).or_else(|| within(&alias.folder))?))
         })?;
         let mut path = Vec::with_capacity(alias.path.len() + rest.len());
@@ -129,6 +133,7 @@ impl SiteRules {
             SiteRoot::PerHost { suffix, .. } => {
                 // A normalised host name has no slash and is not made of dots.
                 let host = String::from_utf8_lossy(host);
+                // Joining an absolute suffix would replace the host.
                 Path::new(&*host).join(suffix.trim_start_matches('/'))
             }
         }
@@ -162,6 +167,7 @@ pub fn is_hidden(path: &[u8]) -> bool {
 
 /// A decoded request path as a path relative to the site's folder.
 fn relative_path(path: &[u8]) -> PathBuf {
+    // An absolute path would leave the folder when it is joined to it.
     let trimmed = path.strip_prefix(b"/").unwrap_or(path);
     PathBuf::from(OsStr::from_bytes(trimmed))
 }

@@ -62,6 +62,7 @@ impl<'a> SiteFields<'a> {
         let mut fields = SiteFields::default();
         for rule in numbers.iter().filter_map(|at| site.headers.get(*at)) {
             for name in &rule.remove {
+                // A later rule for a name replaces the earlier ones.
                 fields.take_out(name);
                 fields.removed.push(name);
             }
@@ -114,6 +115,7 @@ impl<'a> SiteFields<'a> {
         response_has: impl Fn(&str) -> bool,
     ) -> impl Iterator<Item = HeaderPair<'a>> {
         let is_there = |name: &str| {
+            // A removed field counts as missing, so that a default can take its place.
             let is_kept = !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
             is_kept && response_has(name) || has(&self.set, name) || has(&self.appended, name)
         };
@@ -169,6 +171,7 @@ impl HeaderPatterns {
     pub fn match_path(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
         let found = self.set.matches(path);
         let numbers = found.iter().map(|number| *number as usize);
+        // The patterns of `cache_control` were added first.
         let (cache_control, headers): (Vec<usize>, Vec<usize>) =
             numbers.partition(|number| *number < self.cache_control_count);
         let headers = headers.into_iter().map(|it| it - self.cache_control_count);

@@ -77,6 +77,7 @@ impl SiteRules {
         path: RequestPath<'a>,
         is_for_files: bool,
     ) -> PathMatches<'a> {
+        // Without encoded slashes, a path has one form only.
         let raw = (!is_for_files).then_some(path.raw());
         self.patterns.match_path(path.decoded(), raw)
     }

@@ -88,9 +88,11 @@ impl SitePatterns {
         for (pattern, scope) in &access.patterns {
             builder.patterns.add(pattern, *scope);
         }
+        // Each kind owns a contiguous range of numbers, so all its patterns are added in turn.
         builder.end(PatternKind::AccessRule, access.patterns.len());
         let client_paths = site.tls.as_ref().map_or(&[][..], |tls| &tls.client_paths);
         for pattern in client_paths {
+            // Like a refusing rule, the pattern covers everything below its paths.
             builder.patterns.add(pattern, MatchScope::Access);
         }
         builder.end(PatternKind::ClientCertificate, client_paths.len());
@@ -141,6 +143,7 @@ impl SitePatterns {
     /// The patterns that match a form of a path whose encoded slashes are ambiguous.
     fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> PatternMatches {
         let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
+        // A handler may decode the slashes or not, so each reading of the path is matched.
         for (index, form) in path_forms(path, raw_path).enumerate() {
             for number in self.set.matches(&form) {
                 let forms = found.entry(number).or_default();
@@ -165,6 +168,7 @@ impl PathMatches<'_> {
 
     /// The forms of the path that match the access rules' pattern of this index, one of [`PathMatches::access_patterns`].
     pub fn access_forms(&self, index: usize) -> FormSet {
+        // A path of one form has no table of forms.
         if self.raw_path.is_none() {
             return FormSet::DECODED;
         }
@@ -214,10 +218,12 @@ impl PathMatches<'_> {
     #[inline]
     fn matches(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
+        // If only kinds without patterns are asked for, the path is never matched.
         let found = match start == end {
             true => &[],
             false => self.found().numbers.as_slice(),
         };
+        // The numbers ascend, so those of one kind are adjacent.
         let first = found.partition_point(|number| ((*number) as usize) < start as usize);
         let found = found[first..]
             .iter()

@@ -27,6 +27,7 @@ impl BasicCredentials {
     pub fn from_request(request: &Request<'_>) -> Option<BasicCredentials> {
         let fields = request.fields();
         let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
+        // Authorization is not a list: a second field makes the request ambiguous (RFC 9110 §5.3).
         let (value, None) = (found.next()?.1, found.next()) else {
             return None;
         };
@@ -35,6 +36,7 @@ impl BasicCredentials {
             return None;
         }
         let pair = BASE64.decode(encoded.trim_ascii()).ok()?;
+        // The first colon: a user has none, a password may (RFC 7617 §2).
         let colon = pair.iter().position(|byte| *byte == b':')?;
         Some(BasicCredentials {
             user: String::from_utf8(pair[..colon].to_vec()).ok()?,

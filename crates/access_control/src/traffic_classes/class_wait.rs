@@ -57,6 +57,7 @@ impl ClassChoice {
         let timers = local.timers.clone();
         let deadline = Duration::from_millis(chosen.class().rules.deadline_ms);
         HandlerResult::OnWorker(Box::pin(async move {
+            // The scheduler notices a late call only when another call ends, so a timer bounds the wait.
             let Ok(told) = timers.timeout(deadline, turn).await else {
                 chosen.class().counts.late.fetch_add(1, Relaxed);
                 return Err(shed());
@@ -87,6 +88,7 @@ impl ClassChoice {
             cell.settle(false)
         });
         drop(scheduler);
+        // Woken without the lock, which the woken task takes.
         waker.into_iter().for_each(Waker::wake);
         ClassAdmission::Waits(ClassWait {
             chosen: self,
@@ -137,6 +139,7 @@ impl Future for ClassWait {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ClassPermit>> {
         let settled = self.cell.poll(context);
+        // From here on the permit gives the place back, not this waiter.
         self.is_over = settled.is_ready();
         settled.map(|begins| begins.then(|| ClassPermit::new(self.chosen.clone())))
     }
@@ -148,6 +151,7 @@ impl Drop for ClassWait {
             return;
         }
         let mut scheduler = self.chosen.classes.lock();
+        // Still in the queue: leaving it is all.
         if scheduler.gave_up(self.chosen.number, self.ticket) {
             return;
         }
@@ -162,6 +166,7 @@ impl Drop for ClassWait {
 /// Wraps a call to hold its permit until the response is there.
 fn holding(permit: ClassPermit, begun: HandlerResult) -> HandlerResult {
     match begun {
+        // The call is over; the permit is returned at once.
         HandlerResult::Ready(answer) => HandlerResult::Ready(answer),
         HandlerResult::OnRuntime(answering) => HandlerResult::OnRuntime(Box::pin(async move {
             let _permit = permit;

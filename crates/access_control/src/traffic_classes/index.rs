@@ -37,6 +37,7 @@ struct PatternNumbers {
 impl PatternNumbers {
     fn number(&mut self, pattern: &PathPattern) -> u32 {
         let next = u32::try_from(self.by_text.len()).unwrap_or(u32::MAX);
+        // Equal patterns share a number, so each is matched once a request.
         *self.by_text.entry(pattern.to_string()).or_insert_with(|| {
             self.builder.add(pattern, MatchScope::Script);
             next
@@ -75,6 +76,7 @@ impl ClassIndex {
             addresses,
             headers,
         } = members;
+        // Under one kind of condition only, the most selective one; `ClassConditions::hold` checks the others.
         if !addresses.is_empty() {
             for prefix in addresses {
                 self.by_address.insert(prefix, number);
@@ -115,9 +117,11 @@ impl ClassIndex {
             .chain(self.by_field.get(request.fields()))
             .chain(self.by_host.get(input.host))
             .chain(by_pattern)
+            // The first of them takes all requests, so later ones are never reached.
             .chain(self.unconditional.first())
             .copied()
             .collect();
+        // The first class in the configured order wins.
         candidates.sort_unstable();
         let mut candidates = candidates.into_iter();
         candidates.find(|number| self.conditions[*number].hold(&input))

@@ -115,10 +115,12 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
     push(&mut rest, path);
     let mut links = 0;
     while let Some(part) = rest.pop() {
+        // An absolute path, or the absolute target of a link, begins at the root.
         if part == "/" {
             way = FolderTrail::new()?;
             continue;
         }
+        // The parent is the folder that was checked on the way down: the directory may be moved in the meantime.
         if part == ".." {
             way.up();
             continue;
@@ -128,6 +130,7 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
                 way.enter(folder, &stat, part)?;
             }
             Ok((link, stat)) if kind(&stat) == FileType::Symlink => {
+                // A link in a folder where others create entries may be theirs and lead anywhere.
                 way.check_entries()?;
                 links += 1;
                 if links > LINKS_MAX {
@@ -137,6 +140,7 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
                 push(&mut rest, Path::new(&OsString::from_vec(target)));
             }
             Ok(_) if rest.is_empty() => return way.open(&part, flags, mode),
+            // The file itself may be missing: logs and secrets are created.
             Err(Errno::NOENT) if rest.is_empty() => return way.open(&part, flags, mode),
             Ok(_) => return Err(Errno::NOTDIR.into()),
             Err(error) => return Err(error.into()),
@@ -170,6 +174,7 @@ impl FolderTrail {
     }
 
     fn look(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
+        // A descriptor of the entry itself: the check and the next step concern the same file.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = openat(&self.last().0, part, flags, Mode::empty())?;
         let stat = fstat(&found)?;
@@ -194,6 +199,7 @@ impl FolderTrail {
 
     fn open(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
         self.check_entries()?;
+        // The entry may have become a link since it was examined.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
         // Opening a FIFO would block the helper until its other end is opened.
         let flags = flags | OFlags::NONBLOCK;
@@ -209,6 +215,7 @@ fn entries(stat: &Stat, path: &Path) -> Result<TrustedOwners, UntrustedPath> {
     let mode = stat.st_mode;
     match stat.st_uid {
         0 if mode & 0o022 == 0 => Ok(TrustedOwners::Roots),
+        // The sticky bit: others may add entries, but replace only their own.
         0 if mode & 0o1000 != 0 => Ok(TrustedOwners::Sticky),
         _ => Err(UntrustedPath::By(path.to_owned())),
     }

@@ -37,6 +37,7 @@ struct HelperState {
 /// # Errors
 /// This process can't give up its other rights.
 pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
+    // Before the first question: the server that asks may be compromised.
     capabilities::reduce(KEPT)?;
     hide_process()?;
     let channel =
@@ -83,6 +84,7 @@ impl HelperState {
     /// Reads the configuration if it has changed. An invalid one leaves the previous names in force, as in the server.
     fn follow(&mut self) -> Result<(), UntrustedPath> {
         let mut file = path_walk::open_config(&self.config)?;
+        // The stamp of the open file: the path may name another one by now.
         let stamp = FileStamp::from_file(&file).map_err(UntrustedPath::Io)?;
         if self.seen == Some(stamp) {
             return Ok(());
