@@ -51,7 +51,10 @@ impl<F: SegmentFiles> DiskStore<F> {
 impl<F: SegmentFiles> DiskContext<F> {
     fn checkpoint(&self) -> io::Result<()> {
         let mut upkeep = lock(&self.upkeep);
+        // The new journal first: changes during the checkpoint go there. Replaying those that the checkpoint already
+        // contains changes nothing.
         let identity = self.next_journal()?;
+        // Under a temporary name: only a complete checkpoint gets its own.
         self.write_checkpoint(identity)?;
         self.files
             .rename(NEW_NAME, &checkpoint_name(identity.generation))?;
@@ -67,6 +70,7 @@ impl<F: SegmentFiles> DiskContext<F> {
     /// Continues in a new journal once the previous one is durable.
     fn next_journal(&self) -> io::Result<JournalIdentity> {
         let mut journal = lock(&self.journal);
+        // If the checkpoint fails, recovery replays this journal before the new one, so it must be complete.
         journal.sync(&self.files)?;
         let generation = journal.identity.generation + 1;
         let identity = JournalIdentity {
@@ -92,8 +96,10 @@ impl<F: SegmentFiles> DiskContext<F> {
             }
         }
         let records = written / RECORD_LEN as u64;
+        // Without this record, recovery ignores the checkpoint.
         let end = JournalEntry::End(records).encode(identity, written);
         self.files.write_all(&file, &end, written)?;
+        // Durable before the rename makes it valid.
         self.files.sync(&file)
     }
 
@@ -105,6 +111,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         at: u64,
         bytes: &mut Vec<u8>,
     ) -> u32 {
+        // Locked for one batch, so that look-ups don't wait for the whole index.
         let state = lock(&self.state);
         let entries = (from..from + BATCH_LEN).filter_map(|slot| state.index.at(slot));
         for entry in entries {

@@ -47,6 +47,7 @@ impl<F: SegmentFiles> DiskContext<F> {
                 return Err(io::ErrorKind::StorageFull.into());
             };
             if chances == 0 || !self.renew(id) {
+                // Used objects move before their segment is dropped.
                 self.spare(id, len);
                 self.drop_segment(id);
             }
@@ -87,6 +88,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         let used = state.objects_in(id);
         let used = used.iter().filter(|entry| entry.hits() > 0);
         let used_bytes: u64 = used.map(record_len).sum();
+        // The object of a sole segment is too long to be moved, so the segment stays if it is used.
         let stays = match is_sole {
             true => used_bytes > 0,
             // A segment from before a resize may be too large a part of the store.
@@ -102,6 +104,7 @@ impl<F: SegmentFiles> DiskContext<F> {
     /// a resize, which may be most of the store, unused objects stay as well while there is room for `len` bytes more.
     fn spare(&self, id: u32, len: u64) {
         let options = self.options();
+        // Copied, so that reads and writes happen without the lock.
         let (file, mut objects, room) = {
             let state = lock(&self.state);
             let Some(segment) = state.segment(id).filter(|segment| !segment.is_sole) else {
@@ -124,6 +127,7 @@ impl<F: SegmentFiles> DiskContext<F> {
                 _ => room.max(self.spared_bytes()),
             };
             let len = record_len(&entry);
+            // A shorter object may still fit.
             if written + len > allowed {
                 continue;
             }
@@ -138,12 +142,14 @@ impl<F: SegmentFiles> DiskContext<F> {
         let mut bytes = Vec::new();
         let head = self.read_head(entry, file, &mut bytes)?;
         let (head_len, body_len) = (u64::from(entry.head_len()), entry.body_len);
+        // Not `reserve`: it may evict, and takes the maintenance lock that the caller holds.
         let taken = lock(&self.state).take(head_len, body_len, self.options().segment_bytes);
         let place = match taken {
             Some(place) => place,
             None => self.new_place(head_len, body_len, false).ok()?,
         };
         let put = self.copy(entry, file, head, &place);
+        // The place is free again if the object was replaced during the copy.
         self.release(&place, matches!(put, Ok(true)));
         put.ok()
     }
@@ -165,13 +171,16 @@ impl<F: SegmentFiles> DiskContext<F> {
             sum.update(bytes);
             self.write(place, bytes, new.body_at() + at)
         })?;
+        // A damaged body must not get a new record, which would count as verified.
         if sum.digest() != head.body_check {
             self.damaged(entry);
             return Ok(false);
         }
         let mut bytes = Vec::new();
+        // Encoded anew: the checksum depends on the place.
         head.encode(self.origin(place.segment, place.offset), &mut bytes);
         self.write(place, &bytes, place.offset)?;
+        // Only in place of the entry that was copied: a newer object must not be undone.
         self.put(new, Some(entry))
     }
 }

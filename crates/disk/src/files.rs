@@ -147,6 +147,7 @@ impl DiskFolder {
 
 fn check_access(path: &Path) -> io::Result<()> {
     let access = |path: &Path, how| Ok(accessat(CWD, path, how, AtFlags::EACCESS)?);
+    // The nearest existing folder decides: the missing ones would be created in it.
     for existing in path.ancestors() {
         let existing = match existing.as_os_str().is_empty() {
             true => Path::new("."),
@@ -205,6 +206,7 @@ impl SegmentFiles for DiskFolder {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path.join(from), self.path.join(to))?;
+        // A rename is durable only once its folder is (fsync(2)).
         self.folder.sync_all()
     }
 
@@ -225,6 +227,7 @@ impl SegmentFiles for DiskFolder {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
+        // Includes the length of the file, without its times (fdatasync(2)).
         file.sync_data()
     }
 }

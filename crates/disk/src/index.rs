@@ -167,6 +167,7 @@ impl ObjectIndex {
 
     /// Marks a record as verified, if it is still this one.
     pub fn set_verified(&mut self, slot: u32, seen: &IndexEntry) {
+        // The slot may have been reused during the verification.
         if self.at(slot).is_some_and(|now| now.is_at(seen)) {
             *self.entry_mut(slot) = self.entry_mut(slot).verified();
         }
@@ -197,6 +198,7 @@ impl ObjectIndex {
     fn new_slot(&mut self) -> u32 {
         let slot = self.len;
         if slot as usize == self.chunks.len() * CHUNK_LEN {
+            // Chunks: growth moves no entry, and never needs twice the memory.
             let chunk = vec![IndexEntry::NONE; CHUNK_LEN].into_boxed_slice();
             self.chunks.push(chunk);
         }

@@ -50,6 +50,7 @@ impl<F: SegmentFiles> IndexJournal<F> {
     /// It can't be written. A removal is kept and retried with the next entry.
     pub fn append(&mut self, files: &F, step: JournalEntry) -> io::Result<()> {
         let written = self.catch_up(files).and_then(|()| self.write(files, step));
+        // A lost commit costs a fetch; a lost removal would bring an invalidated object back.
         if let (Err(_), JournalEntry::Remove(hash)) = (&written, step)
             && self.pending.len() < PENDING_MAX
         {
@@ -68,6 +69,7 @@ impl<F: SegmentFiles> IndexJournal<F> {
     }
 
     fn catch_up(&mut self, files: &F) -> io::Result<()> {
+        // Before newer entries: a removal must not undo a later commit under the same hash.
         while let Some(&hash) = self.pending.first() {
             self.write(files, JournalEntry::Remove(hash))?;
             self.pending.remove(0);
@@ -78,6 +80,7 @@ impl<F: SegmentFiles> IndexJournal<F> {
     fn write(&mut self, files: &F, step: JournalEntry) -> io::Result<()> {
         let record = step.encode(self.identity, self.end);
         files.write_all(&self.file, &record, self.end)?;
+        // Only after success, so that the next entry overwrites a torn one.
         self.end += RECORD_LEN as u64;
         Ok(())
     }
@@ -130,6 +133,7 @@ pub fn replay<F: SegmentFiles>(
                     is_complete,
                 }));
             }
+            // A torn record, or the remains of an earlier one.
             let Some(step) = step else {
                 return Ok(Some(JournalReplay {
                     identity,

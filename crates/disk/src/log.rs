@@ -45,6 +45,7 @@ pub struct JournalIdentity {
 
 impl JournalIdentity {
     fn seed(self, position: u64) -> u64 {
+        // With the position, so that a record of another log or place is never taken for one of this.
         self.store ^ self.generation.rotate_left(40) ^ position.rotate_left(9)
     }
 }
@@ -56,6 +57,7 @@ impl JournalEntry {
         let mut seed = log.seed(position);
         match self {
             JournalEntry::Begin(identity) => {
+                // Readers learn the identity, and so the seed, from this record.
                 seed = BEGIN_SEED;
                 bytes[0] = BEGIN;
                 bytes[8..16].copy_from_slice(&identity.store.to_le_bytes());
@@ -106,6 +108,7 @@ fn checked(bytes: &[u8], seed: u64) -> Option<u8> {
 }
 
 fn encode_entry(entry: &IndexEntry, bytes: &mut [u8; RECORD_LEN]) {
+    // A head's length has 24 bits; the lowest byte of the word is the kind.
     bytes[..4].copy_from_slice(&(entry.head_len() << 8).to_le_bytes());
     bytes[0] = PUT;
     bytes[4..8].copy_from_slice(&entry.segment.to_le_bytes());

@@ -58,6 +58,7 @@ impl<F: SegmentFiles> DiskStore<F> {
         let end = cursor.slot.saturating_add(count);
         while cursor.slot < end {
             let slot = cursor.slot;
+            // Locked for one entry at a time, so that requests don't wait for the walk.
             let next = {
                 let state = lock(&self.0.state);
                 if slot >= state.index.slots() {

@@ -40,6 +40,7 @@ pub struct RecordSeed {
 
 impl RecordSeed {
     fn seed(self) -> u64 {
+        // With the place, so that the remains of another record are never taken for this one.
         self.store ^ u64::from(self.segment).rotate_left(32) ^ self.offset.rotate_left(7)
     }
 }
@@ -121,10 +122,12 @@ impl<'a> RecordHead<'a> {
             return Err(RecordDamage::Version);
         }
         let (key_len, meta_len) = (u32_at(bytes, 8) as usize, u32_at(bytes, 12) as usize);
+        // Before the checksum: damaged lengths must not lead beyond the buffer.
         if key_len.checked_add(meta_len) != Some(bytes.len() - FIXED_LEN) {
             return Err(RecordDamage::Lengths);
         }
         let check = u64_at(bytes, CHECK_AT);
+        // The checksum was computed while its own field was zero.
         bytes[CHECK_AT..FIXED_LEN].fill(0);
         if xxh3_64_with_seed(bytes, origin.seed()) != check {
             return Err(RecordDamage::Checksum);

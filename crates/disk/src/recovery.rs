@@ -49,7 +49,9 @@ impl<F: SegmentFiles> DiskStore<F> {
         };
         let journal = match (journal, base) {
             (Some(journal), _) => journal,
+            // The checkpoint is complete, but the journal that continues it is missing or torn.
             (None, Some(base)) => IndexJournal::create(&files, base)?,
+            // Without a log, no record is known to be committed: the store begins empty.
             (None, None) => {
                 opening.state = DiskState::new();
                 IndexJournal::create(
@@ -62,6 +64,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             }
         };
         let mut state = opening.state;
+        // A file that can't be removed keeps its name, so no new segment may get its number.
         listed.segments.keys().for_each(|&id| state.saw_id(id));
         clean(
             &files,
@@ -114,9 +117,11 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
             if let Some(read) = read.filter(|read| read.is_complete) {
                 return Ok(Some(read.identity));
             }
+            // The incomplete checkpoint has already put entries into the state.
             self.state = DiskState::new();
             self.add_segments(listed)?;
         }
+        // Without a checkpoint, the journals are complete only from the store's beginning.
         if listed.journals.first() != Some(&0) {
             return Ok(None);
         }
@@ -135,6 +140,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
             let Some(read) = self.replay(&file)? else {
                 break;
             };
+            // A journal of another store ends the sequence.
             if read.identity != (JournalIdentity { generation, ..base }) {
                 break;
             }
@@ -172,6 +178,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
 
 fn is_there(entry: &IndexEntry, lens: &BTreeMap<u32, u64>) -> bool {
     let len = lens.get(&entry.segment).copied().unwrap_or(0);
+    // After a power failure, the file may be shorter than the log says.
     entry.body_at() + entry.body_len <= len
 }
 

@@ -153,6 +153,7 @@ impl<T> DiskState<T> {
         let segment = self.segments.get_mut(&id)?;
         let offset = segment.end;
         let end = record::end(offset, head_len, body_len);
+        // Counted under the same lock, so that the segment can't be dropped under its writer.
         segment.writers += 1;
         let file = Arc::clone(&segment.file);
         self.grow(id, end);
@@ -234,8 +235,10 @@ impl<T> DiskState<T> {
     pub fn objects_in(&self, id: u32) -> Vec<IndexEntry> {
         let slots = self.segments.get(&id).map_or(&[][..], |it| &it.slots);
         let entries = slots.iter().filter_map(|&slot| self.index.at(slot));
+        // A slot may have been reused for an object of another segment.
         let mut entries: Vec<_> = entries.filter(|entry| entry.segment == id).collect();
         entries.sort_unstable_by_key(|entry| entry.offset_units);
+        // A slot that was reused within the segment is listed twice.
         entries.dedup_by_key(|entry| entry.offset_units);
         entries
     }
@@ -258,6 +261,7 @@ impl<T> DiskState<T> {
         for slot in segment.slots.clone() {
             let here = self.index.at(slot).filter(|entry| entry.segment == id);
             if let Some(entry) = here {
+                // Hits decay, so that an object stays only while it is used.
                 self.index.insert(entry.with_half_the_hits());
             }
         }
@@ -268,11 +272,13 @@ impl<T> DiskState<T> {
         self.used = 0;
         for segment in self.segments.values_mut() {
             let slots = segment.slots.iter().filter_map(|&slot| self.index.at(slot));
+            // Bytes after the last committed object are overwritten.
             segment.end = slots.map(|entry| entry.end()).max().unwrap_or(0);
             segment.slots.shrink_to_fit();
             self.used += segment.end;
         }
         let mut shared = self.segments.iter().filter(|(_, it)| !it.is_sole);
+        // Numbers ascend with age.
         let youngest = shared.next_back();
         self.active = youngest.and_then(|(id, it)| (it.end + UNIT < segment_len).then_some(*id));
     }

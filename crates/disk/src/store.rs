@@ -224,6 +224,7 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
         let hash = self.hash(key);
+        // The file is cloned under the lock: reads succeed even if its segment is dropped meanwhile.
         let (slot, entry, file) = {
             let mut state = lock(&self.state);
             let (slot, entry) = state.index.find(hash)?;
@@ -233,6 +234,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         };
         let mut bytes = Vec::new();
         let head = self.read_head(&entry, &file, &mut bytes)?;
+        // Another key with the same hash.
         if head.key != key {
             return None;
         }
@@ -330,12 +332,14 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     /// Removes an object if it is still this one, or any object under its hash if `even_newer`.
     pub fn remove(&self, entry: &IndexEntry, even_newer: bool) -> io::Result<()> {
+        // The journal is locked before the state and during both changes, so that log and index have the same order.
         let mut journal = lock(&self.journal);
         let now = lock(&self.state).index.find(entry.hash);
         if !now.is_some_and(|(_, now)| even_newer || now.is_at(entry)) {
             return Ok(());
         }
         let written = self.append(&mut journal, JournalEntry::Remove(entry.hash));
+        // Even if the log can't be written: an invalidated object must not be served.
         let idle = lock(&self.state).remove(entry.hash);
         drop(journal);
         self.discard_idle(idle);
@@ -352,6 +356,7 @@ impl<F: SegmentFiles> DiskContext<F> {
                 return Ok(false);
             }
         }
+        // The log before the index: only objects that survive a crash become visible.
         self.append(&mut journal, JournalEntry::Put(entry))?;
         let idle = lock(&self.state).put(entry.verified());
         drop(journal);
@@ -380,6 +385,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         if let Some(place) = take() {
             return Ok(place);
         }
+        // One thread makes room at a time; the others then find the segment that it added.
         let _upkeep = lock(&self.upkeep);
         self.make_room(head_len + body_len)?;
         if let Some(place) = take() {
@@ -407,6 +413,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         is_sole: bool,
     ) -> io::Result<RecordPlace<F::File>> {
         let id = lock(&self.state).new_id();
+        // Without the state's lock, which look-ups need.
         let created = self.files.create(&segment_name(id, is_sole));
         let file = created.inspect_err(|error| self.note_write_error(error))?;
         let (idle, place) = {
@@ -454,6 +461,7 @@ impl<F: SegmentFiles> DiskContext<F> {
     /// Drops a segment without objects.
     fn discard_idle(&self, id: Option<u32>) {
         let Some(id) = id else { return };
+        // Checked again: a writer may have reserved a place since.
         let is_idle = lock(&self.state).idle().contains(&id);
         if is_idle {
             self.drop_segment(id);

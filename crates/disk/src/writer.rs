@@ -117,6 +117,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         if self.is_failed || self.len.is_some_and(|len| taken > len) {
             return Err(self.fail(WriteError::Length));
         }
+        // The length may not have been announced, or a resize has lowered the limit.
         if taken > self.store.options().body_len_max().min(BODY_LEN_MAX) {
             return Err(self.fail(WriteError::TooLong));
         }
@@ -187,6 +188,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         let place = match (self.place.take(), self.len) {
             (Some(place), _) => place,
             (None, Some(len)) => self.store.reserve(head_len, len)?,
+            // Of unknown length: only a separate segment can grow.
             (None, None) => self.store.reserve_sole(head_len, self.taken)?,
         };
         let body_at = self.body_at(&place);
@@ -213,6 +215,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         let hash = self.store.hash(&self.key);
         let mut entry = IndexEntry::new(hash, head_len, self.taken).ok_or(WriteError::TooLong)?;
         entry.expires_s = u32::try_from(self.expires_ms.div_ceil(1000)).unwrap_or(u32::MAX);
+        // The whole body is in the buffer, so head and body take one write.
         if self.place.is_none() {
             let place = self.store.reserve(head_len.into(), self.taken)?;
             place_entry(&mut entry, self.place.insert(place))?;
@@ -229,6 +232,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         };
         place_entry(&mut entry, place)?;
         let mut bytes = Vec::new();
+        // The head last: a record without a valid head is never read.
         self.encode_head(place, &mut bytes);
         self.store.write(place, &bytes, place.offset)?;
         Ok(entry)
@@ -265,6 +269,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
             return Ok(());
         };
         let copied = self.copy_from(&sole, entry);
+        // Without objects and writers, the separate segment is removed.
         self.store.release(&sole, false);
         copied
     }
