@@ -64,6 +64,7 @@ impl ChangeFeed {
         };
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         *news = match add(mem::take(&mut *news)) {
+            // Bounded: a listener that is behind discards everything instead.
             Invalidation::Purged(text) if text.len() > PURGES_LEN_MAX => Invalidation::All,
             news => news,
         };
@@ -79,6 +80,7 @@ impl ChangeFeed {
 
     /// Reports that a response was made whose changes can't be detected, so that copies must expire soon from now on.
     pub fn tell_brief(&self) {
+        // Reported once: from then on, the levels below keep all copies briefly.
         if !self.is_brief.swap(true, Ordering::Relaxed) {
             self.tell();
         }

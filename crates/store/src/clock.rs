@@ -44,6 +44,7 @@ pub fn calendar_ahead_ms() -> i64 {
     for _ in 0..TRIES {
         // Not the coarse clock of [`now_ms`], which lags by up to a tick.
         let (before_ns, calendar_ns, after_ns) = (monotonic_ns(), unix_ns(), monotonic_ns());
+        // The thread may be preempted between two readings; the closest readings are the most exact.
         best = best.min((after_ns - before_ns, calendar_ns - before_ns));
         if best.0 < AT_ONCE_NS {
             break;

@@ -148,6 +148,7 @@ impl VariantSet {
     pub fn with_encoded(&self, object: ObjectArc) -> VariantSet {
         let encoding = |of: &StoredObject| of.representation().map(|of| of.encoding);
         let others = self.others();
+        // One object for each coding.
         let others = others.filter(|other| encoding(other) != encoding(&object));
         let others = others.chain([&object]).cloned().map(OtherVariant::new);
         VariantSet::with_others(self.base.clone(), others.collect())
@@ -160,6 +161,7 @@ impl VariantSet {
             (Some(old), Some(new)) => old.has_names_of(new) && old != new,
             _ => false,
         };
+        // The base becomes an ordinary variant and keeps its second chance.
         let is_base_used = self
             .others
             .as_ref()

@@ -34,6 +34,8 @@ impl ForgottenKeys {
     /// Records the deletion of a key with this hash.
     pub fn add(&self, hash: u64) {
         let next = |place: u64| {
+            // One word: the tags of the last two keys, and a count. Keys share slots, so the tags tell others'
+            // deletions apart.
             let (count, last) = (place as u32, place >> 48);
             Some(u64::from(tag(hash)) << 48 | last << 32 | u64::from(count.wrapping_add(1)))
         };
@@ -50,6 +52,7 @@ impl ForgottenKeys {
             0 => false,
             1 => is_last,
             2 => is_last || is_last_but_one,
+            // More deletions than tags: assume that the key was among them.
             _ => true,
         }
     }

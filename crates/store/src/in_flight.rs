@@ -84,6 +84,7 @@ impl<W> InFlightTable<W> {
             Entry::Vacant(vacant) => {
                 let ticket = self.ticket(vacant.key());
                 let id = ticket.id;
+                // Under the lock: the fetch can't end before its waiter is listed.
                 begin(ticket)?;
                 vacant.insert(InFlightFetch {
                     id,
@@ -159,6 +160,7 @@ impl<W> InFlightTable<W> {
     pub fn mark(&self, hash: u64, is_shared: bool) {
         let mark = self.mark_of(hash);
         match (is_shared, mark.load(Relaxed) == hash) {
+            // Stores only on a change: workers share the cache line.
             (false, false) => mark.store(hash, Relaxed),
             (true, true) => mark.store(0, Relaxed),
             _ => {}

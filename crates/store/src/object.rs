@@ -280,6 +280,7 @@ impl Representation {
             content,
             size,
         } = placed;
+        // Most small objects are plain and save the allocation.
         let is_plain = matches!(content, BodyLocation::Inline) && selecting.is_empty();
         let apart = RepresentationExtras {
             content,
@@ -355,6 +356,7 @@ impl Representation {
     pub fn len(&self) -> u64 {
         match self.apart() {
             Some(apart) => apart.len,
+            // Inline: the body follows the head and the empty line.
             None => self.end().saturating_sub(self.head.h1_len() + 2) as u64,
         }
     }
@@ -369,6 +371,7 @@ impl Representation {
         let size = |apart: &RepresentationExtras| {
             (size_of::<RepresentationExtras>() + apart.selecting.size()) as u64 + apart.size
         };
+        // The arena allocates whole units.
         let stored = (self.stored.len() as u64).next_multiple_of(UNIT);
         stored + self.apart().map_or(0, size)
     }

@@ -51,6 +51,7 @@ impl PartialContent {
     /// The only missing part, if the whole may be stored.
     pub fn gap(&self) -> Option<ByteRange> {
         match *self.parts.missing() {
+            // One gap only: a request for several ranges could be answered with multipart content.
             [gap] if self.may_be_whole => Some(gap),
             _ => None,
         }
@@ -63,6 +64,7 @@ impl PartialContent {
             return Vec::new();
         };
         let mut lines = format!("Range: {}\r\nIf-Range: ", range_of(gap)).into_bytes();
+        // If-Range: for another version, the origin sends the whole instead of a foreign part (RFC 9110 §13.1.5).
         lines.extend_from_slice(tag);
         lines.extend_from_slice(b"\r\n");
         lines

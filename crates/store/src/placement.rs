@@ -89,6 +89,7 @@ fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     content: BodyLocation,
 ) -> Result<PlacedResponse, PlacementError> {
     let (HashedKey { hash, bytes: key }, (head, map)) = (key, head);
+    // Longer keys are not stored.
     let key_len = u16::try_from(key.len()).map_err(|_| PlacementError::NoRoom)?;
     let len = head.len() + EMPTY_LINE.len() + body.len + key.len();
     let bytes = filled(store, hash, len, |into| {
@@ -104,6 +105,7 @@ fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
         BodyLocation::Block(block) => body_size(block.len()),
         BodyLocation::Pieces(pieces) => pieces.0.iter().map(|it| body_size(it.block.len())).sum(),
         BodyLocation::Heap(bytes) => bytes.len() as u64,
+        // Inline bytes count with the head; bodies in files take no memory of the cache.
         BodyLocation::Inline | BodyLocation::File(_) | BodyLocation::Segment(_) => 0,
     };
     Ok(PlacedResponse {

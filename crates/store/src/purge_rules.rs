@@ -93,6 +93,7 @@ impl Default for StorePurges {
 impl PurgeRules {
     /// Whether prefixes of this length are hashed from now on.
     fn names_prefix(&mut self, len: usize) -> bool {
+        // Each length costs one hash at every comparison; other prefixes are compared as patterns.
         let has_room = self.prefix_lengths.len() < PREFIX_LENGTHS_MAX;
         if has_room {
             self.prefix_lengths.insert(len);
@@ -140,7 +141,9 @@ impl StorePurges {
             Err(pattern) => rules.bans.add(pattern.clone(), kind),
         }
         let (generation, dropped) = (rules.bans.generation(), rules.bans.dropped() - dropped);
+        // After the rule is in the list: an object with this generation has been compared with it.
         self.generation.store(generation, SeqCst);
+        // Logging may block.
         drop(rules);
         if dropped > 0
             && let Some(logger) = self.logger.get()
@@ -215,6 +218,7 @@ impl StorePurges {
                 true
             }
             BanVerdict::None | BanVerdict::Soft { .. } => {
+                // Release: a reader of the generation sees the effect of a soft purge, too.
                 lifetime.generation.store(bans.generation(), Release);
                 false
             }
@@ -230,6 +234,7 @@ impl StorePurges {
         target: &[u8],
         lifetime: Option<&StoredExpiry>,
     ) -> BanVerdict {
+        // No purge since: no lock is needed.
         if since == self.generation() {
             return BanVerdict::None;
         }
@@ -285,6 +290,7 @@ impl StorePurges {
     fn group(&self, authority: &[u8], name: &[u8]) -> u64 {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
+        // The default port and none are the same authority.
         let port = host::port(authority).filter(|port| *port != 80);
         self.hasher.hash_one(("group", host, port, name))
     }

@@ -70,6 +70,7 @@ impl SharedStore {
     /// # Errors
     /// The memory can't be reserved.
     pub fn new(len_max: u64) -> io::Result<SharedStore> {
+        // Few shards for small stores: one object may take a share of its shard only.
         let count = (len_max / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
         let shards = (0..count)
             .map(|_| Mutex::new(CacheStore::new(len_max / count)))
@@ -360,6 +361,7 @@ impl SharedStore {
     pub fn has_purged(&self) -> Option<bool> {
         let objects = |shard: &Mutex<CacheStore<VariantSet>>| lock(shard).counters().objects;
         let count: u64 = self.shards.iter().map(objects).sum();
+        // Objects on disk can't be compared here, and a long comparison would block the shards.
         if self.tier.is_some() || count > COMPARED_MAX {
             return None;
         }
@@ -393,6 +395,7 @@ impl SharedStore {
     /// The limit is reached: the bytes.
     pub fn draw(self: &Arc<Self>, bytes: bytes::Bytes) -> Result<bytes::Bytes, bytes::Bytes> {
         let len = bytes.len() as u64;
+        // Bodies in flight are outside the arena, so they have their own bound.
         let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
         match self.filling.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => Ok(bytes::Bytes::from_owner(MemoryReservation {

@@ -123,6 +123,7 @@ impl StreamingObject {
         match body.state {
             ObjectFillState::Cut => None,
             ObjectFillState::Growing | ObjectFillState::Passing if body.is_stuck => None,
+            // Memory no longer has the start of the body; the disk may.
             ObjectFillState::Passing => body.kept.as_ref()?.read(&self.growing),
             ObjectFillState::Growing | ObjectFillState::Whole => self.growing.reader(),
         }
@@ -166,6 +167,7 @@ impl StreamingObject {
         context: &mut Context<'_>,
         behind: impl FnMut(BodySender) -> BodySender,
     ) -> Poll<bool> {
+        // False here: no reader is left, and the transfer ends.
         let wanted = self.growing.poll_wanted(context, behind);
         if wanted != Poll::Ready(true) {
             return wanted;
@@ -187,6 +189,7 @@ impl StreamingObject {
     /// Adds bytes; `has_room`: memory is reserved for them. After `TooLong`, the caller must call `let_go`.
     pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> GrowthOutcome {
         let mut body = self.lock();
+        // Bytes arrive again, so new readers may wait again.
         (body.grown_ms, body.is_stuck) = (now_ms, false);
         body.len += bytes.len() as u64;
         body.keeper
@@ -249,6 +252,7 @@ impl StreamingObject {
         let joiners = std::mem::take(&mut body.joiners);
         let keeper = body.keeper.take();
         if *how != StreamItem::End {
+            // A cut body must not get new readers.
             body.kept = None;
         }
         drop(body);

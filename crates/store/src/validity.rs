@@ -92,6 +92,7 @@ impl RefreshTime {
     /// Whether an attempt is due. Of concurrent callers, one gets true.
     fn begin(&self, now_ms: u64) -> bool {
         let last_ms = self.0.load(Relaxed);
+        // 0 means never, so a refresh at time 0 is recorded as 1.
         let is_due = last_ms == 0 || now_ms.saturating_sub(last_ms) >= REFRESH_PAUSE_MS;
         let now_ms = now_ms.max(1);
         is_due
@@ -210,6 +211,7 @@ impl FileEvidence {
     fn holds(&self, now_ms: u64) -> bool {
         let watched = self.folder.as_ref();
         watched.is_some_and(|folder| folder.generation() == self.generation.load(Relaxed))
+            // Without a watch, or after an event, a recent check holds for a moment.
             || now_ms.saturating_sub(self.checked_ms.load(Relaxed)) < TRUST_MS
     }
 
@@ -375,6 +377,7 @@ impl StoredExpiry {
             return Reusability::Validate;
         }
         let times = self.times();
+        // A time that was read before the purge must not make the object look fresh.
         let now_ms = match self.is(SOFTLY_PURGED) {
             true => now_ms.max(times.until_ms),
             false => now_ms,

@@ -81,6 +81,7 @@ impl FolderWatcher {
     /// Watches the folder `root`/`relative` and returns its generation before the caller reads it. `None` if it can't
     /// be watched.
     pub fn folder(&self, root: &Path, relative: &Path) -> WatchTrust {
+        // Counted before the watches are added, compared after.
         let before = self.folders().forgotten;
         let mut path = root.to_path_buf();
         let mut folder = self.add(&path).ok()?;
@@ -110,6 +111,7 @@ impl FolderWatcher {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
+        // Never reused: a stored generation of a removed folder can't match a new watch.
         let begun = self.new_generation();
         let folder = Arc::new(WatchedFolder {
             generation: AtomicU64::new(begun),
@@ -130,6 +132,7 @@ impl FolderWatcher {
     }
 
     fn listen(&self) {
+        // Even after a panic: without a listener, nothing reports changes.
         let _end = WatchLost(self);
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -144,6 +147,7 @@ impl FolderWatcher {
 
     fn take(&self, watch: i32, flags: ReadFlags, name: Option<&[u8]>) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            // Events were lost, so any folder may have changed (inotify(7)).
             return self.forget_everything();
         }
         let mut folders = self.folders();
@@ -156,6 +160,7 @@ impl FolderWatcher {
         let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
         if flags.intersects(gone) {
             self.forget_below(&mut folders, &path);
+        // A subfolder was replaced or removed: watches below it may belong to another path now.
         } else if flags.contains(ReadFlags::ISDIR)
             && let Some(name) = name
         {
@@ -168,6 +173,7 @@ impl FolderWatcher {
         let from = folders.by_path.range(path.to_path_buf()..);
         let below: Vec<PathBuf> = from
             .map(|(known, _)| known)
+            // Paths are ordered by component, so descendants follow their ancestor.
             .take_while(|known| known.starts_with(path))
             .cloned()
             .collect();

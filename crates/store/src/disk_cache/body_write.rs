@@ -88,6 +88,7 @@ impl DiskCache {
         held: Option<Arc<PendingWrite>>,
     ) -> Option<(BodySender, Arc<UnfinishedBody>)> {
         let WriteSource { store, primary, .. } = source;
+        // Refused before the body is buffered.
         let is_too_long = len.is_some_and(|len| len > self.body_len_max());
         let begun = (!is_too_long).then(|| self.writings.begin(primary, &response));
         let Some(cancelled) = begun.flatten() else {
@@ -113,6 +114,7 @@ impl DiskCache {
             _held: held,
             writer: None,
         };
+        // Own threads: a slow disk must not delay readers.
         HelperPump::start(writing, self.writers.clone());
         Some((to, unfinished))
     }
@@ -122,6 +124,7 @@ impl PumpWork for BodyWrite {
     /// Writes the received bytes.
     fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
         let mut done = 0;
+        // Bounded, so that several bodies share the writers.
         while done < QUANTUM_LEN {
             match self.from.poll_next(context) {
                 Poll::Pending => return StepProgress::Waits,
@@ -196,6 +199,7 @@ impl BodyWrite {
         if !self.finish() {
             return false;
         }
+        // Held until the commit: a deletion waits for it and then finds the object.
         let _committing = self.tier.commits();
         let (since, lifetime) = (self.response.generation, &self.response.lifetime);
         let purging = self.store.purging();
@@ -203,6 +207,7 @@ impl BodyWrite {
             && ban(purging, since, &self.primary, Some(lifetime)) == BanVerdict::None;
         match self.writer.take() {
             Some(writer) if is_wanted => writer.commit().is_ok(), // counted there
+            // Not wanted any more, which is no failure.
             _ => true,
         }
     }

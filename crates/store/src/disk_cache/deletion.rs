@@ -18,6 +18,7 @@ impl DiskCache {
         });
         in_memory();
         let is_coming = self.writings.cancel(primary);
+        // The common case: nothing is on disk or on its way there.
         if !is_coming && !self.may_have(primary) {
             return self.is_removed(primary, false);
         }
@@ -66,6 +67,7 @@ impl DiskCache {
     /// If the deletion can't be written, the object would return after the next start: then everything counts as
     /// purged.
     fn remove_from_disk(&self, primary: &PrimaryKey) {
+        // If the removal can't be written, the next start must discard everything: it would find the object again.
         if self.store.remove(primary).is_err() && self.purges.lose().is_err() {
             self.failed();
         }
@@ -89,6 +91,7 @@ impl DiskCache {
     /// Removes the keys that the helpers' queue had no room for. Blocks on the disk.
     pub(super) fn remove_overdue(&self) {
         loop {
+            // Looked up again each time: the list changes while the lock is free.
             let overdue = lock(&self.forgetting)
                 .iter()
                 .find(|own| own.is_overdue)

@@ -61,6 +61,7 @@ pub fn variant(primary: &[u8], family: u64, selecting: &SelectingFields) -> Opti
     let (site, resource) = primary.split_first_chunk::<16>()?;
     let resource = resource.strip_prefix(&[RESOURCE])?;
     let mut key = [&site[..], &[VARIANT], &family.to_le_bytes()].concat();
+    // With its length: a resource and the values must not run into one another.
     put(&mut key, resource);
     for (name, value) in selecting.iter() {
         put(&mut key, name);

@@ -32,6 +32,7 @@ impl EvictionQueue {
     fn let_go(&self, store: &SharedStore) {
         while let Some(recent) = self.next() {
             let (hash, key) = (recent.hash, &*recent.key);
+            // The object may have been replaced or evicted meanwhile.
             let (Some(segment), Some(entry)) = (recent.segment.upgrade(), store.peek(hash, key))
             else {
                 continue;
@@ -117,6 +118,7 @@ impl DiskCache {
 
     /// Removes the objects of unfinished purges.
     fn remove_purged(&self, store: &SharedStore, from: &mut Instant) {
+        // Before the scan: later purges need another one.
         let generation = store.purging().generation();
         let begun = Instant::now();
         if begun < *from || self.purges.rules().is_empty() {
@@ -131,6 +133,7 @@ impl DiskCache {
             self.failed();
         }
         let took = begun.elapsed();
+        // Scans take at most a tenth of the time, however many purges come.
         *from = Instant::now() + took * SCAN_PAUSES;
     }
 

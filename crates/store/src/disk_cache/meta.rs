@@ -59,6 +59,7 @@ impl ClockReading {
 
 fn moved(ms: u64, from: u64, to: u64) -> u64 {
     match ms {
+        // "Never" stays never.
         u64::MAX => ms,
         _ => (u128::from(ms) + u128::from(to))
             .saturating_sub(from.into())
@@ -246,6 +247,7 @@ fn read_lifetime(from: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredE
     let source = *SOURCES.get(usize::from(from.byte()?))?;
     // The clock was set back: the age is unknown, so the response counts as stale.
     let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
+    // RFC 9111 §4.2.3: age can't be computed without a sound clock.
     let times = match is_from_future {
         true => times.expired(now.monotonic_ms),
         false => times,

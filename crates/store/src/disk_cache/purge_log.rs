@@ -42,6 +42,7 @@ impl DiskCache {
         for rule in self.purges.rules() {
             purging.replay(rule.generation, &rule.purge(), rule.kind(now));
         }
+        // Later generations must be greater than all of earlier processes, whose objects carry them.
         purging.begin_at(self.purges.first_generation());
     }
 
@@ -55,6 +56,7 @@ impl DiskCache {
             let unsaved = lock(&unsaved);
             while let Ok(first) = unsaved.0.recv() {
                 let waiting: Vec<SaveCallback> =
+                    // Group commit: one sync confirms all purges that wait.
                     std::iter::once(first).chain(unsaved.0.try_iter()).collect();
                 let are_kept = tier.purges.save().is_ok();
                 if !are_kept {

@@ -92,6 +92,7 @@ impl PurgeLog {
             (run, 0, vec![PurgeRule::for_all(run << RUN_BITS)])
         });
         kept.sort_by_key(|rule| rule.generation);
+        // If the calendar was set back, the run continues after the known generations.
         let last = kept.last().map_or(0, |rule| rule.generation).max(scanned);
         let run = run.max(last >> RUN_BITS);
         let log = PurgeLog {
@@ -146,6 +147,7 @@ impl PurgeLog {
         if text.is_empty() {
             return Ok(());
         }
+        // Only new rules are appended; the whole file is rewritten only when rules end.
         let written = open.write_all(text.as_bytes());
         written.and_then(|()| open.sync_data()).or_else(|_| {
             // The file may end in a partial line, so the next save rewrites it.

@@ -83,6 +83,7 @@ impl<'t> DiskReader<'t> {
             let newer = self.tier.store.find(&renewal, self.now.unix_ms)?;
             Some((renewal, ObjectMeta::decode(&newer.meta, self.now)?))
         });
+        // A validated response is written as a small update of the fields, beside its body.
         let response = match newer {
             Some((key, newer)) if self.ban(&key, &newer) == BanVerdict::Hard => return None,
             // An update with another id belongs to an earlier body.
@@ -134,6 +135,7 @@ impl<'t> DiskReader<'t> {
             Some((_, ObjectMeta::Varies(varies))) => Some(varies),
             _ => None,
         };
+        // Other selecting fields begin a new family: variants of the old one can't be found any more.
         let is_same = |varies: &VaryMeta| varies.names.iter().map(|name| &**name).eq(names());
         let family = match known.filter(is_same) {
             Some(varies) => varies.family,
@@ -154,6 +156,7 @@ impl<'t> DiskReader<'t> {
             .begin(primary, &varies.encode(), u64::MAX, Some(0))
             .ok()?;
         let _committing = self.tier.commits();
+        // Under the commit lock: a purge from now on is seen by the readers.
         let is_purged = ban(self.purging, generation, primary, None) != BanVerdict::None;
         (!is_purged && begun.commit().is_ok()).then_some(varies.family)
     }

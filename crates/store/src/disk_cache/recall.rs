@@ -98,6 +98,7 @@ impl DiskCache {
         let _ = self.helpers.submit(move || {
             let now = ClockReading::read();
             let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
+            // Held until the commit: a deletion waits for it and then finds the update.
             let _committing = tier.commits();
             let (since, lifetime) = (response.generation, Some(&response.lifetime));
             let is_wanted = ban(store.purging(), since, &renewal, lifetime) == BanVerdict::None
@@ -152,6 +153,7 @@ fn place_body(
 ) -> Option<PlacedResponse> {
     let body = &found.body;
     head.1.set_length(&mut head.0, body.len);
+    // Into memory, so that the next hits need no helper.
     if body.len <= COPIED_LEN_MAX {
         use std::os::unix::fs::FileExt;
         let read = |into: &mut [u8]| {

@@ -115,6 +115,7 @@ impl UnfinishedBody {
     pub fn read(self: &Arc<Self>, growing: &SharedBody) -> Option<SharedBodyReader> {
         {
             let mut state = lock(&self.state);
+            // The written bytes may be overwritten from now on.
             if state.is_over {
                 return None;
             }
@@ -126,6 +127,7 @@ impl UnfinishedBody {
             refused,
             helpers,
         } = &*self.readers;
+        // Bounded by the length of the helpers' queue, see `WORKS_MAX`.
         let Some(permit) = limit.try_acquire() else {
             refused.fetch_add(1, Relaxed);
             return None;
@@ -200,6 +202,7 @@ impl LateReader {
     fn has_caught_up(&self) -> bool {
         let found = self.tail.reader(self.at);
         let is_found = found.is_some();
+        // The client's reader continues from this seat when the stream ends.
         *lock(&self.seat) = found;
         is_found
     }

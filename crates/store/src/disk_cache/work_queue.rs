@@ -73,6 +73,7 @@ impl<W: PumpWork> HelperPump<W> {
         let Some(own) = work.as_mut() else { return };
         let stepped = own.step(&mut Context::from_waker(&waker));
         if stepped == StepProgress::Over {
+            // Dropped without the lock, since the drop of a writer may remove a file.
             let over = work.take();
             drop(work);
             return drop(over);
@@ -98,6 +99,7 @@ impl<W: PumpWork> Wake for HelperPump<W> {
             WORKS => Some(WORKS_AND_MORE),
             _ => None,
         };
+        // Only the wake-up that leaves IDLE queues the work, so it is queued once.
         if self.turn.fetch_update(AcqRel, Acquire, next) == Ok(IDLE) {
             self.submit();
         }

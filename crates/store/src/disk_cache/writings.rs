@@ -40,6 +40,7 @@ impl WriteTable {
         }
         let now_ms = clock::now_ms();
         let mut known = lock(&self.0);
+        // A write holds its flag as long as it runs.
         known.retain(|other| other.cancelled.strong_count() > 0);
         if known.len() >= WRITINGS_MAX {
             return None;
@@ -51,6 +52,7 @@ impl WriteTable {
             let Some(cancelled) = other.cancelled.upgrade() else {
                 continue;
             };
+            // The newer response replaces one that is still being written.
             if is_outdated {
                 cancelled.store(true, SeqCst);
             } else if !cancelled.load(SeqCst) {

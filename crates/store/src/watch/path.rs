@@ -54,6 +54,7 @@ impl PathWatch {
                 folder = PathBuf::from("/");
                 continue;
             }
+            // Every folder along the path: a link in any of them may be replaced.
             let watched = watcher.add(&folder)?;
             let generation = watched.generation();
             self.folders.push((watched, generation));
@@ -67,6 +68,7 @@ impl PathWatch {
                     rest.push(&fs::read_link(&next)?);
                 }
                 Ok(_) => folder = next,
+                // The folder reports when the entry is created.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
             }
