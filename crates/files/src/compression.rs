@@ -25,6 +25,7 @@ pub fn compress(body: &[u8], encoding: ContentCoding) -> io::Result<Option<Vec<u
         ContentCoding::Brotli => brotli(body)?,
         ContentCoding::Zstd => zstd::bulk::compress(body, ZSTD_LEVEL)?,
     };
+    // Too small a saving is not worth the memory of another variant.
     Ok((compressed.len() + body.len() / 20 < body.len()).then_some(compressed))
 }
 

@@ -67,6 +67,7 @@ impl ErrorPages {
         let mut any = false;
         for (status, path) in &self.files {
             let known = self.find(*status).map(|page| page.stamp);
+            // An unchanged file is not read again.
             if self.open(path).map(|file| file.stamp) == known {
                 continue;
             }
@@ -106,6 +107,7 @@ impl ErrorPages {
         }
         let mut body = vec![0; file.stamp.len as usize]; // <= PAGE_LEN_MAX
         let read = file.file.read_exact_at(&mut body, 0);
+        // Parts of two versions must not be mixed.
         if !file.unchanged() {
             return Err(FileInFlux);
         }

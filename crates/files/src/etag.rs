@@ -42,6 +42,7 @@ pub fn with_encoding(tag: &str, encoding: ContentCoding) -> String {
     };
     match tag.strip_suffix('"') {
         Some(start) => format!("{start}{suffix}\""),
+        // Without an entity tag, the coding has none either.
         None => String::new(),
     }
 }
@@ -71,11 +72,13 @@ impl ContentDigests {
             return Ok(digest);
         }
         let digest = digest(&file.file, 0..stamp.len)?;
+        // The digest would be of a mixture of two versions.
         if stamp.is_settled() && !file.unchanged() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if is_certain(stamp) {
             let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Cleared as a whole: a digest costs one read of the file.
             if digests.len() >= DIGESTS_MAX {
                 digests.clear();
             }

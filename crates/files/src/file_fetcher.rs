@@ -117,6 +117,7 @@ fn job_of(want: &LoadRequest) -> InFlightKey {
             .base
             .as_ref()
             .map_or(0, |base| ObjectArc::as_ptr(base) as usize);
+        // Codings of different versions of a file are different jobs.
         job.push(want.encoding as u8);
         job.extend_from_slice(&base.to_le_bytes());
     }
@@ -126,6 +127,7 @@ fn job_of(want: &LoadRequest) -> InFlightKey {
 /// The identity of a recall, with the purge epoch: requests after a purge do not join recalls begun before it.
 fn job_of_recall(recall: &RecallRequest) -> InFlightKey {
     let purges = recall.purges.to_le_bytes();
+    // Until a resource is known to vary, all its requests share one recall.
     let lines = if recall.is_for_lines {
         &*recall.lines
     } else {

@@ -55,11 +55,13 @@ pub fn build(
     if let Some(value) = cache_control {
         field("Cache-Control", value.as_bytes());
     }
+    // `[[site.cache_control]]` counts as a field of the response, which header rules may replace.
     let has = |name: &str| cache_control.is_some() && is(name, "Cache-Control");
     for (name, value) in rules.added(has) {
         head.field(name, value.as_bytes());
     }
     head.begin_content();
+    // A file may be coded itself, such as `.svgz`; it gets no second coding.
     let coding = match facts.encoding {
         ContentCoding::Identity => facts.coding,
         encoding => encoding,

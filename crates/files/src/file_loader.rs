@@ -141,6 +141,7 @@ impl FileLoader {
     /// Builds the object and stores it if that is useful.
     pub fn load(&self, want: &LoadRequest) -> ObjectArc {
         let object = self.make(want);
+        // Nothing reports changes of this file, so the levels below must keep copies briefly.
         if !object.validity.is_watched() && object.representation().is_some() {
             self.changes.tell_brief();
         }
@@ -182,6 +183,7 @@ impl FileLoader {
         }
         let relative = below.relative();
         let is_folder = want.path.ends_with(b"/");
+        // The folder that reports a change of the file, or of the index files.
         let within = if is_folder {
             relative.as_path()
         } else {
@@ -196,6 +198,7 @@ impl FileLoader {
                 if denied.linked {
                     self.changes.tell_brief();
                 }
+                // The target of a symbolic link is in a folder that is not watched.
                 let trust = trust.filter(|_| !denied.linked);
                 return Ok(ObjectArc::new(refused(
                     StatusCode::NOT_FOUND,
@@ -264,6 +267,7 @@ impl FileLoader {
             };
             let path = [&want.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
+            // A script as index file is run, not sent.
             if want.rules.has_route(&path) {
                 let kind = ObjectKind::Index(path.into(), want.key[..].into());
                 return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
@@ -350,6 +354,7 @@ impl FileLoader {
                 let is_settled = found.file.stamp.is_settled();
                 is_settled && old.representation().is_some() && own == Some(&sources)
             };
+            // The file and its siblings are unchanged, so the stored object is valid again without a read.
             if let Some(old) = &want.base
                 && is_same(old)
                 && old.validity.renew(&found.trust, checked_ms)
@@ -410,6 +415,7 @@ impl FileLoader {
                 };
                 any_linked |= linked;
                 if let Some(at) = place_of(encoding) {
+                    // A sibling older than the file was compressed from an earlier version.
                     let current = stamp.modified_ns >= found.file.stamp.modified_ns;
                     sources.siblings[at] = current.then_some(stamp);
                 }
@@ -436,6 +442,7 @@ impl FileLoader {
 
     /// The digest of a file's content, if its tag is made of that.
     fn tag_digest(&self, rules: &SiteRules, file: &OpenFile) -> io::Result<Option<u128>> {
+        // Without a certain stamp, the tag is made from the content, unless the file is too long to be read for it.
         let is_read = file.stamp.len <= self.object_len_max;
         let is_wanted = rules.config.etag == EntityTags::Content;
         if is_wanted || is_read && !etag::is_certain(&file.stamp) {
@@ -457,6 +464,8 @@ impl FileLoader {
         }
         let made = about.in_memory(&self.store, |into| {
             let read = file.file.read_exact_at(into, 0);
+            // With a digest, the content must match its tag; without one, the file must not have changed during the
+            // read.
             let is_whole = match content {
                 Some(digest) => read.is_err() || digest_bytes(into) == digest,
                 None => file.unchanged(),
@@ -491,6 +500,7 @@ fn seconds(stamp: &FileStamp) -> Option<u64> {
     // Never later than the response (RFC 9110 §8.8.2.1).
     let modified_ns = stamp.modified_ns.min(clock::unix_ns());
     let modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
+    // Such a time says nothing about the version.
     modified_s.filter(|modified_s| *modified_s > LAST_NOMINAL_S)
 }
 

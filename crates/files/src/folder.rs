@@ -66,6 +66,7 @@ impl SiteFolder {
         relative: &Path,
         symlinks: SymlinkPolicy,
     ) -> Result<SiteFolder, StatusCode> {
+        // O_PATH: search permission is enough, and nothing is opened for reading.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, base, flags, Mode::empty()).map_err(status_of)?;
         let base = SiteFolder { fd, symlinks };
@@ -87,6 +88,7 @@ impl SiteFolder {
         } else {
             path
         };
+        // Examined before it is opened: opening a device or FIFO has effects.
         let (place, linked) = self.open_at(path, OFlags::PATH | OFlags::CLOEXEC)?;
         let denied = |status| OpenFailure { status, linked };
         let stat = rustix::fs::fstat(&place).map_err(|error| denied(status_of(error)))?;
@@ -98,6 +100,7 @@ impl SiteFolder {
             }),
             FileType::RegularFile => {
                 let file = self.open_file(path)?;
+                // A change under another name of the file is reported for that name's folder only.
                 let linked = linked || file.stamp.links > 1;
                 let place = PathTarget::File(file);
                 Ok(ResolvedPath { place, linked })
@@ -148,10 +151,12 @@ impl SiteFolder {
 
     /// Tries without symbolic links first: then the folders along the path are known and can be watched.
     fn open_at(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenFailure> {
+        // The kernel refuses paths that leave the folder (openat2(2)).
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let strict = beneath | ResolveFlags::NO_SYMLINKS;
         let through_links = match openat2(&self.fd, path, flags, Mode::empty(), strict) {
             Ok(fd) => return Ok((fd, false)),
+            // Kernels before Linux 5.6.
             Err(Errno::NOSYS) => return self.walk(path, flags),
             Err(Errno::LOOP) => match self.symlinks {
                 SymlinkPolicy::Beneath => openat2(&self.fd, path, flags, Mode::empty(), beneath),
@@ -215,6 +220,7 @@ impl SiteFolder {
 pub fn status_of(error: Errno) -> StatusCode {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => StatusCode::NOT_FOUND,
+        // XDEV: a path that leaves the folder. LOOP: a symbolic link that is not allowed.
         Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => StatusCode::FORBIDDEN,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
             StatusCode::SERVICE_UNAVAILABLE

@@ -71,6 +71,7 @@ fn read(
     for found in folder.list(relative)? {
         let Ok(found) = found else { continue };
         let name = found.file_name().to_bytes();
+        // A name that no request path can express would be a dead link.
         if name == b"." || name == b".." || (!hidden && is_hidden(name)) || !is_askable(name) {
             continue;
         }
@@ -141,6 +142,7 @@ impl FirstNames {
             return;
         }
         self.is_cut = true;
+        // Bounded memory: of a huge folder, only the first names in order are kept.
         if let Some(mut last) = self.heap.peek_mut()
             && (!is_folder, name) < (last.0, &last.1[..])
         {

@@ -102,6 +102,7 @@ fn from_table(extension: &str) -> Option<&'static str> {
             _ if subtype.starts_with("vnd.") || subtype.starts_with("prs.") => 1,
             _ => 0,
         };
+        // Then media types, since false sorts before true.
         (tree, !matches!(kind, "video" | "audio" | "font"))
     })
 }
@@ -132,6 +133,7 @@ fn wants_charset(essence: &str) -> bool {
 fn extension(name: &[u8]) -> Option<String> {
     let file = name.rsplit(|b| *b == b'/').next()?;
     let dot = file.iter().rposition(|b| *b == b'.')?;
+    // A leading dot begins a hidden name, not an extension.
     (dot > 0).then(|| String::from_utf8_lossy(&file[dot + 1..]).to_ascii_lowercase())
 }
 

@@ -59,6 +59,7 @@ impl ApplicationSet {
         let begun: Vec<ApplicationConfig> = wanted.iter().filter(is_new).cloned().collect();
         let (replaced, gone): (Vec<_>, Vec<_>) = gone
             .into_iter()
+            // Two applications can't listen at one address: these end before their successors start.
             .partition(|(old, _)| begun.iter().any(|new| is_in_the_way(old, new)));
         // Signalled first, so that they stop in parallel.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
@@ -96,6 +97,7 @@ impl ApplicationChanges {
             };
             let end = Instant::now() + Duration::from_millis(application.start_timeout_ms);
             while !is_over() && !accepts(url) {
+                // The supervisor has given up, so the timeout need not pass.
                 if begins.never() {
                     let name = &application.name;
                     logger.warn(format_args!(

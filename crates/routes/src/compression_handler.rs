@@ -116,6 +116,7 @@ impl CompressingHandler {
 
     /// Adds Vary to a response if it depends on Accept-Encoding, and returns a permit if it is to be compressed.
     fn turn(&self, response: &mut HandlerResponse, asked: &CompressionInput) -> Option<Permit> {
+        // The client's copy was compressed, so its tag is the weak form of the handler's.
         if response.status == StatusCode::NOT_MODIFIED {
             fields::mark_unchanged(&mut response.fields, &asked.weak_tags);
             return None;
@@ -125,6 +126,7 @@ impl CompressingHandler {
         if !is_long || !is_body(&response.content) || !fields::allow(response) {
             return None;
         }
+        // Also if this response is sent uncompressed: a cache must not give it to all clients (RFC 9110 §12.5.5).
         fields::vary(&mut response.fields);
         if asked.coding == ContentCoding::Identity {
             return None;
@@ -177,6 +179,7 @@ impl CompressionInput {
     fn from_request(request: &HandlerRequest, codings: CodingSet) -> CompressionInput {
         let accepted = joined(request, b"accept-encoding");
         let mut weak_tags = joined(request, b"if-none-match");
+        // Only weak tags may have been made here.
         if !weak_tags.windows(2).any(|two| two == b"W/") {
             weak_tags.clear();
         }
@@ -248,6 +251,7 @@ async fn compressed(
         });
         return response;
     }
+    // Uncompressed is always valid.
     let Ok(encoder) = BodyEncoder::new(coding) else {
         return response;
     };
@@ -261,6 +265,7 @@ async fn compressed(
     };
     fields::mark(&mut response.fields, Some(coding));
     let (to, stream) = stream(stream::WAITING_LEN_MAX);
+    // On the runtime: compression would delay a worker's other connections.
     tokio::spawn(CompressedStream::new(from, len, to, encoder, turn).run());
     response.content = ResponseContent::Stream { len: None, stream };
     response
@@ -272,6 +277,7 @@ fn take_whole(content: &mut ResponseContent) -> Option<Bytes> {
         ResponseContent::Bytes(bytes) if bytes.len() <= AT_ONCE_LEN_MAX => {
             Some(std::mem::take(bytes))
         }
+        // Bytes have no trailers, so a body with trailers stays a stream.
         ResponseContent::Stream { stream, len } if !stream.has_trailers() => {
             let here = stream.len_of_rest()?;
             // A body shorter than announced must remain cut.
@@ -308,6 +314,7 @@ fn at_once(body: &[u8], coding: ContentCoding) -> Option<Bytes> {
     let mut encoder = BodyEncoder::new(coding).ok()?;
     encoder.write(body).ok()?;
     let short = encoder.finish().ok()?;
+    // Incompressible content is sent unchanged.
     (short.len() < body.len()).then(|| short.into())
 }
 

@@ -31,6 +31,7 @@ pub fn hold(conditions: &RouteConditions, request: &Request<'_>) -> bool {
     (methods.is_empty() || methods.iter().any(|one| one == method))
         && headers.iter().all(|(name, value)| {
             let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
+            // Any of several fields of the name may match.
             let mut values = request.fields().filter(named);
             values.any(|(_, found)| is(value, found))
         })

@@ -45,6 +45,7 @@ impl RouteFailures {
     ) -> FailureNotice {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = kinds.len() >= KINDS_MAX;
+        // Bounded: a backend that fails in ever new ways shares lines by status.
         let same = kinds
             .iter()
             .position(|kind| kind.status == status && kind.reason == reason);

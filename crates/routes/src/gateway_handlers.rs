@@ -137,6 +137,7 @@ impl OpenedKind for Arc<GatewayConnections> {
 /// # Errors
 /// A text for the log.
 pub fn spawner() -> Result<(), String> {
+    // CGI programs of the same user must not inspect or control it.
     hide_process()?;
     let served = PacketChannel::to_parent().and_then(spawner::serve);
     served.map_err(|error| error.to_string())

@@ -60,6 +60,7 @@ impl LaneThread {
             .spawn(move || {
                 // Ends also if the sender is dropped.
                 let _ = runtime.block_on(stopped);
+                // Blocking calls of programs must not delay the end.
                 runtime.shutdown_background();
             })?;
         Ok(LaneThread {

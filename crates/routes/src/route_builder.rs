@@ -144,6 +144,7 @@ impl HandlerSet<'_> {
                 handler = Arc::new(VaryingHandler { inner, vary });
             }
             let needs_length = matches!(rules.to, RouteTo::Cgi(_) | RouteTo::FastCgi(_));
+            // CGI needs CONTENT_LENGTH before the body (RFC 3875 §4.1.2), so a chunked body is buffered.
             if !rules.request_buffering && needs_length {
                 handler = Arc::new(BufferingHandler::without_length(
                     handler,

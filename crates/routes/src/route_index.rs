@@ -90,6 +90,7 @@ impl PatternRoutes {
             let exact = whole().find(|(_, content)| content.is_some());
             exact.or(whole().next()).cloned()
         };
+        // Under one condition only, the most selective kind; the caller verifies all.
         if let Some((name, content)) = named(headers) {
             self.by_field.insert(&name, content.as_deref(), number);
         } else if let Some((name, content)) = named(cookies) {
@@ -109,6 +110,7 @@ impl PatternRoutes {
     fn find(&self, request: &Request<'_>, fit: &impl Fn(usize) -> bool) -> Option<usize> {
         let fits = |number: &usize| fit(*number);
         let unconditional = self.unconditional.iter().copied().find(fits);
+        // The common case of a pattern without conditions.
         let is_plain =
             self.by_field.is_empty() && self.by_cookie.is_empty() && self.by_method.is_empty();
         if is_plain {

@@ -122,6 +122,7 @@ impl Route {
     /// The cache directives of a request, as far as this route honours them.
     pub fn asked(&self, request: &Request<'_>) -> RequestDirectives {
         match self.is_origin {
+            // The common case: no field needs to be read.
             true if !request.concerns_caches() => RequestDirectives {
                 is_get: request.method == Method::Get,
                 ..RequestDirectives::GET
@@ -154,6 +155,7 @@ impl Route {
 
     /// Records that a response was stored.
     pub fn begin_storing(&self) {
+        // Stores only on a change: workers share the cache line.
         if !self.is_storing() {
             self.stores.store(true, Relaxed);
         }
@@ -166,6 +168,7 @@ impl Route {
 
     /// Records whether a call answered at once.
     pub fn set_instant(&self, is_instant: bool) {
+        // The same for this flag.
         if self.is_instant() != is_instant {
             self.is_instant.store(is_instant, Relaxed);
         }
@@ -224,6 +227,7 @@ impl RouteTable {
         matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
+        // The common case of a reverse proxy: no pattern is matched.
         if let Some(first) = self.all.first().filter(|route| route.is_for_all) {
             return Ok(Some(first));
         }
@@ -231,6 +235,7 @@ impl RouteTable {
             return Ok(None);
         }
         let found = self.find(matches, request, |route| !route.missing);
+        // A pattern matches, but no route's conditions do: a file must not answer in a route's place.
         found.map(Some).ok_or(NoRoute)
     }
 

@@ -49,6 +49,7 @@ impl FileLoader {
         stamp: FileStamp,
     ) -> Result<NewRepresentation, StatusCode> {
         let file = self.open_sibling(want, sources)?;
+        // The identity was loaded with another version of the sibling.
         if file.stamp != stamp {
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -75,6 +76,7 @@ impl FileLoader {
             .body(0..identity.len() as usize)
             .ok_or(StatusCode::INTERNAL_ERROR)?;
         let Ok(Some(body)) = compression::compress(whole, want.encoding) else {
+            // Not tried again for this version of the file.
             identity.without(want.encoding);
             return Err(StatusCode::NOT_ACCEPTABLE);
         };

@@ -104,6 +104,7 @@ pub(super) fn keeps(kind: &ObjectKind) -> bool {
         ObjectKind::Representation(representation) => {
             !matches!(representation.content(), BodyLocation::File(_))
         }
+        // A failure may be gone at the next request.
         ObjectKind::Refused(status, _) => status.code() < 500,
         ObjectKind::Folder(_) | ObjectKind::NoIndex(_) | ObjectKind::Index(..) => true,
         ObjectKind::Filling(..) | ObjectKind::Parts(_) => false,

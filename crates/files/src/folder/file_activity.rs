@@ -28,6 +28,7 @@ const GROWTHS_MIN: usize = 3;
 /// # Errors
 /// 503 if it is rewritten continuously: reading it would mix versions.
 pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
+    // The common case: no wait and no system call.
     if file.stamp.is_settled() && !changed_lately(&file.stamp) {
         return Ok(file);
     }
@@ -107,6 +108,7 @@ fn wait_for_rest(
         if now == last {
             return FileActivity::Settled(now);
         }
+        // A file that only grows, such as a log, can be sent up to its present length.
         let is_kept = last.len > 0 && now.len >= last.len && is_kept(&now, &last);
         kept = if is_kept { kept + 1 } else { 0 };
         growths = if is_kept && now.len > last.len {

@@ -21,6 +21,7 @@ const VARY: &[u8] = b"Accept-Encoding";
 /// Whether a response may be compressed profitably.
 pub fn allow(response: &HandlerResponse) -> bool {
     let HandlerResponse { status, fields, .. } = response;
+    // Ranges are of the uncompressed representation.
     if status.is_bodiless() || *status == StatusCode::PARTIAL_CONTENT {
         return false;
     }
@@ -35,6 +36,7 @@ pub fn allow(response: &HandlerResponse) -> bool {
     let no_transform = || {
         let values = fields.known(StandardHeader::CacheControl);
         let mut directives = values.flat_map(|value| value.split(|byte| *byte == b','));
+        // RFC 9110 §7.7: such content must not be transformed.
         directives.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
     };
     is_text && !fields.iter().any(|(name, _)| is_fixed(name)) && !no_transform()
@@ -43,6 +45,7 @@ pub fn allow(response: &HandlerResponse) -> bool {
 /// Excludes event streams: compressing few events together gains little, and delays them.
 fn is_compressible(content_type: &[u8]) -> bool {
     let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
+    // Events must reach the client at once; a compressor holds them back.
     mime::compresses(&content_type) && !content_type.starts_with("text/event-stream")
 }
 
@@ -71,6 +74,7 @@ pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
     }
     for (name, value) in fields.entries() {
         match name {
+            // The handler's ranges are of the uncompressed representation.
             FieldName::Known(StandardHeader::AcceptRanges) => {}
             FieldName::Known(StandardHeader::Etag) => marked.push(name.as_str(), &weak(value)),
             _ => marked.push(name.as_str(), value),

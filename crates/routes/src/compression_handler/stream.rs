@@ -82,10 +82,13 @@ impl CompressedStream {
     /// The next input; `None`: flush now. A reader that is gone counts as a cut.
     async fn next(&mut self) -> Option<StreamItem> {
         let next = poll_fn(|context| match self.to.poll_closed(context) {
+            // The reader is gone: the handler's body is dropped, which cancels it.
             Poll::Ready(()) => Poll::Ready(StreamItem::Cut),
             Poll::Pending => self.from.poll_next(context),
         });
         match self.holds {
+            // A pause of the handler: the encoder gives out everything that it holds, so that the client sees a slow
+            // response grow.
             true => tokio::time::timeout(QUIET, next).await.ok(),
             false => Some(next.await),
         }
@@ -102,6 +105,7 @@ impl CompressedStream {
                 self.give().await?;
             }
             if bytes.len() > PIECE_LEN {
+                // A long piece must not keep the runtime's other tasks waiting.
                 tokio::task::yield_now().await;
             }
         }
