@@ -50,6 +50,7 @@ pub fn for_stored(
     };
     Some(match stored.way {
         HitKind::Hit => hit,
+        // A ttl is for a response that was stored (RFC 9211 §2.4).
         HitKind::Made | HitKind::Shared => CacheStatus {
             answered: stored.why,
             ttl_secs: status.ttl_secs.filter(|_| stored.is_kept),

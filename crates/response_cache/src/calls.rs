@@ -140,6 +140,7 @@ impl HandlerCalls {
         let route = call.route;
         let purges = self.purges(call);
         let key = call.key.as_ref();
+        // After the purge epoch was read: the coalescing key contains it.
         let role = key.and_then(|key| self.share(key, call, exchange.id, purges));
         let (shared, work) = match role {
             Some(CoalescingRole::Waits(work)) => {
@@ -164,6 +165,7 @@ impl HandlerCalls {
             Ok(task) => task,
             Err(over) => return over,
         };
+        // The task belongs to all requests that wait for it: it is cancelled only when all have gone.
         let running = self.run(task, exchange.id);
         match work {
             Some(work) => {
@@ -187,6 +189,7 @@ impl HandlerCalls {
             return;
         };
         let lifetime = stale.as_ref().and_then(|stale| stale.validity.lifetime());
+        // A failing origin must not get a refresh for each hit.
         if lifetime.is_some_and(|lifetime| !lifetime.begin_refresh(exchange.now_ms)) {
             return;
         }
@@ -207,6 +210,7 @@ impl HandlerCalls {
             {
                 while let StreamItem::Bytes(_) = body.next().await {}
             }
+            // Until here, the entry counts as running, and no second refresh begins.
             drop(work);
         };
         match executor {
@@ -264,6 +268,7 @@ impl HandlerCalls {
     ) -> Result<Box<CallTask>, CallStatus> {
         let route = call.route;
         increment(&route.counts.calls);
+        // Copied now: the request does not outlive this call.
         let changed = InvalidationSet::from_request(
             call.request,
             exchange,
@@ -281,6 +286,7 @@ impl HandlerCalls {
             None => handler.begin(worker, request),
             Some(class) => class.begin(handler, worker, request, &self.local),
         };
+        // Waiting for another request's call would take longer than such a call.
         route.set_instant(matches!(begun, HandlerResult::Ready(Ok(_))));
         let (answering, executor) = match begun {
             HandlerResult::Ready(Err(failure)) => {
@@ -310,6 +316,7 @@ impl HandlerCalls {
         };
         let storing = self.storing(call, &before, executor.clone());
         let stale = before.stale.filter(|stale| !completes(call, stale));
+        // Copied only if they are needed later: most responses of programs are not stored.
         let if_stored = |bytes: &[u8]| match storing {
             Some(_) => bytes.into(),
             None => Box::default(),
@@ -337,6 +344,7 @@ impl HandlerCalls {
     /// Posts interim responses of a call to its client, with the site's header rules applied.
     fn post_interim(&self, call: &HandlerCall<'_>) -> PostInterim {
         let post = self.post_interim.clone();
+        // The common case: nothing to apply.
         if call.rules.config.headers.is_empty() {
             return post;
         }
@@ -367,6 +375,7 @@ impl HandlerCalls {
             Some(_) if key.has_waited => OriginConditions::Instead(Vec::new()),
             Some(stale) => OriginConditions::Instead(validation::conditions(stale)),
             None if key.is_authorized || call.asked.no_store => OriginConditions::AsSent,
+            // Not stored last time: the client's own conditions may spare the body.
             None if self.fetcher.makings().is_unshared(key.hash) => OriginConditions::AsSent,
             None => OriginConditions::Instead(Vec::new()),
         }
@@ -438,6 +447,7 @@ impl HandlerCalls {
     /// The objects of the call's site; usually those of the last call.
     fn objects(&self, call: &HandlerCall<'_>) -> Arc<SiteObjects> {
         let mut last = self.last.borrow_mut();
+        // Most calls of a worker are for the site of the last one.
         if let Some(objects) = &*last
             && Arc::ptr_eq(&objects.rules, call.rules)
             && *objects.host == *call.host

@@ -60,6 +60,7 @@ impl InvalidationSet {
 
     /// Deletes the invalidated responses, depending on the status of the response.
     pub fn forget(&self, status: StatusCode, fields: &ResponseFields, store: &SharedStore) {
+        // Location and Content-Location count only for the same origin (RFC 9111 §4.4).
         let base = BaseUri {
             scheme: if self.is_https { b"https" } else { b"http" },
             authority: &self.authority,
@@ -105,6 +106,7 @@ impl InvalidationSet {
         }
         match RequestPattern::from_url(&self.authority, target, false) {
             Ok(url) => self.changes.tell_of(&url),
+            // The levels below can't be given the URL, so they discard all copies.
             Err(_) => self.changes.tell(),
         }
     }

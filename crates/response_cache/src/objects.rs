@@ -63,6 +63,7 @@ impl SiteObjects {
     }
 
     async fn load_object(&self, path: &[u8]) -> Option<ObjectArc> {
+        // A script is run, not sent as a file.
         if self.is_routed(path) {
             return None;
         }
@@ -133,6 +134,7 @@ impl SubrequestSource for SiteObjects {
 fn bytes_of(stored: ObjectArc) -> Option<Bytes> {
     let representation = stored.representation()?;
     let len = usize::try_from(representation.len()).ok()?;
+    // Checked once: `as_ref` can't report an error.
     representation.body(0..len)?;
     Some(Bytes::from_owner(PinnedBytes(stored, len)))
 }

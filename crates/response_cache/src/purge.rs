@@ -144,6 +144,7 @@ impl FromStr for PurgeReport {
         };
         let mut is_unmatched = false;
         let is_port = |word: &&str| {
+            // The other words are ports.
             is_unmatched |= *word == UNMATCHED;
             *word != UNMATCHED
         };

@@ -111,6 +111,7 @@ impl KeyFacts {
             false => false,
             true => is_authorized_only(request)?,
         };
+        // For origins, RFC 9111 §3.5 decides about the response.
         if is_authorized && !is_origin {
             return None;
         }
@@ -194,6 +195,7 @@ impl CacheKey {
         let job = [
             &*self.bytes,
             &self.variant,
+            // Requests after a purge do not join fetches started before it.
             &purges.to_le_bytes(),
             &key_len.to_le_bytes(),
             &[u8::from(self.wants == RequestedPart::Part)],
@@ -206,6 +208,7 @@ impl CacheKey {
     pub fn is_shareable(&self, is_origin: bool) -> bool {
         let is_for_others = match self.wants {
             RequestedPart::Whole => is_origin || !self.is_conditional,
+            // An origin may ignore the range (RFC 9110 §14.2): its whole response then serves all.
             RequestedPart::Part => is_origin && !self.is_conditional,
             RequestedPart::Head => false,
         };
@@ -222,6 +225,7 @@ impl CacheKey {
 
     /// The same for range requests, usually because the origin answers them with 206.
     pub fn part_mark(&self) -> u64 {
+        // In the same table as the marks of whole responses.
         self.hash ^ PART_MARK
     }
 
@@ -249,6 +253,7 @@ pub fn is_plain_range(lines: &[u8]) -> bool {
             found += 1;
             is_plain &= matches!(range::evaluate(value, u64::MAX), RangesSpecifier::One(_));
         }
+        // The client may have another version than the one that is shared.
         is_plain &= !name.eq_ignore_ascii_case(b"if-range");
     }
     is_plain && found == 1
@@ -260,6 +265,8 @@ fn hides_fields(name: &[u8], value: &[u8]) -> bool {
     let known = |option: &[u8]| {
         let option = option.trim_ascii();
         let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
+        // Fields named by Connection end at this server (RFC 9110 §7.6.1), so the handler would see another request
+        // than the key says.
         option.is_empty() || is(b"close") || is(b"keep-alive")
     };
     name.eq_ignore_ascii_case(b"connection") && !value.split(|b| *b == b',').all(known)

@@ -222,6 +222,7 @@ impl StoreRequest {
         if is_whole_for_part {
             self.key = self.key.without_range();
         }
+        // The client gets a longer body directly, without a copy in the store.
         if !self.key.is_whole() || !is_short(&reply.response.content, self.body_len_max()) {
             return Err(reply);
         }
@@ -229,6 +230,7 @@ impl StoreRequest {
         let mut judged = match judge.lifetime(reply.response.status, &reply.response.fields) {
             Ok(judged) => judged,
             Err(why) => {
+                // For `explain`: the reason is not visible in the store later.
                 self.store.refusals.record(self.key.hash, why);
                 return Err(reply);
             }
@@ -270,6 +272,7 @@ impl StoreRequest {
             }
             Made::Stream { len, stream } => {
                 let (unused, rest) = lowroad_engine::stream::stream(0);
+                // Ends the stream that replaces the body: it is never read.
                 drop(unused);
                 let (len, from) = (*len, std::mem::replace(stream, rest));
                 Ok(StoredResponse {
@@ -358,6 +361,7 @@ impl StoreRequest {
     /// Deletes a response that must not be stored any more, unless only this request's directives forbid it.
     pub fn forget(&self, stale: &ObjectArc) {
         let CacheKey { hash, bytes, .. } = &self.key;
+        // Else any client could delete responses of others with a field.
         if !self.asked.no_store && !self.asked.is_authorized {
             self.forget_on_disk();
             self.store.remove(*hash, bytes, stale);
@@ -414,6 +418,7 @@ impl StoreRequest {
         if !has_room {
             stored.is_kept = is_kept && fill.go_on_disk(Vec::new());
         }
+        // Independent of this request: followers may read after its client has gone.
         executor.spawn(fill.run(from));
         stored
     }
@@ -448,6 +453,7 @@ fn with_body_of(
     head: PendingHead,
     representation: &Representation,
 ) -> Option<StoredObject> {
+    // Inline bodies share their block with the old head, so they are copied.
     let Some(content) = representation.content().elsewhere() else {
         let len = usize::try_from(representation.len()).ok()?;
         let body = Bytes::copy_from_slice(representation.body(0..len)?);

@@ -21,6 +21,7 @@ pub fn write_head(
         head.set_date(date);
     }
     // Age is recomputed from the stored value at each use. Trailers are not stored, so Trailer is dropped.
+    // Fields for one client, and those that the cache adds itself, are not stored.
     let kept = |name: &str| {
         let is_dropped = [TAG_FIELD, "Age", "Trailer"].iter().any(|it| is(name, it));
         !is_dropped && !left_out.has(name.as_bytes())

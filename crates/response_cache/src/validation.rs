@@ -158,12 +158,14 @@ impl StaleResponse {
         {
             let renewed =
                 storing.and_then(|storing| renew(storing, stale, &reply.response.fields, request));
+            // The new fields forbid storage: this client still gets the validated response.
             if let (None, Some(storing)) = (&renewed, storing) {
                 storing.forget(stale);
             }
             let object = renewed.as_ref().unwrap_or(stale);
             return Some(StoredResponse::from_object(object, HitKind::Validated));
         }
+        // The errors of RFC 5861 §4.
         let is_error = matches!(status.code(), 500 | 502..=504);
         let may_stand_in = is_error && stale.validity.stands_in(&self.asked, clock::now_ms());
         may_stand_in.then(|| StoredResponse::from_object(stale, HitKind::OnError))

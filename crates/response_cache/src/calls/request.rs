@@ -42,6 +42,7 @@ pub fn request_of(
     let other_lines;
     let reported = exchange.forwarded.as_ref();
     let is_host_reported = reported.is_some_and(|it| it.authority.is_some());
+    // Host must equal the authority of the decision (RFC 9112 §3.2.2), or the handler would see another site.
     let lines = if is_host_reported || names_host_in_target(request) {
         other_lines = lines_with_host(request, host);
         &other_lines[..]
@@ -60,6 +61,7 @@ pub fn request_of(
             None => lines,
         },
     };
+    // The client's conditions are about its own copy, not about the stored response.
     let own_conditions;
     let lines = match conditions {
         OriginConditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
@@ -102,6 +104,7 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
         .then(|| BasicCredentials::from_request(call.request));
     RequestExtra {
         alias,
+        // Only after a rewrite: else it equals the target.
         asked_target: call.target.and_then(|_| target_of(call.request)),
         user: shown.flatten().map(|shown| shown.user.into()),
     }
@@ -128,6 +131,7 @@ fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Optio
     };
     let is_trusted = exchange.forwarded.is_some();
     for (name, value) in FieldLines::new(lines) {
+        // Reports of an untrusted sender are dropped: programs take them for true.
         if !forwarding::is_report(name) || is_trusted && forwarding::is_other_report(name) {
             put(name, value);
         }

@@ -84,6 +84,7 @@ impl CallTask {
             let response = (&mut self.answering).await?;
             self.objects.complete(response).await
         });
+        // Without followers there is no one to release: no timer is needed.
         let Some(others) = &mut self.shared else {
             return answer.await;
         };
@@ -104,10 +105,13 @@ impl CallTask {
             objects,
             ..
         } = *self;
+        // The handler has answered, so the request no longer counts as waiting.
         drop(waits);
         if answer.is_err() {
             increment(&self.route.counts.failed);
         }
+        // Before the response is posted: a client that sees it must not find the old response afterwards (RFC 9111
+        // §4.4).
         if let Ok(reply) = &answer {
             forget_changed(self.changed.as_ref(), reply, &objects.store);
         }
@@ -119,6 +123,7 @@ impl CallTask {
             };
             stale.hear_head(reply, storing, request);
         }
+        // `shared` is dropped here, which sends the followers to the handler, too.
         if let (Some(storing), Ok(reply)) = (&self.storing, &answer)
             && storing.is_misled(reply)
         {

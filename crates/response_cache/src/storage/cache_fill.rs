@@ -56,6 +56,7 @@ impl CacheFill {
     }
 
     fn grow(&mut self, bytes: Bytes) {
+        // The bytes of all bodies in flight have a common bound.
         let drawn = self.storing.store.draw(bytes);
         let has_room = drawn.is_ok();
         let bytes = drawn.unwrap_or_else(|bytes| bytes);
@@ -67,6 +68,7 @@ impl CacheFill {
             if !self.go_on_disk(parts) {
                 self.remove();
             }
+            // From now on, bytes stay only until all readers have them.
             self.filling().into_iter().for_each(StreamingObject::let_go);
         }
     }

@@ -75,7 +75,9 @@ impl StoreRequest {
         parts: Vec<Bytes>,
         held: Option<Arc<PendingWrite>>,
     ) {
+        // Without a disk cache.
         let Some(for_disk) = for_disk else { return };
+        // An object that only the disk can hold is written in any case.
         if held.is_none() && !is_useful(&for_disk.response.lifetime) {
             for_disk.tier.skip();
             return for_disk.tier.forget_older(&for_disk.primary);

@@ -111,6 +111,7 @@ impl PassingBody {
     async fn run(self, mut see: impl FnMut(&Bytes)) -> Option<(BodyReceiver, BodySender)> {
         let PassingBody { from, to } = self;
         loop {
+            // The client's pace bounds the memory.
             poll_fn(|context| to.poll_room(context)).await.ok()?;
             let next = poll_fn(|context| match to.poll_closed(context).is_ready() {
                 true => std::task::Poll::Ready(StreamItem::Cut),
@@ -210,6 +211,7 @@ fn gap_filled<'o>(object: &'o StoredObject, reply: &HandlerReply) -> Option<&'o 
     let fields = reply.response.fields.iter();
     let fields = fields.map(|(name, value)| (name.as_bytes(), value));
     let part = ContentRange::from_fields(range_of(gap).as_bytes(), fields)?;
+    // A wrong part would damage the whole, so everything must agree.
     let is_it = part.range == gap
         && part.len == partial.representation.len()
         && part.etag.is_some()
@@ -225,6 +227,7 @@ fn is_of_other_len(object: &StoredObject, reply: &HandlerReply) -> bool {
     };
     let news = reply.response.fields.iter();
     let news = StoredValidators::from_fields(news.map(|(name, value)| (name.as_bytes(), value)));
+    // Another version is simply a new response.
     news.etag == strong_tag(&partial.representation)
         && !has_len(reply, partial.representation.len())
 }
@@ -242,6 +245,7 @@ fn strong_tag(representation: &Representation) -> Option<&[u8]> {
     let stored = representation.head.all(representation.bytes()).fields();
     let stored = stored.map(|(name, value)| (name_of(name), value));
     let tag = StoredValidators::from_fields(stored).etag;
+    // Parts may be combined by a strong validator only (RFC 9110 §15.3.7.3).
     tag.filter(|tag| tag.starts_with(b"\""))
 }
 
@@ -294,6 +298,7 @@ impl ReceivedPart {
 
     /// Stores the part, combined with the stored parts where possible.
     fn put(&self, storing: &StoreRequest, body: &[u8]) {
+        // The origin announced another length than it sent.
         if body.len() as u64 != self.range.end - self.range.start {
             return;
         }
@@ -330,6 +335,7 @@ impl ReceivedPart {
         let (Some(tag), Some(etag)) = (strong_tag(whole), self.etag.as_deref()) else {
             return;
         };
+        // Another version: the stored whole is outdated.
         if tag != etag {
             return self.begin(storing, body);
         }
@@ -348,6 +354,7 @@ impl ReceivedPart {
 
     /// Stores the first part of a version.
     fn begin(&self, storing: &StoreRequest, body: &[u8]) {
+        // The first part supplies the stored head, which must be complete.
         if self.is_short_of_fields {
             return;
         }
@@ -391,6 +398,7 @@ impl ReceivedPart {
             if let Some(own) = piece.within(self.range) {
                 let start = piece.start + own.start as u64;
                 let end = piece.start + own.end as u64;
+                // The same version with other bytes: the origin is wrong, so neither can be trusted.
                 if of_body(ByteRange { start, end }) != piece.block.get(own) {
                     return None;
                 }
@@ -400,6 +408,7 @@ impl ReceivedPart {
         let news = partial.parts.news(self.range);
         let old_len: usize = partial.pieces().iter().map(|it| it.block.len()).sum();
         let new_len: u64 = news.iter().map(|new| new.end - new.start).sum();
+        // Beyond the limit, the whole could not be stored either.
         if old_len as u64 + new_len > store.object_len_max() {
             return None;
         }
