@@ -141,6 +141,7 @@ impl AccessRecord {
     }
 
     fn set_request(&mut self, request: &Request<'_>, exchange: &Exchange) {
+        // An unverified name would let clients write any user into the log.
         if exchange.is_user
             && let Some(shown) = BasicCredentials::from_request(request)
         {
@@ -167,6 +168,7 @@ impl AccessRecord {
     /// Sets the line of input that is not a request.
     fn set_malformed(&mut self, input: &[u8]) {
         let line = first_line(input);
+        // The input may be anything, so its part of the log is bounded.
         let len = line.len().min(LINE_LEN_MAX);
         self.line.extend_from_slice(&line[..len]);
     }
@@ -296,6 +298,7 @@ impl WorkerAccessLog {
         let mut record = self.spare.take();
         record.set_exchange(exchange, status, outcome);
         if self.is_precise {
+            // The exchange's time has seconds only.
             record.unix_ms = clock::unix_ms();
         }
         record
@@ -310,6 +313,7 @@ impl WorkerAccessLog {
 
     /// Writes a line; `whole` is false for a truncated response.
     pub fn write(&mut self, record: Box<AccessRecord>, body_len: u64, whole: bool, now_ms: u64) {
+        // The combined format has no durations, so the coarse clock is enough.
         let now_us = match self.is_precise {
             true => clock::monotonic_us(),
             false => now_ms * 1000,
@@ -350,6 +354,7 @@ impl SpareRecords {
 
     fn put(&mut self, mut record: Box<AccessRecord>) {
         let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
+        // A burst, or a request with long fields, must not hold memory for good.
         if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
             // Cleared: the texts of one request must not appear in the line of another.
             record.texts().into_iter().for_each(Vec::clear);

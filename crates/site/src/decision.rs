@@ -285,15 +285,18 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             inner: None,
         };
+        // Before the access rules: no password is verified for a client without the certificate.
         if !may_have(&asked.matches, to.exchange) {
             self.world.trace(TraceEvent::NoClientCertificate);
             return generated_response(to.refuse(Some(asked.at()), StatusCode::FORBIDDEN));
         }
         if request.method == Method::Purge
+            // Otherwise a handler may answer PURGE itself.
             && (!site.rules.config.purge_from.is_empty() || site.routes.is_empty())
         {
             return purge::answer(self.world, &asked, to);
         }
+        // Before the access rules: refusals count against the class's rate, too.
         if let Some(classes) = &self.sites.classes
             && let Err(status) = in_class(classes, self.world, asked.at(), to)
         {

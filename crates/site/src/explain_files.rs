@@ -65,6 +65,7 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
 fn step(site: &Site, base: &Path, at: &Path, is_file: bool) -> Option<String> {
     let is_link = statat(CWD, at, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+    // Before the target is examined: it may be outside the site's folder.
     if is_link {
         let leads_out = || leaves(base, at);
         match site.rules.config.symlinks {

@@ -60,6 +60,7 @@ impl ListenerSet {
         let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, local.port()));
         let candidates = match local {
+            // As the kernel chooses: the most specific socket (ip(7), ipv6(7)).
             SocketAddr::V4(_) => [local, any_v4, any],
             SocketAddr::V6(_) => [local, any, any],
         };
@@ -89,6 +90,7 @@ impl ListenerSet {
     pub fn open(&mut self, config: &Config, workers: usize) -> Result<NewSockets, String> {
         let mut opened: NewSockets = (0..workers).map(|_| Vec::new()).collect();
         self.adopt(&mut opened)?;
+        // With sockets of a supervisor, the server opens none itself.
         if !self.adopted.is_empty() {
             return Ok(opened);
         }
@@ -99,6 +101,7 @@ impl ListenerSet {
             }
         }
         let now = Instant::now();
+        // The workers have closed these by now.
         self.closing.retain(|(_, end)| *end > now);
         let mut ids = Vec::new();
         for (at, address) in added.iter().enumerate() {
@@ -123,6 +126,7 @@ impl ListenerSet {
                 real.map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
             ids.push((*address, id, real));
         }
+        // Only after all have been opened: an error leaves the set unchanged.
         for (address, id, real) in ids {
             self.ids.insert(address, id);
             self.addresses.push((id, real));

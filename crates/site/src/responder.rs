@@ -59,6 +59,7 @@ impl RequestResponder<'_, '_> {
         aside: &ExtraHeaders<'_>,
     ) -> StatusCode {
         let status = representation.head.status();
+        // The common request has neither conditions nor ranges.
         if status == StatusCode::OK && preconditions::may_differ(self.request) {
             return self.send_on_condition(at, representation, Some(aside));
         }
@@ -221,11 +222,13 @@ impl RequestResponder<'_, '_> {
         let end = format!("\r\n--{boundary}--\r\n").into_bytes();
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        // Known before the first byte, so the response needs no chunked coding.
         let len = heads_len as u64 + ranges_len + end.len() as u64;
         let fields = representation.head.shared(representation.bytes());
         let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, aside.as_ref());
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
+        // The parts are of the encoded representation (RFC 9110 §14.2).
         let encoding = representation.encoding;
         if encoding != lowroad_http::content_coding::ContentCoding::Identity {
             head.field("Content-Encoding", encoding.as_str().as_bytes());
@@ -287,6 +290,7 @@ impl RequestResponder<'_, '_> {
     pub fn redirect_to_tls(&mut self, location: &[u8]) -> StatusCode {
         let status = match self.request.method {
             Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
+            // 308 keeps the method and the body; 301 may turn POST into GET (RFC 9110 §15.4.2).
             _ => StatusCode::PERMANENT_REDIRECT,
         };
         // Without the site's header fields: they may be meant for TLS only (such as Strict-Transport-Security).
@@ -445,6 +449,7 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
         own.iter()
             .any(|(known, _)| known.eq_ignore_ascii_case(name))
     };
+    // Suggests a time to the client (RFC 9110 §15.6.4).
     if status == StatusCode::SERVICE_UNAVAILABLE && !has(&own, RETRY_AFTER) {
         own.push((RETRY_AFTER, RETRY_AFTER_S));
     }

@@ -109,6 +109,7 @@ impl SiteTable {
         for rules in &config.sites {
             let identity = SiteFingerprint::new(rules, config, BaseFolders::from_site(rules)?);
             let routes = programs.routes(rules).map_err(io::Error::other)?;
+            // The same number: the keys of its stored responses begin with it.
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
                     let identity = identity.continuing(&old.identity);
@@ -161,6 +162,7 @@ impl SiteTable {
             .iter()
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
+        // Running calls count on.
         let classes = self.classes.clone();
         (!same).then(|| SiteTable {
             offers: self.offers.clone(),
@@ -301,6 +303,7 @@ impl SiteTable {
         let authority = authority.unwrap_or(b"");
         let nameless = names.exact.is_empty() && names.wildcard.is_empty();
         // A request without a host (HTTP/1.0, RFC 9112 §3.2) gets the default site.
+        // The common case of one site: the name is not normalised.
         if nameless || authority.is_empty() {
             let site = names.default.as_ref()?;
             if !site.rules.per_host() {

@@ -41,6 +41,7 @@ pub fn identify_client(
             return Err(to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST));
         }
     };
+    // Logs, rules and limits use the client from here on.
     if client.address != peer {
         world.trace(TraceEvent::Client(client.address.ip()));
         to.exchange.peer = client.address.ip();
@@ -76,6 +77,7 @@ pub fn pass(
         matches,
         before,
     } = passing;
+    // Once for all limits.
     let before = before.map(|path| at.site.rules.match_path(path));
     let has_counted = |number| {
         let before = before.as_ref();

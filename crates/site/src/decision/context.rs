@@ -146,6 +146,7 @@ impl RequestContext<'_> {
         rule: usize,
     ) -> RequestDecision {
         let body = to.exchange.body.take();
+        // The body stays unread until the decision: no 100 (Continue) is sent yet.
         to.exchange.is_body_undecided = true;
         self.wait(to, WaitReason::Password { body, rule })
     }

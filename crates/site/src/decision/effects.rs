@@ -190,6 +190,7 @@ impl Effects for HandlerCalls {
         let Some(primary) = disk_cache::primary(&recalling.site.rules.disk_id, key) else {
             return false;
         };
+        // Asked in memory: most misses need no helper.
         if !tier.may_have(&primary) {
             return false;
         }

@@ -55,6 +55,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         route: &Arc<Route>,
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
+        // 404, not 403: a client can't tell such a route from a missing one.
         if route.is_internal && !asked.is_led() {
             self.world.trace(TraceEvent::InternalRoute(route));
             return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
@@ -76,6 +77,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let facts = self.facts_of(asked, route, to);
         let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        // The hot path: nothing is copied or counted beyond this.
         if let Some((object, Reusability::Fresh)) = found
             && let ObjectKind::Representation(whole) = &object.kind
         {
@@ -83,6 +85,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let status = to.hit(asked.at(), object, whole, route);
             return RequestDecision::Answered(status, Logged::Hit);
         }
+        // Memory first; the disk is asked once or twice, see `DiskLookups`.
         if found.is_none() && self.recall(asked, route, facts, turn, to) {
             let (route, path) = (route.clone(), path.into());
             return asked.wait(to, WaitReason::Disk { route, path, turn });
@@ -118,6 +121,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             {
                 if let RequestDecision::Answered(..) = decision {
                     self.world.trace(TraceEvent::Reused(route, object));
+                    // After the response: the client does not wait for the refresh.
                     if *now == Reusability::StaleWhileRevalidate {
                         let key = facts.map(|facts| facts.key(self.key));
                         self.refresh(asked, routed, key, object, to);
@@ -125,6 +129,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 }
                 return decision;
             }
+            // only-if-cached, and the stored response needs validation (RFC 9111 §5.2.1.7).
             if *now == Reusability::Unusable {
                 return generated_response(
                     to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT),
@@ -273,6 +278,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
 
     /// The stored responses under the key whose bytes are in the key buffer.
     fn entry_of(&self, facts: Option<KeyFacts>, route: &Route) -> Option<VariantSet> {
+        // Routes that have never stored a response skip the look-up.
         let facts = facts.filter(|_| route.is_storing())?;
         self.world.find_kept(facts.hash, self.key)
     }
@@ -365,6 +371,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         to: &mut RequestResponder<'_, '_>,
     ) -> Option<RequestDecision> {
         let begins = match to.request.method {
+            // HEAD needs no body, so it need not wait for one.
             Method::Head => Some(stored),
             _ => self.world.wait(stored, to.exchange.id),
         };

@@ -31,6 +31,7 @@ pub fn admitted<W: Effects>(
     {
         return decision;
     }
+    // After a rewrite, no redirect applies: the target is the server's own.
     if asked.inner.is_none_or(|inner| inner.is_fresh())
         && !site.rules.config.redirects.is_empty()
         && let Some((status, location)) = redirect(asked)

@@ -76,6 +76,7 @@ impl<'a> RequestContext<'a> {
             RewriteStage::Rewritten => missing,
             RewriteStage::Last => false,
         });
+        // A replacement for a missing file is final.
         if !may_be || self.is_fallback {
             return None;
         }
@@ -86,6 +87,7 @@ impl<'a> RequestContext<'a> {
         let rewrites = &self.site.rules.config.rewrites;
         self.matches.rewrites().find_map(|number| {
             let rewrite = rewrites.get(number)?;
+            // Rewrites for missing files come after files and routes, the others before them.
             if rewrite.missing != missing {
                 return None;
             }
@@ -189,11 +191,13 @@ pub fn follow<W: Effects>(
         return failed("X-Sendfile names a file that is in no folder of an internal alias");
     };
     let inner = inner_of(target, asked, method, stage);
+    // Two programs may lead to each other.
     if inner.programs >= PROGRAMS_MAX {
         return failed(
             "programs led from one to another too often: internal redirects without end",
         );
     }
+    // A program's error must not look like the client's.
     if decoded(asked.site, inner.path(), &mut vec![0; inner.path_len]).is_err() {
         return failed("an internal redirect to what is no path");
     }
@@ -209,6 +213,7 @@ pub fn follow<W: Effects>(
         kept,
         ..inner
     };
+    // The program has consumed it.
     to.exchange.body = None;
     to.exchange.body_len = Some(0);
     let mut request = to.request.clone();

@@ -97,6 +97,7 @@ impl SiteService {
             }
             _ => false,
         };
+        // Only responses that the level may keep: it would send them to other clients without a decision.
         is_lasting && world.is_for_level.get()
     }
 }

@@ -75,6 +75,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
         let hash = self.world.hash(self.key);
         match self.world.find(hash, self.key) {
+            // The hot path: one look-up, no system call.
             Some(entry) if entry.base.validity.holds(to.exchange.now_ms) => {
                 self.send(asked, &entry, Logged::Hit, to)
             }
@@ -164,6 +165,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         logged: Logged,
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
+        // An internal path names a file only: no route, rewrite or fallback applies.
         if asked.site.leads_within && asked.is_internal() {
             let status = match kind {
                 ObjectKind::Refused(status, _) => *status,
@@ -188,6 +190,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             kind,
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
         );
+        // Rewrites before routes for missing files, as for existing ones.
         if is_missing && let Some(led) = asked.rewrite(true, to.request.method) {
             return internal_redirect::rewritten(self, asked, led, to);
         }
@@ -279,6 +282,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         };
         match self.world.fetch(want, to.exchange.id) {
             LoadProgress::Later => {
+                // The decision after the load may still need the body.
                 let body = to.exchange.body.take();
                 to.exchange.is_body_undecided = true;
                 asked.wait(to, WaitReason::File { body })

@@ -40,6 +40,7 @@ impl RequestResponder<'_, '_> {
     /// Writes a handler's response.
     pub fn reply(&mut self, at: SitePath<'_>, route: &Route, reply: HandlerReply) -> StatusCode {
         let status = reply.response.status;
+        // A 101 has no content; the connection becomes the tunnel.
         if let ResponseContent::Upgrade(upgrade) = reply.response.content {
             return self.upgrade(at, &reply.response.fields, *upgrade);
         }
@@ -74,6 +75,7 @@ impl RequestResponder<'_, '_> {
         let UpgradedConnection { protocol, tunnel } = upgrade;
         let status = StatusCode::SWITCHING_PROTOCOLS;
         let fields = SiteFields::new(&at.site.rules, at.path, status).apply(fields, status);
+        // A program must not switch protocols for a client that did not ask (RFC 9110 §7.8).
         match asks && is_get && self.response.upgrade(&protocol, &fields, tunnel).is_ok() {
             true => status,
             false => self.refuse(Some(at), StatusCode::BAD_GATEWAY),
@@ -94,6 +96,7 @@ impl RequestResponder<'_, '_> {
         let age_s = lifetime.map(|lifetime| lifetime.age_s(now_ms));
         let ttl_secs = cache_status::ttl_secs(route, lifetime, now_ms);
         let is_in_memory = !matches!(whole.content(), object::BodyLocation::Segment(_));
+        // The hot path: the stored head is sent as bytes, with a few lines appended.
         if is_in_memory && whole.head.has_length() && !preconditions::may_differ(self.request) {
             let lines = HeaderLines::for_hit(age_s, ttl_secs);
             self.send_built(whole, lines.as_bytes());
@@ -125,6 +128,7 @@ impl RequestResponder<'_, '_> {
         let cache_status = cache_status::for_stored(route, &stored, now_ms);
         let aside = |date| ExtraHeaders {
             date,
+            // A response that was just made has no Age, unless an upstream cache reported one.
             age_s: age_s.filter(|age_s| stored.way != HitKind::Made || *age_s > 0),
             cache_status,
             own: stored.own.as_deref(),
@@ -185,6 +189,7 @@ impl RequestResponder<'_, '_> {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
         let rules = SiteFields::new(&at.site.rules, at.path, status);
+        // The common case: no field is compared.
         if rules.is_empty() {
             out.fields(head.fields);
         } else {
@@ -272,6 +277,7 @@ fn all_of(representation: &Representation) -> ByteRange {
 fn next_number() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = lowroad_store::clock::unix_ns() as u64 / 1_000_000;
+    // Only the first call sets the start.
     let _ = NEXT.compare_exchange(0, start, Relaxed, Relaxed);
     format!("{:x}", NEXT.fetch_add(1, Relaxed))
 }

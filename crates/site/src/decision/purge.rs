@@ -26,9 +26,11 @@ pub fn answer<W: Effects>(
     to: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     let at = asked.at();
+    // The body is not read, so the connection can't be used again.
     if to.exchange.body.is_some() {
         to.response.close();
     }
+    // 405 as for an unknown method: other clients don't learn that PURGE exists.
     if !at.site.purge_from.has(to.exchange.peer) {
         return generated_response(to.refuse(Some(at), StatusCode::METHOD_NOT_ALLOWED));
     }

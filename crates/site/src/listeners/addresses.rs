@@ -132,9 +132,11 @@ fn role<T: Iterator<Item = SocketAddr>>(
             if let Some(address) = tls_at() {
                 return SocketRole::Tls(address);
             }
+            // A port that the configuration uses for plain text is not taken for TLS.
             let is_plain = plain.iter().any(same_port);
             match tls_near().filter(|_| !is_plain) {
                 Some(address) => SocketRole::Tls(address),
+                // The only protocol that is configured.
                 None if plain.is_empty() => {
                     tls().next().map_or(SocketRole::AllPlain, SocketRole::Tls)
                 }

@@ -52,6 +52,7 @@ impl ProgramFields<'_> {
         for (name, value) in of_file.fields() {
             let is_said = match name {
                 FieldName::Known(StandardHeader::ContentType) => !has_type,
+                // The file's validators and codings describe the bytes that are sent.
                 name => response_redirect::is_own(name.as_str()) || name.as_str() == "Vary",
             };
             if is_said {

@@ -81,6 +81,7 @@ impl SiteFingerprint {
     fn from_parts(what: FingerprintParts, servers: Vec<Vec<OriginUrl>>) -> SiteFingerprint {
         let text = format!("{what:?}");
         let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
+        // With the version: another one may make other responses from the same settings.
         let text = format!("{} {text} {servers:?}", env!("CARGO_PKG_VERSION"));
         SiteFingerprint {
             what,

@@ -45,6 +45,7 @@ impl<'b> EarlierSites<'b> {
         let same_key = self.left.get_mut(&identity.key())?;
         let continued = |old: &&Arc<Site>| identity.continues(&old.identity);
         let at = same_key.iter().position(continued)?;
+        // Removed, so that two new sites never share the keys of one.
         Some(same_key.swap_remove(at))
     }
 
