@@ -24,6 +24,7 @@ pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
     for table in section.sections("authority") {
         authorities.extend(authority(table, &authorities));
     }
+    // An invalid [[acme.authority]] must not be replaced by the default silently.
     if section.is_without("authority") {
         authorities.push(AcmeAuthority::new(LETS_ENCRYPT));
     }
@@ -60,6 +61,7 @@ fn challenge(section: &ConfigSection<'_>) -> AcmeChallenge {
     if chosen != 2 {
         section.only_with("hook", "challenge = \"dns-01\"");
         section.only_with("hook_timeout", "challenge = \"dns-01\"");
+        // The hook keys are reported above: only dns-01 has a hook.
         return match chosen {
             0 => AcmeChallenge::Http01,
             _ => AcmeChallenge::TlsAlpn01,
@@ -122,6 +124,7 @@ fn on_demand(section: ConfigSection<'_>) -> Option<OnDemandConfig> {
 /// A URL, checked by its start only; requests reveal further mistakes. On the loopback it may be without TLS.
 fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
     let text = item.text()?;
+    // A test authority on this machine needs no certificate.
     let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
     let is_local = local.iter().any(|start| {
         let rest = text.strip_prefix(start);
@@ -161,6 +164,7 @@ pub(crate) fn check(
             continue;
         };
         let is_dns = matches!(acme.challenge, AcmeChallenge::Dns01 { .. });
+        // The authority connects to port 80 without TLS (RFC 8555 §8.3).
         if acme.challenge == AcmeChallenge::Http01 && site.listen.is_empty() {
             source.report(
                 at,
@@ -168,6 +172,7 @@ pub(crate) fn check(
                 "listen = \"*:80\" in [[site]], or another challenge in [acme]",
             );
         }
+        // Only DNS proves the control of all names below one (RFC 8555 §7.1.3).
         let is_wildcard = |name: &&SiteName| matches!(name, SiteName::Wildcard(_));
         if !is_dns && site.names.iter().any(|name| is_wildcard(&name)) {
             source.report(
@@ -177,6 +182,7 @@ pub(crate) fn check(
             );
         }
         let is_default = |name: &SiteName| matches!(name, SiteName::Default);
+        // An order needs a name; with on-demand certificates it is the SNI of a client.
         if site.names.iter().all(is_default) && acme.on_demand.is_none() {
             source.report(
                 at,

@@ -28,6 +28,7 @@ pub(crate) fn application(section: ConfigSection<'_>) -> Option<(ApplicationConf
         ..default
     };
     section.finish();
+    // Its absence is reported.
     let at = name_item?.at;
     (!application.command.is_empty()).then_some((application, at))
 }

@@ -193,6 +193,7 @@ fn wildcard_conflicts(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks
     for (address, at) in addresses() {
         let is_any_4 = matches!(address.ip(), IpAddr::V4(ip) if ip.is_unspecified());
         let any_6 = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, address.port()));
+        // `[::]` accepts IPv4, too, so the second bind would fail.
         if is_any_4 && addresses().any(|(other, _)| *other == any_6) {
             let what = format!("{address} is a part of {any_6}, which is configured too");
             source.report(

@@ -70,6 +70,7 @@ pub(crate) fn list<'d, T>(
     let Some(item) = section.item(key) else {
         return Vec::new();
     };
+    // An empty list would match every request, as a missing one does.
     if item.is_empty_array() {
         item.report("nothing is in it", "at least one; or leave the key out");
     }

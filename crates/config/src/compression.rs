@@ -39,6 +39,7 @@ pub(crate) fn on_the_fly(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
 
 fn codings(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     let items = item.items()?;
+    // Compression is turned off by the other keys.
     if items.is_empty() {
         item.report(
             "there is no coding",

@@ -25,6 +25,7 @@ impl AllowedDestination {
     /// Any other text, every host (`_`) and port 0.
     pub fn parse(text: &str) -> Result<AllowedDestination, InvalidValue> {
         let (host, port) = text.rsplit_once(':').ok_or(REFUSED)?;
+        // Parsing a number would also accept a sign.
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| digits && *port != 0);
         match SiteName::parse(host).map_err(|_| REFUSED)? {
@@ -41,6 +42,7 @@ impl AllowedDestination {
         let host = host.to_ascii_lowercase();
         let is_named = match &self.host {
             SiteName::Exact(name) => host == *name,
+            // The dot separates whole labels: `badexample.com` is not below `example.com`.
             SiteName::Wildcard(suffix) => host
                 .strip_suffix(suffix.as_str())
                 .and_then(|labels| labels.strip_suffix('.'))

@@ -63,6 +63,7 @@ impl BuildFeature {
     /// The feature that a route needs; a module's need is reported at its definition.
     fn from_route(to: &RouteTo) -> Option<BuildFeature> {
         match to {
+            // The module's own table is checked.
             RouteTo::Module(_) => None,
             RouteTo::Origin(origin) if origin.is_encrypted() => Some(BuildFeature::Tls),
             RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => {

@@ -42,6 +42,7 @@ pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, Module
     }
     // A module without code is dropped in the end; a placeholder lets the other keys be checked too.
     let (code, file) = code.map_or((ModuleCode::Linked(String::new()), None), |(code, at)| {
+        // The position is for the check of the file.
         let has_file = !matches!(code, ModuleCode::Linked(_));
         (code, has_file.then_some(at))
     });

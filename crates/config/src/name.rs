@@ -25,6 +25,7 @@ impl SiteName {
     /// an end; more than 253 characters; a port.
     pub fn parse(text: &str) -> Result<SiteName, InvalidValue> {
         let lower = text.to_ascii_lowercase();
+        // The dot of the root is optional in a name.
         let host = lower.strip_suffix('.').unwrap_or(&lower);
         match host.strip_prefix("*.") {
             _ if text == "_" => Ok(SiteName::Default),

@@ -70,6 +70,7 @@ pub(crate) fn resolve(
             continue;
         }
         match known.iter().find(|known| known.name == origin.name) {
+            // Routes hold copies: the result has no table of origins.
             Some(known) => **origin = known.clone(),
             None => named::check_known(source, "origin", &origin.name, at, &names),
         }
@@ -81,6 +82,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let servers = section.required("servers").map(ConfigValue::one_or_many);
+    // An origin without servers could answer nothing but 502.
     if servers.as_ref().is_some_and(Vec::is_empty) {
         section.report("there is no server", "at least one URL in servers");
     }
@@ -292,8 +294,10 @@ pub fn url(text: &str) -> Result<OriginUrl, InvalidValue> {
         None => (false, text.strip_prefix("http://").ok_or(REFUSED)?),
     };
     let port_default = if encrypted { 443 } else { 80 };
+    // An empty path and `/` are equivalent (RFC 9110 §4.2.3).
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = match authority.rsplit_once(':') {
+        // The last colon may be within an IPv6 address.
         Some((host, port)) if !port.ends_with(']') => (host, port_number(port).ok_or(REFUSED)?),
         _ => (authority, port_default),
     };

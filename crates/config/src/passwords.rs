@@ -27,6 +27,7 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
         }
         let wrong = |why: &str| format!("line {}: {why}", number + 1);
         let (name, hash) = line.split_once(':').ok_or_else(|| wrong("not NAME:HASH"))?;
+        // Weak schemes are refused, and so are costs that would let one request occupy a thread for long.
         if !is_hash(hash) {
             return Err(wrong(
                 "not a hash of bcrypt (htpasswd -B, cost 4 to 16) or argon2 (up to 256 MiB and 16 passes)",

@@ -71,6 +71,7 @@ impl PathSelector {
     pub fn captures(&self) -> usize {
         match self {
             PathSelector::Pattern(pattern) => usize::from(pattern.has_capture()),
+            // Group 0 is the whole match.
             PathSelector::Regex(regex) => regex.compiled.captures_len() - 1,
         }
     }
@@ -92,6 +93,7 @@ impl PathExpression {
     /// # Errors
     /// The reason, in one line.
     pub fn parse(text: &str) -> Result<PathExpression, String> {
+        // The size of a compiled expression grows with its length and repetitions; both are bounded.
         if text.len() > REGEX_LEN_MAX {
             return Err(format!("longer than {REGEX_LEN_MAX} bytes"));
         }
@@ -139,6 +141,7 @@ impl RedirectConfig {
     /// `to` has a query.
     pub fn location(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let captured = path.capture(&self.from)?;
+        // The query belongs before the fragment.
         let (to, fragment) = match self.to.find('#') {
             Some(hash) => self.to.split_at(hash),
             None => (self.to.as_str(), ""),
@@ -216,11 +219,13 @@ fn put(
                 let captured = captured.get(number - 1).copied().unwrap_or_default();
                 match is_in_path {
                     true => encode(captured, is_kept, out),
+                    // In a query, `&` or `=` of a capture would begin another parameter.
                     false => encode(captured, is_query_byte, out),
                 }
             }
             (TemplatePart::Query, Some(query)) if !query.is_empty() => put_query(query, out),
             (TemplatePart::Query, _) => {
+                // Without a query, its separator goes, too.
                 out.pop_if(|byte| matches!(byte, b'?' | b'&'));
             }
         }

@@ -60,11 +60,13 @@ impl PathPattern {
         if text.is_empty() {
             return Err(PathPatternError::Empty);
         }
+        // A relative pattern is compared with file names, which have no slash.
         if !text.starts_with('/') && text.contains('/') {
             return Err(PathPatternError::NotAbsolute);
         }
         let parts = split(text.as_bytes());
         let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
+        // The time of a match grows with the number of parts.
         if text.len() > LEN_MAX || wildcards > WILDCARDS_MAX {
             return Err(PathPatternError::TooLong);
         }
@@ -192,6 +194,7 @@ fn split(mut text: &[u8]) -> Vec<PatternPart> {
                 )
             }
             1 => (PatternPart::Within, 1),
+            // More stars than two mean the same.
             _ => (PatternPart::Across, stars),
         };
         parts.push(part);
@@ -225,6 +228,7 @@ fn capture_any<'a>(parts: &[PatternPart], path: &'a [u8]) -> Option<&'a [u8]> {
 /// all end positions of the parts so far instead of backtracking.
 pub(crate) fn match_ends(parts: &[PatternPart], text: &[u8]) -> Vec<bool> {
     let mut ends = vec![false; text.len() + 1];
+    // Nothing is matched before the first part.
     ends[0] = true;
     for part in parts {
         advance(part, text, &mut ends);

@@ -121,6 +121,7 @@ impl PatternSetBuilder {
         let mut unfiltered = Vec::new();
         for (number, required) in self.required.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
+            // A pattern needs one literal only; without any, it is a candidate for every path.
             let literals = required.choose(&uses);
             if literals.is_empty() {
                 unfiltered.push(number);
@@ -191,6 +192,7 @@ impl PatternSet {
             return Vec::new();
         }
         let mut found = self.candidates(path);
+        // The prefilter finds literals, not matches.
         found.retain(|number| {
             let pattern = &self.patterns[*number as usize];
             pattern.is_for(path, &self.indexes)
@@ -295,6 +297,7 @@ impl<'s> FilterScan<'s> {
     }
 
     fn is_new(&mut self, number: usize) -> bool {
+        // Allocated at the first literal that is found: most paths contain none.
         if self.seen.is_empty() {
             self.seen = vec![0; self.prefilter.anchors_count().div_ceil(64)];
         }
@@ -316,6 +319,7 @@ impl<'s> FilterScan<'s> {
 /// Whether a form of the path that is matched may end at a position.
 fn may_end(text: &[u8], end: usize) -> bool {
     let rest = &text[end..];
+    // Wide scopes match below a path, and its precompressed siblings.
     matches!(rest, [] | [b'/', ..])
         || text[..end].ends_with(b"/")
         || scope::SIBLINGS.contains(&rest)

@@ -60,6 +60,7 @@ impl AddressPrefix {
     pub fn range(&self) -> RangeInclusive<IpAddr> {
         match self.address {
             IpAddr::V4(address) => {
+                // A shift by the full width is no shift in Rust: such a prefix has no rest.
                 let rest = u32::MAX.checked_shr(self.bits).unwrap_or(0);
                 let first = address.to_bits() & !rest;
                 Ipv4Addr::from(first).into()..=Ipv4Addr::from(first | rest).into()
@@ -78,6 +79,7 @@ impl AddressPrefix {
         let address = address.to_canonical();
         let differ = match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
+                // To the top, so that leading zeros count equal bits for both families.
                 u128::from(own.to_bits() ^ other.to_bits()) << 96
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => own.to_bits() ^ other.to_bits(),
@@ -164,6 +166,7 @@ impl<T> PrefixMap<T> {
     /// The values of all prefixes that contain an address, by the rule of [`AddressPrefix::has`].
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
         let address = address.to_canonical();
+        // One look-up for each length that occurs, independent of the number of prefixes.
         let lens = &self.lens[usize::from(address.is_ipv6())];
         let found = lens.iter().filter_map(move |&bits| {
             let first = *AddressPrefix { address, bits }.range().start();

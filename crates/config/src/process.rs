@@ -62,6 +62,7 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
     if server.group.is_some() && server.user.is_none() {
         section.report("group is set, but user is not", "group together with user");
     }
+    // Heads of responses on disk are held in memory.
     if server.disk_cache.is_some() && server.cache_len_max == 0 {
         section.report(
             "disk_cache is set, but cache is 0",

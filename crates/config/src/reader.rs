@@ -182,6 +182,7 @@ impl<'d> ConfigSection<'d> {
 
     /// Reports the unknown keys: those never looked up. Call it after the last look-up.
     pub(crate) fn finish(self) {
+        // The keys that the reader knows are those that it looked up.
         let asked = self.asked.take();
         for (key, at, _) in self.entries() {
             if asked.contains(&key) {

@@ -60,6 +60,7 @@ const MEMORY_LEN_MAX: u64 = 1 << 40;
 pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosition)> {
     let pattern_item = section.required("pattern");
     let pattern = pattern_item.as_ref().and_then(ConfigValue::pattern);
+    // Read early: the other keys depend on the handler.
     let target = target(&section);
     let to = target
         .as_ref()
@@ -98,6 +99,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
             RouteConfig::HEAD_FIELDS_MAX,
         ),
     };
+    // Not looked up for other handlers, so that `finish` reports the key there.
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
     // Pages need their whole request and make their whole response in any case.
@@ -192,6 +194,7 @@ pub(crate) fn check_names(
 fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<'d>)> {
     let present = TARGETS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
+    // Two are enough to show the conflict.
     let (first, second) = (present.next(), present.next());
     let what = match (&first, &second) {
         (Some(_), None) => return first,

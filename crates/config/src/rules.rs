@@ -109,6 +109,7 @@ fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
 pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     let pattern = match section.item("pattern") {
         Some(item) => item.pattern(),
+        // Most header rules are for the whole site.
         None => Some(PathPattern::everything()),
     };
     let lines = |key: &'static str| section.section(key).map_or_else(Vec::new, field_lines);

@@ -20,6 +20,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     let (names, name_marks) = names(&section);
     let (tls, tls_marks) = section.section("tls").map(tls::tls).unzip();
     let (listen, listen_marks) = listen(&section, &default, tls.is_some());
+    // Interpreted later: whether it may be missing depends on the routes and redirects.
     let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
     let (routes, route_marks): (Vec<RouteConfig>, Vec<KeyPosition>) = section
@@ -123,6 +124,7 @@ fn root_of(
 ) -> (SiteRoot, Option<KeyPosition>) {
     // A route with `missing` needs the root to see whether the file exists.
     let is_all = |route: &RouteConfig| !route.missing && route.pattern == PathPattern::everything();
+    // Paths without a redirect get 404, for which no folder is needed.
     let redirects_only = !redirects.is_empty() && routes.is_empty();
     if item.is_none() && !redirects_only && !routes.iter().any(is_all) {
         section.report("root is missing", "");
@@ -198,6 +200,7 @@ fn prefixes(
 fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
     const HOST: &str = "{host}";
     let text = item.text()?;
+    // The usual case of one folder for all hosts.
     if !text.contains(HOST) {
         return Some(SiteRoot::Folder(item.resolve(text)));
     }
@@ -309,6 +312,7 @@ fn types(section: ConfigSection<'_>) -> Vec<(String, String)> {
             );
             continue;
         }
+        // Extensions are compared in lower case.
         types.extend(media_type(&item).map(|media_type| (extension.to_string(), media_type)));
     }
     types

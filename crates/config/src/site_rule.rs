@@ -129,6 +129,7 @@ fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
     let found = [403, 404]
         .into_iter()
+        // 404 hides that the path exists.
         .find(|known| u64::from(*known) == status);
     if found.is_none() {
         item.refuse("a status of a refusal", "403 or 404");

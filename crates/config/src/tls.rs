@@ -74,6 +74,7 @@ fn certificates(section: &ConfigSection<'_>) -> Vec<CertificateFiles> {
     };
     let (certificates, keys) = (paths("certificate"), paths("key"));
     let staples = paths("staple");
+    // Pairs are formed by order, so unequal lists would be cut silently.
     if certificates.len() != keys.len() {
         section.report(
             format!(
@@ -114,6 +115,7 @@ fn clients(section: &ConfigSection<'_>) -> ClientAuthConfig {
     let authorities = section.item("client_ca");
     match (required, authorities) {
         (None, None) => ClientAuthConfig::None,
+        // Without authorities, no certificate could be verified.
         (Some(client), None) => {
             client.report("client_ca is missing", "the authorities of clients, in PEM");
             ClientAuthConfig::None
@@ -180,6 +182,7 @@ pub(crate) fn check(
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };
         for (address, at) in tls.listen.iter().zip(&marks.tls) {
+            // A socket speaks TLS or not before the first byte arrives.
             let plain = sites.iter().position(|(it, _)| it.listen.contains(address));
             if let Some(other) = plain {
                 source.report(
@@ -190,6 +193,7 @@ pub(crate) fn check(
             }
             let earlier = sites[..index].iter().enumerate();
             let shared = earlier.filter_map(|(other, (site, _))| Some((other, site.tls.as_ref()?)));
+            // These settings are used before the handshake selects a site by SNI.
             let mut differing = shared.filter(|(_, other)| {
                 let is_alike =
                     (&other.clients, other.version_min) == (&tls.clients, tls.version_min);

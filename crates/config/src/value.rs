@@ -65,6 +65,7 @@ pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
         what: "a duration",
         allowed: "a number of seconds, or a number with ms, s, m, h, d, w or y: 15, 500ms, 15s, 2m, 1h, 7d",
     };
+    // The unit begins at the first character that is no digit.
     let split = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -96,8 +97,10 @@ pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
         allowed: "ADDR:PORT, [ADDR6]:PORT, PORT (127.0.0.1 only), *:PORT (all addresses, IPv4 and IPv6); PORT 0 is any free one",
     };
     let address = if let Some(port) = text.strip_prefix("*:") {
+        // The IPv6 wildcard also accepts IPv4 (ipv6(7)).
         port_number(port).map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
     } else if let Some(port) = port_number(text) {
+        // A bare port is not opened to the network.
         Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     } else {
         text.parse().ok()
@@ -130,6 +133,7 @@ pub fn accept(text: &str) -> Result<AcceptLimit, InvalidValue> {
 /// # Errors
 /// Any text that cannot be an interface's name.
 pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
+    // IFNAMSIZ is 16 with the terminating NUL.
     let is_name = (1..16).contains(&text.len())
         && text
             .bytes()

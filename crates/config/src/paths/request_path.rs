@@ -32,6 +32,7 @@ impl<'p> RequestPath<'p> {
 
     /// The captures in the bytes that the client sent; `None` if `paths` do not match.
     pub(super) fn capture(self, paths: &PathSelector) -> Option<CapturedText<'p>> {
+        // The common case: nothing is copied.
         if self.raw == self.decoded {
             let ranges = paths.capture(self.raw)?;
             return Some(ranges.map(|range| self.raw.get(range).unwrap_or_default()));
@@ -124,6 +125,7 @@ impl<'p> PathForm<'p> {
             }
             at += raw_len;
         }
+        // A range may end at the end of the path.
         form.raw_starts.push(raw.len());
         form
     }
