@@ -214,7 +214,7 @@ fn split_unquoted<'v>(
             _ if is_escaped => is_escaped = false,
             b'\\' if is_quoted => is_escaped = true,
             b'"' if is_quoted => is_quoted = false,
-            // A quoted string is a whole value (RFC 7239 §4). Elsewhere, another parser might split at another place.
+            // A quoted string is a whole value (RFC 7239 §4). Within a value, another parser might split differently.
             b'"' if at > 0 && value[at - 1] == b'=' => is_quoted = true,
             b'"' => return Err(AmbiguousForwarding),
             byte if *byte == sign && !is_quoted => {
@@ -406,7 +406,7 @@ mod tests {
                 "1.2.3.4",
             ),
             ("10.0.0.1", "Forwarded: for=1.2.3.4\n", "10.0.0.1"),
-            // A PROXY header says more than the list of the same proxy.
+            // A PROXY header has precedence over the list of the same proxy.
             (
                 "1.2.3.4 by 10.0.0.1",
                 "X-Forwarded-For: 6.6.6.6\n",

@@ -2,7 +2,7 @@
 //!
 //! Literal prefilter, as in Hyperscan and RE2's FilteredRE2: each pattern is represented by its literal that is rarest
 //! among all patterns, and one pass of an automaton over the path finds the literals that the path contains. Only
-//! patterns whose literal was found are then matched, each once and in a time linear in the path, whatever forms of the
+//! patterns with a found literal are then matched, each once and in a time linear in the path, whatever forms of the
 //! path its scope includes. So a pattern costs nothing while its literal is absent from the path. In the worst case, a
 //! path that contains the literals of all patterns, each pattern costs one pass over the path for each of its parts.
 //!

@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 const CACHE_LEN_MIN: u64 = 64 << 10;
 const TIB: u64 = 1 << 40;
 
-/// The upper bound of connection and descriptor limits, whatever the machine.
+/// The upper bound of connection and descriptor limits on any machine.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
 pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> ProcessConfig {
@@ -254,7 +254,7 @@ fn is_other_place(text: &str) -> bool {
         || ["syslog", "journald", "journal"].iter().any(is_word)
 }
 
-/// A size whose range guarantees that it fits `usize`.
+/// A size in a range that fits `usize`.
 fn size(
     section: &ConfigSection<'_>,
     key: &'static str,

@@ -25,7 +25,7 @@ pub(crate) struct ConfigSource<'d> {
     problems: RefCell<Vec<ConfigProblem>>,
 }
 
-/// A position in the text, with the key whose value is there.
+/// A position in the text, with the key of the value there.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPosition {
     pub(crate) key: String,

@@ -332,7 +332,7 @@ fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
     }
 }
 
-/// Reports a redirect whose destination matches the same redirect again: a loop.
+/// Reports a redirect to a destination that matches the same redirect again: a loop.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     // Captures become a sample text: any path that the destination could be.
     let sample = pieces(&redirect.to).into_iter().map(|piece| match piece {

@@ -13,7 +13,7 @@ use crate::record::{u32_at, u64_at};
 pub const RECORD_LEN: usize = 40;
 
 const CHECK_AT: usize = 32;
-/// The seed of the first record, whose own seed is not known before it is read. The last digits are the version.
+/// The seed of the first record: the log's own is known only after it is read. The last digits are the version.
 const BEGIN_SEED: u64 = 0x4c6f_7772_6f61_6401;
 
 const BEGIN: u8 = 1;

@@ -178,7 +178,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
 
 fn is_there(entry: &IndexEntry, lens: &BTreeMap<u32, u64>) -> bool {
     let len = lens.get(&entry.segment).copied().unwrap_or(0);
-    // After a power failure, the file may be shorter than the log says.
+    // After a power failure, the file may be shorter than the log requires.
     entry.body_at() + entry.body_len <= len
 }
 

@@ -1,7 +1,7 @@
 //! The segments and their objects, without file operations.
 //!
 //! A **shared** segment takes consecutive records until it is full. A **sole** segment has one record: a large one, or
-//! one whose length was unknown at its start. Segments are evicted by age.
+//! one of unknown length at its start. Segments are evicted by age.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

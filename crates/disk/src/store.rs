@@ -191,7 +191,7 @@ impl<F: SegmentFiles> DiskStore<F> {
         self.0.shrink()
     }
 
-    /// Counts a use of an object that is read elsewhere since an earlier look-up. Does not block.
+    /// Counts a use of an object that is read through an earlier look-up. Does not block.
     pub fn touch(&self, key: &[u8]) {
         let hash = self.0.hash(key);
         let mut state = lock(&self.0.state);

@@ -204,7 +204,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
 
     /// The offset of a body that exceeds the buffer.
     fn body_at(&self, place: &RecordPlace<F::File>) -> u64 {
-        // A body that exceeded the buffer is longer than PAGED_FROM, whatever its final length.
+        // A body that exceeded the buffer is longer than PAGED_FROM in any case.
         let len = self.len.unwrap_or(self.taken);
         record::body_at(place.offset, self.head_len(), len)
     }

@@ -48,7 +48,7 @@ impl FromStr for PurgeTarget {
                 false => Ok(PurgeTarget::Group(name.to_string())),
             };
         }
-        // A single word is more likely a typing error than a host whose front page is meant.
+        // A single word is more likely a typing error than a host in place of its front page.
         if is_word(text) {
             return Err(format!(
                 "{text}: this is neither a URL nor all, host:NAME, tag:NAME or group:NAME; if it is a host, host:{text} purges all of it, \

@@ -93,7 +93,7 @@ impl RequestedPart {
 }
 
 impl KeyFacts {
-    /// Writes the key bytes to `scratch`, for a request whose response can depend only on the target, Host and the
+    /// Writes the key bytes to `scratch`, if the response to the request can depend only on the target, Host and the
     /// fields that Vary names: GET and HEAD, without credentials unless the route is an origin. The caller has ruled
     /// out a body. Conditions and ranges are evaluated against the stored response.
     pub fn from_request(

@@ -109,7 +109,7 @@ impl StoredResponse {
     }
 
     /// Returns the response if its body has begun or is whole. Otherwise the waiter gets it once the body begins, or
-    /// is told to call the handler itself. The leader always gets it back.
+    /// must call the handler itself. The leader always gets it back.
     pub fn unless_quiet(
         mut self,
         waiter: impl FnOnce() -> OutcomeWaiter,

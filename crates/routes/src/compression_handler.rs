@@ -1,4 +1,4 @@
-//! Compresses handlers' responses where the configuration says so. It sits in front of the store, which thus keeps
+//! Compresses handlers' responses where the configuration asks for it. It sits in front of the store, which thus keeps
 //! compressed responses, one variant for each Accept-Encoding.
 //!
 //! A complete body is compressed at once. A streaming body is compressed as it arrives, and flushed when no more has

@@ -72,7 +72,7 @@ pub trait HandlerKind: Send + Sync {
         Vec::new()
     }
 
-    /// Makes the store drop responses whose sources change, and reports that to `change_feed`.
+    /// Makes the store drop responses when their sources change, and reports that to `change_feed`.
     fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<ChangeFeed>) {}
 
     /// Ends the running processes.

@@ -55,7 +55,7 @@ impl HandlerKind for FormKeys {
         sql_pages::counts()
     }
 
-    /// Drops stored responses of pages whose templates change.
+    /// Drops stored responses of pages when their templates change.
     fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<ChangeFeed>) {
         let (store, changes) = (store.clone(), changes.clone());
         self.sites.tell(Box::new(move |name| {

@@ -25,7 +25,7 @@ struct PatternRoutes {
     by_field: FieldMap<usize>,
     /// Routes that require a cookie by its full name, but no field.
     by_cookie: FieldMap<usize>,
-    /// Routes that require neither field nor cookie, or a cookie whose name has a wildcard.
+    /// Routes that require neither field nor cookie, or a cookie with a wildcard in its name.
     by_method: HashMap<String, Vec<usize>>,
 }
 
@@ -49,7 +49,7 @@ impl RouteIndex {
         index
     }
 
-    /// The first route whose pattern matches a path, regardless of its conditions.
+    /// The first route by pattern for a path, regardless of its conditions.
     pub(crate) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
         let found = self
             .find_patterns(matches)
@@ -60,7 +60,7 @@ impl RouteIndex {
         found.min()
     }
 
-    /// The first route whose pattern matches a path and for which `fit` holds. Tests only candidates of the index.
+    /// The first route by pattern for which `fit` holds. Tests only candidates of the index.
     pub(crate) fn find(
         &self,
         matches: &PathMatches<'_>,

@@ -82,7 +82,7 @@ pub struct SiteMatch<'s> {
     pub host_len: usize,
 }
 
-/// A site and a path of it, whose rules apply to a response.
+/// A site and a path of it. The site's rules for the path apply to a response.
 #[derive(Clone, Copy)]
 pub struct SitePath<'a> {
     /// The site.
@@ -136,7 +136,7 @@ impl SiteTable {
         })
     }
 
-    /// The same sites, with a new one for each of `changed` (sorted indices) whose folder has been replaced; `None` if
+    /// The same sites, with a new one for each replaced folder of the sites in `changed` (sorted indices); `None` if
     /// no folder was. A folder that can't be opened leaves its site unchanged. Blocks on the disk.
     pub fn renewed(
         &self,

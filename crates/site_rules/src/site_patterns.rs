@@ -218,7 +218,7 @@ impl PathMatches<'_> {
     #[inline]
     fn matches(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
-        // If only kinds without patterns are asked for, the path is never matched.
+        // A site with patterns of other kinds only never matches the path.
         let found = match start == end {
             true => &[],
             false => self.found().numbers.as_slice(),

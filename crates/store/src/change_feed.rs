@@ -78,7 +78,7 @@ impl ChangeFeed {
         mem::take(&mut *news)
     }
 
-    /// Reports that a response was made whose changes can't be detected, so that copies must expire soon from now on.
+    /// Reports a new response without change detection: copies must expire soon from now on.
     pub fn tell_brief(&self) {
         // Reported once: from then on, the levels below keep all copies briefly.
         if !self.is_brief.swap(true, Ordering::Relaxed) {

@@ -34,7 +34,7 @@ impl ForgottenKeys {
     /// Records the deletion of a key with this hash.
     pub fn add(&self, hash: u64) {
         let next = |place: u64| {
-            // One word: the tags of the last two keys, and a count. Keys share slots, so the tags tell others'
+            // One word: the tags of the last two keys, and a count. Keys share slots, so the tags identify others'
             // deletions apart.
             let (count, last) = (place as u32, place >> 48);
             Some(u64::from(tag(hash)) << 48 | last << 32 | u64::from(count.wrapping_add(1)))

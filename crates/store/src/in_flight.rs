@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
 
-/// The number of slots that remember keys whose fetches can't be shared.
+/// The number of slots that remember keys of fetches that can't be shared.
 const UNSHARED: usize = 4096;
 
 /// The identity of a fetch: a key and all other bytes that distinguish it.

@@ -1,4 +1,4 @@
-//! Mutexes whose data stays valid when a thread that held them panics.
+//! Mutexes with data that stays valid when a thread that held them panics.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -26,7 +26,7 @@ pub enum PlacementError {
     Failed,
 }
 
-/// Places a head, a body of `body_len` bytes that `fill` writes, and their key, whose shard makes room.
+/// Places a head, a body of `body_len` bytes that `fill` writes, and their key; the key's shard makes room.
 ///
 /// # Errors
 /// The error of `fill`, or no room.

@@ -453,7 +453,7 @@ impl SharedStore {
         }
     }
 
-    /// Deletes all objects whose keys `keep` rejects. Unlike a purge, it does not affect fetches in flight.
+    /// Deletes all objects with keys that `keep` rejects. Unlike a purge, it does not affect fetches in flight.
     pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
         for shard in &self.shards {
             let mut dropped = Vec::new();

@@ -38,7 +38,7 @@ pub struct StreamingObject {
     growing: SharedBody,
 }
 
-/// The head of a response whose body is arriving.
+/// The head of a response with an arriving body.
 pub struct StreamedHead {
     /// The encoded head.
     pub bytes: Box<[u8]>,

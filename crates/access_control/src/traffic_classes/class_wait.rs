@@ -100,7 +100,7 @@ impl ClassChoice {
 }
 
 impl ClassTable {
-    /// Wakes the waiters whose admission is decided.
+    /// Wakes the waiters with a decided admission.
     fn settle(&self, mut scheduler: MutexGuard<'_, ClassScheduler<Arc<WaitCell>>>) {
         let now_ms = clock::now_ms();
         let mut wakers = Vec::new();

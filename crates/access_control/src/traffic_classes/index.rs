@@ -1,5 +1,5 @@
 //! Finds the class of a request. Each class is indexed by its most selective condition: addresses, else fields, else
-//! hosts, else paths. A request is thus compared only with classes whose indexed condition it meets, and with those
+//! hosts, else paths. A request is thus compared only with classes with an indexed condition that it meets, and with those
 //! without conditions.
 
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// A folder whose files are served at a path of the site. `[[site.alias]]`
+/// A folder that is served at a path of the site. `[[site.alias]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasConfig {
     /// The path, decoded, without a slash at its end; all paths below it map to files below the folder. If a path is

@@ -13,7 +13,7 @@ pub struct ClassConfig {
     pub weight: u32,
     /// Concurrent calls of programs and origins, 1 to 65 536. Default `LimitsConfig::calls_max`. Key `concurrency`.
     pub concurrency_max: Option<usize>,
-    /// The rate of requests, whatever level answers them. Default: unlimited.
+    /// The rate of requests at all levels. Default: unlimited.
     pub rate: Option<RequestRate>,
     /// Calls in the queue, 0 to 65 536. Default 128. Key `queue`.
     pub queue_len_max: usize,

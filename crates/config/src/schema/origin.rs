@@ -28,7 +28,7 @@ pub struct OriginConfig {
     pub retry_body_max: u64,
     /// The Host field of requests to servers. Default the client's. Key `host`.
     pub host: OriginHost,
-    /// TLS settings for servers whose URL is `https:`. `[origin.tls]`
+    /// TLS settings for servers with `https:` URLs. `[origin.tls]`
     pub tls: OriginTls,
     /// Connections to servers begin with a PROXY header that names the client. Default none. Key `proxy_protocol`.
     pub proxy_protocol: Option<ProxyProtocol>,

@@ -26,7 +26,7 @@ pub struct SiteConfig {
     /// Folders outside the root. `[[site.alias]]`
     pub aliases: Vec<AliasConfig>,
     /// Index file names for a folder, tried in this order; may be empty.
-    /// Default `index.html`, then the `index` of FastCGI routes whose pattern matches it.
+    /// Default `index.html`, then the `index` of FastCGI routes with a matching pattern.
     pub index: Vec<String>,
     /// Whether a folder without an index file is answered with a list of its files. Default false.
     pub listing: bool,

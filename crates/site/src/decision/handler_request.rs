@@ -276,7 +276,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.call(asked, path, route, KeyedCall { key, stale }, to)
     }
 
-    /// The stored responses under the key whose bytes are in the key buffer.
+    /// The stored responses under the key in the key buffer.
     fn entry_of(&self, facts: Option<KeyFacts>, route: &Route) -> Option<VariantSet> {
         // Routes that have never stored a response skip the look-up.
         let facts = facts.filter(|_| route.is_storing())?;

@@ -7,7 +7,7 @@ use lowroad_site_rules::PathMatches;
 
 use crate::sites::Site;
 
-/// Decodes a path; the flag tells whether a file may have it. A path with an encoded slash is for handlers only.
+/// Decodes a path; the flag is true if a file may have it. A path with an encoded slash is for handlers only.
 #[inline]
 pub fn decoded<'p>(
     site: &Site,

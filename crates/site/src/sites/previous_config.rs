@@ -40,7 +40,7 @@ impl<'b> EarlierSites<'b> {
         earlier
     }
 
-    /// Takes a site whose stored responses a new one may use. At most one new site continues each.
+    /// Takes a site with stored responses that a new one may use. At most one new site continues each.
     pub fn take_continued(&mut self, identity: &SiteFingerprint) -> Option<&'b Arc<Site>> {
         let same_key = self.left.get_mut(&identity.key())?;
         let continued = |old: &&Arc<Site>| identity.continues(&old.identity);

@@ -39,7 +39,7 @@ impl DiskCache {
         }
     }
 
-    /// Whether a key is deleted whose objects may still be on disk.
+    /// Whether a key is deleted, though its objects may still be on disk.
     pub(super) fn is_forgotten(&self, primary: &[u8]) -> bool {
         lock(&self.forgetting)
             .iter()

@@ -42,7 +42,7 @@ impl DiskCache {
         for rule in self.purges.rules() {
             purging.replay(rule.generation, &rule.purge(), rule.kind(now));
         }
-        // Later generations must be greater than all of earlier processes, whose objects carry them.
+        // Later generations must be greater than those in the objects of earlier processes.
         purging.begin_at(self.purges.first_generation());
     }
 
