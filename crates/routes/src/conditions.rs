@@ -99,6 +99,7 @@ pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
         let headers = conditions.headers.iter().map(|(name, _)| name.as_str());
         for name in headers.chain(cookie) {
+            // Each field once in Vary.
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }

@@ -106,6 +106,7 @@ impl ModuleRuntimes {
 /// # Errors
 /// A text for the log.
 pub fn host() -> Result<(), String> {
+    // CGI programs of the same user must not inspect the module's memory.
     hide_process()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     socket

@@ -60,6 +60,7 @@ impl HandlerKind for FormKeys {
         let (store, changes) = (store.clone(), changes.clone());
         self.sites.tell(Box::new(move |name| {
             store.purge(&PurgeRequest::Tag(name.as_bytes()), PurgeMode::Hard);
+            // The feed carries URLs only, so the levels below discard all copies.
             changes.tell();
         }));
     }

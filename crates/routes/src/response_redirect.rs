@@ -75,6 +75,7 @@ pub fn joined(first: &ResponseFields, second: &ResponseFields) -> ResponseFields
         fields.set_date(*date);
     }
     for (name, value) in second.iter() {
+        // Cookies and Vary accumulate; of other fields, the first response's count.
         if adds(name) || first.values(name).next().is_none() {
             fields.push(name, value);
         }

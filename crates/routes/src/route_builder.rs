@@ -94,6 +94,7 @@ impl HandlerRuntime {
     /// A handler can't be created; the text gives the reason and the remedy.
     pub fn open(&self, config: &config::Config) -> Result<HandlerSet<'_>, String> {
         let runtime = self.runtime(0);
+        // Handlers may create timers and sockets, which need a runtime.
         let _context = runtime.enter();
         let context = OpenContext {
             workers: self.workers.len(),
@@ -139,6 +140,7 @@ impl HandlerSet<'_> {
         let read_reports = conditions::read_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
+            // All routes of the site: a cache must know the fields that chose among them.
             if let Some(vary) = vary.clone() {
                 let inner = handler;
                 handler = Arc::new(VaryingHandler { inner, vary });
@@ -158,6 +160,7 @@ impl HandlerSet<'_> {
                 CompressingHandler::around(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
             let mut route = Route::new(rules, label, handler, spools);
+            // Reports of proxies are not part of any key.
             route.keeps_nothing |= read_reports;
             Ok(route)
         });
@@ -190,5 +193,6 @@ impl HandlerSet<'_> {
 
 /// The maximum number of bodies in files: a quarter of the descriptors, since connections need most of them.
 fn temp_files_max() -> u64 {
+    // Connections need the larger part of the descriptors.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }

@@ -43,6 +43,7 @@ impl RouteIndex {
                 true => &mut of_pattern.first_missing,
                 false => &mut of_pattern.first,
             };
+            // Routes are tried in order, so the first of a pattern stands for all.
             first.get_or_insert(number);
             of_pattern.insert(number, &route.conditions);
         }

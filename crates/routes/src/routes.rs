@@ -200,6 +200,7 @@ impl RouteTable {
     /// Takes over whether routes store, for sites that continue with the same stored responses.
     pub fn storing_as(mut self, others: &RouteTable) -> RouteTable {
         for (route, other) in self.all.iter_mut().zip(&others.all) {
+            // The table is new, so nothing else refers to its routes.
             if let Some(route) = Arc::get_mut(route) {
                 route.stores = other.stores.clone();
             }
@@ -302,6 +303,7 @@ fn remote_index(to: &RouteTo) -> Option<String> {
         return None;
     };
     let finds_scripts = fastcgi.script_root.is_some() && fastcgi.script.is_none();
+    // Without `script_root`, the scripts are on this machine and found as files.
     (finds_scripts && !fastcgi.index.is_empty()).then(|| fastcgi.index.clone())
 }
 

@@ -76,6 +76,7 @@ pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
         match name {
             // The handler's ranges are of the uncompressed representation.
             FieldName::Known(StandardHeader::AcceptRanges) => {}
+            // The coded bytes may differ each time, so a strong tag would be false (RFC 9110 §8.8.1).
             FieldName::Known(StandardHeader::Etag) => marked.push(name.as_str(), &weak(value)),
             _ => marked.push(name.as_str(), value),
         }

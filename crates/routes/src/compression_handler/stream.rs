@@ -101,6 +101,7 @@ impl CompressedStream {
         }
         for piece in bytes.chunks(PIECE_LEN) {
             self.encoder.write(piece)?;
+            // Small pieces are collected: each costs the worker a wake-up.
             if self.encoder.output_len() >= GIVEN_LEN {
                 self.give().await?;
             }
