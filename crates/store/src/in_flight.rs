@@ -80,6 +80,7 @@ impl<W> InFlightTable<W> {
         begin: impl FnOnce(InFlightTicket) -> Result<(), E>,
     ) -> Result<(), E> {
         match lock(&self.table).entry(job) {
+            // Request coalescing: the fetch in flight answers this waiter, too.
             Entry::Occupied(mut known) => known.get_mut().waiting.push(waits),
             Entry::Vacant(vacant) => {
                 let ticket = self.ticket(vacant.key());

@@ -104,6 +104,7 @@ pub struct UnixSeconds(u32);
 impl From<Option<u64>> for UnixSeconds {
     fn from(seconds: Option<u64>) -> UnixSeconds {
         let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
+        // 32 bits keep `Representation` small; they last until 2106.
         UnixSeconds(seconds.unwrap_or(u32::MAX))
     }
 }

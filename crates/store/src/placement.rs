@@ -37,6 +37,7 @@ pub fn in_memory(
     body_len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
 ) -> Result<PlacedResponse, PlacementError> {
+    // One copy of head and body is cheaper than a second buffer in the send call.
     if head.0.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
         return beside_key(
             store,
@@ -125,6 +126,7 @@ pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<ArenaBlock>
     };
     match filled(store, hash, bytes.len(), copy) {
         Ok(PlacedBytes::Arena(draft)) => Some(draft.finish()),
+        // Without an arena, nothing is stored.
         Ok(PlacedBytes::Heap(_)) | Err(_) => None,
     }
 }

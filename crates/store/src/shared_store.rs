@@ -117,6 +117,7 @@ impl SharedStore {
     /// Adds a disk cache. Its purges that are not finished apply to this store, too.
     pub fn before(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
         if let Some(tier) = &tier {
+            // Before the first look-up: objects on disk may be older than these purges.
             tier.replay_purges(&self.purging);
         }
         SharedStore { tier, ..self }
@@ -227,6 +228,7 @@ impl SharedStore {
     pub fn purges(&self, hash: u64) -> PurgeEpoch {
         self.interleave();
         PurgeEpoch {
+            // Read before the fetch begins: the response may contain what a later purge means.
             generation: self.purging.generation(),
             forgotten: self.forgotten.count(hash),
         }
@@ -293,6 +295,7 @@ impl SharedStore {
 
     /// Deletes one variant.
     pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
+        // By identity: a newer object under the same key stays.
         let has = |entry: &VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
         let gone = {
             let mut shard = self.shard(hash);
@@ -352,6 +355,7 @@ impl SharedStore {
     pub fn purge(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         let generation = self.purging.add(purge, kind);
         if let Some(tier) = &self.tier {
+            // In memory first: requests from now on see the purge, even before it is durable.
             tier.note_purge(generation, purge, kind);
         }
     }

@@ -138,6 +138,7 @@ impl StreamingObject {
         tell: JoinCallback,
     ) -> Option<SharedBodyReader> {
         let mut body = self.lock();
+        // Bytes are there or arrive: the response can begin now.
         if body.state != ObjectFillState::Growing || !body.is_quiet(now_ms) {
             return Some(from);
         }
@@ -213,6 +214,7 @@ impl StreamingObject {
     /// limits the pace.
     pub fn keep(&self, to: BodySender, kept: Arc<UnfinishedBody>, parts: Vec<Bytes>) {
         let is_open = |part: Bytes| to.push(part).is_ok();
+        // If the writer has failed meanwhile, the body passes without a copy.
         if parts.into_iter().all(is_open) {
             let mut body = self.lock();
             (body.keeper, body.kept) = (Some(to), Some(kept));

@@ -307,6 +307,7 @@ impl StoredExpiry {
 
     /// Adds a tag.
     pub fn tagged(self, tag: &str) -> StoredExpiry {
+        // In front: groups follow the tags.
         let names = [tag.as_bytes(), b",", self.names()].concat();
         self.named(names)
     }
@@ -362,6 +363,7 @@ impl StoredExpiry {
     /// Whether it may be used for a request without cache directives: [`Reusability::Fresh`] for [`RequestDirectives::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
+        // Two loads: this runs for every hit.
         !self.is(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
     }
 

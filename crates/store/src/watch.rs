@@ -96,6 +96,7 @@ impl FolderWatcher {
     }
 
     fn add(&self, path: &Path) -> io::Result<Arc<WatchedFolder>> {
+        // The common case: no system call.
         if let Some((_, folder)) = self.folders().by_path.get(path) {
             return Ok(folder.clone());
         }
@@ -107,6 +108,7 @@ impl FolderWatcher {
         if let Some((_, folder)) = folders.by_path.get(path) {
             return Ok(folder.clone());
         }
+        // The kernel limits the watches of a user, too (fs.inotify.max_user_watches).
         if folders.by_path.len() >= FOLDERS_MAX {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
@@ -190,6 +192,7 @@ impl FolderWatcher {
 
     /// Records that a folder or an ancestor may have changed.
     fn changed(&self, folder: &WatchedFolder) {
+        // Responses of the folder keep the old number and are checked at their next use.
         folder.generation.store(self.new_generation(), Release);
         self.changes.tell();
     }

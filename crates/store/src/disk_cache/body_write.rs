@@ -185,6 +185,7 @@ impl BodyWrite {
             return false;
         };
         writer.keep_place();
+        // Before the commit: late readers find all bytes on disk.
         if writer.write_rest().is_err() {
             return false;
         }
@@ -203,6 +204,7 @@ impl BodyWrite {
         let _committing = self.tier.commits();
         let (since, lifetime) = (self.response.generation, &self.response.lifetime);
         let purging = self.store.purging();
+        // Checked at the end, too: the body may have taken long.
         let is_wanted = !self.cancelled.load(SeqCst)
             && ban(purging, since, &self.primary, Some(lifetime)) == BanVerdict::None;
         match self.writer.take() {

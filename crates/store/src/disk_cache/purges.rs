@@ -137,6 +137,7 @@ impl PurgeLog {
     /// After the next start, purged objects may be there again.
     pub fn save(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
+        // Without the file, the next start discards everything, which includes this purge.
         if self.is_lost.load(Acquire) {
             return self.give_up();
         }
@@ -236,6 +237,7 @@ impl PendingPurges {
     }
 
     fn end(&mut self, scanned: u64) {
+        // The scan has removed everything that the older rules mean.
         self.kept.retain(|rule| rule.generation > scanned);
         self.written = 0;
         self.run = self.run.max(scanned >> RUN_BITS);

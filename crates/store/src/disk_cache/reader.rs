@@ -93,6 +93,7 @@ impl<'t> DiskReader<'t> {
         Some(DiskResponse {
             key: key.into(),
             found,
+            // A scan has compared everything on disk with the rules up to `scanned`.
             since: response.generation.max(self.scanned),
             response,
         })
@@ -127,6 +128,7 @@ impl<'t> DiskReader<'t> {
         selecting: &SelectingFields,
         generation: u64,
     ) -> Option<Box<[u8]>> {
+        // Without Vary, the response is directly under the resource's key.
         if selecting.is_empty() {
             return Some(primary.into());
         }
