@@ -1,7 +1,7 @@
 //! The index of objects in memory: 32 bytes for each, and a hash table of slot numbers.
 //!
-//! There is one entry for each hash of 64 bits. Keys with the same hash replace each other; their heads distinguish them
-//! apart. Entries are in chunks, so that growing copies none of them and leaves no half-empty vector.
+//! There is one entry for each hash of 64 bits. Keys with the same hash replace each other; their heads differ.
+//! Entries are in chunks, so that growing copies none of them and leaves no half-empty vector.
 
 use hashbrown::HashTable;
 

@@ -1,6 +1,6 @@
 //! Finds the class of a request. Each class is indexed by its most selective condition: addresses, else fields, else
-//! hosts, else paths. A request is thus compared only with classes with an indexed condition that it meets, and with those
-//! without conditions.
+//! hosts, else paths. A request is thus compared only with classes that have no conditions or an indexed condition that it
+//! meets.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
