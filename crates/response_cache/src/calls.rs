@@ -158,6 +158,7 @@ impl HandlerCalls {
                 }
                 (Some(shared), Some(work))
             }
+            // Not shareable: the call is for this request only.
             None => (None, None),
         };
         let stale = self.stale(call, purges);
@@ -225,6 +226,7 @@ impl HandlerCalls {
         let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
         let entry = self.store.find(key.hash, &key.bytes)?;
         let object = entry.selected(call.request.fields())?;
+        // An unfinished body or parts would need another decision.
         let is_usable = matches!(object.kind, ObjectKind::Representation(_))
             && object.validity.use_for(&call.asked, now_ms) == Reusability::Fresh;
         is_usable.then(|| StoredResponse::from_object(object, HitKind::Hit))
@@ -304,6 +306,7 @@ impl HandlerCalls {
                         Err(reply) => CallStatus::Over(Ok(reply)),
                     });
                 }
+                // It refers to a file that must be loaded first.
                 Err(response) => (
                     Box::pin(async { Ok(*response) }) as PendingResponse,
                     ResponseExecutor::Runtime,
@@ -401,6 +404,7 @@ impl HandlerCalls {
     fn is_for_many(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
         let (route, makings) = (call.route, self.fetcher.makings());
         let is_shareable = key.is_shareable(route.is_origin);
+        // Unfinished bodies are shared only with response buffering.
         let takes_time = route.spools.is_some() && !route.is_instant();
         let may_be_stored = is_shareable && takes_time && !makings.is_unshared(key.hash);
         may_be_stored && (key.is_whole() || self.may_be_answered_whole(key, call))

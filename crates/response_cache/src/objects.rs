@@ -72,6 +72,7 @@ impl SiteObjects {
             Err(want) => want,
         };
         let (sender, loaded) = oneshot::channel();
+        // The sender's type is `Fn`, but a oneshot is sent once.
         let sender = std::sync::Mutex::new(Some(sender));
         let reply = move |_, outcome| {
             let mut sender = sender.lock().unwrap_or_else(|held| held.into_inner());
@@ -98,6 +99,7 @@ impl SiteObjects {
             Some(stored) if stored.representation().is_some() => {
                 Ok(HandlerReply::new(response, Some(stored)))
             }
+            // The file must be loaded, which takes time.
             _ => Err(Box::new(response)),
         }
     }

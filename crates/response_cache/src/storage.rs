@@ -374,6 +374,7 @@ impl StoreRequest {
         let CacheKey { hash, bytes, .. } = &self.key;
         let is_kept = self.store.insert_selected(*hash, bytes, object);
         if is_kept {
+            // Equal requests may wait for each other again.
             self.makings.mark(*hash, true);
             if self.ignores_range {
                 self.makings.mark(self.key.part_mark(), true);
@@ -441,6 +442,7 @@ fn whole(
         Ok(())
     };
     let (mut text, mut places) = head.built;
+    // The stored head always has the length, even if the handler's response was chunked.
     places.set_length(&mut text, len as u64);
     let placed = placement::in_memory(store, under, (text, places), len, copy).ok()?;
     Some(complete_object(placed, len as u64, head.about))

@@ -178,6 +178,7 @@ fn head_says(representation: &Representation, reply: &HandlerReply) -> HeadCompa
     let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
     let news = reply.response.fields.iter();
     let news: Vec<_> = news.map(|(name, value)| (name.as_bytes(), value)).collect();
+    // Content-Length of a HEAD response is that of the GET (RFC 9110 §8.6).
     let has_len = match reply.len() {
         BodyLen::Known(len) => len == representation.len(),
         BodyLen::None | BodyLen::Unknown => true,

@@ -78,6 +78,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
             .filter(|(_, address)| address.port() == port)
             .filter(|(id, _)| view.sites.offer(*id).is_some() == is_https)
     };
+    // By name, the first listener of the port is as good as any.
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
     let (listener, _) = exact.or_else(|| at_port().next())?;
     let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
@@ -89,6 +90,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
     match h1::parse(head.as_bytes(), &view.limits) {
         Ok(Some(_)) => {
             let loader = view.fetcher.loader();
+            // Watches that only the explanation needs are removed again.
             loader.without_trace(|| walk(view, *listener, &head, &mut out));
         }
         Ok(None) => line(&mut out, "answer", "none: the request is not complete"),

@@ -198,6 +198,7 @@ impl ListenerSet {
             });
             self.addresses.extend(address.map(|address| (id, address)));
             for sockets in opened.iter_mut() {
+                // All workers accept from the one socket of the supervisor.
                 sockets.push((id, listener.share().map_err(text)?));
             }
         }
@@ -209,6 +210,7 @@ impl ListenerSet {
 fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
+        // ADDRNOTAVAIL: IPv6 is there but disabled (sysctl disable_ipv6).
         Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
     )
 }

@@ -456,6 +456,7 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
     let rules = page
         .at
         .map(|at| SiteFields::new(&at.site.rules, at.path, status));
+    // Without a site, no header rules apply.
     let rules = rules.unwrap_or_default();
     let mut head = response.head(status);
     head.field("Content-Type", content_type.as_bytes());

@@ -221,6 +221,7 @@ impl SiteTable {
         let ids: HashSet<u32> = self.all.iter().map(|site| site.rules.id).collect();
         move |key| {
             let id = key.first_chunk().map(|id| u32::from_le_bytes(*id));
+            // Site numbers are never reused in a process.
             id.is_some_and(|id| ids.contains(&id))
         }
     }
@@ -373,6 +374,7 @@ impl Site {
     /// The configured folders, if one of them now is another folder and all can be opened: the folder was replaced, or
     /// a symbolic link in its path changed. Blocks on the disk.
     fn moved(&self) -> Option<BaseFolders> {
+        // An unreadable folder may come back: the site keeps the one that it has.
         let found = BaseFolders::from_site(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }

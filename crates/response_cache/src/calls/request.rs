@@ -36,6 +36,7 @@ pub fn request_of(
     let (raw_path, query) = match (call.target, request.target) {
         (Some(target), _) => (target.path, target.query),
         (None, RequestTarget::Origin { path, query, .. }) => (path, query),
+        // `*` of OPTIONS has no path.
         (None, _) => (call.path, None),
     };
     let host = request.authority.unwrap_or_default();
@@ -81,6 +82,7 @@ pub fn request_of(
         forwarded: exchange.forwarded.clone(),
         root: call.rules.folder(call.host),
         objects,
+        // Moved: the exchange has no body afterwards.
         body: RequestBody {
             len: exchange.body_len,
             stream: exchange.body.take(),

@@ -80,6 +80,7 @@ impl CallTask {
     }
 
     async fn answer(&mut self) -> Result<HandlerReply, HandlerFailure> {
+        // Pinned here, so that it goes on after the timeout.
         let mut answer = pin!(async {
             let response = (&mut self.answering).await?;
             self.objects.complete(response).await
@@ -91,6 +92,7 @@ impl CallTask {
         match self.executor.timeout(SHARED_WAIT, &mut answer).await {
             Ok(answer) => answer,
             Err(_) => {
+                // One slow response must not delay all equal requests.
                 others.release();
                 answer.await
             }

@@ -160,6 +160,7 @@ impl StoreRequest {
         response.fields = without_range(&merged(&partial.representation, &response.fields));
         let gap_start = partial.gap().map_or(0, |gap| gap.start);
         let is_before = |piece: &&ContentPiece| piece.start < gap_start;
+        // There is one gap, so all pieces are before or after it.
         let before = partial.pieces().iter().filter(is_before);
         let before: Vec<Bytes> = before.map(ContentPiece::bytes).collect();
         let after = partial.pieces().iter().filter(|piece| !is_before(piece));
@@ -197,6 +198,7 @@ async fn join(before: Vec<Bytes>, passing: PassingBody, len: u64, after: Vec<Byt
     let Some((_, to)) = passing.run(|bytes| come += bytes.len() as u64).await else {
         return;
     };
+    // A shorter part must not be completed: the bytes after it would be at wrong places.
     if come == len && !after.into_iter().any(|part| to.push(part).is_err()) {
         to.end();
     }

@@ -152,6 +152,7 @@ impl WaitReason {
                     is_variant,
                     ..
                 },
+                // From the store, or from the call of an equal request.
                 Some(HandlerOutcome::Stored(stored)),
             ) => WaitEnd::Stored {
                 route,

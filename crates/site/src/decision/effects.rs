@@ -187,6 +187,7 @@ impl Effects for HandlerCalls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
+        // `None`: the key of a file, which has no copy on disk.
         let Some(primary) = disk_cache::primary(&recalling.site.rules.disk_id, key) else {
             return false;
         };
@@ -198,6 +199,7 @@ impl Effects for HandlerCalls {
             primary,
             key: (*key).into(),
             hash: *hash,
+            // Before the helper reads: a purge meanwhile must win.
             purges: self.store.purges(*hash),
             lines: request.lines().into(),
             is_for_lines: recalling.is_for_lines,
@@ -217,6 +219,7 @@ impl Effects for HandlerCalls {
     fn purge(&self, meant: &PurgeTarget, kind: PurgeMode) {
         meant.purge(&self.store, kind);
         match meant {
+            // The levels below can find copies by URL only.
             PurgeTarget::Urls(pattern) => self.changes.tell_of(pattern),
             PurgeTarget::Tag(_) | PurgeTarget::Group(_) => self.changes.tell(),
         }

@@ -179,6 +179,7 @@ pub fn follow<W: Effects>(
     let (target, stage) = match target {
         InternalRedirect::Local(target) => (Some(target), RewriteStage::AsAsked),
         InternalRedirect::Path(target) => (Some(target), RewriteStage::Named),
+        // Only files in internal aliases: a program must not name any file of the machine.
         InternalRedirect::File(file) => (asked.site.rules.internal_path(&file), RewriteStage::Last),
     };
     let method = to.request.method;
@@ -203,6 +204,7 @@ pub fn follow<W: Effects>(
     }
     let kept = (stage != RewriteStage::AsAsked).then(|| {
         let kept = response_redirect::kept(fields);
+        // A chain of redirects collects the fields of all its programs.
         let first = inner.kept.as_ref();
         first.map_or(kept.clone(), |first| {
             response_redirect::joined(first, &kept)
@@ -241,10 +243,12 @@ fn lead<W: Effects>(
     if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
         return generated_response(to.refuse_by_rule(asked.at(), StatusCode::FORBIDDEN, &[]));
     }
+    // A rewrite may lengthen the target at each step.
     if inner.target.len() > TARGET_LEN_MAX {
         return generated_response(to.refuse(Some(asked.at()), StatusCode::URI_TOO_LONG));
     }
     let inner = Arc::new(inner);
+    // Not the worker's buffer: it holds the path of the outer request.
     let mut scratch = vec![0; inner.path_len];
     let (path, is_for_files) = match decoded(site, inner.path(), &mut scratch) {
         Ok(decoded) => decoded,
@@ -270,6 +274,7 @@ fn lead<W: Effects>(
         world.trace(TraceEvent::NoClientCertificate);
         return generated_response(to.refuse(Some(asked.at()), StatusCode::FORBIDDEN));
     }
+    // The new path has rules of its own.
     if let Some(guard) = &site.guard {
         match access::pass(guard, 0, world, asked.passing(), to) {
             Ok(()) => {}

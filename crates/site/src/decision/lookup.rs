@@ -175,6 +175,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
+            // The index file belongs to a handler, under the file's own path.
             ObjectKind::Index(path, _) => {
                 let matches = asked.site.rules.match_path(path);
                 let route = routes.find_route(&matches, to.request).ok().flatten();
@@ -186,6 +187,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ),
             _ => (asked.path, None),
         };
+        // A missing file, or a folder without an index.
         let is_missing = matches!(
             kind,
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)

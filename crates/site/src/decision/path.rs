@@ -17,6 +17,7 @@ pub fn decoded<'p>(
     let decoded = target::decode(path, scratch).map(<[u8]>::len);
     match decoded {
         Ok(len) => Ok((&scratch[..len], true)),
+        // Only for handlers: in a file's path, the decoded slash would separate folders.
         Err(RequestRefusal::PathSlash) if site.rules.takes_slashes() => {
             Ok((target::decode_with_slashes(path, scratch)?, false))
         }

@@ -145,6 +145,7 @@ impl RequestResponder<'_, '_> {
             }
             ObjectKind::Parts(partial) => {
                 let known = &partial.representation;
+                // The stored parts may have been replaced since the look-up.
                 let is_there = partial.answers(self.request, self.exchange.unix_s);
                 let aside = aside(known.head.date(known.bytes()));
                 is_there.then(|| self.send_again(at, known, &aside))
@@ -170,6 +171,7 @@ impl RequestResponder<'_, '_> {
             last_modified: filling.modified_s,
         };
         let precondition = preconditions::evaluate(self.request, &validators, self.exchange.unix_s);
+        // A 304 needs no body, so the client need not wait for it.
         let is_known =
             forms.status() == StatusCode::OK && precondition == PreconditionOutcome::NotModified;
         if is_known {
@@ -201,6 +203,7 @@ impl RequestResponder<'_, '_> {
                 out.field(name, value.as_bytes());
             }
             if let Some(stream) = head.stream {
+                // Rules that remove or replace a field apply to the trailer of that name, too.
                 stream.omit_trailers(rules.omitted_trailers());
             }
         }
@@ -242,6 +245,7 @@ impl RequestResponder<'_, '_> {
         failure: &HandlerFailure,
         logger: &ErrorLogger,
     ) -> StatusCode {
+        // Without a detail, a log line would say nothing.
         if failure.detail.is_empty() {
             self.refuse_program(at, failure.status, None);
             return failure.status;
@@ -255,6 +259,7 @@ impl RequestResponder<'_, '_> {
             let path = String::from_utf8_lossy(at.path);
             let line = format_args!("fault {number}: {code} at {path}: {detail}");
             match code {
+                // Lower codes, such as 404, are part of normal operation.
                 500.. => logger.error(line),
                 _ => logger.info(line),
             }

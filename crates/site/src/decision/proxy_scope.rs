@@ -39,6 +39,7 @@ fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
     let RequestTarget::Origin { path, plain, .. } = request.target else {
         return false;
     };
+    // An absolute target would be forwarded in another form.
     if !request.raw_target().starts_with(b"/") {
         return false;
     }
@@ -53,6 +54,7 @@ fn is_passed_on(name: &[u8], value: &[u8], fields: FieldLines<'_>) -> bool {
         () if is("connection") => names_nothing(value),
         () if is("upgrade") => is_websocket(value, fields),
         () => {
+            // CGI maps `_` and `-` to the same variable, so such a field can imitate another.
             !name.contains(&b'_')
                 && !forwarding::tells_other_request(name)
                 && !DROPPED.into_iter().any(is)

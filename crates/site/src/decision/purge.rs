@@ -76,6 +76,7 @@ fn is_soft(to: &RequestResponder<'_, '_>) -> Option<bool> {
             let is = |word: &[u8]| value.eq_ignore_ascii_case(word);
             match is(b"soft") {
                 true => is_soft = true,
+                // The names of applications for a hard purge.
                 false if is(b"hard") || is(b"exact") || is(b"default") => {}
                 false => return None,
             }

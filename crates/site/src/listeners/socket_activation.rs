@@ -36,6 +36,7 @@ pub enum ListenerScheme {
 /// # Errors
 /// One of them does not listen.
 pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
+    // LISTEN_FDNAMES (sd_listen_fds(3)): one name for each socket, in order.
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
     let mut names = names.split(':');
     let mut handed_over = ListenFd::from_env();

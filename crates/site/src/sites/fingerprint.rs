@@ -45,6 +45,7 @@ impl SiteFingerprint {
             proxy_protocol: Vec::new(),
             trusted_proxies: Default::default(),
             purge_from: Vec::new(),
+            // Certificates and protocols don't change a response.
             tls: None,
             routes: site.routes.iter().map(without_limits).collect(),
             ..site.clone()
@@ -80,6 +81,7 @@ impl SiteFingerprint {
 
     fn from_parts(what: FingerprintParts, servers: Vec<Vec<OriginUrl>>) -> SiteFingerprint {
         let text = format!("{what:?}");
+        // For a hash table in this process only; `stable` is for the disk.
         let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
         // With the version: another one may make other responses from the same settings.
         let text = format!("{} {text} {servers:?}", env!("CARGO_PKG_VERSION"));
