@@ -73,6 +73,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             base,
             journal.identity.generation,
         );
+        // Last: the ends depend on the surviving objects.
         state.settle(options.segment_bytes);
         let shared = DiskContext {
             sizes: options.into(),

@@ -421,6 +421,7 @@ impl<F: SegmentFiles> DiskContext<F> {
             state.add(id, file, is_sole);
             // The place is reserved first: a segment without writers could be dropped as idle.
             let place = state.extend(id, head_len, body_len);
+            // A sole segment takes no further records.
             let idle = if is_sole { None } else { state.activate(id) };
             (idle, place)
         };

@@ -167,6 +167,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         }
         let entry = self.finish()?;
         self.store.put(entry, None)?;
+        // The drop must not release the place as unused.
         self.is_committed = true;
         count(&self.store.counting.stored);
         Ok(())
@@ -245,6 +246,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         let mut bytes = Vec::with_capacity(self.buffer.len() + 8192);
         self.encode_head(place, &mut bytes);
         let body_at = usize::try_from(entry.body_at() - entry.offset()).unwrap_or(bytes.len());
+        // Long bodies begin at a page; the gap is zero.
         bytes.resize(body_at, 0);
         bytes.extend_from_slice(&self.buffer);
         self.store.write(place, &bytes, place.offset)?;

@@ -168,6 +168,7 @@ impl StorePurges {
             PurgeRequest::Urls(pattern) => *pattern,
         };
         match pattern {
+            // Names are compared by hash, in constant time for any number of purges.
             RequestPattern::Host(host) => Ok(vec![self.host(Some(host)), self.host(None)]),
             RequestPattern::Url {
                 host,
@@ -255,6 +256,7 @@ impl StorePurges {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
         let port = host.and_then(|_| host::port(authority));
+        // Equivalent forms of a URL are purged together.
         let decoded = decode_target(target);
         let mut names = vec![self.url(host, port, &decoded), self.host(host)];
         let prefixes = prefix_lengths.range(..=decoded.len());

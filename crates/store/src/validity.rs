@@ -180,6 +180,7 @@ impl ObjectValidity {
         };
         let (is_same, generation) = match (&unchanged.folder, trust) {
             (Some(own), Some((other, generation))) => (Arc::ptr_eq(own, other), *generation),
+            // Unwatched before and now: the check itself is the evidence.
             (None, None) => (true, 0),
             _ => (false, 0),
         };

@@ -75,6 +75,7 @@ impl DiskCache {
 
     /// Finishes all deletions and purges at the end of the process, when no more requests arrive. Blocks on the disk.
     pub fn end(&self) {
+        // Deletions in progress or postponed: the next process does not know them.
         let forgotten: Vec<PrimaryKey> = {
             let forgetting = lock(&self.forgetting);
             forgetting.iter().map(|own| own.primary.clone()).collect()
@@ -107,6 +108,7 @@ impl DiskCache {
         let mut forgetting = lock(&self.forgetting);
         let is_own = |own: &DeletionQueue| own.is(primary, is_overdue);
         if let Some(at) = forgetting.iter().position(is_own) {
+            // The list has one entry for each deletion, so a second one of the key stays.
             forgetting.swap_remove(at);
         }
     }

@@ -98,6 +98,7 @@ pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
         }
         _ => return None,
     };
+    // Purges and bans are for both schemes.
     let resource = resource.strip_prefix(OVER_TLS).unwrap_or(resource);
     // A host has no slash, so the first one begins the target.
     let slash = resource.iter().position(|byte| *byte == b'/')?;

@@ -91,8 +91,10 @@ impl DiskCache {
             let mut state = lock(&state);
             loop {
                 tier.remove_purged(&store, &mut state.scan_from);
+                // Deletions for which the helpers' queue had no room.
                 tier.remove_overdue();
                 tier.leaving.let_go(&store);
+                // Before evictions: hits in memory must count on disk, too.
                 tier.leaving.touch(&tier);
                 tier.shrink();
                 if tier.store.wants_checkpoint() {
@@ -183,6 +185,7 @@ impl DiskCache {
                 "changes could not be written down",
             ),
         ];
+        // One line at a time; the more specific faults come first.
         let Some((count, what)) = news.iter().find(|(count, _)| *count > 0) else {
             return;
         };

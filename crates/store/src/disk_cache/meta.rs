@@ -123,6 +123,7 @@ impl ObjectMeta {
     /// Decodes the metadata; `None` if it is invalid.
     pub fn decode(bytes: &[u8], now: ClockReading) -> Option<ObjectMeta> {
         let mut from = MetaReader(bytes);
+        // Written by another version of the server: the object is dropped.
         if from.byte()? != VERSION {
             return None;
         }
@@ -215,6 +216,7 @@ impl StoredMeta {
 
 fn put_lifetime(out: &mut Vec<u8>, lifetime: &StoredExpiry, now: ClockReading) {
     let times = lifetime.times();
+    // Calendar times, since the monotonic clock begins anew with each boot.
     put_u64(out, now.unix_ms);
     put_u64(out, times.age_ms(now.monotonic_ms));
     for ms in [times.until_ms, times.swr_until_ms, times.sie_until_ms] {

@@ -94,6 +94,7 @@ impl DiskCache {
             return;
         };
         let (tier, store) = (self.clone(), store.clone());
+        // Compared later: a deletion before the helper runs must win.
         let forgotten = object.validity.lifetime().map(|known| known.forgotten);
         let _ = self.helpers.submit(move || {
             let now = ClockReading::read();

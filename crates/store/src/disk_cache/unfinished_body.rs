@@ -99,6 +99,7 @@ impl UnfinishedBody {
     pub fn is_at(&self, body: StoredBody<File>) {
         let StoredBody { file, offset, len } = body;
         lock(&self.state).place = Some(UnfinishedReader { file, offset, len });
+        // After the location: memory frees only what a reader can find on disk.
         self.kept_len.store(len, Release);
     }
 
