@@ -265,6 +265,7 @@ impl AccessRule {
 /// HEAD counts as GET.
 fn is_one_of(method: Method, methods: &[String]) -> bool {
     let named = |name: &str| methods.iter().any(|known| known == name);
+    // Otherwise HEAD would reveal what a rule for GET protects.
     named(method.as_str()) || method == Method::Head && named("GET")
 }
 

@@ -53,6 +53,7 @@ impl ErrorPages {
             types: rules.types.clone(),
             pages: RwLock::default(),
         };
+        // Loaded before the first error, so that an error needs no disk.
         pages.refresh();
         pages
     }

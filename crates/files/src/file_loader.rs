@@ -347,6 +347,7 @@ impl FileLoader {
             found.file = folder::at_rest(found.file)?;
             let (sources, linked) = self.sources(rules, folder, &found);
             if linked {
+                // A sibling's link leads to a folder that is not watched.
                 found.trust = None;
             }
             let is_same = |old: &StoredObject| {
@@ -428,6 +429,7 @@ impl FileLoader {
     fn encodings(&self, rules: &SiteRules, content_type: &str, sources: &SourceFiles) -> CodingSet {
         let len = sources.original.map_or(0, |stamp| stamp.len);
         let compress = &rules.config.compress;
+        // Compression needs the whole body in memory, so long files are not compressed.
         let makes = compress.enabled
             && (compress.len_min..=self.object_len_max).contains(&len)
             && mime::compresses(content_type);
@@ -472,6 +474,7 @@ impl FileLoader {
             };
             match read {
                 _ if !is_whole => Err(PlacementError::Changed),
+                // The file was truncated during the read.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     Err(PlacementError::Changed)
                 }
@@ -480,6 +483,7 @@ impl FileLoader {
         });
         match made {
             Ok(made) => Ok(ContentRead::Made(Box::new(made))),
+            // Sent from the file: slower, but without the cache.
             Err(PlacementError::NoRoom) => {
                 Ok(ContentRead::Made(Box::new(about.in_file(file.clone()))))
             }

@@ -190,6 +190,7 @@ impl SiteFolder {
         while let Some(part) = parts.next() {
             let last = parts.peek().is_none();
             let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            // openat2(2) treats a final slash the same way.
             let folder_wanted = last && path.as_os_str().as_encoded_bytes().ends_with(b"/");
             let flags = match (last, folder_wanted) {
                 (true, false) => flags,

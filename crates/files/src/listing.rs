@@ -171,6 +171,7 @@ fn render(path: &[u8], lines: &[ListingLine], cut: bool) -> Vec<u8> {
          <th data-by=\"size\">Size</tr></thead>\n<tbody>\n"
     )
     .into_bytes();
+    // The root has no parent within the site.
     if path != b"/" {
         out.extend_from_slice(b"<tr><td><a href=\"../\">../</a><td class=\"t\"><td></tr>\n");
     }
@@ -183,6 +184,7 @@ fn render(path: &[u8], lines: &[ListingLine], cut: bool) -> Vec<u8> {
         let text = format!("<p>Only the first {NAMES_MAX} names are listed.</p>\n");
         out.extend_from_slice(text.as_bytes());
     }
+    // At the end: the table must exist when it runs.
     let script = format!("<script>{SCRIPT}</script>\n</html>\n");
     out.extend_from_slice(script.as_bytes());
     out

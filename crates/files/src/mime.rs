@@ -67,6 +67,7 @@ pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
     let own = own
         .iter()
         .find(|(of, _)| of.eq_ignore_ascii_case(&extension));
+    // As configured, without a charset added.
     if let Some((_, given)) = own {
         return given.clone();
     }
@@ -75,6 +76,7 @@ pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
         Some((_, content_type)) => content_type,
         None => from_table(&extension).unwrap_or("application/octet-stream"),
     };
+    // Without it, browsers guess the encoding of text.
     if wants_charset(guess) {
         format!("{guess}; charset=utf-8")
     } else {

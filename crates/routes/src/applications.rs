@@ -124,6 +124,7 @@ impl ApplicationChanges {
             return;
         };
         let end = Instant::now() + Duration::from_millis(stop_ms);
+        // Requests in progress may still need the old application.
         while !is_over() && Instant::now() < end {
             thread::sleep(READY_PAUSE);
         }

@@ -91,6 +91,7 @@ impl CompressingHandler {
         compressors: &Arc<CompressionLimits>,
     ) -> Arc<dyn Handler> {
         let codings = route.compress.as_ref().unwrap_or(&site.programs);
+        // No wrapper, so no cost for the route.
         if codings.is_empty() {
             return inner;
         }
@@ -122,6 +123,7 @@ impl CompressingHandler {
             return None;
         }
         let len = len_of(&response.content, asked.is_head);
+        // A stream of unknown length may be long.
         let is_long = len.is_none_or(|len| len >= self.len_min);
         if !is_long || !is_body(&response.content) || !fields::allow(response) {
             return None;
@@ -247,6 +249,7 @@ async fn compressed(
                 fields::mark(&mut response.fields, Some(coding));
                 short
             }
+            // Incompressible, or the task panicked.
             _ => whole,
         });
         return response;

@@ -53,6 +53,7 @@ impl GatewayConnections {
         let handler = CgiHandler::new(route.rules, cgi, route.symlinks, spawner, notice);
         let handler = handler.map_err(|error| error.to_string())?;
         let handler = match account::program_account(cgi.user.as_deref())? {
+            // The spawner, which may be root, changes to this user for each program.
             Some(user) => handler.as_user(user),
             None => handler,
         };

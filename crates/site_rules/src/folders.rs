@@ -121,6 +121,7 @@ impl SiteRules {
             Some((alias, within(real).or_else(|| within(&alias.folder))?))
         })?;
         let mut path = Vec::with_capacity(alias.path.len() + rest.len());
+        // The path is decoded again like a client's.
         target::encode_path(alias.path.as_bytes(), &mut path);
         target::encode_path(rest, &mut path);
         Some(path)

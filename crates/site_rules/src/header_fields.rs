@@ -34,6 +34,7 @@ impl<'a> SiteFields<'a> {
     /// to its absence.
     pub fn new(rules: &'a SiteRules, path: &[u8], status: StatusCode) -> SiteFields<'a> {
         let site = &rules.config;
+        // The common case: no pattern is matched.
         if site.headers.is_empty() {
             return SiteFields::default();
         }
