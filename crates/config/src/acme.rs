@@ -96,6 +96,7 @@ fn authority(section: ConfigSection<'_>, earlier: &[AcmeAuthority]) -> Option<Ac
     }
     let key_id = section.item("key_id").and_then(|item| item.plain_text());
     let key_file = section.item("key_file").and_then(|item| item.path());
+    // External account binding takes both (RFC 8555 §7.3.4).
     if key_id.is_some() != key_file.is_some() {
         section.report("one of key_id and key_file is missing", "both, or none");
     }

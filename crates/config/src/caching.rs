@@ -12,6 +12,7 @@ const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 pub(crate) fn caching(section: ConfigSection<'_>) -> CacheConfig {
     let default = CacheConfig::default();
     let secs = |key, default_s: u64| {
+        // Delta-seconds are whole seconds (RFC 9111 §1.2.2).
         section.duration_ms(key, default_s * 1000, 0..=LIFETIME_MS_MAX) / 1000
     };
     let cookies = [

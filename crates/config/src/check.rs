@@ -16,6 +16,7 @@ use std::path::Path;
 pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
     let mut taken: HashMap<(SocketAddr, &SiteName), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
+        // Before the comparison with other sites, which skips repeated addresses.
         each_address_once(source, site, marks);
         let addresses = site.addresses().enumerate();
         // An address that the same site repeats is reported once, by `each_address_once`.
@@ -155,6 +156,7 @@ fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMar
 
 fn alias_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     for (alias, at) in site.aliases.iter().zip(&marks.aliases) {
+        // Like the root, it must exist when the server starts.
         if let Err(reason) = folder_problem(&alias.folder) {
             let what = format!("{} {reason}", alias.folder.display());
             source.report(at, what, "a folder");

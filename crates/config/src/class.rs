@@ -83,6 +83,7 @@ fn host(text: &str) -> Result<SiteName, InvalidValue> {
         allowed: "example.com, *.example.com (one or more labels in front), or an address (192.0.2.1, [2001:db8::1])",
     };
     match SiteName::parse(text) {
+        // `_` would mean all hosts, which a class without hosts has anyway.
         Ok(SiteName::Default) | Err(_) => Err(REFUSED),
         Ok(name) => Ok(name),
     }

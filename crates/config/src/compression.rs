@@ -29,6 +29,7 @@ pub(crate) fn on_the_fly(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     match item.value_bool() {
         Some(true) => Some(CompressConfig::ON_THE_FLY.to_vec()),
         Some(false) => Some(Vec::new()),
+        // A boolean and a list are both short forms of one key.
         None if item.is_array() => codings(item),
         None => {
             item.refuse("a list of codings", "true, false, or [\"zstd\", \"gzip\"]");

@@ -79,6 +79,7 @@ fn named(
     is_name: impl Fn(&str) -> bool,
 ) -> Option<(String, Option<String>)> {
     let (name, value) = match text.split_once(sign) {
+        // Whitespace around a field's value is not part of it (RFC 9110 §5.5).
         Some((name, value)) => (name, Some(value.trim().to_string())),
         None => (text, None),
     };

@@ -29,6 +29,7 @@ impl AllowedDestination {
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| digits && *port != 0);
         match SiteName::parse(host).map_err(|_| REFUSED)? {
+            // Each destination is named: `_` would allow all.
             SiteName::Default => Err(REFUSED),
             host => Ok(AllowedDestination {
                 host,

@@ -129,6 +129,7 @@ fn read(
             error.message().to_string(),
         )]
     })?;
+    // Collects problems, so that one run reports all of them.
     let source = ConfigSource::new(text, file);
     let top = ConfigSection::top(&source, table.get_ref());
     let config = config(&source, top, lacking, more_checks);

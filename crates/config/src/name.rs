@@ -28,6 +28,7 @@ impl SiteName {
         // The dot of the root is optional in a name.
         let host = lower.strip_suffix('.').unwrap_or(&lower);
         match host.strip_prefix("*.") {
+            // The name of the default site, as in nginx.
             _ if text == "_" => Ok(SiteName::Default),
             Some(suffix) if is_host(suffix) => Ok(SiteName::Wildcard(suffix.to_string())),
             None if is_host(host) || is_address_6(&lower) => Ok(SiteName::Exact(host.to_string())),
@@ -44,6 +45,7 @@ fn is_label(label: &str) -> bool {
     (1..=LABEL_LEN_MAX).contains(&label.len())
         && label
             .bytes()
+            // Underscores are not in RFC 952, but in use.
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         && !label.starts_with('-')
         && !label.ends_with('-')

@@ -233,6 +233,7 @@ fn host(item: &ConfigValue<'_>) -> Option<OriginHost> {
         "origin" => Ok(OriginHost::Origin),
         // Parsed as the authority of a URL, which has the same syntax.
         name => match url(&format!("http://{name}")) {
+            // `url` accepts a final slash, which no host has.
             Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),
             _ => Err(InvalidValue {
                 what: "a host",

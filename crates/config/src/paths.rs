@@ -99,6 +99,7 @@ impl PathExpression {
         }
         // `.` matches line ends too, or a path with one would bypass a rule.
         let compiled = RegexBuilder::new(text)
+            // Paths are bytes, which need not be UTF-8.
             .unicode(false)
             .dot_matches_new_line(true)
             .size_limit(REGEX_SIZE_MAX)

@@ -171,6 +171,7 @@ impl PatternPart {
     fn spans(&self, bytes: &[u8]) -> bool {
         match self {
             PatternPart::Literal(text) => text == bytes,
+            // `*` stays within a segment.
             PatternPart::Within => !bytes.contains(&b'/'),
             PatternPart::Across => true,
         }

@@ -102,6 +102,7 @@ impl PrefixSet {
     pub fn new(prefixes: &[AddressPrefix]) -> PrefixSet {
         let mut sorted: Vec<RangeInclusive<IpAddr>> =
             prefixes.iter().map(AddressPrefix::range).collect();
+        // Sorted and disjoint, so that a look-up is one binary search.
         sorted.sort_unstable_by_key(|range| *range.start());
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {

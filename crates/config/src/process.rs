@@ -59,6 +59,7 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
         softirq: softirq(&section, lacking).unwrap_or(default.softirq),
         fd_limit: fd_limit(&section),
     };
+    // Without a user, the group would be ignored silently.
     if server.group.is_some() && server.user.is_none() {
         section.report("group is set, but user is not", "group together with user");
     }
@@ -219,6 +220,7 @@ fn fd_limit(section: &ConfigSection<'_>) -> u64 {
 fn access(section: &ConfigSection<'_>) -> Option<LogTarget> {
     let item = section.item("access")?;
     item.text()
+        // A word, since TOML has no null.
         .filter(|text| *text != "off")
         .and_then(|text| target(&item, text))
 }

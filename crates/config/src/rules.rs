@@ -205,6 +205,7 @@ fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
 fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, at, item) in section.entries() {
+        // Fields that the server manages frame the message or follow from its content.
         if !may_change(name, |what, allowed| section.report_at(&at, what, allowed)) {
             continue;
         }
@@ -238,6 +239,7 @@ fn remove(item: ConfigValue<'_>) -> Vec<String> {
 
 fn redirect_status(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
+    // The statuses with Location as the target (RFC 9110 §15.4); 300 and 304 are others.
     let allowed = [301, 302, 303, 307, 308];
     let found = allowed
         .into_iter()

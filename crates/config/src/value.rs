@@ -41,6 +41,7 @@ pub fn size(text: &str) -> Result<u64, InvalidValue> {
         _ => (text, 0),
     };
     decimal(digits)
+        // An overflow is refused, not wrapped to a small limit.
         .and_then(|count| count.checked_mul(1 << shift))
         .ok_or(refused)
 }
@@ -82,6 +83,7 @@ pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
         _ => return Err(refused),
     };
     decimal(digits)
+        // The same for durations.
         .and_then(|count| count.checked_mul(unit_ms))
         .ok_or(refused)
 }

@@ -85,6 +85,7 @@ impl LiteralAutomaton {
     fn link_shorter(&mut self, node: u32) {
         let failure = self.nodes[node as usize].failure;
         // The root's failure link points to itself; no literal ends there.
+        // A literal that ends here may have another one as its suffix.
         let shorter = self.nodes[failure as usize].ending;
         let linked = &mut self.nodes[node as usize];
         linked.shorter = shorter;
