@@ -96,6 +96,7 @@ pub fn text(conditions: &RouteConditions) -> String {
 pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
     let mut names: Vec<&str> = Vec::new();
     for conditions in routes.iter().map(|route| &route.conditions) {
+        // Cookies share one field, so the whole field selects.
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
         let headers = conditions.headers.iter().map(|(name, _)| name.as_str());
         for name in headers.chain(cookie) {

@@ -55,6 +55,7 @@ impl RouteFailures {
                 .rposition(|kind| is_full && kind.status == status)
         };
         if let Some(at) = same.or_else(alike) {
+            // Counted only: the line at the end of the interval gives the number.
             kinds[at].more += 1;
             return FailureNotice::Another(kinds[at].number.clone());
         }

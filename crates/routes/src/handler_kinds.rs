@@ -1,6 +1,6 @@
 //! The kinds of handlers: modules, programs, pages; a build may omit any. Each is behind one trait, so that only the
 //! list of built-in kinds depends on features. A configuration that names a missing kind is refused earlier, with line
-//! and key (`lowroad_config::Feature`).
+//! and key (`lowroad_config::BuildFeature`).
 
 use std::sync::Arc;
 

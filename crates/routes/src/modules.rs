@@ -39,6 +39,7 @@ impl HandlerKind for ModuleRuntimes {
         let linked = lowroad_builtin_modules::modules();
         let mut catalog = ModuleCatalog::default();
         for module in &config.modules {
+            // A module that can't be opened fails the start or reload.
             let opened = self.one(module, &linked, context)?;
             catalog.insert(&module.name, opened);
         }

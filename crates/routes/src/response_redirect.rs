@@ -17,6 +17,7 @@ pub enum InternalRedirect {
 
 /// The internal redirect of a response, if it has one; a path precedes a file.
 pub fn from_response(response: &HandlerResponse) -> Option<InternalRedirect> {
+    // A Location with a path only (RFC 3875 §6.2.2).
     if let ResponseContent::Local(target) = &response.content {
         return Some(InternalRedirect::Local(target.clone()));
     }

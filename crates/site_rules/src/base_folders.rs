@@ -65,6 +65,7 @@ impl BaseFolder {
 }
 
 fn readable(path: PathBuf) -> io::Result<BaseFolder> {
+    // A clearer message than that of the read below.
     if !path.metadata()?.is_dir() {
         return Err(io::Error::new(
             io::ErrorKind::NotADirectory,

@@ -16,6 +16,7 @@ impl<'r> DistinctPatterns<'r> {
     /// The patterns of access rules. A refusing rule also covers everything below its paths, so its pattern differs
     /// from an equal one of another rule.
     pub fn from_rules(rules: &'r [RuleConfig]) -> DistinctPatterns<'r> {
+        // Equal patterns are matched once, for all their rules.
         let scoped = rules.iter().map(|rule| match rule.action.refuses() {
             true => (&rule.pattern, MatchScope::Access),
             false => (&rule.pattern, MatchScope::Path),

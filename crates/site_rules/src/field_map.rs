@@ -51,6 +51,7 @@ impl<T> FieldMap<T> {
                     continue;
                 };
                 let values = &self.names[at].1;
+                // Entries without a value match every content.
                 found.extend(values.get(&None));
                 found.extend(values.get(&Some(value.into())));
             }

@@ -85,6 +85,7 @@ impl SiteRules {
     /// Whether a route has a path even if there is a file.
     pub fn has_route(&self, path: &[u8]) -> bool {
         let matches = self.match_path(path);
+        // Conditions aside: they depend on the request.
         let mut routes = matches.routes();
         routes.any(|pattern| self.patterns.is_routed(pattern))
     }

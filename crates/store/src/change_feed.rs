@@ -69,6 +69,7 @@ impl ChangeFeed {
             news => news,
         };
         drop(news);
+        // After the change is recorded: the listener must find it.
         listener.unpark();
     }
 

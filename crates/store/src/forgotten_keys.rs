@@ -46,6 +46,7 @@ impl ForgottenKeys {
     /// Whether a key with this hash may have been deleted since its slot's count was `since`.
     pub fn may_have(&self, hash: u64, since: u32) -> bool {
         let place = self.place(hash).load(SeqCst);
+        // 16 bits: a foreign key with the same tag only costs a fetch that is not stored.
         let is_last = (place >> 48) as u16 == tag(hash);
         let is_last_but_one = (place >> 32) as u16 == tag(hash);
         match (place as u32).wrapping_sub(since) {

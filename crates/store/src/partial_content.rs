@@ -39,6 +39,7 @@ impl PartialContent {
         let validators = self.representation.validators();
         match preconditions::evaluate(request, &validators, now_s) {
             PreconditionOutcome::NotModified => true,
+            // The origin decides about 412: it may have a newer version.
             PreconditionOutcome::Failed => false,
             PreconditionOutcome::Proceed => {
                 let len = self.representation.len();

@@ -155,6 +155,7 @@ impl StreamingObject {
     pub fn release(&self) {
         let joiners = {
             let mut body = self.lock();
+            // Later readers would wait as long; they call the handler themselves.
             body.is_stuck = true;
             std::mem::take(&mut body.joiners)
         };

@@ -29,6 +29,7 @@ impl UnstoredReasons {
             return;
         };
         let is_known = |known: &UnstoredReason| known.hash == hash && known.why == why;
+        // A write only on a change, since workers share the slots.
         if !place.as_ref().is_some_and(is_known) {
             *place = Some(UnstoredReason { hash, why });
         }

@@ -230,6 +230,7 @@ fn refuse_often(
     at: SitePath<'_>,
     to: &mut RequestResponder<'_, '_>,
 ) -> AccessRefusal {
+    // Retry-After is in whole seconds (RFC 9110 §10.2.3).
     let seconds = wait_s.to_string();
     let fields = [(RETRY_AFTER, seconds.as_bytes())];
     refuse(rule, StatusCode::TOO_MANY_REQUESTS, &fields, world, at, to)

@@ -217,6 +217,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             }
             _ if !reads => return generated_response(to.other_method(asked.at())),
             (ObjectKind::Folder(_), _) => {
+                // With the slash, relative links of the index file lead into the folder.
                 let location = folder_location(asked.path, asked.query);
                 let status = StatusCode::MOVED_PERMANENTLY;
                 to.redirect(asked.at(), status, &location)

@@ -40,6 +40,7 @@ impl EvictionQueue {
     pub fn next(&self) -> Option<RecentRecall> {
         let now_ms = clock::now_ms();
         let mut recent = lock(&self.0);
+        // In the order of their recall, so the first is the oldest.
         let first = recent.front()?;
         let is_over = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
         is_over.then(|| recent.pop_front())?

@@ -20,6 +20,7 @@ impl DiskCache {
 
     /// Calls back once all purges so far are durable, even if the process is killed. Does not block.
     pub fn when_purges_are_kept(&self, told: Box<dyn FnOnce(bool) + Send>) {
+        // The thread has ended: the purge can't become durable.
         if let Err(unsent) = self.saver.send(Some(told))
             && let Some(told) = unsent.0
         {

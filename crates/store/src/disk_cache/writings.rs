@@ -42,6 +42,7 @@ impl WriteTable {
         let mut known = lock(&self.0);
         // A write holds its flag as long as it runs.
         known.retain(|other| other.cancelled.strong_count() > 0);
+        // Each write holds a buffer, and the work queue is bounded.
         if known.len() >= WRITINGS_MAX {
             return None;
         }

@@ -46,6 +46,7 @@ impl PathWatch {
         rest.push(&std::path::absolute(path)?);
         let mut links = 0;
         while let Some(part) = rest.take() {
+            // `folder` has no links left, so its textual parent is the real one.
             if part == ".." {
                 folder.pop();
                 continue;
