@@ -252,6 +252,7 @@ impl AccessRule {
             true => format!("{}; {refused} refused", self.text()),
             false => return None,
         };
+        // Forgotten clients show that the limiter's table is too small for the traffic.
         if let Some(limit) = &self.limit {
             text.push_str(&format!(", {} forgotten", limit.forgotten()));
         }

@@ -216,6 +216,7 @@ impl PasswordFile {
             state.stamp
         };
         let stamp = helper::stamp(&self.file);
+        // Without a stamp, the file is read each time: it may be back.
         if stamp.is_some() && stamp == known {
             return;
         }

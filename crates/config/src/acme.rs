@@ -57,6 +57,7 @@ fn contact(section: &ConfigSection<'_>) -> Vec<String> {
 
 fn challenge(section: &ConfigSection<'_>) -> AcmeChallenge {
     let words = [("http-01", 0), ("tls-alpn-01", 1), ("dns-01", 2)];
+    // http-01 is the default: it needs port 80 only.
     let chosen = section.choice("challenge", &words, 0);
     if chosen != 2 {
         section.only_with("hook", "challenge = \"dns-01\"");

@@ -15,6 +15,7 @@ const TIB: u64 = 1 << 40;
 pub(crate) fn buffering(section: ConfigSection<'_>) -> BufferConfig {
     let default = BufferConfig::default();
     let buffer = |key, default| section.size(key, default, BUFFER_LEN_MIN..=BUFFER_LEN_MAX);
+    // 0 turns temporary files off.
     let file = |key, default| section.size_or_zero(key, default, FILE_LEN_MIN..=TIB);
     let buffering = BufferConfig {
         temp_path: section.item("temp_path").and_then(|item| item.path()),

@@ -200,6 +200,7 @@ fn check(section: ConfigSection<'_>) -> OriginCheck {
 
 /// A path in the form of a request target.
 fn path(text: &str) -> Result<String, InvalidValue> {
+    // The path is sent as it is, in a request line.
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| text.to_string()).ok_or(InvalidValue {
         what: "a path",
@@ -294,6 +295,7 @@ pub fn url(text: &str) -> Result<OriginUrl, InvalidValue> {
         Some(authority) => (true, authority),
         None => (false, text.strip_prefix("http://").ok_or(REFUSED)?),
     };
+    // RFC 9110 §4.2.1 and §4.2.2.
     let port_default = if encrypted { 443 } else { 80 };
     // An empty path and `/` are equivalent (RFC 9110 §4.2.3).
     let authority = authority.strip_suffix('/').unwrap_or(authority);

@@ -93,6 +93,7 @@ pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
         default.head_len_max,
         512..=1 << 20,
     );
+    // The target is part of the head, so its default depends on the head's limit.
     let target_len_max = LimitsConfig::target_len_default(head_len_max);
     let limits = LimitsConfig {
         header_timeout_ms: timeout("header_timeout", default.header_timeout_ms),

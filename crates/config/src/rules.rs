@@ -280,6 +280,7 @@ fn inner_target(item: &ConfigValue<'_>) -> Option<String> {
         let path = text.split('?').next().unwrap_or_default();
         let dots = |segment: &str| matches!(segment, "." | "..");
         text.bytes().all(|byte| byte.is_ascii_graphic())
+            // A fragment never reaches a server, and `\` is a slash to some programs.
             && !text.contains(['#', '\\'])
             && path.starts_with('/')
             && !path.split('/').any(dots)

@@ -46,6 +46,7 @@ pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
 }
 
 fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
+    // Also IPv4 (ipv6(7)).
     let default = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 443));
     let Some(item) = section.item("listen") else {
         return (vec![default], vec![section.at.clone()]);

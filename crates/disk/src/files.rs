@@ -123,6 +123,7 @@ impl DiskFolder {
         std::fs::create_dir_all(path).map_err(system)?;
         let lock = options().create(true).open(path.join(LOCK_NAME));
         let lock = lock.map_err(system)?;
+        // Not waited for: the other process may run for long.
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FolderError::Taken(path.to_owned())),

@@ -375,6 +375,7 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     /// Reserves a place for a record, with evictions if needed.
     pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<RecordPlace<F::File>> {
+        // Long bodies get their own segment, so that their eviction moves nothing.
         let is_sole = self.is_sole(body_len);
         let segment_bytes = self.options().segment_bytes;
         let take = || {

@@ -85,6 +85,7 @@ fn tier_of(content: Option<&BodyLocation>) -> &'static str {
 pub fn for_bypass(route: &Route, method: Method) -> Option<CacheStatus<'static>> {
     let answered = match method {
         Method::Get | Method::Head => CacheResult::Miss,
+        // RFC 9211 §2.2: the method's semantics require forwarding.
         _ => CacheResult::Method,
     };
     let status = CacheStatus {

@@ -30,6 +30,7 @@ impl HandlerReply {
         match &self.response.content {
             ResponseContent::Bytes(bytes) => BodyLen::Known(bytes.len() as u64),
             ResponseContent::Stream { len, .. } => len.map_or(BodyLen::Unknown, BodyLen::Known),
+            // Neither is sent as content.
             ResponseContent::Upgrade(_) | ResponseContent::Local(_) => BodyLen::None,
             ResponseContent::Stored(around) => {
                 let stored = self.stored.as_ref();

@@ -66,6 +66,7 @@ impl CompressionLimits {
 
     fn turn(&self) -> Option<Permit> {
         let turn = self.turns.try_acquire();
+        // Without a permit, the response is sent uncompressed instead of waiting.
         increment(match turn {
             Some(_) => &self.counts.compressed,
             None => &self.counts.refused,

@@ -42,6 +42,7 @@ impl LaneThreads {
         for lane in self.0.drain(..) {
             // The thread may have ended already.
             let _ = lane.stop.send(());
+            // Joined, so that no task of a program runs after the end.
             let _ = lane.thread.join();
         }
     }

@@ -505,6 +505,7 @@ impl HttpService for SiteService {
         input: &[u8],
         exchange: &Exchange,
     ) -> Option<Box<AccessRecord>> {
+        // Without an access log, nothing is recorded.
         let log = self.log.as_mut()?;
         Some(log.record_passed(head.map(|head| &head.request), input, exchange))
     }

@@ -94,6 +94,7 @@ impl ListenerSet {
         if !self.adopted.is_empty() {
             return Ok(opened);
         }
+        // Each address once, though several sites may name it.
         let mut added = Vec::new();
         for address in config.sites.iter().flat_map(config::SiteConfig::addresses) {
             if !self.ids.contains_key(address) && !added.contains(address) {

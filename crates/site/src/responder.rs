@@ -260,6 +260,7 @@ impl RequestResponder<'_, '_> {
         if self.request.method != Method::Options {
             return self.refuse(Some(at), StatusCode::METHOD_NOT_ALLOWED);
         }
+        // OPTIONS: the allowed methods are the answer (RFC 9110 §9.3.7).
         let mut head = self.response.head(StatusCode::NO_CONTENT);
         head.field("Allow", ALLOW.as_bytes());
         let rules = SiteFields::new(&at.site.rules, at.path, StatusCode::NO_CONTENT);
@@ -302,6 +303,7 @@ impl RequestResponder<'_, '_> {
     /// Sends a short, uncacheable text for a program (an ACME challenge).
     pub fn text(&mut self, text: &str) -> StatusCode {
         let mut head = self.response.head(StatusCode::OK);
+        // The type of the example in RFC 8555 §8.3.
         head.field("Content-Type", b"application/octet-stream")
             .field("Cache-Control", b"no-store");
         if head.end(BodyLen::Known(text.len() as u64)) {

@@ -319,6 +319,7 @@ impl SiteTable {
 
 impl NameTable {
     fn add(&mut self, site: &Arc<Site>) {
+        // One destination for each listener.
         self.pass_through = self.pass_through.or(site.rules.config.pass_through);
         for name in &site.rules.config.names {
             match name {

@@ -60,6 +60,7 @@ pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> 
                 *byte = b'/';
             }
         }
+        // Merged, as all forms are.
         bytes.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
         bytes
     });

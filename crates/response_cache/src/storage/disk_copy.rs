@@ -99,6 +99,7 @@ impl StoreRequest {
             return;
         };
         let BodyLocation::Segment(segment) = renewed.content() else {
+            // Without a copy: the object stays alive until the writer has its body.
             let body = Bytes::from_owner(BodyLender(object.clone()));
             return self.copy_to_disk(Some(for_disk), &body);
         };

@@ -80,6 +80,7 @@ impl<'a> RequestContext<'a> {
         if !may_be || self.is_fallback {
             return None;
         }
+        // A rewrite for missing files is the last step: else two rules could lead to each other for ever.
         let stage = match missing {
             false => RewriteStage::Rewritten,
             true => RewriteStage::Last,

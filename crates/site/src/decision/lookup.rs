@@ -53,6 +53,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         to: &RequestResponder<'_, '_>,
     ) -> bool {
         let routes = &asked.site.routes;
+        // The fallback's path may be a handler's.
         let leads_to_one = || {
             let fallback = asked.fallback(to);
             fallback.is_some_and(|(_, path)| asked.site.rules.has_route(path.as_bytes()))

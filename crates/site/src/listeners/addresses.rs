@@ -59,6 +59,7 @@ impl ListenerAddresses<'_> {
     /// The listeners of one site.
     pub fn for_site(&self, site: &config::SiteConfig) -> Vec<ListenerId> {
         let ids = &self.listeners.ids;
+        // With sockets of a supervisor, no configured address is open.
         let own = site.addresses().filter_map(|address| ids.get(address));
         let is_served = |role: SocketRole| match role {
             SocketRole::Plain(address) => site.listen.contains(&address),

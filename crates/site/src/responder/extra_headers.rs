@@ -77,6 +77,7 @@ impl ExtraHeaders<'_> {
     pub fn without_content(&self) -> Self {
         let mut aside = *self;
         if let Some(program) = &mut aside.program {
+            // Content-Type in a 304 or a multipart response would describe other bytes.
             program.is_about_bytes = false;
         }
         aside
