@@ -1,10 +1,9 @@
-//! Howl: the four-system-call server of paper `002`, the bound for user space.
+//! Howl: the server of paper `002` with four system calls per request, the bound for user space.
 //!
-//! Files are read into memory once, with their heads before them, and each worker answers one
-//! request at a time: `accept4`, `read`, `write`, `close` on blocking sockets, and nothing else
-//! ([`one`]). With `--keep-alive` connections stay open and a request costs `epoll_wait`, `read`,
-//! `write` ([`many`]). Only GET and HEAD are known, and a request has to come in one piece. It knows
-//! nothing of limits, conditions, ranges or files that change: it is a yardstick, not a server.
+//! Files are read into memory once, with their heads in front, and each worker serves one request at a time:
+//! `accept4`, `read`, `write`, `close` on blocking sockets ([`one`]). With `--keep-alive` connections stay open and a
+//! request costs `epoll_wait`, `read`, `write` ([`many`]). It supports only GET and HEAD, and a request must arrive in
+//! one piece. It has no limits, conditions, ranges or changing files: it is a yardstick, not a server.
 
 mod many;
 mod one;
@@ -22,14 +21,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use site::HowlSite;
 
-/// Connections that may wait to be accepted; the system has a limit of its own besides.
+/// Length of the accept queue; the system caps it.
 const BACKLOG: i32 = 4096;
 
-/// A client that sends or takes nothing for so long is given up: one silent client would hold a
-/// blocking worker for ever. Sockets inherit it from the listener, so it costs no system call.
+/// A client that neither sends nor reads for this long is dropped, because it would block a worker for ever. Accepted
+/// sockets inherit the limit from the listener, so it costs no system call.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// More of a request than this is refused.
+/// Maximum length of a request.
 const REQUEST_MAX: usize = 16 * 1024;
 
 /// Serve a folder by accept, read, write, close, and nothing else
@@ -75,8 +74,8 @@ pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
     work(first, others, Arc::new(site), args.keep_alive)
 }
 
-/// The first worker is this thread: a process with one thread alone spares its system calls the
-/// locking of the descriptor table, and the bound should have that.
+/// Runs the workers. The first worker is the main thread: the kernel skips the locking of the descriptor table for a
+/// process with one thread, and the bound includes this gain.
 fn work(
     first: OwnedFd,
     others: Vec<OwnedFd>,
@@ -107,7 +106,7 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
-    // Accepted sockets inherit these three.
+    // Accepted sockets inherit these three options.
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(SILENCE_MAX))?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SILENCE_MAX))?;
@@ -116,7 +115,7 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whoever waits for the file must never see half of it: written beside and renamed.
+/// Writes the port to a new file and renames it, so that a reader never sees a partial file.
 fn write_port(file: &std::path::Path, port: u16) -> anyhow::Result<()> {
     let beside = file.with_extension("new");
     std::fs::write(&beside, format!("{port}\n"))

@@ -1,8 +1,8 @@
-//! The lab: repeats the experiments of the papers on today's servers.
+//! The lab repeats the experiments of published papers on today's servers.
 //!
-//! `load` makes requests and measures, `workload` says which, `peers` starts the servers, `experiment`
-//! puts them together, `icount` counts instructions in a guest, `report` draws. What is measured is
-//! known here; how Lowroad works inside is not.
+//! `load` generates and measures requests, `workload` defines their content, `peers` starts the servers, `experiment`
+//! combines these, `icount` counts instructions in a guest, `howl` is a minimal server as a bound, and `report` draws
+//! the figures. The lab knows the measured quantities and treats Lowroad as a black box.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The `lowroad-lab` program: its commands. What each does is in the module of its name.
+//! The `lowroad-lab` program: its commands. Each command is implemented in the module of its name.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// The parser of options has a mark for a line break, which no help can have as words.
+    /// A `{n}` in a help text would be printed as a line break by clap, so no help text may contain one.
     #[test]
     fn no_help_is_broken_by_a_placeholder() {
         fn assert_whole(command: &Command) {

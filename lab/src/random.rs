@@ -1,18 +1,18 @@
-//! Random numbers that are the same in every run and version: file sets and traffic are drawn from
-//! them, so a library that may change its generator won't do.
+//! Random numbers that are equal in every run and version. File sets and traffic are drawn from them, so a library
+//! that may change its generator is unsuitable.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// A generator; equal seeds draw equal numbers.
+    /// Creates a generator; equal seeds draw equal numbers.
     pub fn new(seed: u64) -> SplitMix {
         SplitMix(seed)
     }
 
-    /// One of many generators of a seed. Seeds that differ by little would be the same sequence,
-    /// shifted; so both numbers go through the generator first.
+    /// Creates one of many generators of a seed. Similar start values would give the same sequence, shifted, so both
+    /// numbers pass through the generator first.
     pub fn stream(seed: u64, number: u64) -> SplitMix {
         let start = SplitMix(seed).next_u64() ^ number;
         SplitMix(SplitMix(start).next_u64())

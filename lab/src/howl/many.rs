@@ -1,4 +1,4 @@
-//! Connections that stay open: `epoll_wait`, `read`, `write` a request; the bound for keep-alive.
+//! Persistent connections: `epoll_wait`, `read`, `write` per request; the bound for keep-alive.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,28 +13,28 @@ use super::REQUEST_MAX;
 use super::one::{is_short, passes};
 use super::site::{HowlReply, HowlSite};
 
-/// Events taken at a time.
+/// Maximum number of events of one `epoll_wait`.
 const EVENTS: usize = 256;
 
-/// The listener's mark among events; connections have their descriptor's number.
+/// The listener's key among the events; connections use their descriptor's number.
 const LISTENER: u64 = u64::MAX;
 
 /// One connection.
 struct HowlConnection {
     socket: OwnedFd,
-    /// What the socket did not take yet.
+    /// Replies that the socket has not accepted yet.
     waiting: VecDeque<PendingReply>,
     close: bool,
 }
 
-/// A reply of which `from..` is to be written.
+/// A reply whose bytes from `from` on are unsent.
 struct PendingReply {
     reply: Arc<HowlReply>,
     head_only: bool,
     from: usize,
 }
 
-/// How it goes on with a connection.
+/// The next step of a connection.
 #[derive(PartialEq)]
 enum ConnectionStep {
     Read,
@@ -42,7 +42,7 @@ enum ConnectionStep {
     Close,
 }
 
-/// Accepts and answers for ever.
+/// Accepts and serves connections for ever.
 pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     rustix::io::ioctl_fionbio(listener, true)?;
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -73,7 +73,7 @@ pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     }
 }
 
-/// Takes all that wait.
+/// Accepts all waiting connections.
 fn accept(
     listener: &OwnedFd,
     poll: &OwnedFd,
@@ -85,7 +85,7 @@ fn accept(
         let socket = match rustix::net::accept_with(listener, flags) {
             Ok(socket) => socket,
             Err(Errno::AGAIN) => return Ok(()),
-            // The others go on, and the queue is looked at again with the next event.
+            // Established connections continue; the accept queue is checked again at the next event.
             Err(error) if is_short(error) => return Ok(()),
             Err(error) if passes(error) => continue,
             Err(error) => return Err(error.into()),
@@ -103,7 +103,7 @@ fn accept(
     }
 }
 
-/// Does what an event allows on a connection, and asks for the events that it needs next.
+/// Handles an event of a connection, and registers the events that it needs next.
 fn attend(
     at: usize,
     poll: &OwnedFd,
@@ -138,7 +138,7 @@ fn attend(
 }
 
 impl HowlConnection {
-    /// Takes what came, which should be whole requests, and answers them.
+    /// Reads input, which should be whole requests, and queues the replies.
     fn read(&mut self, site: &HowlSite, buffer: &mut [u8]) -> ConnectionStep {
         let len = match rustix::io::read(self.socket.as_fd(), &mut *buffer) {
             Ok(0) => return ConnectionStep::Close,

@@ -1,4 +1,4 @@
-//! A connection a request: `accept4`, `read`, `write`, `close`. Nothing is kept from one to the next.
+//! One request per connection: `accept4`, `read`, `write`, `close`. No state survives a request.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use rustix::net::SocketFlags;
 use super::REQUEST_MAX;
 use super::site::HowlSite;
 
-/// Accepts and answers for ever.
+/// Accepts and serves connections for ever.
 pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     let mut buffer = vec![0; REQUEST_MAX];
     loop {
@@ -22,14 +22,14 @@ pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     }
 }
 
-/// What can go wrong with a client is its own affair: the connection ends.
+/// Serves one connection. An error ends only this connection.
 fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
     let Ok(len @ 1..) = rustix::io::read(connection, &mut *buffer) else {
         return;
     };
     let answer = site.answer(&buffer[..len]);
     let mut rest = answer.reply.bytes(answer.head_only);
-    // A blocking socket takes all at once, unless the client is silent for too long.
+    // A blocking socket accepts all bytes at once, unless the client does not read until the time limit.
     while !rest.is_empty() {
         match rustix::io::write(connection, rest) {
             Ok(len) if len > 0 => rest = &rest[len..],
@@ -38,8 +38,8 @@ fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
     }
 }
 
-/// The listener's time limit (it is there to be inherited), or a client that went away in the
-/// queue; and when descriptors or memory are short, the next connection may fare better.
+/// Whether `accept` may be retried: the listener's time limit expired (it exists only to be inherited), a client left
+/// the queue, or descriptors or memory are short for now.
 pub fn passes(error: Errno) -> bool {
     matches!(
         error,
@@ -53,7 +53,7 @@ pub fn passes(error: Errno) -> bool {
     ) || is_short(error)
 }
 
-/// Descriptors or memory are short.
+/// Whether descriptors or memory are short.
 pub fn is_short(error: Errno) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! The files, in memory: each answer as it goes out, head and body in one piece. Knows no sockets.
+//! The files in memory: each reply with head and body in one piece. Does no I/O on sockets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-/// One answer, ready to be written.
+/// A reply, ready to be written.
 pub struct HowlReply {
     bytes: Vec<u8>,
     head_len: usize,
@@ -26,7 +26,7 @@ impl HowlReply {
         Arc::new(HowlReply { bytes, head_len })
     }
 
-    /// What goes out: all of it, or for HEAD the head alone.
+    /// The bytes to send: all of them, or only the head for HEAD.
     pub fn bytes(&self, head_only: bool) -> &[u8] {
         if head_only {
             &self.bytes[..self.head_len]
@@ -36,19 +36,19 @@ impl HowlReply {
     }
 }
 
-/// What to do about one request.
+/// The reaction to one request.
 pub struct HowlAction<'a> {
-    /// What goes out.
+    /// The reply to send.
     pub reply: &'a Arc<HowlReply>,
-    /// The request was HEAD.
+    /// Whether the request was HEAD.
     pub head_only: bool,
-    /// The connection has to be closed after it.
+    /// Whether the connection is closed after the reply.
     pub close: bool,
-    /// Bytes of the request.
+    /// Length of the request.
     pub used: usize,
 }
 
-/// The folder as it was at the start.
+/// The contents of the folder at the start.
 pub struct HowlSite {
     files: HashMap<Vec<u8>, Arc<HowlReply>>,
     missing: Arc<HowlReply>,
@@ -104,7 +104,7 @@ impl HowlSite {
         Ok(())
     }
 
-    /// The answer to the first request in `received`, which should hold all of it.
+    /// Finds the reply to the first request in `received`, which should be complete.
     pub fn answer(&self, received: &[u8]) -> HowlAction<'_> {
         let refuse = |reply| HowlAction {
             reply,
@@ -138,7 +138,7 @@ impl HowlSite {
     }
 }
 
-/// HTTP/1.1 stays unless told otherwise, HTTP/1.0 closes unless told otherwise.
+/// Whether the connection is closed: HTTP/1.1 persists and HTTP/1.0 closes by default (RFC 9112 section 9.3).
 fn closes(fields: &[u8], version: &[u8]) -> bool {
     let says = |word: &[u8]| {
         fields.split(|&byte| byte == b'\n').any(|line| {

@@ -1,4 +1,4 @@
-//! What came over a client's connection: answers taken off it, checked and counted.
+//! Input of a client's connection: responses are parsed, checked and counted.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -141,7 +141,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// The answer to the request at this place among those that wait.
+    /// Completes the outstanding request number `place` with its response.
     pub(super) fn answered(&mut self, at: u32, place: usize, whole: &CompleteResponse) {
         let counting = self.is_counting();
         let client = &mut self.clients[at as usize];
@@ -164,7 +164,7 @@ impl LoadWorker<'_> {
             self.shared.reached.store(true, Relaxed);
         }
         let wrong = check(&pending.expected, whole).or(lacks.then_some(ErrorKind::Lacking));
-        // With a limit, what was sent before counting began is not of it.
+        // With a quota, requests sent before counting began are not part of it.
         let limited = self.shared.quota.is_some();
         let early = limited && pending.sent_ns < self.shared.count_ns;
         if self.now_ns >= self.shared.end_ns {

@@ -1,4 +1,4 @@
-//! The command `load`: its options, and how they become a [`LoadRun`]. `print` says what came out.
+//! The command `load`: its options and their translation to a [`LoadRun`]. `print` writes the results.
 
 use std::io::IsTerminal;
 use std::net::ToSocketAddrs;
@@ -152,7 +152,7 @@ pub fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let load = load(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first ends the run with the figures so far, a second one at once.
+        // The first signal ends the run with the figures so far; a second one kills the process.
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("can't take notice of signals")?;
@@ -182,7 +182,7 @@ pub fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     Ok(status(&outcome))
 }
 
-/// A sweep, or a comparison.
+/// Runs a sweep of rates, or a comparison of two servers.
 fn several(args: &LoadArgs, load: &LoadRun, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let mut run = |load: &LoadRun| Ok(super::run(load, &mut |_| {}, stop)?);
     let mut tell = |text: &str| {
@@ -276,7 +276,7 @@ fn target(args: &LoadArgs, url: &TargetUrl) -> anyhow::Result<LoadTarget> {
             )
         })?
         .collect();
-    // A name with several families is tried in the system's order of preference only.
+    // Only the first address is used: the system sorts the addresses of a name by preference.
     let addresses = addresses.into_iter().take(1).collect();
     let tls = url.tls.then(|| TlsSettings {
         name: url.name.clone(),
@@ -363,7 +363,7 @@ fn script(
 }
 
 fn per_connection(args: &LoadArgs) -> PerConnection {
-    // A connection without an end would take its place among those that are due for ever.
+    // A connection that never ends would occupy its slot for ever and block the connections that are due.
     let usual = match args.connection_rate {
         Some(_) => PerConnection::Fixed(1),
         None => PerConnection::Unlimited,

@@ -1,4 +1,4 @@
-//! One simulated client: its session, and the connection that it holds at the moment.
+//! One simulated client: its session and its current connection.
 
 use std::collections::VecDeque;
 
@@ -8,58 +8,58 @@ use super::transport::LoadTransport;
 use super::two::H2LoadClient;
 use crate::workload::{ClientSession, ConnectionOpening, ExpectedResponse, ResponseInterest};
 
-/// A slow client reads ahead of its line by so many bytes: two segments.
+/// A slow client may read this far ahead of its line: two segments.
 const LINE_AHEAD_LEN: u64 = 2 * 1460;
 
 pub(crate) struct LoadClient {
     pub session: Box<dyn ClientSession>,
     pub wants: ResponseInterest,
     pub link: Option<ClientConnection>,
-    /// It waits among those that may take a request that is due.
+    /// The client is queued among those that can take a due request.
     pub is_free: bool,
     /// Bytes received since counting began.
     pub counted_bytes: u64,
-    /// It thinks until then.
+    /// End of the client's think time.
     pub thinks_until_ns: u64,
-    /// When it wants to be looked at.
+    /// When the client's timer fires.
     pub timer_ns: Option<u64>,
-    /// A slow line has taken what was received until then, on this connection and those before.
+    /// The time at which the simulated line has delivered all received bytes, of this connection and the previous ones.
     pub line_ns: u64,
-    /// Reading waits for the line.
+    /// Reading is paused until the line has caught up.
     pub line_paused: bool,
 }
 
-/// A request that is under way.
+/// An outstanding request.
 #[derive(Clone, Copy)]
 pub(crate) struct OpenRequest {
     pub expected: ExpectedResponse,
-    /// When it should have been sent.
+    /// When the request was due.
     pub due_ns: u64,
     pub sent_ns: u64,
-    /// When the first byte of its answer came; 0 before.
+    /// When the first byte of its response arrived; 0 before.
     pub first_ns: u64,
 }
 
-/// A connection.
+/// The connection of a client.
 pub(crate) struct ClientConnection {
     pub transport: LoadTransport,
     pub opening: ConnectionOpening,
     pub begun_ns: u64,
-    /// When the TCP handshake was done; 0 before.
+    /// When the TCP handshake was complete; 0 before.
     pub established_ns: u64,
-    /// It can carry requests.
+    /// The connection can carry requests.
     pub open: bool,
-    /// Its last answer has come; the server will close it.
+    /// The last response has arrived; the server will close the connection.
     pub closing: bool,
     pub made: u64,
     pub answered: u64,
     pub pending: VecDeque<OpenRequest>,
     pub reader: ResponseReader,
-    /// Instead of the reader, with HTTP/2.
+    /// The HTTP/2 state, which replaces the reader.
     pub two: Option<Box<H2LoadClient>>,
     pub out: Vec<u8>,
     pub sent_len: usize,
-    /// When something last happened.
+    /// Time of the last progress.
     pub progress_ns: u64,
     /// When the first request of the connection was due, in an open loop of connections.
     pub due_ns: Option<u64>,
@@ -80,26 +80,26 @@ impl LoadClient {
         }
     }
 
-    /// Notes received bytes on a slow line. Reading has to wait if they are too far ahead.
+    /// Records received bytes on a slow line, and pauses reading if they are too far ahead.
     pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) {
         self.line_ns = self.line_ns.max(now_ns) + line_time_ns(len, bits_per_s);
         self.line_paused = self.line_resume_ns(bits_per_s) > now_ns;
     }
 
-    /// When a slow line may be read again.
+    /// Returns when a slow line may be read again.
     pub(crate) fn line_resume_ns(&self, bits_per_s: u64) -> u64 {
         let ahead_ns = line_time_ns(LINE_AHEAD_LEN, bits_per_s);
         self.line_ns.saturating_sub(ahead_ns)
     }
 
-    /// Whether nothing is under way.
+    /// Whether no request is outstanding.
     pub(crate) fn is_quiet(&self) -> bool {
         let link = self.link.as_ref();
         link.is_none_or(|link| link.pending.is_empty())
     }
 }
 
-/// How long a line needs for so many bytes.
+/// The time that a line needs for `len` bytes.
 fn line_time_ns(len: u64, bits_per_s: u64) -> u64 {
     let ns = u128::from(len) * 8_000_000_000 / u128::from(bits_per_s.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX / 4)
@@ -130,7 +130,7 @@ impl ClientConnection {
         }
     }
 
-    /// Whether one more request may be sent on it.
+    /// Whether one more request may be sent on this connection.
     pub(crate) fn takes(&self, pipeline: u32) -> bool {
         self.open
             && !self.closing
@@ -139,17 +139,17 @@ impl ClientConnection {
             && self.two.as_ref().is_none_or(|two| two.takes())
     }
 
-    /// Whether the server owes something: the connection, an answer, its end.
+    /// Whether an action of the server is outstanding: the handshake, a response, or the close.
     pub(crate) fn waits(&self) -> bool {
         !self.open || !self.pending.is_empty() || self.closing
     }
 
-    /// Whether all that it was opened for has been answered.
+    /// Whether all requests of the connection have been answered.
     pub(crate) fn is_done(&self) -> bool {
         self.pending.is_empty() && (self.closing || self.answered >= self.opening.requests)
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     ///
     /// # Errors
     /// The connection is broken.
@@ -165,12 +165,12 @@ impl ClientConnection {
         self.transport.flush()
     }
 
-    /// Whether bytes wait for the socket to take them.
+    /// Whether bytes wait for the socket to accept them.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent_len < self.out.len() || self.transport.has_unsent()
     }
 
-    /// What the reader is to look at in the next answer.
+    /// The checks that the reader applies to the next response.
     pub(crate) fn wanted(&self, wants: ResponseInterest) -> Option<ResponseChecks> {
         let pending = self.pending.front()?;
         Some(ResponseChecks {
@@ -182,7 +182,7 @@ impl ClientConnection {
     }
 }
 
-/// What is wrong with an answer, if something is.
+/// Compares a response with the expected one; returns the error, if any.
 pub(crate) fn check(expected: &ExpectedResponse, whole: &CompleteResponse) -> Option<ErrorKind> {
     let right_status = match expected.status {
         Some(status) => whole.status == status,
@@ -191,7 +191,7 @@ pub(crate) fn check(expected: &ExpectedResponse, whole: &CompleteResponse) -> Op
     if !right_status {
         return Some(ErrorKind::WrongStatus);
     }
-    // A 304 or 206 is not the whole of it.
+    // A 304 has no body and a 206 only a part, so length and checksum of the file do not apply.
     let is_part = matches!(whole.status, 206 | 304) && expected.status.is_none();
     if is_part || expected.head_only {
         return None;

@@ -1,4 +1,4 @@
-//! What a server must answer, from the folder that it serves.
+//! The expected responses of a server, derived from the folder that it serves.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ pub(crate) struct ExpectedFile {
     pub crc32: u32,
 }
 
-/// The file that `path` (with its query) names under `root`.
+/// Reads the file under `root` that `path` (with its query) names.
 ///
 /// # Errors
-/// There is none, or it can't be read.
+/// The file does not exist or can't be read.
 pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<ExpectedFile> {
     let name = path.split('?').next().unwrap_or(path);
     ensure!(

@@ -1,7 +1,8 @@
-//! The load generator: what a run is to do ([`LoadRun`]) and what it found ([`LoadResult`]).
+//! The load generator: the settings of a run ([`LoadRun`]) and its figures ([`LoadResult`]).
 //!
-//! Latencies follow wrk2: in an open loop they count from when the request should have been sent.
-//! Response, transfer and connection times follow httperf and paper `003`; docs/lab.md defines each.
+//! Latencies follow wrk2: in an open loop they count from the time at which the request was due, which avoids
+//! coordinated omission. Response, transfer and connection times follow httperf and paper `003`; docs/lab.md defines
+//! each.
 
 mod answers;
 pub mod cli;
@@ -33,61 +34,60 @@ pub use outcome::LoadResult;
 
 use crate::workload::TrafficWorkload;
 
-/// Who is asked.
+/// The server under load.
 #[derive(Clone, Debug)]
 pub struct LoadTarget {
-    /// Where to connect to; connections take these in turn.
+    /// Addresses to connect to; connections use them in turn.
     pub addresses: Vec<SocketAddr>,
-    /// The name that a certificate must be for; `None` for plain HTTP.
+    /// TLS settings; `None` for plain HTTP.
     pub tls: Option<TlsSettings>,
 }
 
-/// How to speak TLS.
+/// How TLS is used.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
-    /// The server's name.
+    /// The server's name, for SNI and the certificate check.
     pub name: String,
-    /// Take any certificate.
+    /// Accept any certificate.
     pub insecure: bool,
     /// A PEM file with authorities to trust instead of the system's.
     pub authorities: Option<PathBuf>,
-    /// What the server may choose from.
+    /// The versions and algorithms that are offered.
     pub offered: OfferedTls,
 }
 
-/// What a server may choose from.
+/// The TLS versions and algorithms that are offered to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfferedTls {
-    /// TLS 1.3 and 1.2, with all that there is for them. Sessions are resumed.
+    /// TLS 1.3 and 1.2 with all supported algorithms. Sessions are resumed.
     All,
-    /// TLS 1.3 with AES-128-GCM and X25519.
+    /// Only TLS 1.3 with AES-128-GCM and X25519.
     One {
         /// Whether sessions are resumed.
         resumes: bool,
     },
 }
 
-/// When requests are made.
+/// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RequestPace {
-    /// Closed loop: each connection asks as soon as it has its answer.
+    /// Closed loop: each connection sends its next request as soon as the response is complete.
     Closed,
-    /// Open loop: so many requests a second over all connections, due at fixed times whatever comes
-    /// back.
+    /// Open loop: this many requests a second over all connections, due at fixed times regardless of the responses.
     Requests(f64),
-    /// Open loop: so many new connections a second, as httperf and http_load do; `connections` is
-    /// the most that are open at a time.
+    /// Open loop: this many new connections a second, as in httperf and http_load; `connections` is the maximum that
+    /// are open at a time.
     Connections(f64),
 }
 
-/// One run.
+/// The settings of a run.
 #[derive(Clone)]
 pub struct LoadRun {
-    /// Who is asked.
+    /// The server.
     pub target: LoadTarget,
-    /// What for.
+    /// The traffic.
     pub workload: Arc<dyn TrafficWorkload>,
-    /// When.
+    /// When requests are sent.
     pub pace: RequestPace,
     /// Simulated clients, each with one connection at a time.
     pub connections: u32,
@@ -95,35 +95,34 @@ pub struct LoadRun {
     pub threads: u32,
     /// CPUs to pin the threads to, in turn; empty for none.
     pub cpus: Vec<usize>,
-    /// Requests that may be under way on one connection.
+    /// Maximum number of outstanding requests on one connection.
     pub pipeline: u32,
-    /// How fast a client receives (and sends its next request only when what came would have taken
-    /// as long): bits a second; `None` for no limit.
+    /// Simulated line speed of a client in bits a second; `None` for no limit. A client receives no faster, and sends
+    /// its next request only when the line would have delivered the response.
     pub line_bits_per_s: Option<u64>,
     /// Time before counting begins.
     pub warmup: Duration,
-    /// Time over which connections, or the rate, grow to their number; part of the warm-up if that
-    /// is longer.
+    /// Time over which the connections, or the rate, grow to their full number; part of the warm-up if that is longer.
     pub ramp: Duration,
-    /// How long is counted.
+    /// How long counting lasts.
     pub duration: Duration,
-    /// Ends after so many counted answers, if that comes earlier.
+    /// The run ends after this many counted responses, if that is earlier.
     pub requests: Option<u64>,
-    /// Ends once so many connections were opened and are done, if that comes earlier.
+    /// The run ends once this many connections were opened and have finished, if that is earlier.
     pub openings: Option<u64>,
-    /// How long a connection, or an answer's next bytes, may take.
+    /// Maximum time for a connection to be established, and for the next bytes of a response.
     pub timeout: Duration,
-    /// Draws the traffic.
+    /// Seed of the traffic.
     pub seed: u64,
-    /// What time it is; `None` for this machine's.
+    /// The clock of the run; `None` for the machine's own.
     pub time: Option<Arc<dyn ExternalClock>>,
 }
 
-/// The traffic that is drawn unless another is asked for.
+/// The default seed of the traffic.
 pub const SEED: u64 = 1;
 
 impl LoadRun {
-    /// The plainest: a client without TLS that asks again as soon as it has its answer, for ten seconds.
+    /// The simplest run: one client without TLS, in a closed loop, for ten seconds.
     pub fn plain(address: SocketAddr, workload: Arc<dyn TrafficWorkload>) -> LoadRun {
         LoadRun {
             target: LoadTarget {
@@ -149,42 +148,43 @@ impl LoadRun {
     }
 }
 
-/// A time that is not this machine's. A run in it has one thread.
+/// A clock other than the machine's, such as a guest's virtual time. A run that uses it has one thread.
 pub trait ExternalClock: Send + Sync {
-    /// Now; it goes on only in [`ExternalClock::pass`].
+    /// The current time; it advances only in [`ExternalClock::pass`].
     fn now_ns(&self) -> u64;
 
-    /// Lets time pass until something can be read from `ready`, or it is `until_ns`. `waits`: somebody owes an answer.
+    /// Lets time pass until `ready` is readable or `until_ns` is reached. `waits` is true while a response is
+    /// outstanding.
     fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool);
 }
 
-/// What can be said of a run while it goes on: once a second or so.
+/// A progress report of a run, about once a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadSnapshot {
     /// Since counting began; 0 in the warm-up.
     pub elapsed_s: f64,
     /// How long counting will last.
     pub duration_s: f64,
-    /// In the warm-up still.
+    /// True during the warm-up.
     pub warming: bool,
-    /// Answers a second since the last snapshot.
+    /// Responses a second since the last snapshot.
     pub requests_per_s: f64,
     /// Body and head bytes a second since the last snapshot.
     pub bytes_per_s: f64,
-    /// Latencies so far.
+    /// Median latency so far.
     pub p50_us: u64,
-    /// Latencies so far.
+    /// 99th percentile of the latencies so far.
     pub p99_us: u64,
     /// Errors so far.
     pub errors: u64,
 }
 
-/// Why a run could not be made at all.
+/// Why a run could not start.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The settings make no sense together; says what to change.
+    /// The settings contradict each other; the text names the change that is needed.
     Settings(String),
-    /// This machine lacks something (descriptors, threads); says what would help.
+    /// The machine lacks a resource (descriptors, threads); the text names a remedy.
     Machine(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a run found: the figures, and their form in JSON (docs/lab.md says what each means).
+//! The figures of a run and their JSON form (docs/lab.md defines each).
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// A distribution of times, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeDistribution {
-    /// How many were measured; the rest is 0 if none was.
+    /// Number of measurements; if 0, the other fields are 0 too.
     pub count: u64,
-    /// Least.
+    /// Minimum.
     pub min: u64,
     /// Mean.
     pub mean: f64,
@@ -17,30 +17,30 @@ pub struct TimeDistribution {
     pub stddev: f64,
     /// Median.
     pub p50: u64,
-    /// 75 of 100 are not longer.
+    /// 75th percentile.
     pub p75: u64,
-    /// 90 of 100.
+    /// 90th percentile.
     pub p90: u64,
-    /// 95 of 100.
+    /// 95th percentile.
     pub p95: u64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: u64,
-    /// 999 of 1000.
+    /// 99.9th percentile.
     pub p99_9: u64,
-    /// Most.
+    /// Maximum.
     pub max: u64,
 }
 
 /// httperf's reply rate: samples of 5 seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplyRate {
-    /// Number of whole 5-second samples; the rest is 0 if there was none.
+    /// Number of whole 5-second samples; if 0, the other fields are 0 too.
     pub samples: u64,
-    /// Replies a second: the least sample.
+    /// Minimum of the samples, replies a second.
     pub min: f64,
     /// Mean of the samples.
     pub mean: f64,
-    /// The greatest.
+    /// Maximum of the samples.
     pub max: f64,
     /// Standard deviation.
     pub stddev: f64,
@@ -51,71 +51,71 @@ pub struct ReplyRate {
 pub struct OperationClass {
     /// Its name.
     pub name: String,
-    /// Right answers.
+    /// Correct responses.
     pub requests: u64,
-    /// Wrong answers, and requests that got none.
+    /// Wrong responses, and requests without a response.
     pub errors: u64,
-    /// Requests that were under way when time was up.
+    /// Requests that were outstanding at the end.
     #[serde(default)]
     pub unfinished: u64,
-    /// Bytes of bodies.
+    /// Body bytes.
     pub body_bytes: u64,
     /// Latencies.
     pub latency_us: TimeDistribution,
 }
 
-/// SPECweb99's conformance: clients that were fast enough.
+/// SPECweb99's conformance: the clients that reached the required speed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConformingClients {
-    /// What a client had to reach, bits a second.
+    /// The required speed, bits a second.
     pub least_bits_per_s: u64,
-    /// Clients that did.
+    /// Clients that reached it.
     pub connections: u64,
-    /// Of all.
+    /// Their share of all clients.
     pub share: f64,
 }
 
 /// The figures of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// Whether somebody ended it early.
+    /// Whether the run was ended early.
     pub interrupted: bool,
-    /// How long was counted.
+    /// How long counting lasted.
     pub duration_s: f64,
-    /// Right answers.
+    /// Correct responses.
     pub requests: u64,
-    /// Right answers a second.
+    /// Correct responses a second.
     pub requests_per_s: f64,
     /// Requests a second that were due, in an open loop.
     pub offered_per_s: Option<f64>,
-    /// Connections made.
+    /// Connections established.
     pub connections: u64,
-    /// Connections made a second.
+    /// Connections established a second.
     pub connections_per_s: f64,
-    /// Answers, right or wrong, for each connection made while it was counted.
+    /// Responses, correct or not, for each connection that was established during counting.
     pub requests_per_connection: f64,
-    /// Requests that were under way, or due and not sent, when time was up. In no other figure.
+    /// Requests that were outstanding, or due and unsent, at the end. They are in no other figure.
     #[serde(default)]
     pub unfinished: u64,
     /// Bytes received, heads and bodies.
     pub bytes: u64,
     /// Bytes received a second.
     pub bytes_per_s: f64,
-    /// Bytes of bodies.
+    /// Body bytes received.
     pub body_bytes: u64,
-    /// From when the request was due (closed loop: sent) to the last byte of its answer.
+    /// From the due time of the request (closed loop: the send time) to the last byte of its response.
     pub latency_us: TimeDistribution,
-    /// From sending it to the last byte of its answer, whatever was due.
+    /// From the send time to the last byte of the response, regardless of the due time.
     pub service_us: TimeDistribution,
-    /// httperf: first byte of the request sent to first byte of the answer.
+    /// httperf: first byte of the request sent to first byte of the response.
     pub response_us: TimeDistribution,
-    /// httperf: first to last byte of the answer.
+    /// httperf: first to last byte of the response.
     pub transfer_us: TimeDistribution,
-    /// Handshake of TCP: paper `003`'s response time.
+    /// The TCP handshake: paper `003`'s response time.
     pub connect_us: TimeDistribution,
-    /// httperf: connecting to closed, of connections with an answer.
+    /// httperf: from connect to close, of connections with a response.
     pub connection_us: TimeDistribution,
-    /// Handshake done to closed: paper `003`'s connection time.
+    /// From the end of the handshake to the close: paper `003`'s connection time.
     pub established_us: TimeDistribution,
     /// httperf's reply rate.
     pub reply_rate: ReplyRate,
@@ -123,12 +123,12 @@ pub struct LoadResult {
     pub errors: u64,
     /// Errors by kind.
     pub errors_by_kind: BTreeMap<String, u64>,
-    /// Answers by status.
+    /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// By kind of operation, if there are several.
+    /// Figures by kind of operation, if there are several.
     pub classes: Vec<OperationClass>,
     /// Conformance, where clients have a line speed.
     pub conforming: Option<ConformingClients>,
-    /// Share of one CPU that the load generator itself used.
+    /// The CPU time of the load generator itself, as a share of one CPU.
     pub cpu_share: f64,
 }

@@ -1,10 +1,10 @@
-//! Latencies as a plot: how long the given shares of requests took at most, in the terminal and as a picture. Pure.
+//! Plots the latency distribution in the terminal or as a picture: for given percentiles, the longest latency. No I/O.
 
 use super::outcome::TimeDistribution;
 use crate::experiment::units::{FigureUnit, number};
 use crate::report::svg::{coordinate, element, line, text};
 
-/// Shares of a hundred, by name, and their times; the last is the longest of all.
+/// Percentiles with their names and times; the last is the maximum.
 fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
     let most = 100.0 - 100.0 / times.count.max(2) as f64;
     [
@@ -18,7 +18,7 @@ fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
     ]
 }
 
-/// For a terminal: a bar for each share, on a logarithmic scale from the shortest time on.
+/// Plots for a terminal: a bar for each percentile, on a logarithmic scale that starts at the minimum.
 pub(super) fn terminal(times: &TimeDistribution) -> String {
     const WIDTH: f64 = 50.0;
     let least = times.min.max(1) as f64;
@@ -39,7 +39,7 @@ pub(super) fn terminal(times: &TimeDistribution) -> String {
     )
 }
 
-/// An SVG that stands alone: the share on a scale on which 90, 99 and 99.9 % are equally far apart.
+/// Draws a self-contained SVG. On its percentile axis 90, 99 and 99.9 % are equidistant.
 pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
     const WIDTH: f64 = 640.0;
     const HEIGHT: f64 = 320.0;
@@ -74,7 +74,7 @@ pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
     for (name, share, time) in points {
         let at = (x(share), y(time as f64));
         curve.push(format!("{},{}", coordinate(at.0), coordinate(at.1)));
-        // The names of 95 % and of the longest would lie on others.
+        // The labels of 95 % and of the maximum would overlap others.
         if !["95", "all"].contains(&name) {
             out.push_str(&text(
                 "soft",

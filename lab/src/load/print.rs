@@ -1,4 +1,4 @@
-//! What a run says: progress as it goes, the figures for people, and what went wrong in words.
+//! Output of a run: progress, the figures as text, and explanations of errors.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -6,15 +6,14 @@ use std::io::Write as _;
 use super::outcome::TimeDistribution;
 use super::{LoadResult, LoadRun, LoadSnapshot, RequestPace};
 
-/// Tells progress on standard error: one line that is written over on a terminal, a line every few
-/// seconds elsewhere.
+/// Prints progress on standard error: on a terminal one line that is overwritten, otherwise a line every few seconds.
 pub(crate) struct LoadMeter {
     on: bool,
     terminal: bool,
     told: u64,
 }
 
-/// Where standard error is no terminal, every so many snapshots are told.
+/// Without a terminal only one snapshot in this many is printed.
 const SELDOM: u64 = 5;
 
 impl LoadMeter {
@@ -32,7 +31,7 @@ impl LoadMeter {
             return;
         }
         let line = progress_line(snapshot);
-        // Nobody to read it is no reason to stop.
+        // A closed standard error is no reason to end the run.
         let _ = if self.terminal {
             write!(std::io::stderr(), "\r\x1b[K{line}")
         } else {
@@ -66,7 +65,7 @@ fn progress_line(snapshot: &LoadSnapshot) -> String {
     line
 }
 
-/// The figures, for people.
+/// Formats the figures as text.
 pub(crate) fn text(load: &LoadRun, outcome: &LoadResult) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -172,7 +171,7 @@ fn times_text(times: &TimeDistribution) -> String {
     )
 }
 
-/// What went wrong, with what may help.
+/// Explains the errors of a run, with remedies.
 pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
     let who = load
         .target

@@ -1,49 +1,49 @@
-//! One answer after the other, taken off the bytes of a connection. Knows what an answer looks like
-//! (RFC 9112), not what was asked, beyond what that says about the body.
+//! Parses the responses of an HTTP/1 connection (RFC 9112). Of the request it knows only the facts that decide the
+//! framing.
 
 use lowroad_http::body::BodyFraming;
 use lowroad_http::body::BodyReader;
 use lowroad_http::limits::RequestLimits;
 use memchr::memmem;
 
-/// Heads longer than this are garbage.
+/// Maximum length of a head.
 const HEAD_LEN_MAX: usize = 64 * 1024;
-/// A body without an announced length that is longer than this does not end.
+/// Maximum length of a body that ends with the connection.
 const UNANNOUNCED_LEN_MAX: u64 = 1 << 30;
 
-/// More of an answer is not kept.
+/// Maximum length of the kept text of a response.
 pub(super) const TEXT_LEN_MAX: usize = 1 << 20;
 
-/// What is wrong with an answer.
+/// A framing fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerFault {
     /// It is not HTTP/1.
     Malformed,
-    /// Its head or body goes on and on.
+    /// Its head or body exceeds the maximum length.
     Endless,
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompleteResponse {
     /// Its status.
     pub status: u16,
-    /// Length of its body, decoded.
+    /// Decoded length of its body.
     pub body_len: u64,
-    /// CRC-32 of the body, if it was asked for.
+    /// CRC-32 of the body, if requested.
     pub crc32: Option<u32>,
-    /// The last `Set-Cookie`, if it was asked for.
+    /// The last `Set-Cookie` value, if requested.
     pub set_cookie: Option<String>,
-    /// Its head and body, up to [`TEXT_LEN_MAX`], if they were asked for.
+    /// Its head and body, up to [`TEXT_LEN_MAX`], if requested.
     pub text: Option<Vec<u8>>,
-    /// The server closes the connection after it.
+    /// The server closes the connection after this response.
     pub closes: bool,
 }
 
-/// What to look at.
+/// The parts of a response that the reader evaluates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseChecks {
-    /// The answer is to HEAD.
+    /// The request was HEAD.
     pub head_only: bool,
     /// Compute the CRC-32.
     pub crc32: bool,
@@ -53,10 +53,10 @@ pub struct ResponseChecks {
     pub text: bool,
 }
 
-/// Takes answers off a connection.
+/// Incremental parser for the responses of a connection.
 #[derive(Debug, Default)]
 pub struct ResponseReader {
-    /// The start of a head whose end has not come.
+    /// The start of an incomplete head.
     partial: Vec<u8>,
     body: Option<BodyState>,
 }
@@ -65,7 +65,7 @@ pub struct ResponseReader {
 struct BodyState {
     framing: BodyEnd,
     head: AnswerHead,
-    /// A trailer section that is not whole.
+    /// An incomplete trailer section.
     held: Vec<u8>,
     len: u64,
     crc32: Option<crc32fast::Hasher>,
@@ -75,7 +75,7 @@ struct BodyState {
 #[derive(Debug)]
 enum BodyEnd {
     Framed(BodyReader),
-    /// Ends with the connection.
+    /// The body ends with the connection (RFC 9112 section 6.3).
     Connection,
 }
 
@@ -90,11 +90,11 @@ struct AnswerHead {
 }
 
 impl ResponseReader {
-    /// Takes bytes from the start of `input`. Returns how many, and the answer that ends there if
-    /// one does; without one, all of `input` was taken.
+    /// Consumes bytes from the start of `input`. Returns their number, and the response that ends there, if any;
+    /// without one all of `input` was consumed.
     ///
     /// # Errors
-    /// The answer is wrong; the connection is of no more use.
+    /// The response is malformed; the connection can't be used any more.
     pub fn take(
         &mut self,
         input: &[u8],
@@ -110,14 +110,14 @@ impl ResponseReader {
                 return Ok((input.len(), None));
             };
             used += taken;
-            // Interim answers (100, 103) come before the one that counts.
+            // Interim responses (100, 103) precede the final one.
             if head.status >= 200 {
                 self.body = Some(BodyState::new(head, wanted));
             }
         }
     }
 
-    /// The connection has ended: the answer that ends with it, if there is one.
+    /// Handles the end of the connection: returns the response whose body ends with it, if any.
     pub fn end(&mut self) -> Option<CompleteResponse> {
         let body = self.body.take_if(|body| body.ends_with_connection())?;
         Some(body.whole())
@@ -196,8 +196,8 @@ impl BodyState {
         matches!(self.framing, BodyEnd::Connection)
     }
 
-    /// Takes what belongs to the body. Returns how much that was, all of `input` unless the body is whole, and whether
-    /// it is.
+    /// Consumes bytes of the body. Returns their number (all of `input` unless the body ends) and whether the body is
+    /// complete.
     fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
         if self.held.is_empty() {
             let (used, done) = self.decode(input)?;
@@ -219,7 +219,7 @@ impl BodyState {
         Ok((input.len(), false))
     }
 
-    /// Takes what can be taken of `input`: trailers come whole or not at all.
+    /// Decodes a part of `input`. An incomplete trailer section is left for the next call.
     fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
         let mut used = 0;
         let done = loop {
@@ -262,13 +262,13 @@ impl BodyState {
     }
 }
 
-/// Keeps more of an answer, as far as there is room.
+/// Appends bytes of a response to its text, up to the maximum length.
 pub(super) fn keep(text: &mut Vec<u8>, bytes: &[u8]) {
     let room = TEXT_LEN_MAX.saturating_sub(text.len());
     text.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
-/// Garbage is found at its first bytes, not when no more comes.
+/// Rejects input that is not HTTP/1 at its first bytes, instead of waiting for a timeout.
 fn check_start(input: &[u8]) -> Result<(), AnswerFault> {
     let start = b"HTTP/1.";
     let len = input.len().min(start.len());
@@ -279,7 +279,7 @@ fn check_start(input: &[u8]) -> Result<(), AnswerFault> {
     }
 }
 
-/// `head`: from the status line to the line end of the last field.
+/// Parses a head: from the status line to the line end of the last field.
 fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerFault> {
     let mut parsed = AnswerHead::default();
     let Some(line_end) = memchr::memchr(b'\n', head) else {
@@ -292,7 +292,7 @@ fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerF
     while let Some(end) = memchr::memchr(b'\n', rest) {
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
         rest = &rest[end + 1..];
-        // Few fields matter, and most can be told by their first letter.
+        // Few fields matter, and their first letter excludes most others.
         match line.first().map(u8::to_ascii_lowercase) {
             Some(b'c') => {
                 if let Some(value) = value_of(line, b"content-length") {
@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Every answer in `input`, fed in pieces of `piece` bytes.
+    /// Returns all responses in `input`, fed in pieces of `piece` bytes.
     fn answers(
         input: &[u8],
         piece: usize,

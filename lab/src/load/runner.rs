@@ -1,4 +1,4 @@
-//! A run from its beginning to its figures: checks, threads, what is told meanwhile.
+//! Executes a run: checks its settings, starts the threads, reports progress and merges the figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -16,22 +16,21 @@ use super::worker::{LiveFigures, LoadContext, LoadWorker, ThreadShare};
 use super::{LoadError, LoadResult, LoadRun, LoadSnapshot, RequestPace};
 use crate::peers::system::pin;
 
-/// How often it is looked whether somebody wants the end.
+/// Interval at which the stop flag is checked.
 const TICK: Duration = Duration::from_millis(50);
-/// How often progress is told.
+/// Interval of progress reports.
 const PROGRESS_NS: u64 = 1_000_000_000;
-/// Descriptors that are not connections.
+/// Descriptors that are needed apart from connections.
 const DESCRIPTORS_ELSE: u64 = 64;
-/// No thread makes more requests a second.
+/// Maximum requests a second of one thread.
 const RATE_MAX: f64 = 1e8;
-/// SPECweb99: of 400,000 bit/s, 320,000 have to be reached.
+/// SPECweb99's conformance: a client must reach 320,000 of its 400,000 bit/s.
 const CONFORMING_SHARE: f64 = 0.8;
 
-/// Makes the requests. `progress` is told how it goes, once a second; `stop` ends it early, with
-/// the figures so far.
+/// Executes a run. `progress` is called once a second; `stop` ends the run early, with the figures so far.
 ///
 /// # Errors
-/// When it can't begin. What fails later is counted in the outcome.
+/// The run can't start. Later failures are counted in the result.
 pub fn run(
     load: &LoadRun,
     progress: &mut dyn FnMut(&LoadSnapshot),
@@ -46,7 +45,7 @@ pub fn run(
     let cpu_before_ns = cpu_ns();
     let counted = thread::scope(|scope| {
         let mut handles = Vec::new();
-        // Nothing is sent: it is closed once all workers have ended.
+        // A channel without messages: it disconnects once all workers have dropped their senders.
         let (working, worked) = channel::<()>();
         for (number, live) in (0..threads).zip(&lives) {
             let share = ThreadShare {
@@ -60,7 +59,7 @@ pub fn run(
             let spawned = thread::Builder::new()
                 .name(format!("load-{number}"))
                 .spawn_scoped(scope, move || {
-                    // Without it the thread runs wherever the kernel likes.
+                    // Without pinning the scheduler places the thread.
                     let _ = pin(cpu.as_slice());
                     let counted = worker.run();
                     drop(working);
@@ -120,7 +119,7 @@ fn check(load: &LoadRun) -> Result<(), LoadError> {
     }
 }
 
-/// Raises the limit on descriptors as far as is needed and allowed.
+/// Raises the limit on descriptors as far as needed and permitted.
 fn need_descriptors(connections: u32) -> Result<(), LoadError> {
     let needed = u64::from(connections) + DESCRIPTORS_ELSE;
     let limit = getrlimit(Resource::Nofile);
@@ -207,7 +206,7 @@ fn conforming<'b>(
     }
 }
 
-/// Tells progress, once a second.
+/// Reports progress once a second.
 struct ProgressReporter<'r> {
     load: &'r LoadRun,
     shared: &'r LoadContext,

@@ -1,5 +1,5 @@
-//! What a command line says in a short form: rates with k and M, URLs from a file, a user with a password; and the whole
-//! of it, for the record.
+//! Parsers for short forms on the command line (rates with k and M, URL files, credentials), and the record of the
+//! command line in the JSON output.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-/// `1k`, `2.5M`, `300`: so many a second.
+/// Parses a rate per second: `1k`, `2.5M`, `300`.
 pub fn rate(text: &str) -> Result<f64, String> {
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1e3),
@@ -24,7 +24,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "give more than 0 a second, with k or M if you like: 500, 1k".into())
 }
 
-/// `10s`, `500ms`, `2m`, `1h`, `10` (seconds).
+/// Parses a duration: `10s`, `500ms`, `2m`, `1h`, `10` (seconds).
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_s = match &text[digits.len()..] {
@@ -40,7 +40,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit_s).map_err(|_| "out of range".to_string())
 }
 
-/// The lines of a file with a URL each; empty ones and those that begin with `#` are none.
+/// Reads a file with one URL on each line. Empty lines and lines that begin with `#` are skipped.
 pub(super) fn urls_of(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("can't read URLs from {}", file.display()))?;
@@ -53,7 +53,7 @@ pub(super) fn urls_of(file: &Path) -> anyhow::Result<Vec<String>> {
     Ok(urls)
 }
 
-/// The field that says who asks (RFC 7617).
+/// The `Authorization` field for `name:password` (RFC 7617).
 pub(super) fn authorization(user: &str) -> anyhow::Result<(String, String)> {
     ensure!(
         user.contains(':'),
@@ -63,17 +63,17 @@ pub(super) fn authorization(user: &str) -> anyhow::Result<(String, String)> {
     Ok(("Authorization".into(), format!("Basic {credentials}")))
 }
 
-/// How a run was made.
+/// The circumstances of a run.
 #[derive(Debug, Serialize)]
 struct RunDescription {
     version: &'static str,
-    /// When it ended, in seconds since 1970.
+    /// When the run ended, in seconds since 1970.
     unix_s: u64,
-    /// The command line, without a password.
+    /// The command line without secrets.
     command: Vec<String>,
 }
 
-/// The figures as JSON, with how they were made.
+/// Formats the figures as JSON, with the circumstances of the run.
 pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let setting = RunDescription {
@@ -89,7 +89,7 @@ pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&all)
 }
 
-/// The words of a command line, without what is secret among them.
+/// The words of a command line, with secrets replaced.
 fn shown(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut secret = false;
     words

@@ -1,14 +1,13 @@
-//! When requests, or connections, of an open loop are due. Knows no clock: times are counted from
-//! the beginning of the run.
+//! The due times of requests or connections in an open loop. Uses no clock: times count from the beginning of the run.
 
-/// Evenly spaced times, which come closer and closer while the rate grows.
+/// Evenly spaced due times; during the ramp the interval shrinks as the rate grows.
 #[derive(Clone, Debug)]
 pub(crate) struct RampSchedule {
     rate_per_s: f64,
     ramp_s: f64,
-    /// The next of this thread's.
+    /// Number of this thread's next due time.
     next: u64,
-    /// Threads take the times in turn.
+    /// Threads take the due times in turn.
     step: u64,
     next_ns: u64,
 }
@@ -26,18 +25,18 @@ impl RampSchedule {
         schedule
     }
 
-    /// When the next one is due.
+    /// The next due time.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Goes on to the one after it.
+    /// Advances to the next due time.
     pub(crate) fn advance(&mut self) {
         self.next += self.step;
         self.next_ns = self.due_ns(self.next);
     }
 
-    /// While the rate grows from 0 to r over R seconds, r t^2 / 2R are due until t.
+    /// While the rate grows from 0 to r over R seconds, r t^2 / 2R requests are due until t.
     fn due_ns(&self, number: u64) -> u64 {
         let number = number as f64;
         let in_ramp = self.rate_per_s * self.ramp_s / 2.0;

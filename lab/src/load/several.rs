@@ -1,5 +1,5 @@
-//! Several runs at the word of one command: a sweep of rates, and two servers beside each other. It knows no options:
-//! whoever calls says how a run is made.
+//! Several runs by one command: a sweep of rates, or a comparison of two servers. Knows no options: the caller
+//! supplies the function that executes a run.
 
 use std::fmt::Write;
 
@@ -7,10 +7,10 @@ use super::{LoadResult, LoadRun, RequestPace};
 use crate::experiment::units::number;
 use crate::report::model::PointSpread;
 
-/// Makes a run.
+/// Executes a run.
 pub(super) type RepeatedRun<'a> = dyn FnMut(&LoadRun) -> anyhow::Result<LoadResult> + 'a;
 
-/// The same load at each of these rates; a line for each. Ends early when a run was interrupted.
+/// Applies the load at each rate and prints a line for each. Ends early when a run was interrupted.
 pub(super) fn sweep(
     load: &LoadRun,
     rates: &[f64],
@@ -48,7 +48,7 @@ fn line(rate: f64, outcome: &LoadResult) -> String {
     )
 }
 
-/// Two loads in turn, so that a machine that drifts harms both; who begins alternates.
+/// Applies two loads in turn, so that a drift of the machine affects both; the order alternates.
 pub(super) fn compare(
     loads: [&LoadRun; 2],
     repeats: u32,
@@ -76,7 +76,7 @@ pub(super) fn compare(
     Ok(outcomes)
 }
 
-/// What a comparison shows: the first by the second, with the interval of each ratio.
+/// Formats a comparison: the ratio of the first to the second for each figure, with its interval.
 pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<LoadResult>; 2]) -> String {
     type Of = fn(&LoadResult) -> f64;
     let figures: [(&str, Of); 3] = [

@@ -1,4 +1,4 @@
-//! What one thread has counted, how threads' counts become one, and the [`LoadResult`] of it.
+//! The counts of one thread, their sum over threads, and the [`LoadResult`] of it.
 
 use std::collections::BTreeMap;
 
@@ -6,52 +6,52 @@ use hdrhistogram::Histogram;
 
 use super::outcome::{LoadResult, OperationClass, ReplyRate, TimeDistribution};
 
-/// Longest time that is told apart: an hour.
+/// Maximum of the histograms: an hour.
 const TIME_US_MAX: u64 = 3_600_000_000;
-/// httperf samples its reply rate so often.
+/// httperf's sampling interval of the reply rate.
 pub(crate) const REPLY_SAMPLE_NS: u64 = 5_000_000_000;
 
-/// What can go wrong with a request or connection.
+/// The ways in which a request or connection can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Nobody listens there.
+    /// The connection was refused.
     ConnectRefused,
-    /// No handshake in time.
+    /// The handshake did not complete in time.
     ConnectTimeout,
-    /// No way to there.
+    /// The server is unreachable.
     ConnectUnreachable,
-    /// No port is left on our side.
+    /// The client has no local port left.
     PortsExhausted,
-    /// No descriptor is left on our side.
+    /// The client has no descriptor left.
     DescriptorsExhausted,
-    /// The TLS handshake failed: certificate, version.
+    /// The TLS handshake failed: certificate or version.
     Tls,
     /// The connection was reset.
     Reset,
-    /// The connection ended before the answer did.
+    /// The connection ended before the response was complete.
     Closed,
-    /// The server reset the stream.
+    /// The server reset the stream (HTTP/2).
     StreamReset,
-    /// Nothing came for too long.
+    /// No bytes arrived for too long.
     Timeout,
-    /// The answer is not HTTP.
+    /// The response is not HTTP.
     Malformed,
-    /// The answer does not end.
+    /// The response exceeds the maximum length.
     Endless,
-    /// An answer that nobody asked for.
+    /// A response without a request.
     Unasked,
-    /// Another status than expected.
+    /// The status differs from the expected one.
     WrongStatus,
-    /// Another length.
+    /// The length differs.
     WrongLength,
-    /// Another content.
+    /// The content differs.
     WrongChecksum,
-    /// What the script takes was not in it.
+    /// A pattern of the script did not match.
     Lacking,
 }
 
 impl ErrorKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [ErrorKind; 17] = [
         ErrorKind::ConnectRefused,
         ErrorKind::ConnectTimeout,
@@ -72,7 +72,7 @@ impl ErrorKind {
         ErrorKind::Lacking,
     ];
 
-    /// Its name in the JSON.
+    /// The name in the JSON output.
     pub fn name(self) -> &'static str {
         match self {
             ErrorKind::ConnectRefused => "connect_refused",
@@ -96,7 +96,7 @@ impl ErrorKind {
     }
 }
 
-/// A histogram of times, filled in nanoseconds and read in microseconds.
+/// A histogram of times, recorded in nanoseconds and read in microseconds.
 #[derive(Clone)]
 pub(crate) struct NanoHistogram(Histogram<u64>);
 
@@ -153,17 +153,17 @@ pub(crate) struct ClassTally {
     pub latency: NanoHistogram,
 }
 
-/// The counts of one thread, or of all.
+/// The counts of one thread, or of all threads.
 #[derive(Clone)]
 pub(crate) struct LoadTally {
-    /// Right answers.
+    /// Correct responses.
     pub requests: u64,
-    /// Answers, right or wrong.
+    /// Responses, correct or not.
     pub answers: u64,
     pub connections: u64,
     pub bytes: u64,
     pub body_bytes: u64,
-    /// Requests that were under way, or due and not sent, when time was up.
+    /// Requests that were outstanding, or due and unsent, at the end.
     pub unfinished: u64,
     pub latency: NanoHistogram,
     pub service: NanoHistogram,
@@ -174,7 +174,7 @@ pub(crate) struct LoadTally {
     pub established: NanoHistogram,
     pub classes: Vec<ClassTally>,
     errors: [u64; ErrorKind::ALL.len()],
-    /// Those before counting began.
+    /// Errors before counting began.
     early_errors: [u64; ErrorKind::ALL.len()],
     statuses: Vec<u64>,
     replies: Vec<u64>,
@@ -208,18 +208,18 @@ impl LoadTally {
         self.errors[kind as usize] += 1;
     }
 
-    /// A request of this class was under way when time was up.
+    /// Counts a request of this class that was outstanding at the end.
     pub(crate) fn unfinished(&mut self, class: u8) {
         self.unfinished += 1;
         self.classes[usize::from(class)].unfinished += 1;
     }
 
-    /// Notes an error before counting began.
+    /// Counts an error before counting began.
     pub(crate) fn early_error(&mut self, kind: ErrorKind) {
         self.early_errors[kind as usize] += 1;
     }
 
-    /// Nothing was ever reached: then the early errors are what there is to tell.
+    /// Adopts the early errors: they are the only information if the server was never reached.
     pub(crate) fn adopt_early_errors(&mut self) {
         add_each(&mut self.errors, &self.early_errors);
     }
@@ -228,7 +228,7 @@ impl LoadTally {
         self.statuses[usize::from(status.min(999))] += 1;
     }
 
-    /// Counts a reply that came so long after counting began.
+    /// Counts a reply that arrived `after_ns` after counting began.
     pub(crate) fn reply(&mut self, after_ns: u64) {
         let sample = (after_ns / REPLY_SAMPLE_NS) as usize;
         if self.replies.len() <= sample {
@@ -371,7 +371,7 @@ mod tests {
         let names = ["a".to_string(), "b".to_string()];
         let outcome = one.outcome(10.0, &names);
         assert_eq!(outcome.latency_us.count, 2);
-        // Three figures are kept.
+        // The histogram has three significant figures.
         assert!((2998..=3002).contains(&outcome.latency_us.max));
         assert_eq!(outcome.errors, 3);
         assert_eq!(outcome.errors_by_kind["reset"], 2);

@@ -1,4 +1,4 @@
-//! What TLS needs before the first connection: whom to trust, and the name to ask for.
+//! TLS parameters of a run: trusted certificates and the server's name.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use rustls::version::TLS13;
 use super::transport::TlsStart;
 use super::{LoadError, OfferedTls, TlsSettings};
 
-/// Reads the authorities and checks the name.
+/// Reads the trusted certificates and checks the name.
 ///
 /// # Errors
-/// Either is unusable; says which.
+/// Either is unusable; the text names which.
 pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
     let name = ServerName::try_from(tls.name.clone())
         .map_err(|_| LoadError::Settings(format!("{:?} is no name for a certificate", tls.name)))?;
@@ -60,7 +60,7 @@ fn provider(offered: OfferedTls) -> CryptoProvider {
     }
 }
 
-/// Certificates of authorities, and those of the file themselves, whatever they contain beside the name.
+/// Trusts the authorities in the file, and its certificates themselves, whatever other fields they have.
 fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     if tls.insecure {
         return Ok(ServerTrust::any_certificate());

@@ -1,4 +1,4 @@
-//! What happens on a client's connection: made, asked, answered, over. `worker` says when.
+//! The life of a client's connection: connect, send, receive, close. `worker` decides when.
 
 use std::io::{self, ErrorKind as Io};
 
@@ -13,15 +13,16 @@ use super::two::H2LoadClient;
 use super::worker::LoadWorker;
 use crate::workload::WorkloadVersion;
 
-/// After a connection could not be made, the next try waits for this.
+/// Delay before the next attempt after a failed connection.
 const BACKOFF_NS: u64 = 100_000_000;
-/// A slow client's kernel must not take what the client has not.
+/// Receive buffer of a slow client: a larger one would let the kernel acknowledge more than the simulated line can
+/// carry.
 const SLOW_BUFFER_LEN: usize = 8 * 1024;
-/// Reads of one connection in one turn.
+/// Maximum number of reads of one connection in one turn, so that the other clients are served.
 const READS_MAX: usize = 8;
 
 impl LoadWorker<'_> {
-    /// A client's time has come: to connect, to read on, to ask.
+    /// Handles a client's timer: connect, resume reading, or send a request.
     pub(crate) fn wake(&mut self, at: u32) {
         let client = &mut self.clients[at as usize];
         let line = self.load.line_bits_per_s.unwrap_or(u64::MAX);
@@ -97,7 +98,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// The TCP handshake is done, or has failed. Returns whether the connection goes on.
+    /// Handles the end of the TCP handshake. Returns whether the connection can be used.
     fn establish(&mut self, at: u32, flags: EventFlags) -> bool {
         let Some(link) = &mut self.clients[at as usize].link else {
             return false;
@@ -121,7 +122,7 @@ impl LoadWorker<'_> {
         true
     }
 
-    /// Goes on with TLS if there is any, and then with requests.
+    /// Continues the TLS handshake, if any, and then sends requests.
     fn shake_hands(&mut self, at: u32) {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
@@ -152,7 +153,7 @@ impl LoadWorker<'_> {
         self.flush_frames(at);
     }
 
-    /// Asks for what may be asked for now, or ends the connection.
+    /// Sends the requests that are allowed now, or ends the connection.
     pub(crate) fn go_on(&mut self, at: u32) {
         let client = &self.clients[at as usize];
         let Some(link) = &client.link else {
@@ -175,8 +176,8 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Closed loop: asks until the pipeline is full. Whom no requests are left for goes, since others may wait for its place
-    /// at the server.
+    /// Closed loop: sends requests until the pipeline is full. A client without remaining requests closes its
+    /// connection, because other clients may wait for its slot at the server.
     fn fill(&mut self, at: u32) {
         let (mut asked, mut is_over) = (false, false);
         while let Some(link) = &mut self.clients[at as usize].link
@@ -199,11 +200,11 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Open loop: a request that is due.
+    /// Open loop: sends a request that is due.
     pub(crate) fn take_due(&mut self, at: u32, due_ns: u64) {
         let takes = |link: &ClientConnection| link.takes(self.load.pipeline);
         if !self.clients[at as usize].link.as_ref().is_some_and(takes) {
-            // Its connection ended meanwhile; the next free client has it, late as it is.
+            // The connection ended meanwhile: the next free client takes the request, with its original due time.
             return self.overdue.push_front(due_ns);
         }
         if self.take_quota() {
@@ -243,7 +244,7 @@ impl LoadWorker<'_> {
         });
     }
 
-    /// Sends what HTTP/2 says by itself.
+    /// Sends pending HTTP/2 control frames.
     pub(super) fn flush_frames(&mut self, at: u32) {
         let link = self.clients[at as usize].link.as_ref();
         if link.is_some_and(|link| link.two.is_some() && !link.out.is_empty()) {
@@ -256,17 +257,17 @@ impl LoadWorker<'_> {
             return;
         };
         if link.send().is_err() {
-            // What the server said before it closed can still be read.
+            // The server may have sent a response before it closed: that can still be read.
             link.out.clear();
             link.sent_len = 0;
             self.again.push(at);
         }
     }
 
-    /// Takes what has come. A short read is the last, unless an end was announced (`to_end`).
+    /// Reads available input. A short read ends the loop, unless epoll announced the end of the stream (`to_end`).
     pub(crate) fn receive(&mut self, at: u32, to_end: bool) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        // A slow line takes a segment at a time.
+        // A slow line receives one segment at a time.
         let slow = self.load.line_bits_per_s;
         let into_len = slow.map_or(scratch.len(), |_| 1460);
         for turn in 1.. {
@@ -305,7 +306,7 @@ impl LoadWorker<'_> {
         self.scratch = scratch;
     }
 
-    /// The server has closed its side.
+    /// Handles a close of the server's side.
     fn ended(&mut self, at: u32) {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
@@ -316,7 +317,7 @@ impl LoadWorker<'_> {
         self.lost(at, ErrorKind::Closed);
     }
 
-    /// The server has ended the connection, in one way or another.
+    /// Handles a connection that the server ended.
     fn lost(&mut self, at: u32, kind: ErrorKind) {
         let Some(link) = &self.clients[at as usize].link else {
             return;
@@ -325,20 +326,20 @@ impl LoadWorker<'_> {
         match kind {
             ErrorKind::Closed if was_idle && link.made == 0 => self.drop_link(at, BACKOFF_NS),
             ErrorKind::Closed | ErrorKind::Reset if was_idle && link.made > 0 => self.close(at),
-            // It had said that it would: what was sent behind its last answer was in vain (RFC 9112
-            // section 9.6), and is sent anew.
+            // The server had announced the close: requests behind its last response were not processed (RFC 9112
+            // section 9.6) and are sent again.
             _ if link.closing => self.take_back(at),
             _ => self.fail(at, kind),
         }
     }
 
-    /// Takes back what was asked and will not be answered, and ends the connection.
+    /// Returns unanswered requests to the quota and closes the connection.
     fn take_back(&mut self, at: u32) {
         self.take_back_from(at, 0);
         self.close(at);
     }
 
-    /// Takes back what was asked from that place on.
+    /// Returns the outstanding requests from number `first` on to the quota.
     pub(super) fn take_back_from(&mut self, at: u32, first: usize) {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
@@ -359,14 +360,14 @@ impl LoadWorker<'_> {
         if link.established_ns == 0 {
             self.fail(at, ErrorKind::ConnectTimeout);
         } else if link.pending.is_empty() && link.open {
-            // The server said that it would close, and does not: then we do.
+            // The server announced a close and does not perform it, so the client closes.
             self.close(at);
         } else {
             self.fail(at, ErrorKind::Timeout);
         }
     }
 
-    /// The connection has failed, and with it every request under way.
+    /// Fails the connection and all its outstanding requests.
     pub(super) fn fail(&mut self, at: u32, kind: ErrorKind) {
         let Some(link) = &self.clients[at as usize].link else {
             return;
@@ -389,7 +390,7 @@ impl LoadWorker<'_> {
         self.drop_link(at, if was_open { 0 } else { BACKOFF_NS });
     }
 
-    /// A request has failed, and the connection goes on.
+    /// Counts a failed request on a connection that continues.
     pub(super) fn request_failed(&mut self, class: u8, kind: ErrorKind) {
         match self.is_counting() {
             false => self.tally.early_error(kind),
@@ -400,7 +401,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// The connection could not even be begun.
+    /// Counts a connection attempt that failed at once.
     fn not_connected(&mut self, at: u32, kind: ErrorKind) {
         if self.is_counting() {
             self.tally.error(kind);
@@ -428,8 +429,8 @@ impl LoadWorker<'_> {
         drop(link);
         let client = &mut self.clients[at as usize];
         client.line_paused = false;
-        // By way of the timers, as a connection that ends at once must not lead into a recursion;
-        // and what a slow line still has to carry is carried first.
+        // Reconnecting goes through a timer: a connection that ends at once would otherwise recurse. A slow line first
+        // delivers the bytes that it still carries.
         let retry_ns = client.line_ns.max(self.now_ns + retry_ns);
         self.set_timer(at, retry_ns);
     }

@@ -1,4 +1,4 @@
-//! A socket, plain or under TLS, that never waits.
+//! A non-blocking socket, plain or with TLS.
 
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::workload::WorkloadVersion;
 
-/// How to begin TLS on a connection.
+/// The parameters of new TLS connections.
 #[derive(Clone)]
 pub(crate) struct TlsStart {
     pub http1: Arc<ClientConfig>,
@@ -20,13 +20,13 @@ pub(crate) struct TlsStart {
     pub name: ServerName<'static>,
 }
 
-/// A connection's bytes.
+/// The transport of a connection.
 pub(crate) struct LoadTransport {
     stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
 }
 
-/// What a try to receive gave.
+/// The result of an attempt to receive.
 pub(crate) enum ReceiveResult {
     Bytes(usize),
     Empty,
@@ -35,10 +35,10 @@ pub(crate) enum ReceiveResult {
 }
 
 impl LoadTransport {
-    /// Begins a connection; it is there when it becomes writable.
+    /// Starts a connection; it is established once the socket becomes writable.
     ///
     /// # Errors
-    /// The system's, at once.
+    /// An immediate error of the system.
     pub(crate) fn connect(
         address: SocketAddr,
         (tls, version): (Option<&TlsStart>, WorkloadVersion),
@@ -72,31 +72,31 @@ impl LoadTransport {
         })
     }
 
-    /// Why the connection could not be made, if that is so.
+    /// The error of the connection attempt, if it failed.
     pub(crate) fn connect_error(&self) -> Option<io::Error> {
         self.stream.take_error().unwrap_or_else(Some)
     }
 
-    /// Whether requests can be sent: TLS first has its handshake.
+    /// Whether requests can be sent: the TLS handshake, if any, is complete.
     pub(crate) fn is_ready(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
     }
 
-    /// Whether HTTP/2 may be spoken: the server has chosen it, or nobody can choose.
+    /// Whether HTTP/2 may be used: the server selected it by ALPN, or there is no ALPN (prior knowledge).
     pub(crate) fn takes_http2(&self) -> bool {
         let chosen = self.tls.as_ref().map(|tls| tls.alpn_protocol());
         chosen.is_none_or(|protocol| protocol == Some(b"h2"))
     }
 
-    /// Whether there is TLS.
+    /// Whether the connection uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Goes on with the handshake as far as it goes now.
+    /// Advances the handshake as far as possible without blocking.
     ///
     /// # Errors
-    /// It failed.
+    /// The handshake failed.
     pub(crate) fn handshake(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             return Ok(());
@@ -118,7 +118,7 @@ impl LoadTransport {
         loop {
             match tls.reader().read(into) {
                 Err(error) if error.kind() == Io::WouldBlock => {}
-                // Ended without saying so, which answers with a length do not mind.
+                // A close without close_notify is harmless: the framing of HTTP detects truncated responses.
                 Err(error) if error.kind() == Io::UnexpectedEof => return ReceiveResult::End,
                 result => return received(result),
             }
@@ -133,7 +133,7 @@ impl LoadTransport {
         }
     }
 
-    /// Sends what the socket takes; returns how much that was.
+    /// Sends as much as the socket accepts; returns the number of bytes.
     ///
     /// # Errors
     /// The connection is broken.
@@ -148,12 +148,12 @@ impl LoadTransport {
         }
     }
 
-    /// Whether TLS keeps bytes back that the socket did not take.
+    /// Whether TLS holds records that the socket has not accepted yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Sends what TLS has kept back.
+    /// Sends the records that TLS holds back.
     ///
     /// # Errors
     /// The connection is broken.
@@ -183,8 +183,8 @@ fn received(result: io::Result<usize>) -> ReceiveResult {
 }
 
 fn send_tls(tls: &mut ClientConnection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    // What was kept back first: while it fills the buffer nothing is taken, which must mean that the
-    // socket is full.
+    // Buffered records go first. rustls accepts nothing while its buffer is full, so a return of 0 always means that
+    // the socket is full.
     flush_tls(tls, stream)?;
     if tls.wants_write() {
         return Ok(0);

@@ -1,9 +1,9 @@
-//! The URLs of the command line: `http://host:port/path@weight`. Not a general URL: no user, no
-//! fragment, nothing decoded.
+//! Parser for URLs on the command line: `http://host:port/path@weight`. Not a general URL parser: it supports neither
+//! user nor fragment, and decodes nothing.
 
 use std::net::Ipv6Addr;
 
-/// A URL to ask for.
+/// A URL on the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetUrl {
     /// `https`.
@@ -18,7 +18,7 @@ pub(crate) struct TargetUrl {
 
 impl TargetUrl {
     /// # Errors
-    /// Says what is wrong with it.
+    /// The text names the fault.
     pub(crate) fn parse(text: &str) -> Result<TargetUrl, String> {
         let wrong = |what: &str| Err(format!("{text:?}: {what}"));
         let (tls, rest) = if let Some(rest) = text.strip_prefix("http://") {
@@ -57,7 +57,7 @@ impl TargetUrl {
         })
     }
 
-    /// Everything before the path.
+    /// Scheme and authority.
     pub(crate) fn origin(&self) -> String {
         format!(
             "{}://{}",
@@ -66,7 +66,7 @@ impl TargetUrl {
         )
     }
 
-    /// The value of `Host`.
+    /// The value of the `Host` field.
     pub(crate) fn host(&self) -> String {
         let name = match self.name.parse::<Ipv6Addr>() {
             Ok(address) => format!("[{address}]"),
@@ -79,7 +79,7 @@ impl TargetUrl {
     }
 }
 
-/// `/path@3`: a number after the last `@` is the weight.
+/// Splits `/path@3`: a number after the last `@` is the weight.
 fn split_weight(path: &str) -> Result<(&str, f64), &'static str> {
     let Some((before, number)) = path.rsplit_once('@') else {
         return Ok((path, 1.0));

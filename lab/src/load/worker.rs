@@ -1,4 +1,4 @@
-//! One thread: its clients, its epoll, its times. `traffic` has what happens on a connection.
+//! One thread of the load generator: its clients, its epoll instance, its timers. `traffic` handles the connections.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,30 +21,30 @@ use super::{LoadRun, RequestPace};
 
 const EVENTS_MAX: usize = 512;
 const SCRATCH_LEN: usize = 256 * 1024;
-/// How often timeouts are looked for, and the figures so far are told.
+/// Interval at which timeouts are checked and the live figures are published.
 const SWEEP_NS: u64 = 100_000_000;
-/// Closer than this it is better to look at the clock than to sleep.
+/// Below this distance the worker polls the clock, because a sleep would overshoot.
 const SPIN_NS: u64 = 5_000;
-/// Failed connections, for each client, after which there is no hope if nothing ever came.
+/// Failed connections for each client after which the run is given up, if no response ever arrived.
 const HOPELESS_TRIES: u64 = 5;
 
-/// What threads share.
+/// The state that the threads share.
 pub(crate) struct LoadContext {
-    /// Everybody is to end.
+    /// All threads are to end.
     pub stop: AtomicBool,
-    /// Requests that may still be made, if they are limited.
+    /// Remaining requests, if they are limited.
     pub quota: Option<AtomicU64>,
-    /// Connections that may be opened yet.
+    /// Remaining connections, if they are limited.
     pub openings: Option<AtomicU64>,
     pub begin_ns: u64,
-    /// Counting begins.
+    /// When counting begins.
     pub count_ns: u64,
     pub end_ns: u64,
-    /// An answer has come, right or wrong: the server can be reached.
+    /// A response has arrived, right or wrong, so the server can be reached.
     pub reached: AtomicBool,
 }
 
-/// The figures of a thread so far.
+/// The figures of one thread so far.
 #[derive(Default)]
 pub(crate) struct LiveFigures {
     pub requests: u64,
@@ -61,28 +61,28 @@ pub(crate) struct LoadWorker<'l> {
     pub epoll: OwnedFd,
     pub tally: LoadTally,
     pub now_ns: u64,
-    /// When clients want to be looked at.
+    /// The clients' timers, the earliest first.
     pub timers: BinaryHeap<Reverse<(u64, u32)>>,
-    /// What is due in an open loop.
+    /// The due times of an open loop.
     pub schedule: Option<RampSchedule>,
-    /// Clients that could take what is due.
+    /// Clients that can take a due request.
     pub free: VecDeque<u32>,
-    /// What was due and found nobody to take it.
+    /// Due times for which no client was free.
     pub overdue: VecDeque<u64>,
     pub scratch: Vec<u8>,
     pub two: two::H2Context,
     /// The next address to connect to.
     pub address: usize,
-    /// The quota is used up.
+    /// The request quota is used up.
     pub dry: bool,
-    /// Connections that could not be made.
+    /// Connections that failed.
     pub failed: u64,
-    /// Clients that have more to read than one turn takes, or an end to find.
+    /// Clients with more to read than one turn handles, or with an end of the connection to detect.
     pub again: Vec<u32>,
     pub live: Arc<Mutex<LiveFigures>>,
 }
 
-/// Which part of the whole a thread has.
+/// The share of a thread in the run.
 pub(crate) struct ThreadShare {
     pub thread: u32,
     pub threads: u32,
@@ -130,10 +130,9 @@ impl<'l> LoadWorker<'l> {
         })
     }
 
-    /// Makes requests until time is up. Returns what was counted, each client's bytes, and when it
-    /// ended.
+    /// Runs until the end of the run. Returns the counts, each client's bytes, and the end time.
     pub(crate) fn run(mut self) -> (LoadTally, Vec<u64>, u64) {
-        // What is due must not wait for company: by default the kernel lets timers be 50 us late.
+        // By default the kernel may delay timers by 50 us to batch wake-ups, which would shift the due times.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         self.start_clients();
         let mut sweep_ns = self.now_ns + SWEEP_NS;
@@ -167,7 +166,7 @@ impl<'l> LoadWorker<'l> {
         (self.tally, bytes.collect(), self.now_ns)
     }
 
-    /// Has every client begin: spread over the ramp, and all at once without one.
+    /// Starts all clients: spread over the ramp, or all at once without one.
     fn start_clients(&mut self) {
         let count = self.clients.len().max(1) as u64;
         let ramp_ns = match self.load.pace {
@@ -234,7 +233,7 @@ impl<'l> LoadWorker<'l> {
             }
             self.timers.pop();
             let client = &mut self.clients[at as usize];
-            // An earlier time may have taken its place.
+            // The heap keeps superseded entries: only the client's current timer counts.
             if client.timer_ns == Some(timer_ns) {
                 client.timer_ns = None;
                 self.wake(at);
@@ -242,7 +241,7 @@ impl<'l> LoadWorker<'l> {
         }
     }
 
-    /// Has a client looked at then, or earlier if it was to be already.
+    /// Sets a client's timer, unless an earlier one is set.
     pub(crate) fn set_timer(&mut self, at: u32, timer_ns: u64) {
         let client = &mut self.clients[at as usize];
         if client.timer_ns.is_none_or(|known_ns| timer_ns < known_ns) {
@@ -251,7 +250,7 @@ impl<'l> LoadWorker<'l> {
         }
     }
 
-    /// Gives what is due to clients that are free.
+    /// Assigns due requests to free clients.
     fn issue_due(&mut self) {
         while !self.free.is_empty() && !self.dry {
             let Some(due_ns) = self.next_due() else {
@@ -268,7 +267,7 @@ impl<'l> LoadWorker<'l> {
         }
     }
 
-    /// What is due by now, longest waiting first.
+    /// The next due time that has passed, the longest overdue first.
     fn next_due(&mut self) -> Option<u64> {
         if let Some(due_ns) = self.overdue.pop_front() {
             return Some(due_ns);
@@ -281,8 +280,8 @@ impl<'l> LoadWorker<'l> {
         })
     }
 
-    /// Counts requests that are under way, or due and not sent, of those of the time that is over: what was sent or due
-    /// afterwards is of no run.
+    /// Counts requests that were outstanding, or due and unsent, at the end of the run. Requests sent or due after the
+    /// end belong to no run.
     fn count_unfinished(&mut self) {
         let end_ns = self.shared.end_ns;
         let links = self
@@ -293,7 +292,7 @@ impl<'l> LoadWorker<'l> {
         for one in pending.filter(|one| one.sent_ns < end_ns) {
             self.tally.unfinished(one.expected.class);
         }
-        // Those whose connection is not made yet.
+        // Due requests whose connection is not established yet.
         let due = self
             .clients
             .iter()
@@ -318,7 +317,7 @@ impl<'l> LoadWorker<'l> {
         self.now_ns >= self.shared.count_ns && self.now_ns < self.shared.end_ns
     }
 
-    /// Takes one request of those that may be made. There is no limit before counting begins.
+    /// Takes one request from the quota. The quota does not apply before counting begins.
     pub(crate) fn take_quota(&mut self) -> bool {
         let Some(quota) = &self.shared.quota else {
             return true;
@@ -336,7 +335,7 @@ impl<'l> LoadWorker<'l> {
         openings.is_none_or(|left| left.load(Relaxed) > 0)
     }
 
-    /// Takes one connection of those that may be opened.
+    /// Takes one connection from the number that may be opened.
     pub(crate) fn take_opening(&self) -> bool {
         let openings = self.shared.openings.as_ref();
         openings.is_none_or(|left| {
@@ -345,7 +344,7 @@ impl<'l> LoadWorker<'l> {
         })
     }
 
-    /// Gives back requests that were taken and not made after all.
+    /// Returns unsent requests to the quota.
     pub(crate) fn return_quota(&mut self, count: u64) {
         if let Some(quota) = &self.shared.quota
             && count > 0
@@ -355,7 +354,7 @@ impl<'l> LoadWorker<'l> {
         }
     }
 
-    /// Whether no more requests may be made: a connection would be made for nothing.
+    /// Whether the quota is used up, so that a new connection would be useless.
     pub(crate) fn is_dry(&mut self) -> bool {
         let quota = self.shared.quota.as_ref();
         self.dry |= quota.is_some_and(|quota| quota.load(Relaxed) == 0);
@@ -395,7 +394,7 @@ impl<'l> LoadWorker<'l> {
 }
 
 impl LoadRun {
-    /// The time that the run lives in: by default the monotonic clock.
+    /// The current time of the run: by default the monotonic clock.
     pub(crate) fn now_ns(&self) -> u64 {
         if let Some(time) = &self.time {
             return time.now_ns();
