@@ -1,6 +1,6 @@
-//! A guest's files: an archive in cpio's `newc` form, put together from programs
-//! with the libraries that they need, folders and generated files. Knows neither QEMU nor servers.
-//! The form: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+//! A guest's files: an archive in cpio's `newc` format, built from programs with their libraries, folders and
+//! generated files. Independent of QEMU and servers. The format is described in the kernel's
+//! Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use super::guest::{in_memory, path};
 
-/// An archive that grows. A path that is in it already is not put in again.
+/// An archive under construction. A path that it already contains is not added again.
 #[derive(Default)]
 pub struct CpioArchive {
     bytes: Vec<u8>,
@@ -23,26 +23,25 @@ const FILE: u32 = 0o100_644;
 const PROGRAM: u32 = 0o100_755;
 
 impl CpioArchive {
-    /// Puts in an empty folder.
+    /// Adds an empty folder.
     pub fn folder(&mut self, path: &str) {
         self.entry(path, FOLDER, b"");
     }
 
-    /// Puts in a file that anybody may read.
+    /// Adds a file that is readable for all users.
     pub fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, FILE, content);
     }
 
-    /// Puts in a program or script.
+    /// Adds a program or script.
     pub fn program(&mut self, path: &str, content: &[u8]) {
         self.entry(path, PROGRAM, content);
     }
 
-    /// Copies what is at `source` to `path`: a folder with all that is in it, or a file, and if
-    /// that is a program or library, the libraries that it needs.
+    /// Copies `source` to `path`: a folder with its content, or a file; of a program or library, its libraries as well.
     ///
     /// # Errors
-    /// When something of it can't be read; says what.
+    /// A file can't be read; the text names it.
     pub fn copy(&mut self, source: &Path, path: &str) -> Result<(), String> {
         let unreadable = |why| format!("{}: {why}", source.display());
         let metadata = fs::metadata(source).map_err(unreadable)?;
@@ -67,7 +66,7 @@ impl CpioArchive {
         Ok(())
     }
 
-    /// The libraries of a program, at the places where it looks for them.
+    /// Adds the libraries of a program, at the paths where the loader finds them.
     fn libraries(&mut self, program: &Path) -> Result<(), String> {
         let listed = Command::new("ldd").arg(program).output();
         let listed = listed.map_err(|why| format!("ldd: {why}"))?;
@@ -78,7 +77,7 @@ impl CpioArchive {
         Ok(())
     }
 
-    /// The whole archive.
+    /// Finishes the archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.known.clear();
         self.raw("TRAILER!!!", 0, b"");
@@ -90,7 +89,7 @@ impl CpioArchive {
         if path.is_empty() || self.known.contains(path) {
             return;
         }
-        // The kernel makes no folder by itself.
+        // The kernel creates no missing parent folders.
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.entry(parent, FOLDER, b"");
         }
@@ -101,7 +100,7 @@ impl CpioArchive {
     fn raw(&mut self, name: &str, mode: u32, content: &[u8]) {
         let number = self.known.len();
         let (len, name_len) = (content.len(), name.len() + 1);
-        // inode, mode, user, group, links, date, length, device and its node (2 each), name, sum
+        // Fields: inode, mode, user, group, links, date, length, device and its node (2 each), name, sum.
         let head = format!(
             "070701{number:08X}{mode:08X}{zero:08X}{zero:08X}{one:08X}{zero:08X}{len:08X}\
              {zero:08X}{zero:08X}{zero:08X}{zero:08X}{name_len:08X}{zero:08X}",
@@ -122,7 +121,7 @@ impl CpioArchive {
     }
 }
 
-/// A program without what only debuggers read, which may be most of it; `None` if that can't be had.
+/// A program without debug information, which may be most of it; `None` if that fails.
 fn stripped(program: &Path) -> Option<Vec<u8>> {
     let file = in_memory(b"").ok()?;
     let mut strip = Command::new("strip");
@@ -135,7 +134,7 @@ fn stripped(program: &Path) -> Option<Vec<u8>> {
     (done.status.success() && content.starts_with(b"\x7fELF")).then_some(content)
 }
 
-/// The files that `ldd` names: `libc.so.6 => /lib/.../libc.so.6 (0x...)` or the loader's own path.
+/// The files in the output of `ldd`: `libc.so.6 => /lib/.../libc.so.6 (0x...)` or the loader's own path.
 fn library_paths(listed: &str) -> impl Iterator<Item = &str> {
     listed
         .lines()
@@ -147,7 +146,7 @@ fn library_paths(listed: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Reads an archive as the kernel does.
+    /// Reads an archive in the kernel's way.
     fn entries(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let (mut at, mut found) = (0, Vec::new());
         loop {

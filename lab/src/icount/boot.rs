@@ -1,4 +1,4 @@
-//! What a guest boots, as QEMU's command line. Starts nothing.
+//! Boot parameters of a guest as QEMU's command line. Starts no process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,45 +6,45 @@ use std::sync::Arc;
 use super::guest::{GuestNetwork, MAC};
 use super::monitor;
 
-/// The network card, unless another is asked for.
+/// The default network card.
 const DEVICE: &str = "virtio-net-pci";
-/// The disk's sectors.
+/// Sector length of the disk.
 const SECTOR_LEN: usize = 512;
 
-/// What to boot.
+/// Boot parameters.
 #[derive(Debug)]
 pub struct BootSpec {
     /// A kernel, or a bare image that QEMU can start (PVH or multiboot).
     pub kernel: PathBuf,
-    /// What a kernel finds; `None` for a bare image.
+    /// The file system of a Linux guest; `None` for a bare image.
     pub system: Option<GuestFiles>,
-    /// More words on its command line.
+    /// Additional words on its command line.
     pub append: String,
     /// The network card.
     pub device: String,
     /// Processors.
     pub cpus: u32,
-    /// Memory. A guest whose files need more gets more; one with a disk has it beside those files.
+    /// Memory. A guest with larger files gets more; one with a disk gets this much beside its files.
     pub memory_mib: u32,
-    /// An image that is its disk, not to be written to.
+    /// The image of its read-only disk.
     pub disk: Option<PathBuf>,
-    /// Whether it is counted where the instructions are, too.
+    /// Whether instructions are counted by address, too.
     pub has_profile: bool,
-    /// Whether it can be stopped.
+    /// Whether the guest can run in steps.
     pub has_steps: bool,
 }
 
 /// A guest's files.
 #[derive(Debug, Default)]
 pub struct GuestFiles {
-    /// What is the same for all: an archive that the kernel unpacks.
+    /// The part that all guests share: an archive that the kernel unpacks.
     pub base: Arc<[u8]>,
-    /// What its server needs: an archive on a disk, that is unpacked once it has booted. See [`super::kernel::starting`].
+    /// The part of its server: an archive on a disk that is unpacked after boot. See [`super::kernel::starting`].
     pub content: Vec<u8>,
 }
 
 impl BootSpec {
-    /// One processor and the usual card, counted and no more.
+    /// One processor, the default card, and counting without a profile.
     pub fn usual(kernel: PathBuf, system: Option<GuestFiles>, memory_mib: u32) -> BootSpec {
         BootSpec {
             kernel,
@@ -59,7 +59,7 @@ impl BootSpec {
         }
     }
 
-    /// Whether others boot the same, and differ only in their content.
+    /// Whether the boot is the common one, so that guests differ only in their content and can share a saved state.
     pub fn is_usual(&self) -> bool {
         let is_plain = self.append.is_empty() && self.device == DEVICE && self.cpus == 1;
         self.system.is_some() && is_plain && self.disk.is_none()
@@ -72,18 +72,18 @@ impl BootSpec {
             .as_ref()
             .map_or(0, |system| system.content.len());
         match self.disk {
-            // There are few sizes, so that many guests boot the same.
+            // Powers of two: few distinct sizes, so that many guests share a saved state.
             None => {
                 let least = self.memory_mib.max(least_memory_mib(content_len));
                 least.next_power_of_two()
             }
-            // So that what is left for the disk's pages is the same whatever programs are there.
+            // The memory left for the disk's page cache must not depend on the size of the programs.
             Some(_) => self.memory_mib + (content_len >> 20) as u32 + 1,
         }
     }
 }
 
-/// What a guest needs whose content has `content_len` bytes: it unpacks it into a file system that may take half of the
+/// The minimum memory for a content of `content_len` bytes: it is unpacked into a file system that may use half of the
 /// memory.
 fn least_memory_mib(content_len: usize) -> u32 {
     const OF_THE_KERNEL_MIB: u32 = 128;
@@ -91,16 +91,16 @@ fn least_memory_mib(content_len: usize) -> u32 {
     OF_THE_KERNEL_MIB + 3 * content_mib
 }
 
-/// Where QEMU reads a [`GuestFiles`].
+/// The files from which QEMU reads a [`GuestFiles`].
 #[derive(Default)]
 pub struct BootMedia {
     /// The archive that the kernel unpacks.
     pub base: String,
-    /// The disk with the rest.
+    /// The disk with the content.
     pub content: String,
 }
 
-/// How long a disk is that has so much: whole sectors.
+/// The length of a disk for this much content: whole sectors.
 pub fn disk_len(content_len: usize) -> usize {
     content_len.next_multiple_of(SECTOR_LEN).max(SECTOR_LEN)
 }
@@ -112,8 +112,8 @@ pub fn arguments(
     network: &GuestNetwork,
     media: Option<&BootMedia>,
 ) -> Vec<String> {
-    // A nanosecond is an instruction: so a timer's ticks cost the same whatever else the machine does. Each element that a
-    // repeated string instruction moves is one, too: without erms the kernel moves eight bytes by each, not one.
+    // -icount shift=0: a nanosecond per instruction, so timer ticks cost the same on any host. Each element moved by a
+    // repeated string instruction counts as well: without erms the kernel moves eight bytes by each, not one.
     let words = "-M q35 -cpu max,-erms,-fsrm -accel tcg,thread=single -icount shift=0 -display none -serial stdio \
                  -monitor none -no-reboot";
     let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -125,10 +125,10 @@ pub fn arguments(
     match media {
         Some(BootMedia { base, .. }) => {
             add("-initrd", base.clone());
-            // Behind cmpxchg16b QEMU 7.2 has wrong flags: an interrupt there saves them, and the kernel stops when it gets
-            // them back. So the kernel has to do without it; Traffic Server can't.
+            // QEMU 7.2 computes wrong flags after cmpxchg16b: an interrupt there saves them, and the kernel stops when
+            // it restores them. So the kernel must not use the instruction; Traffic Server needs it and can't run.
             let line = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clearcpuid=cx16";
-            // The usual root, a tmpfs, takes no more than half of the memory: too little beside a disk for large programs.
+            // The default root, a tmpfs, is limited to half of the memory: too little for large programs beside a disk.
             let root = if boot.disk.is_some() {
                 " rootfstype=ramfs"
             } else {
@@ -143,16 +143,16 @@ pub fn arguments(
         "-netdev",
         format!("tap,id=n0,ifname={},{tap}", network.name),
     );
-    // The guest takes it from its card.
+    // The guest's driver reads the MTU from its card.
     let mtu = network.mtu.map(|mtu| format!(",host_mtu={mtu}"));
     let mtu = mtu.unwrap_or_default();
     add(
         "-device",
         format!("{},netdev=n0,mac={MAC}{mtu}", boot.device),
     );
-    // By this machine's page cache: how long its own disk takes is nothing of the guest's.
+    // cache=unsafe: through the host's page cache, since the speed of the host's disk must not matter.
     let mut disk = |id: &str, file: &str| {
-        // In QEMU's options a comma is written twice.
+        // A comma in a QEMU option value is written twice.
         let file = file.replace(',', ",,");
         let how = "if=none,format=raw,readonly=on,file.locking=off,cache=unsafe,aio=threads";
         add("-drive", format!("file={file},id={id},{how}"));

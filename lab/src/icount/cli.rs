@@ -1,4 +1,4 @@
-//! The command `icount`: its options, and which measurement they ask for.
+//! The command `icount`: its options, and the selection of the measurement.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ struct IcountOptions {
     mem: u32,
 }
 
-/// Two guests at once give the figures of one (docs/performance.md).
+/// Default number of simultaneous guests. Two guests at once give the same figures as one (docs/performance.md).
 fn jobs() -> usize {
     std::thread::available_parallelism()
         .map_or(1, usize::from)
@@ -281,7 +281,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
     if let Some(why) = unwritten {
         return Err(why);
     }
-    // A peer that isn't here is no failure of the table.
+    // A peer that is not installed does not fail the table.
     let good = rows.iter().any(|row| row.instructions.is_some());
     Ok(if good {
         ExitCode::SUCCESS
@@ -290,7 +290,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
     })
 }
 
-/// A configuration from the command line.
+/// Measures a configuration given on the command line.
 fn other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, String> {
     let plugin = plugin()?;
     let (boot, network) = match &args.kernel {
@@ -307,7 +307,7 @@ fn other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, Str
     Ok(ExitCode::SUCCESS)
 }
 
-/// A figure for each.
+/// The requests of each figure.
 fn asked(
     args: &IcountOptions,
     mix: Option<&WorkloadMix>,
@@ -368,7 +368,7 @@ fn boot(args: &IcountOptions, kernel: PathBuf, system: Option<GuestFiles>) -> Bo
     }
 }
 
-/// `SRC[:DEST]`.
+/// Parses `SRC[:DEST]`.
 fn copied(spec: &str) -> Result<CopiedPath, String> {
     let (source, path) = match spec.split_once(':') {
         Some((source, path)) => (PathBuf::from(source), path.to_owned()),

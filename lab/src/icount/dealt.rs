@@ -1,5 +1,6 @@
-//! A workload's connections, dealt in one order to whoever connects next: so many connections ask for the same whatever
-//! they wait for, and a short run asks for the beginning of a long one, which is like the whole. Knows no guests.
+//! Deals a workload's connections in one fixed order to the clients. The same connections then make the same requests
+//! at any speed of the server, and a short run covers the beginning of a long one, which is representative.
+//! Independent of guests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,20 +14,21 @@ use crate::workload::{
     TrafficWorkload, named,
 };
 
-/// So many connections are in an order that is even, if figures begin at the first; those after them come as they are drawn.
+/// Number of connections in a balanced order if each figure starts at the first one; later connections keep their
+/// drawn order.
 pub const EVEN: usize = 1000;
-/// So many if each run of a measurement goes on where the one before it ended.
+/// The number if each run of a measurement continues where the previous one ended.
 pub const EVEN_ONWARD: usize = 6000;
 
-/// Orders that were made: one of 1,000 takes a quarter of a second, and most measurements need one that is there.
+/// Cache of orders: computing one of 1,000 takes a quarter of a second, and most measurements reuse one.
 #[derive(Default)]
 pub struct OrderCache(Vec<(OrderKey, Arc<[u64]>)>);
 
-/// A workload's name and its settings, and how many connections are in order.
+/// A workload's name, its settings, and the number of ordered connections.
 type OrderKey = (String, BTreeMap<String, String>, usize);
 
 impl OrderCache {
-    /// The connections of a workload of this name, for a server at `host`; the first `count` in an order that is even.
+    /// Returns the connections of a named workload for a server at `host`; the first `count` are in a balanced order.
     ///
     /// # Errors
     /// The workload or its settings are unknown.
@@ -51,7 +53,7 @@ impl OrderCache {
     }
 }
 
-/// The first connections of a workload in an order that is even; nothing if they come as they are drawn.
+/// The balanced order of a workload's first connections; empty if they keep their drawn order.
 fn order_of(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64]> {
     let is_mix = workload.classes().len() > 1;
     match is_mix && !is_endless(workload, seed) {
@@ -63,7 +65,7 @@ fn order_of(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64
 /// The connections of a workload.
 pub struct WorkloadConnections {
     order: Arc<ConnectionOrder>,
-    /// The first that [`WorkloadConnections::onward`] has not dealt.
+    /// The first connection that [`WorkloadConnections::onward`] has not dealt.
     next: Arc<AtomicU64>,
 }
 
@@ -83,7 +85,7 @@ impl WorkloadConnections {
         }
     }
 
-    /// All of them, from the first on.
+    /// A workload that deals all connections from the first on.
     pub fn from_start(&self) -> Arc<dyn TrafficWorkload> {
         Arc::new(ConnectionHand {
             order: self.order.clone(),
@@ -91,12 +93,12 @@ impl WorkloadConnections {
         })
     }
 
-    /// Whether its connections have no end.
+    /// Whether the connections have no end.
     pub fn is_endless(&self) -> bool {
         is_endless(&*self.order.workload, self.order.seed)
     }
 
-    /// Connections from `first` on, at least so many, that have at least so many requests.
+    /// A quota of connections from `first` on: at least `connections`, with at least `requests` requests in total.
     pub fn quota(&self, first: u64, (connections, requests): (u64, u64)) -> DriveQuota {
         if self.is_endless() {
             return DriveQuota::Requests(requests);
@@ -117,7 +119,7 @@ impl WorkloadConnections {
         self.next.load(Relaxed)
     }
 
-    /// Those that come after all that were dealt so before.
+    /// A workload that continues after the connections dealt so before.
     pub fn onward(&self) -> Arc<dyn TrafficWorkload> {
         Arc::new(ConnectionHand {
             order: self.order.clone(),
@@ -133,12 +135,12 @@ fn is_endless(workload: &dyn TrafficWorkload, seed: u64) -> bool {
 struct ConnectionOrder {
     workload: Arc<dyn TrafficWorkload>,
     seed: u64,
-    /// The first connections' numbers in the workload; those of others follow each other.
+    /// Numbers of the first connections in the workload; later ones are consecutive.
     even: Arc<[u64]>,
 }
 
 impl ConnectionOrder {
-    /// The connection at this place.
+    /// The session of the connection at this position.
     fn session(&self, at: u64) -> Box<dyn ClientSession> {
         self.workload.session(self.number(at), self.seed)
     }
@@ -155,7 +157,7 @@ impl ConnectionOrder {
 
 struct ConnectionHand {
     order: Arc<ConnectionOrder>,
-    /// The connection that is dealt next.
+    /// The position of the next connection.
     next: Arc<AtomicU64>,
 }
 
@@ -173,7 +175,7 @@ impl TrafficWorkload for ConnectionHand {
     }
 }
 
-/// A client: for each connection it is another.
+/// A client that takes another dealt session for each connection.
 struct DealtClient {
     current: Box<dyn ClientSession>,
     order: Arc<ConnectionOrder>,
@@ -223,7 +225,7 @@ mod tests {
         dealt.expect("known")
     }
 
-    /// What some clients ask for, as their connections come in this order.
+    /// The requests of some clients whose connections come in this order.
     fn asked(workload: &dyn TrafficWorkload, order: &[u64]) -> Vec<Vec<u8>> {
         let mut clients: Vec<_> = (0..4).map(|number| workload.session(number, 1)).collect();
         let ask = |client: &u64| {

@@ -1,4 +1,4 @@
-//! A folder as a disk for guests: an ext4 image, made once. Knows no guest and no server.
+//! A folder as a disk for guests: an ext4 image, created once. Independent of guests and servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,24 @@ use std::process::Command;
 use super::kernel::{made, run};
 use crate::peers::programs;
 
-/// Of the file system.
+/// Block length of the file system.
 const BLOCK_LEN: u64 = 4096;
-/// Names the file system and seeds the order of its folders: the same each time.
+/// UUID of the file system and seed of its directory hashes: fixed, so that images are reproducible.
 const ID: &str = "5f1c1f0a-0c7d-4d5e-9f57-6c6f77726f61";
 
-/// What is in a folder.
+/// The size of a folder's content.
 #[derive(Debug, Default, PartialEq)]
 struct FolderSize {
-    /// Files and folders.
+    /// Number of files and folders.
     files: u64,
     /// Their bytes, in whole blocks.
     bytes: u64,
 }
 
-/// The image of a folder, made if it is not there. A folder that changed since needs another name.
+/// Returns the image of a folder, created if missing. A changed folder needs another image name.
 ///
 /// # Errors
-/// A program is missing, there is no room, or the folder can't be read.
+/// A program is missing, the disk is full, or the folder can't be read.
 pub fn of_folder(folder: &Path, image: &Path) -> Result<PathBuf, String> {
     made(image, |image| {
         let Some(program) = programs::find("mke2fs") else {
@@ -45,7 +45,7 @@ pub fn of_folder(folder: &Path, image: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// Room for all, and for what the file system keeps beside it.
+/// The length of the disk: the content and the metadata of the file system.
 fn disk_len(size: &FolderSize) -> u64 {
     const LEAST: u64 = 8 << 20;
     LEAST + size.bytes + size.bytes / 16 + size.files * 512
@@ -103,10 +103,10 @@ mod tests {
         fs::write(site.join("page.html"), vec![b'x'; 3 << 20]).expect("a file");
         let image = of_folder(&site, &folder.path().join("site.ext4")).expect("an image");
         let bytes = fs::read(&image).expect("readable");
-        // The magic number of a superblock.
+        // The magic number of the superblock.
         assert_eq!(bytes[1024 + 0x38..][..2], [0x53, 0xef]);
         assert!(bytes.windows(9).any(|name| name == b"page.html"));
-        // It is made once.
+        // A second call does not create it again.
         fs::write(&image, b"kept").expect("writable");
         of_folder(&site, &image).expect("there");
         assert_eq!(fs::read(&image).expect("readable"), b"kept");

@@ -1,6 +1,5 @@
-//! The traffic of a measurement: a closed loop over a few connections, in one thread, so that the
-//! order of events depends as little as possible on the machine that it runs on; or a command of the
-//! user's. Knows nothing of guests.
+//! Generates the traffic of a measurement: a closed loop over a few connections in one thread, so that the order of
+//! events depends as little as possible on the host; or a user's command. Independent of guests.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -13,28 +12,28 @@ use crate::load::{self, ExternalClock, LoadResult, LoadRun, OfferedTls, TlsSetti
 use crate::workload::urls::{UrlSpec, UrlWorkload};
 use crate::workload::{PerConnection, TrafficWorkload, WorkloadVersion};
 
-/// How connections are used.
+/// How requests use connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ConnectionMode {
-    /// HTTP/1.1, all requests on the same connections.
+    /// HTTP/1.1, all requests on persistent connections.
     #[value(name = "ka")]
     KeepAlive,
-    /// HTTP/1.0, a connection a request.
+    /// HTTP/1.0, one request per connection.
     #[value(name = "close")]
     Close,
     /// As `ka`, over TLS 1.3.
     #[value(name = "tls")]
     Tls,
-    /// A connection a request, over TLS 1.3, each with a full handshake.
+    /// One request per connection over TLS 1.3, each with a full handshake.
     #[value(name = "tls-full")]
     TlsFull,
-    /// The same, each with the session of one before it.
+    /// One request per connection over TLS 1.3, each with a resumed session.
     #[value(name = "tls-resumed")]
     TlsResumed,
 }
 
 impl ConnectionMode {
-    /// Its name, as the command line has it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             ConnectionMode::KeepAlive => "ka",
@@ -45,7 +44,7 @@ impl ConnectionMode {
         }
     }
 
-    /// Its name in a table's head.
+    /// The name in the head of a table.
     pub fn title(self) -> &'static str {
         match self {
             ConnectionMode::KeepAlive => "keep-alive",
@@ -56,12 +55,12 @@ impl ConnectionMode {
         }
     }
 
-    /// Whether it needs TLS.
+    /// Whether the mode uses TLS.
     pub fn is_tls(self) -> bool {
         !matches!(self, ConnectionMode::KeepAlive | ConnectionMode::Close)
     }
 
-    /// What is spoken, and how many requests a connection has.
+    /// The HTTP version, and the number of requests per connection.
     pub fn connections(self) -> (WorkloadVersion, PerConnection) {
         match self {
             ConnectionMode::KeepAlive | ConnectionMode::Tls => {
@@ -74,7 +73,7 @@ impl ConnectionMode {
         }
     }
 
-    /// How a server is asked for TLS. There is but one cipher suite and one group, so that all servers choose the same.
+    /// The TLS settings. Only one cipher suite and one group are offered, so that all servers select the same.
     fn tls(self) -> Option<TlsSettings> {
         self.is_tls().then(|| TlsSettings {
             name: NAME.into(),
@@ -87,39 +86,41 @@ impl ConnectionMode {
     }
 }
 
-/// The name that certificates in guests are for.
+/// The name in the certificates of guests.
 pub(super) const NAME: &str = "guest.test";
-/// Nothing at all comes for this long: something is broken. Generous, since an emulated guest may
-/// need seconds for what a machine does at once.
+/// Maximum time without input. Generous: an emulated guest may need seconds for work that takes a real machine
+/// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// No measurement takes longer.
+/// Maximum duration of a measurement.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The same of a guest's own time, of which a second may take ten. Loading programs into the kernel takes three.
+/// The maximum time without input in a guest's own time, of which a second may take ten on the host. Loading programs
+/// into the kernel takes three seconds.
 const PATIENCE_GUEST: Duration = Duration::from_secs(10);
 const LONGEST_GUEST: Duration = Duration::from_secs(100);
 
-/// Who is asked.
+/// The server under measurement.
 pub struct DriveTarget<'a> {
-    /// Tells when the guest ends.
+    /// Signals the end of the guest.
     pub life: &'a GuestLifeline,
-    /// Where it answers.
+    /// The server's address.
     pub address: SocketAddr,
-    /// How TLS is spoken, if it is.
+    /// TLS settings, if TLS is used.
     pub tls: Option<TlsSettings>,
-    /// The time of a guest that runs in steps.
+    /// The virtual time of a guest that runs in steps.
     pub time: Option<Arc<dyn ExternalClock>>,
 }
 
-/// How much is asked.
+/// The amount of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriveQuota {
-    /// So many requests.
+    /// This many requests.
     Requests(u64),
-    /// All that so many connections have to ask: then it is the same whoever answers, and however many ask at a time.
+    /// All requests of this many connections: the traffic is the same for every server and any number of simultaneous
+    /// connections.
     Connections {
-        /// How many.
+        /// Number of connections.
         count: u64,
-        /// Their requests.
+        /// Total of their requests.
         requests: u64,
     },
 }
@@ -132,21 +133,21 @@ impl DriveQuota {
     }
 }
 
-/// What is asked for.
+/// The kind of traffic.
 #[derive(Clone)]
 pub enum DriveRequest {
-    /// One page, which must come with status 200.
+    /// One page, which must be answered with status 200.
     Page(String, ConnectionMode),
-    /// The same by POST, with a body of so many bytes.
+    /// The same by POST, with a body of this many bytes.
     Post(String, ConnectionMode, usize),
-    /// The traffic of a workload; its name for messages.
+    /// The traffic of a workload; its name is for messages.
     Workload(&'static str, Arc<dyn TrafficWorkload>),
     /// A command that makes exactly `{requests}` requests (or `{n}`) over `{connections}` connections (or `{c}`) to `{url}`.
     Command(String),
 }
 
 impl DriveRequest {
-    /// How a figure of it is labelled.
+    /// The label of its figures.
     pub fn label(&self) -> String {
         match self {
             DriveRequest::Page(path, mode) | DriveRequest::Post(path, mode, _) => {
@@ -157,10 +158,10 @@ impl DriveRequest {
         }
     }
 
-    /// As a workload, and how TLS is spoken if it is.
+    /// The traffic as a workload, with TLS settings if TLS is used.
     ///
     /// # Errors
-    /// A command is none.
+    /// The request is a command.
     pub fn traffic(
         &self,
         address: SocketAddr,
@@ -183,10 +184,10 @@ impl DriveRequest {
     }
 }
 
-/// Makes `requests` requests, as many at a time as there are `connections`.
+/// Sends `requests` requests over `connections` simultaneous connections.
 ///
 /// # Errors
-/// When a connection breaks, an answer is wrong, nothing comes any more, or the guest ends; says which.
+/// A connection broke, a response was wrong, input stopped, or the guest ended; the text names which.
 pub fn drive(
     (life, address): (&GuestLifeline, SocketAddr),
     asked: &DriveRequest,
@@ -222,7 +223,7 @@ fn urls(
     UrlWorkload::new(vec![spec], &host, version, per_connection, false)
 }
 
-/// Makes the requests of a workload, unless `stop` is set.
+/// Generates the requests of a workload, until `stop` is set.
 ///
 /// # Errors
 /// As for [`drive`].
@@ -271,11 +272,11 @@ pub fn by_load(
     ))
 }
 
-/// Whether all were answered, but for a few that crossed with the server's end of a connection that it took for idle
-/// (RFC 9112 section 9.5): Apache's event MPM ends those when it has much to do. What such a connection had yet to ask is left out
-/// where connections count.
+/// Whether all requests were answered, except a few that crossed with the server's close of an idle connection (RFC
+/// 9112 section 9.5): Apache's event MPM closes idle connections when it is busy. If the quota is in connections, the
+/// remaining requests of such a connection are left out.
 fn is_right(outcome: &LoadResult, requests: u64) -> bool {
-    // One in so many, and of what they had yet to ask.
+    // Tolerated: one closed connection in this many requests, and this many lost requests for each.
     const FEW: u64 = 200;
     const FEW_LEFT: u64 = 40;
     let closed = outcome.errors_by_kind.get("closed").copied();

@@ -1,17 +1,17 @@
-//! An order of a workload's connections whose beginning is like the whole, as nearly as whole connections allow: as large a share of it
-//! is of each class, its bodies are as long, and its connections have as many requests. From some 200 connections on, lengths are
-//! right to 10 %. So a short run tells what a long one would. Pure.
+//! A balanced order of a workload's connections: every prefix has nearly the same shares of request classes, body
+//! lengths and requests per connection as the whole, so a short run predicts a long one. From about 200 connections
+//! on, lengths are right to 10 %. No I/O.
 
 use crate::workload::TrafficWorkload;
 
-/// Requests that are looked at to know what the whole is like.
+/// Number of sampled requests that represent the whole.
 const OF_THE_WHOLE: f64 = 40_000.0;
-/// So many connections are there to choose the next from. Those that are passed over stay among them.
+/// Number of candidates for the next connection. Candidates that are not chosen remain.
 const CHOICE: usize = 400;
-/// Most requests of a connection that are looked at.
+/// Maximum number of sampled requests per connection.
 const MOST_REQUESTS: u64 = 1000;
 
-/// Numbers of connections, so many, of a workload whose connections have an end.
+/// Orders `count` connections of a workload whose connections have an end; returns their numbers.
 pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64> {
     let mut looked = Vec::new();
     let mut whole = ConnectionContent::none(workload);
@@ -36,18 +36,18 @@ pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64>
     order
 }
 
-/// The first number that no order of so many has.
+/// The first number that no order of `count` connections contains.
 pub fn after(count: usize) -> u64 {
     (count + CHOICE) as u64
 }
 
-/// What some connections ask for.
+/// Totals of some connections.
 #[derive(Clone, Debug)]
 struct ConnectionContent {
     connections: f64,
     requests: f64,
     by_class: Vec<f64>,
-    /// Of the bodies whose length is known.
+    /// Total length of the bodies with known length.
     body_len: f64,
 }
 
@@ -85,11 +85,11 @@ impl ConnectionContent {
         }
     }
 
-    /// How far both together are from what as many requests of the whole would be; 0 if it is the same. A request of a class
-    /// counts for more the rarer the class is.
+    /// The distance of the sum of both from the same number of requests of the whole; 0 if proportional. Requests of
+    /// rare classes weigh more.
     fn distance_with(&self, other: &ConnectionContent, whole: &ConnectionContent) -> f64 {
         let requests = self.requests + other.requests;
-        // What there is too much of, squared, and how much of it the whole has a request.
+        // The squared surplus, relative to the share of the whole per request.
         let surplus = |own: f64, other: f64, whole_has: f64| {
             let rate = whole_has / whole.requests;
             (
@@ -131,7 +131,8 @@ mod tests {
         })
     }
 
-    /// The greatest difference of a class from its share of the whole, in requests, and how much longer the mean body is.
+    /// The greatest deviation of a class from its share of the whole, in requests, and the ratio of the mean body
+    /// lengths.
     fn differs(part: &ConnectionContent, whole: &ConnectionContent) -> (f64, f64) {
         let off = |(own, whole_has): (&f64, &f64)| {
             (own - whole_has / whole.requests * part.requests).abs()
@@ -163,7 +164,7 @@ mod tests {
                 let found = sum(&*workload, order[..part].iter().copied());
                 let (off, len) = differs(&found, &whole);
                 assert!(off < 8.0, "{name}: {off} requests of {part} connections");
-                // As they are drawn, those of 200 are half as long.
+                // In drawn order, the bodies of 200 connections are half as long.
                 assert!((0.9..1.1).contains(&len), "{name}: {len} of {part}");
             }
         }

@@ -1,6 +1,6 @@
-//! A guest: QEMU without acceleration, with the counting plugin, on a network of its own. All its
-//! files are in memory and its tap device ends with QEMU, which ends with this program, so nothing
-//! is left behind whatever happens. Knows no server and no HTTP.
+//! A guest: QEMU without acceleration, with the counting plugin, on its own network. All its files are in memory, its
+//! tap device ends with QEMU, and QEMU ends with this program, so nothing is left behind. Independent of servers and
+//! HTTP.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,13 +22,13 @@ use super::life::GuestLifeline;
 use super::steps::{GuestTime, StepRequirements};
 use super::{monitor, saved};
 
-/// How long a guest may take to boot.
+/// Maximum boot time.
 const BOOT: Duration = Duration::from_secs(300);
-/// How long it may take until it goes on where another had booted.
+/// Maximum time to resume from a saved state.
 const GO_ON: Duration = Duration::from_secs(30);
-/// How long its server may take to listen then.
+/// Maximum time until the server listens after that.
 const LISTEN: Duration = Duration::from_secs(60);
-/// How often is looked for something that the guest can't tell.
+/// Poll interval for conditions that the guest can't signal.
 const STEP: Duration = Duration::from_millis(10);
 /// Bytes moved by a repeated string instruction that count as one instruction.
 const STRING_STEP: u64 = 16;
@@ -37,27 +37,27 @@ pub(super) const MAC: &str = "52:54:00:12:34:56";
 /// Names and addresses of a guest's network.
 #[derive(Clone, Debug)]
 pub struct GuestNetwork {
-    /// The tap device.
+    /// The name of the tap device.
     pub name: String,
-    /// This side.
+    /// The host's address.
     pub host: Ipv4Addr,
-    /// The other side.
+    /// The guest's address.
     pub guest: Ipv4Addr,
     /// Length of the network's prefix.
     pub prefix: u8,
-    /// The longest packet, if it is not the usual one.
+    /// The MTU, if not the default.
     pub mtu: Option<u32>,
 }
 
 impl GuestNetwork {
-    /// One that no other process uses: out of the range that is set aside for measurements
-    /// (RFC 2544, 198.18.0.0/15), by process id.
+    /// Chooses a network that no other process uses: from the range reserved for benchmarks (RFC 2544, 198.18.0.0/15),
+    /// by process id.
     #[expect(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> GuestNetwork {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
-        // Spread, so that processes that run at the same time are apart, whatever their ids have in common.
+        // Multiplicative hashing keeps the networks of concurrent processes apart, whose ids are often close.
         let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
         let first = base + 4 * ((spread + number) % (1 << 15));
         GuestNetwork {
@@ -69,7 +69,7 @@ impl GuestNetwork {
         }
     }
 
-    /// One for an image that knows its own address.
+    /// The network of an image with a fixed address.
     pub fn of(guest: Ipv4Addr) -> GuestNetwork {
         let [a, b, c, d] = guest.octets();
         let host = Ipv4Addr::new(a, b, c, if d == 1 { 2 } else { 1 });
@@ -81,17 +81,16 @@ impl GuestNetwork {
         }
     }
 
-    /// Replaces `{guest}` and `{host}` by the addresses.
+    /// Replaces `{guest}` and `{host}` with the addresses.
     pub fn fill_in(&self, text: &str) -> String {
         text.replace("{guest}", &self.guest.to_string())
             .replace("{host}", &self.host.to_string())
     }
 
-    /// Gives the tap device, which QEMU has made, its address. The neighbour is told, so that no
-    /// ARP gets between.
+    /// Configures the tap device, which QEMU has created. A permanent neighbour entry avoids ARP during measurements.
     fn up(&self) -> Result<(), String> {
         let (name, address) = (self.name.as_str(), format!("{}/{}", self.host, self.prefix));
-        // Without IPv6 the host has nothing to say by itself; where it can't be, it doesn't matter.
+        // Without IPv6 the host sends nothing unsolicited; where IPv6 is absent the write fails, which is harmless.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
         let guest = self.guest.to_string();
         let neighbour = [
@@ -118,28 +117,28 @@ impl GuestNetwork {
     }
 }
 
-/// A guest that runs. Dropping it ends it.
+/// A running guest. Dropping it ends the guest.
 pub struct QemuGuest {
     qemu: Child,
     life: GuestLifeline,
-    /// What its console showed.
+    /// Output of the guest's console.
     console: File,
-    /// What QEMU said.
+    /// Output of QEMU.
     said: File,
     count: File,
-    /// Instructions by block.
+    /// Instructions by translated block.
     profile: Option<File>,
-    /// What stops it.
+    /// The means to stop the guest.
     steps: Option<StepRequirements>,
     network: GuestNetwork,
     linux: bool,
 }
 
 impl QemuGuest {
-    /// Starts QEMU. The guest boots meanwhile, or goes on where another had booted: see [`QemuGuest::wait_for`].
+    /// Starts QEMU. The guest boots, or resumes from a saved state, in the background: see [`QemuGuest::wait_for`].
     ///
     /// # Errors
-    /// When QEMU does not start; says why.
+    /// QEMU does not start; the text gives the reason.
     pub fn boot(
         boot: &BootSpec,
         plugin: &Path,
@@ -157,10 +156,10 @@ impl QemuGuest {
         Ok(guest)
     }
 
-    /// Starts QEMU, and no more. With `state` the guest goes on from there.
+    /// Starts QEMU only. With `state` the guest resumes from that state.
     ///
     /// # Errors
-    /// When QEMU does not start; says why.
+    /// QEMU does not start; the text gives the reason.
     pub(super) fn start(
         boot: &BootSpec,
         plugin: &Path,
@@ -185,7 +184,7 @@ impl QemuGuest {
             content: path(content),
         });
         let copy = |file: &File| file.try_clone().map_err(|why| format!("descriptor: {why}"));
-        // setpriv: QEMU gets a KILL when the thread that started it ends, however that happens.
+        // setpriv --pdeathsig: the kernel kills QEMU when the thread that started it ends, for any reason.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -194,7 +193,7 @@ impl QemuGuest {
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
             .envs(steps.iter().flat_map(StepRequirements::environment))
-            // What ends the lab at a terminal is not for it: it would wait there for a guest that is stopped.
+            // An own process group: Ctrl-C at the terminal must not reach QEMU, which would wait for a stopped guest.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
@@ -215,21 +214,21 @@ impl QemuGuest {
             guest.network.exists()
         })?;
         guest.network.up()?;
-        // The machine is set up only after the network device: what QEMU reads must stay until it
-        // runs, which the first counted instruction shows.
+        // QEMU sets up the machine after the network device and still reads the boot files: they must exist until the
+        // first counted instruction proves that it runs.
         let patience = state.map_or(BOOT, |_| GO_ON);
         guest.until(patience, "QEMU does not begin", |guest| guest.counted() > 0)?;
         Ok(guest)
     }
 
-    /// Waits until it takes commands.
+    /// Waits until the guest's shell takes commands.
     pub(super) fn wait_until_booted(&mut self) -> Result<(), String> {
         self.until(BOOT, "the guest does not come up", |guest| {
             text(&guest.console).contains(BOOTED)
         })
     }
 
-    /// Has its shell do something.
+    /// Runs a command in the guest's shell.
     fn tell(&mut self, command: &str) -> Result<(), String> {
         let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux);
         let stdin = stdin.ok_or_else(|| format!("{command}: the guest has no shell"))?;
@@ -237,10 +236,10 @@ impl QemuGuest {
         told.map_err(|why| format!("{command}: {why}"))
     }
 
-    /// Waits until something accepts connections at `port`.
+    /// Waits until a server accepts connections at `port`.
     ///
     /// # Errors
-    /// When the guest ends or nothing answers; with what its console and its server said.
+    /// The guest ended or no server listens; the text includes the output of console and server.
     pub fn wait_for(&mut self, port: u16) -> Result<SocketAddr, String> {
         if self.linux {
             self.until(BOOT, "the guest does not come up", |guest| {
@@ -248,7 +247,7 @@ impl QemuGuest {
             })?;
         }
         let address = SocketAddr::from((self.network.guest, port));
-        // A bare image says nothing while it boots.
+        // A bare image prints nothing while it boots, so the connection attempts must cover the boot time.
         let patience = if self.linux { LISTEN } else { BOOT };
         self.until(patience, &format!("no answer at port {port}"), |_| {
             TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
@@ -256,12 +255,12 @@ impl QemuGuest {
         Ok(address)
     }
 
-    /// Tells when it ends.
+    /// The lifeline, which signals the guest's end.
     pub fn life(&self) -> GuestLifeline {
         self.life.clone()
     }
 
-    /// Instructions so far; repeated string instructions by the bytes that they moved.
+    /// Instructions so far; repeated string instructions count by the bytes that they moved.
     pub fn counted(&self) -> u64 {
         let mut words = [0; 16];
         let read = self.count.read_exact_at(&mut words, 0);
@@ -271,7 +270,7 @@ impl QemuGuest {
         number(plain) + number(string_bytes) / STRING_STEP
     }
 
-    /// Bytes that repeated string instructions moved so far: in the kernel, what is copied, and pages that are cleared.
+    /// Bytes moved by repeated string instructions so far: in the kernel, copies and cleared pages.
     pub fn moved_len(&self) -> u64 {
         let mut word = [0; 8];
         let read = self.count.read_exact_at(&mut word, 8);
@@ -279,9 +278,9 @@ impl QemuGuest {
         u64::from_le_bytes(word)
     }
 
-    /// Instructions so far, once the guest is idle: what follows an answer counts too.
+    /// Instructions so far, once the guest is idle, so that work after a response is included.
     pub fn counted_at_rest(&self) -> u64 {
-        /// A tick of an idle guest is some thousands; an answer takes more.
+        /// A timer tick of an idle guest costs some thousands of instructions; a response costs more.
         const REST: u64 = 20_000;
         let end = Instant::now() + Duration::from_secs(2);
         let mut before = self.counted();
@@ -295,17 +294,17 @@ impl QemuGuest {
         }
     }
 
-    /// Stops the guest: from now on its time goes on only while somebody waits for it, an instruction a nanosecond, by steps of
-    /// `step_ns` at most.
+    /// Stops the guest: from now on its time advances only while a caller waits for it, by one nanosecond per
+    /// instruction, in steps of at most `step_ns`.
     ///
     /// # Errors
-    /// It was not booted so that it can be stopped, or does not stop.
+    /// The guest was not booted with step support, or does not stop.
     pub fn in_steps(&self, step_ns: u64) -> Result<GuestTime, String> {
         let steps = self.steps.as_ref().ok_or("the guest can't be stopped")?;
         steps.begin((self.pid(), &self.life), &self.count, step_ns)
     }
 
-    /// Instructions so far by the address of their block; nothing without a profile.
+    /// Instructions so far by the address of their block; empty without a profile.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut bytes = Vec::new();
         if let Some(file) = &self.profile {
@@ -320,10 +319,10 @@ impl QemuGuest {
         slots.into_iter().filter(|(address, _)| *address != 0)
     }
 
-    /// What a command of the guest's shell prints. By the network, since the console is slow.
+    /// Returns the output of a shell command in the guest. It is sent over the network, because the console is slow.
     ///
     /// # Errors
-    /// There is no shell, or no answer.
+    /// There is no shell, or no output.
     pub fn output_of(&mut self, command: &str) -> Result<String, String> {
         let failed = |why: std::io::Error| format!("{command}: {why}");
         let listener = TcpListener::bind((self.network.host, 0)).map_err(failed)?;
@@ -346,7 +345,7 @@ impl QemuGuest {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The text for a failure: `what`, and what there is to be known of it.
+    /// Extends the message of a failure with the guest's status and output.
     pub fn failure(&mut self, what: &str) -> String {
         if let Ok(Some(status)) = self.qemu.try_wait() {
             return format!(
@@ -362,19 +361,19 @@ impl QemuGuest {
         )
     }
 
-    /// Whether it runs.
+    /// Whether QEMU runs.
     pub fn runs(&mut self) -> bool {
         matches!(self.qemu.try_wait(), Ok(None))
     }
 
-    /// What the server printed, asked from the guest's shell; `None` if there is no shell.
+    /// The server's output, read through the guest's shell; `None` if there is no shell.
     fn server_log(&mut self) -> Option<String> {
         const END: &str = "ICOUNT-END";
         let (from, end) = (
             text(&self.console).len(),
             Instant::now() + Duration::from_secs(5),
         );
-        // Written so that the shell's echo of the command isn't taken for its output.
+        // The end mark is written in lower case, so that the shell's echo of the command does not match it.
         let ask = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z").replace(END, "icount-end");
         self.tell(&ask).ok()?;
         while Instant::now() < end {
@@ -419,7 +418,7 @@ impl Drop for QemuGuest {
     }
 }
 
-/// A file without a name, that ends with its last descriptor.
+/// Creates an anonymous file that ends with its last descriptor.
 pub(super) fn in_memory(content: &[u8]) -> Result<File, String> {
     let failed = |why: std::io::Error| format!("a file in memory: {why}");
     let file =
@@ -429,7 +428,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<File, String> {
     Ok(file)
 }
 
-/// Where another process of this user finds such a file.
+/// The path at which another process of this user can open such a file.
 pub(super) fn path(file: &impl AsRawFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }

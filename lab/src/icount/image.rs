@@ -1,4 +1,4 @@
-//! Sites as bare images: made by our server's program, booted without Linux. Knows neither QEMU nor traffic.
+//! Sites as bare images: built by `lowroad`, booted without Linux. Independent of QEMU and traffic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,28 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::boot::BootSpec;
 use super::kernel::run;
 
-/// Its own address and ours, on the command line; the network of [`super::guest::GuestNetwork::new`] is a /30.
+/// Addresses of guest and host on the command line; the network of [`super::guest::GuestNetwork::new`] is a /30.
 const APPEND: &str = "ip={guest}/30,{host}";
 
-/// An image in a folder of its own, which goes at the end: QEMU needs it until the machine runs.
+/// An image in its own temporary folder, which is deleted at the end: QEMU reads it until the machine runs.
 pub struct ImageFolder(PathBuf);
 
 impl ImageFolder {
-    /// Makes one of a folder, by `lowroad image build`.
+    /// Builds an image of a folder with `lowroad image build`.
     ///
     /// # Errors
-    /// With what the program said.
+    /// The program failed; the text is its output.
     pub fn of_folder(lowroad: &Path, site: &Path) -> Result<ImageFolder, String> {
         let image = ImageFolder::empty()?;
         image.build(lowroad, site, None)?;
         Ok(image)
     }
 
-    /// Makes one of files: their paths from the slash on, and their content. Pages among them get their
-    /// rows from `database`, a URL.
+    /// Builds an image of files: paths that begin with a slash, and contents. Pages get their rows from `database`, a
+    /// URL.
     ///
     /// # Errors
-    /// With what the program or the system said.
+    /// The program or the system failed; the text gives the reason.
     pub fn of_files(
         lowroad: &Path,
         files: &[(String, Vec<u8>)],
@@ -65,7 +65,7 @@ impl ImageFolder {
         self.0.join("site.img")
     }
 
-    /// What to boot, in a network of [`super::guest::GuestNetwork::new`].
+    /// Boot parameters of the image, in a network of [`super::guest::GuestNetwork::new`].
     pub fn boot(&self, memory_mib: u32) -> BootSpec {
         BootSpec {
             append: APPEND.into(),

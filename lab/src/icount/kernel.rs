@@ -1,5 +1,5 @@
-//! What the Linux guest boots: Debian's newest 6.12 kernel, kept in a cache folder, and the first
-//! script that it runs. Also builds the plugin that counts. Knows no server and starts no guest.
+//! The Linux kernel of guests: Debian's newest 6.12 in a cache folder, with the init script. Also builds the counting
+//! plugin. Starts no guest.
 
 use std::env;
 use std::fs;
@@ -12,10 +12,10 @@ use super::archive::CpioArchive;
 use super::boot::GuestFiles;
 use super::guest::GuestNetwork;
 
-/// Source of the plugin that counts instructions.
+/// Source of the counting plugin.
 const PLUGIN: &str = include_str!("../../icount/insn.c");
 
-/// Those that virtio-net, classic traffic control, and TLS in the kernel with its ciphers need, in the order of loading.
+/// Modules for virtio-net, classic traffic control, and kernel TLS with its ciphers, in load order.
 const MODULES: [&str; 15] = [
     "net/core/failover",
     "drivers/net/net_failover",
@@ -34,7 +34,7 @@ const MODULES: [&str; 15] = [
     "net/tls/tls",
 ];
 
-/// What disks need. Loaded once the guest has booted: until then nobody has looked how large they are.
+/// Module for disks. Loaded after boot or resume, because the driver reads the disk's size when it is loaded.
 const DISK_MODULE: &str = "drivers/block/virtio_blk";
 
 /// A kernel that is ready to boot.
@@ -46,32 +46,32 @@ pub struct GuestKernel {
     base: Arc<[u8]>,
 }
 
-/// A file or folder of this machine for the guest.
+/// A file or folder of the host that is copied into the guest.
 #[derive(Clone, Debug)]
 pub struct CopiedPath {
-    /// Where it is here.
+    /// The path on the host.
     pub source: PathBuf,
-    /// Where it is to be there.
+    /// The path in the guest.
     pub path: String,
 }
 
-/// What differs from one Linux guest to another.
+/// The part of a Linux guest that differs between guests.
 #[derive(Clone, Debug, Default)]
 pub struct GuestContent {
-    /// Copied into it.
+    /// Files that are copied into it.
     pub copied: Vec<CopiedPath>,
     /// Generated files: path and content.
     pub generated: Vec<(String, Vec<u8>)>,
-    /// Where its disk is mounted, if it has one.
+    /// Mount point of its disk, if it has one.
     pub disk: Option<&'static str>,
-    /// Run by its shell once the network is up.
+    /// Shell command that runs once the network is up.
     pub command: String,
 }
 
-/// The folder for what takes long to make.
+/// The cache folder for files that take long to create.
 ///
 /// # Errors
-/// When there is no place for it; says why.
+/// The folder can't be determined or created; the text gives the reason.
 pub fn cache() -> Result<PathBuf, String> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty());
     let base = set("XDG_CACHE_HOME")
@@ -83,10 +83,10 @@ pub fn cache() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The plugin, built if its source is new.
+/// Returns the plugin, built if its source is new.
 ///
 /// # Errors
-/// With what the compiler said.
+/// The compiler failed; the text is its output.
 pub fn plugin() -> Result<PathBuf, String> {
     let name = format!("insn-{:08x}", crc32fast::hash(PLUGIN.as_bytes()));
     made(&cache()?.join(format!("{name}.so")), |file| {
@@ -100,14 +100,14 @@ pub fn plugin() -> Result<PathBuf, String> {
     })
 }
 
-/// What this program makes just now.
+/// Files that this process is creating.
 static MAKING: (Mutex<Vec<PathBuf>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
-/// The right to make a file.
+/// The right to create a file, exclusive within this process.
 struct BuildLock<'p>(&'p Path);
 
 impl<'p> BuildLock<'p> {
-    /// Waits until nobody else makes it.
+    /// Waits until no other thread creates the file.
     fn begin(path: &'p Path) -> BuildLock<'p> {
         let (making, ended) = &MAKING;
         let guard = making.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,8 +129,8 @@ impl Drop for BuildLock<'_> {
     }
 }
 
-/// What is at `path`, made by `make` under another name first: whoever finds it finds it whole,
-/// even if two programs make it at once.
+/// Returns `path`, created by `make` under a temporary name and renamed, so that readers never see a partial file,
+/// even if two processes create it at once.
 pub(crate) fn made(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<(), String>,
@@ -155,12 +155,12 @@ pub(crate) fn made(
 }
 
 impl GuestKernel {
-    /// From the cache, or from Debian's packages.
+    /// Takes the kernel from the cache or from Debian's packages.
     ///
     /// # Errors
-    /// When it isn't to be had; says what to do.
+    /// The kernel is not available; the text names a remedy.
     pub fn new() -> Result<GuestKernel, String> {
-        // What is kept of the packages may be of a time with other modules.
+        // The cache name includes the module list, since an older cache has other modules.
         let modules: Vec<&str> = modules().collect();
         let kept = crc32fast::hash(modules.join(" ").as_bytes());
         let folder = made(&cache()?.join(format!("guest-{kept:08x}")), fetch)?;
@@ -168,12 +168,12 @@ impl GuestKernel {
         Ok(GuestKernel { folder, base })
     }
 
-    /// The image.
+    /// The path of the kernel image.
     pub fn image(&self) -> PathBuf {
         self.folder.join("vmlinuz")
     }
 
-    /// Which one it is.
+    /// The kernel's release.
     pub fn release(&self) -> String {
         fs::read_to_string(self.folder.join("release")).unwrap_or_default()
     }
@@ -181,7 +181,7 @@ impl GuestKernel {
     /// The files of a guest.
     ///
     /// # Errors
-    /// When something that is to be copied can't be read.
+    /// A file to copy can't be read.
     pub fn system(
         &self,
         network: &GuestNetwork,
@@ -194,7 +194,7 @@ impl GuestKernel {
     }
 }
 
-/// What all guests have.
+/// The files that all guests share.
 fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
     for folder in [
@@ -213,7 +213,7 @@ fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
     }
     archive.copy(&kernel.join("busybox"), "bin/busybox")?;
     archive.copy(&kernel.join("modules"), "modules")?;
-    // Loaded at run time by whoever ends a thread: `ldd` does not tell.
+    // glibc loads the unwinder at run time when a thread is cancelled, so `ldd` does not list it.
     let unwinder = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
     if let Ok(library) = fs::read(unwinder) {
         archive.program(unwinder, &library);
@@ -222,7 +222,7 @@ fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
     Ok(archive.finish())
 }
 
-/// What one guest has.
+/// The files of one guest.
 fn archive_of(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
     for (path, bytes) in &content.generated {
@@ -239,7 +239,7 @@ fn archive_of(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>,
     Ok(archive.finish())
 }
 
-/// The users that servers change to, and the name that they know themselves by.
+/// The users that servers switch to, and the names of localhost.
 const ETC: [(&str, &str); 4] = [
     ("etc/hosts", "127.0.0.1 localhost\n"),
     (
@@ -253,19 +253,19 @@ const ETC: [(&str, &str); 4] = [
     ),
 ];
 
-/// What the console shows when the guest takes commands.
+/// Printed on the console when the guest takes commands.
 pub const BOOTED: &str = "ICOUNT-BOOTED";
 
-/// What the console shows when the server has been started.
+/// Printed on the console when the server has been started.
 pub const READY: &str = "ICOUNT-READY";
 
-/// What a guest does that has booted: it unpacks its content, and starts its server.
+/// The first command after boot or resume: unpacks the content and starts the server.
 pub fn starting() -> String {
     let module = name_of(DISK_MODULE);
     format!("insmod /modules/{module}.ko; cpio -idu < /dev/vda 2> /tmp/unpacked; . /start")
 }
 
-/// The first process, which does what the console says.
+/// The init script, which then executes commands from the console.
 fn init() -> String {
     let modules = MODULES.map(name_of);
     format!(
@@ -287,11 +287,11 @@ fn init() -> String {
     )
 }
 
-/// Where all says what starts in a guest.
+/// The log of all programs in a guest.
 const LOG: &str = "/tmp/server.log";
 
-/// For its shell: waits until the program that was started last, in the background, has said this. If that has ended, the guest
-/// shows why, and ends too: without the program it would be another server.
+/// Shell code that waits until the last background program has printed `text`. If the program ends, the guest prints
+/// its log and powers off, because a server without the program would be another configuration.
 pub fn until_said(text: &str) -> String {
     format!(
         "until grep -q '{text}' {LOG}; do \
@@ -299,8 +299,8 @@ pub fn until_said(text: &str) -> String {
     )
 }
 
-/// What is of one guest. Its clock may be of the time when another booted. The server's output goes to a file, as a slow
-/// console would count.
+/// The start script of one guest. It sets the clock, which a saved state has from the time of its boot. The server's
+/// output goes to a file, because a slow console would add instructions.
 fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
     format!(
         "date -s @{now_unix_s} >/dev/null; echo 1 >/proc/sys/vm/drop_caches\n\
@@ -314,12 +314,12 @@ fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: 
     )
 }
 
-/// The disk that comes behind the content's.
+/// Shell code that mounts the second disk, behind the content's.
 fn mounting(path: &str) -> String {
     format!("mkdir -p {path}; mount -t ext4 -o ro,noatime /dev/vdb {path}\n")
 }
 
-/// Those that are kept of the kernel's package.
+/// The modules that are kept from the kernel's package.
 fn modules() -> impl Iterator<Item = &'static str> {
     MODULES.into_iter().chain([DISK_MODULE])
 }
@@ -328,7 +328,7 @@ fn name_of(module: &str) -> &str {
     module.rsplit('/').next().expect("a name")
 }
 
-/// Downloads and unpacks the packages and leaves in `folder` what is needed of them.
+/// Downloads and unpacks the packages, and leaves the needed files in `folder`.
 fn fetch(folder: &Path) -> Result<(), String> {
     let pattern = r"^linux-image-6\.12\.[0-9]+\+deb12-cloud-amd64$";
     let listed = run(Command::new("apt-cache").args(["search", "--names-only", pattern]))?;
@@ -339,7 +339,7 @@ fn fetch(folder: &Path) -> Result<(), String> {
     let unpacked = folder.join("unpacked");
     for each in [package, "busybox-static"] {
         create(&unpacked)?;
-        // As this user: apt's own may not write here.
+        // Without the sandbox: apt's own user may not write to this folder.
         let download = ["download", "-qq", "-o", "APT::Sandbox::User=root", each];
         run(Command::new("apt-get").args(download).current_dir(folder))?;
         run(Command::new("dpkg")
@@ -420,10 +420,10 @@ fn newest(listed: &str) -> Option<&str> {
     names.max_by_key(version)
 }
 
-/// Runs a command to its end and gives what it printed.
+/// Runs a command and returns its output.
 ///
 /// # Errors
-/// With what it said against it.
+/// The command failed; the text is its error output.
 pub(super) fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|why| format!("{name}: {why}"))?;

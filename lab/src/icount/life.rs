@@ -1,5 +1,5 @@
-//! Whether a guest lives while it is asked. When one ends, so does its network: what was meant for it would go to whoever has
-//! its address elsewhere. Knows no requests.
+//! Detects the end of a guest during a run. The guest's network ends with it: packets for its address would then leave
+//! through the host's default route. Independent of requests.
 
 use std::io::{self, PipeReader, pipe};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,21 +11,21 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// How soon somebody's wish to stop is seen.
+/// Maximum delay until a stop request is noticed.
 const STOP_SEEN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// Tells when a guest ends.
+/// A pidfd of QEMU, which signals the guest's end.
 #[derive(Clone)]
 pub struct GuestLifeline(Arc<OwnedFd>);
 
 impl GuestLifeline {
-    /// That of QEMU.
+    /// Opens the lifeline of a QEMU process.
     ///
     /// # Errors
-    /// There are no descriptors.
+    /// No descriptors are left.
     pub fn of(qemu: &Child) -> io::Result<GuestLifeline> {
         let pid = Pid::from_child(qemu);
         Ok(GuestLifeline(Arc::new(pidfd_open(
@@ -34,12 +34,12 @@ impl GuestLifeline {
         )?)))
     }
 
-    /// Readable once it has ended.
+    /// A descriptor that is readable once the guest has ended.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Does something that ends early when what it gets is set: once `stop` is set, or the guest has ended.
+    /// Calls `run` with a flag that is set once `stop` is set or the guest has ended.
     pub fn watch<T>(&self, stop: &AtomicBool, run: impl FnOnce(&AtomicBool) -> T) -> T {
         let halt = AtomicBool::new(false);
         let Ok((is_done, done)) = pipe() else {

@@ -1,4 +1,4 @@
-//! A workload's traffic and files, for a guest. Knows no server: its site is at /srv.
+//! A workload's traffic and files for a guest, whose site is at /srv. Independent of servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ pub struct WorkloadMix {
 }
 
 impl WorkloadMix {
-    /// The workload of that name.
+    /// The workload with that name.
     ///
     /// # Errors
-    /// An unknown name, setting or value; says what is allowed.
+    /// An unknown name, setting or value; the text lists the allowed ones.
     pub fn new(name: &str, settings: &BTreeMap<String, String>) -> Result<WorkloadMix, String> {
         workload::named(name, settings, "host")?;
         let known = workload::NAMES.iter().find(|(known, _)| *known == name);
@@ -37,10 +37,10 @@ impl WorkloadMix {
         Ok(DriveRequest::Workload(self.name, traffic))
     }
 
-    /// Its files, made once and kept: what goes to the guest's /srv.
+    /// Its files, created once and cached: the content of the guest's /srv.
     ///
     /// # Errors
-    /// When they can't be written; says why.
+    /// The files can't be written; the text gives the reason.
     pub fn site(&self) -> Result<CopiedPath, String> {
         let sum = crc32fast::hash(format!("{:?}", self.settings).as_bytes());
         let folder = cache()?.join(format!("{}-{sum:08x}", self.name));

@@ -1,6 +1,5 @@
-//! Instructions a request, over the whole machine, in a guest under emulation: driver, soft
-//! interrupt, TCP, system calls, server. They are counted, not timed, so the figure is nearly the
-//! same whatever else the machine does.
+//! Counts instructions per request over a whole machine, in an emulated guest: driver, soft interrupt, TCP, system
+//! calls and server. Counts, unlike times, hardly depend on the load of the host.
 
 pub mod archive;
 pub mod boot;
@@ -33,28 +32,28 @@ use crate::experiment::agree::median;
 use drive::{DriveRequest, drive};
 use guest::QemuGuest;
 
-/// How much is asked to measure one figure.
+/// The number of requests behind one figure.
 #[derive(Clone, Copy, Debug)]
 pub struct CountTraffic {
-    /// In all, besides the warm-up.
+    /// Total, without the warm-up.
     pub requests: u64,
-    /// Under way at a time.
+    /// Simultaneous requests.
     pub connections: u32,
-    /// Requests before counting begins: caches fill, the guest's code is translated, and a level
-    /// that learns has learned.
+    /// Requests before counting begins: caches fill, the emulator translates the guest's code, and an adaptive level
+    /// finishes learning.
     pub warmup: u64,
 }
 
-/// Slopes of which the median is taken, an odd number: on a busy machine one may be far off.
+/// Number of slopes of which the median is taken. Odd; on a busy machine one may be far off.
 const ROUNDS: u64 = 3;
-/// Runs of a pair: a short one, and one three times as long.
+/// Cost of a pair in units of its short run: the short run, and one three times as long.
 pub const PAIR: u64 = 4;
 
-/// Instructions that one more request costs: the slope between a short and a long run, three times
-/// as long, so that what is not of a request cancels out. The median of several.
+/// Measures the instructions of one more request: the slope between a short run and one three times as long, so that
+/// costs that do not depend on the number of requests cancel out. Returns the median of several slopes.
 ///
 /// # Errors
-/// When requests fail; with what the guest said.
+/// A request failed; the text includes the guest's output.
 pub fn measure(
     guest: &mut QemuGuest,
     address: SocketAddr,
@@ -77,22 +76,22 @@ pub fn measure(
     slopes(before, (short, ROUNDS), &mut run)?.middle()
 }
 
-/// Slopes between short runs and long ones.
+/// Slopes between short and long runs.
 #[derive(Debug)]
 pub struct RunSlopes<T> {
     /// Instructions of one more request, for each pair of runs.
     pub instructions: Vec<f64>,
-    /// What the last short run brought.
+    /// The result of the last short run.
     pub short: T,
-    /// What the last long run brought.
+    /// The result of the last long run.
     pub long: T,
 }
 
 impl<T> RunSlopes<T> {
-    /// Instructions that one more request costs.
+    /// The median of the slopes: the instructions of one more request.
     ///
     /// # Errors
-    /// The slopes make no sense.
+    /// The slopes are implausible.
     pub fn middle(&self) -> Result<f64, String> {
         let mut sorted = self.instructions.clone();
         sorted.sort_by(f64::total_cmp);
@@ -100,19 +99,19 @@ impl<T> RunSlopes<T> {
     }
 }
 
-/// A run that was made.
+/// A completed run.
 #[derive(Debug)]
 pub struct CompletedRun<T> {
-    /// The guest's instructions since it began.
+    /// The guest's instructions since its start.
     pub total: u64,
-    /// Requests that were made.
+    /// Requests of the run.
     pub requests: u64,
-    /// What it brought.
+    /// The result of the run.
     pub brought: T,
 }
 
-/// Makes so many pairs of a run of `short` requests and one three times as long. `run` makes as many or some more; `before` are the
-/// guest's instructions now.
+/// Executes `rounds` pairs of a run of `short` requests and one three times as long. `run` executes at least the given
+/// number of requests; `before` is the guest's instruction count now.
 ///
 /// # Errors
 /// Those of `run`.
@@ -137,7 +136,8 @@ pub fn slopes<T>(
     })
 }
 
-/// A server that learns while it is measured does more in the short run than in the long one.
+/// Rejects a slope that is not positive: a server that still adapts does more work in the short run than in the long
+/// one.
 fn plausible(slope: f64) -> Result<f64, String> {
     match slope > 0.0 {
         true => Ok(slope),
@@ -149,7 +149,7 @@ fn plausible(slope: f64) -> Result<f64, String> {
     }
 }
 
-/// Between a short run, `before` which there were so many instructions, and a long one that came next.
+/// The slope between a short run and the long run after it; `before` is the instruction count before the short run.
 fn slope<T>(before: u64, short: &CompletedRun<T>, long: &CompletedRun<T>) -> f64 {
     let [before, between, after] = [before, short.total, long.total].map(|count| count as f64);
     let requests = long.requests as f64 - short.requests as f64;
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_is_no_requests_cancels_out() {
-        // 5 for a run, 7 for a request
+        // 5 instructions per run, 7 per request.
         let done = |before: u64, requests: u64| CompletedRun {
             total: before + 5 + 7 * requests,
             requests,

@@ -1,4 +1,4 @@
-//! QEMU's monitor (QMP). Each guest has one, at a name that no file has. Knows nothing of what is run in the guest.
+//! QEMU's monitor (QMP). Each guest has one at an abstract socket name. Independent of the guest's content.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -7,10 +7,10 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// No answer takes longer, or the guest has died.
+/// Maximum time of an answer; after it the guest is considered dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// QEMU's arguments, for the guest with this network device.
+/// QEMU's arguments for the monitor of the guest with this network device.
 pub fn arguments(device: &str) -> [String; 4] {
     let name = name(device);
     [
@@ -25,14 +25,14 @@ fn name(device: &str) -> String {
     format!("lowroad-lab-{device}")
 }
 
-/// The monitor of a guest.
+/// The connection to a guest's monitor.
 pub struct QemuMonitor(BufReader<UnixStream>);
 
 impl QemuMonitor {
-    /// That of the guest with this network device.
+    /// Connects to the monitor of the guest with this network device.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no monitor.
     pub fn connect(device: &str) -> io::Result<QemuMonitor> {
         let address = SocketAddr::from_abstract_name(name(device))?;
         let stream = UnixStream::connect_addr(&address)?;
@@ -43,7 +43,7 @@ impl QemuMonitor {
         Ok(monitor)
     }
 
-    /// Writes the guest's state to a file, for [`goes_on`]. The guest stands still from then on.
+    /// Writes the guest's state to a file, for [`goes_on`]. The guest stays stopped afterwards.
     ///
     /// # Errors
     /// The state can't be written.
@@ -71,7 +71,7 @@ impl QemuMonitor {
         }
     }
 
-    /// Gives the answer to a command; its form is QMP's.
+    /// Sends a QMP command and returns the answer.
     fn ask(&mut self, command: &str) -> io::Result<String> {
         self.0
             .get_mut()
@@ -96,12 +96,12 @@ impl QemuMonitor {
     }
 }
 
-/// QEMU's arguments for a guest that goes on where another was saved.
+/// QEMU's arguments for a guest that resumes from a saved state.
 pub fn goes_on(file: &Path) -> [String; 2] {
     ["-incoming".into(), format!("exec:cat {}", quoted(file))]
 }
 
-/// For a shell.
+/// Quotes a path for a shell.
 fn quoted(file: &Path) -> String {
     format!("'{}'", file.display().to_string().replace('\'', r"'\''"))
 }

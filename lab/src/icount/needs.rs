@@ -1,5 +1,4 @@
-//! What this machine must have: programs, by the Debian packages that bring them, and root. Knows
-//! nothing of what they are for.
+//! Requirements of this machine: programs, by their Debian packages, and root.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,17 +18,17 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("apt-get", "apt"),
 ];
 
-/// Packages whose programs are missing.
+/// The packages of missing programs.
 pub fn missing() -> BTreeSet<&'static str> {
     let absent = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
     let packages = absent.flat_map(|(_, packages)| packages.split(' '));
     packages.collect()
 }
 
-/// Checks that a guest can be started here.
+/// Checks that a guest can be started on this machine.
 ///
 /// # Errors
-/// With what is missing and what to do.
+/// A requirement is missing; the text names it and a remedy.
 pub fn check() -> Result<(), String> {
     let missing = missing();
     if !missing.is_empty() {

@@ -1,6 +1,6 @@
-//! The origin for servers that pass requests on: on this side of a guest's network, so that it is not counted. It answers
-//! each request with as many bytes as the target's name says, which no cache may keep, and keeps connections. It knows
-//! only what the lab itself sends: bodies with a length, and a request at a time.
+//! The origin for proxies under measurement. It runs on the host's side of a guest's network, so that it is not
+//! counted. Each response has the length that the target's name gives, is not cacheable, and keeps its connection. It
+//! supports only the lab's own requests: bodies with a length, one request at a time.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_http::date;
 
-/// Where the configurations of the servers have it.
+/// The origin's port in the configurations of the proxies.
 pub const PORT: u16 = 8080;
-/// The longest request, with its body, that is read at once.
+/// Maximum length of a request with its body.
 const READ_LEN: usize = 64 << 10;
 
-/// It runs until it is dropped.
+/// A running origin; dropping it ends it.
 pub struct GuestOrigin {
     address: SocketAddr,
     shared: Arc<OriginState>,
@@ -37,7 +37,7 @@ impl OriginState {
 }
 
 impl GuestOrigin {
-    /// One at this address of a network that is up.
+    /// Starts an origin at this address, whose network must be up.
     ///
     /// # Errors
     /// With a text for the user.
@@ -59,7 +59,7 @@ impl GuestOrigin {
 impl Drop for GuestOrigin {
     fn drop(&mut self) {
         self.shared.ended.store(true, SeqCst);
-        // Whoever accepts finds that it has ended; it may have already.
+        // A connection wakes the accepting thread, which then sees the flag; the thread may have ended already.
         let _ = TcpStream::connect(self.address);
         for connection in self.shared.connections().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -85,7 +85,7 @@ fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
     }
 }
 
-/// Answers until the other side ends, or sends what is no request.
+/// Answers requests until the client closes or sends an invalid request.
 fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; READ_LEN];
     let (mut len, mut known) = (0, Vec::new());
@@ -110,7 +110,7 @@ fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// How long a request is with its body, once its head is there, and how long a response it wants.
+/// Returns the length of a request with its body, once its head is complete, and the length of the wanted response.
 fn asked(request: &[u8]) -> Option<(usize, usize)> {
     let head_len = memchr::memmem::find(request, b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&request[..head_len]).ok()?;
@@ -141,7 +141,7 @@ fn response(size: usize) -> Vec<u8> {
     text
 }
 
-/// The length of the body of a [`response`].
+/// The body length of a [`response`].
 fn response_len(response: &[u8]) -> usize {
     let head = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
     response.len() - head

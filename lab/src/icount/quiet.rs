@@ -1,5 +1,5 @@
-//! Whether QEMU's main loop has nothing to do. It moves packets between the guest and its network; once it waits for what comes
-//! next, all that was sent by either side has arrived. Knows nothing of the guest.
+//! Detects whether QEMU's main loop is idle. It moves packets between the guest and its network; once it waits for
+//! events, all sent packets have been delivered. Independent of the guest.
 
 use std::fs::File;
 use std::io;
@@ -8,33 +8,34 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::sched_yield;
 
-/// The number of the system call in which QEMU's main loop waits, ppoll (x86-64).
+/// The number of ppoll, the system call in which QEMU's main loop waits (x86-64).
 const PPOLL: &[u8] = b"271 ";
-/// It is never busy for longer, or it has died.
+/// Maximum time for which the main loop is busy; after it the guest is considered dead.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So often in turn it has to wait: others may have had to go on with what it left, as the kernel with packets.
+/// Number of consecutive idle observations that are needed, because others, such as the kernel's network stack, may
+/// still process its output.
 const QUIET: u32 = 2;
-/// So often it is asked before the clock is.
+/// Number of observations between two checks of the clock.
 const LOOKS: u32 = 1000;
 
-/// The main loop of a QEMU: the system call that its first thread is in (proc_pid_syscall(5)).
+/// The main loop of a QEMU, observed by the system call of its first thread (proc_pid_syscall(5)).
 pub struct MainLoop(File);
 
 impl MainLoop {
-    /// That of a process.
+    /// Observes a process.
     ///
     /// # Errors
-    /// There is no such process, or the kernel does not tell.
+    /// There is no such process, or the kernel denies access.
     pub fn of(process: u32) -> io::Result<MainLoop> {
         let main_loop = MainLoop(File::open(format!("/proc/{process}/syscall"))?);
         main_loop.waits()?;
         Ok(main_loop)
     }
 
-    /// Lets it run until it waits.
+    /// Waits until the main loop is idle.
     ///
     /// # Errors
-    /// It has died.
+    /// The process has died.
     pub fn settle(&self) -> io::Result<()> {
         let mut end = None;
         loop {

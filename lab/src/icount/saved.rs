@@ -1,5 +1,5 @@
-//! Guests that have booted, on files: booting takes an emulated machine ten seconds, going on takes a fifth of one. What is saved
-//! is a guest that waits for its content; all guests that boot the same go on from there. Knows no servers.
+//! Saved states of booted guests: booting an emulated machine takes ten seconds, resuming takes a fifth of one. The
+//! saved guest waits for its content; all guests with the same boot parameters resume from it. Independent of servers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,10 +12,10 @@ use super::guest::{GuestNetwork, QemuGuest};
 use super::kernel::{cache, made, run};
 use super::monitor::QemuMonitor;
 
-/// Where the state of a guest is that has booted this; `None` if it is not worth a file.
+/// The path of the saved state for these boot parameters; `None` if they are too special to be shared.
 ///
 /// # Errors
-/// It can't be made.
+/// The state can't be created.
 pub fn state(
     boot: &BootSpec,
     plugin: &Path,
@@ -34,7 +34,8 @@ pub fn state(
     made(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
 }
 
-/// The text for a guest that does not go on from a state. That may have been cut, as by a full disk: it is removed.
+/// Extends the message of a guest that does not resume. The state may be truncated, as by a full disk, so it is
+/// removed.
 pub fn failure(why: String, state: Option<&Path>) -> String {
     let Some(file) = state else {
         return why;
@@ -49,7 +50,7 @@ fn prefix(boot: &BootSpec, mtu: Option<u32>) -> String {
     format!("booted-{mtu}{}-", boot.memory_mib())
 }
 
-/// What a state depends on: QEMU, how it is called, and the files.
+/// A hash of everything that a state depends on: QEMU's version, its arguments, and the files.
 fn key(boot: &BootSpec, mtu: Option<u32>) -> Result<u32, String> {
     let version = qemu_version()?;
     let network = GuestNetwork {
@@ -88,24 +89,24 @@ fn save(boot: &BootSpec, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result
     saved.map_err(|why| guest.failure(&format!("{}: {why}", file.display())))
 }
 
-/// Removes what was saved with another kernel, or by another version, and what somebody who ended meanwhile left half done.
+/// Removes states of other kernels and versions, and partial files of processes that have ended.
 fn forget(prefix: &str, file: &Path) {
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().filter_map(Result::ok) {
         let name = entry.path();
-        // Another program may be making the same, or one of its own: that has an extension.
+        // Another process may be creating the same state, or another one: its temporary file has an extension.
         let is_old = match name.extension() {
             None => name.file_stem() != file.file_stem(),
             Some(maker) => has_ended(maker),
         };
         if is_old && entry.file_name().to_string_lossy().starts_with(prefix) {
-            // Who goes on from it has it open, or finds that it is gone and makes it anew the next time.
+            // Processes that resume from it have it open, or find that it is gone and create it again next time.
             let _ = fs::remove_file(name);
         }
     }
 }
 
-/// Whether who makes a file with this extension is gone; see [`made`].
+/// Whether the process that created a temporary file with this extension has ended; see [`made`].
 fn has_ended(maker: &OsStr) -> bool {
     let process = maker.to_str().and_then(|name| name.strip_prefix("new-"));
     process.is_some_and(|id| !Path::new("/proc").join(id).exists())

@@ -1,6 +1,6 @@
-//! The servers of the standard table: what of them goes into the guest and how they start there.
-//! Knows their packages and configurations; knows neither QEMU nor traffic. The configurations are
-//! those of their makers for static files (lab/icount): one worker, no log.
+//! The servers of the standard table: their packages, their configurations, and their start commands in the guest.
+//! Independent of QEMU and traffic. The configurations (lab/icount) follow the servers' own recommendations for static
+//! files: one worker, no log.
 
 use std::env;
 use std::fs;
@@ -18,33 +18,33 @@ use crate::peers::programs::find as program;
 pub struct CountedServer {
     /// Its name on the command line and in the table.
     pub name: &'static str,
-    /// Its program here.
+    /// Its program on the host.
     program: &'static str,
-    /// The Debian package that brings it; none for our own.
+    /// The Debian package that contains it; `None` for Lowroad.
     pub package: Option<&'static str>,
-    /// Asks it for its version.
+    /// The argument that prints its version.
     version: &'static str,
-    /// Its configuration files: where they go, and their text.
+    /// Its configuration files: path and text.
     files: &'static [(&'static str, &'static str)],
-    /// Files of this machine that it loads by itself: folder and beginning of the name.
+    /// Files that it loads at run time: folder and prefix of the name.
     loads: &'static [(&'static str, &'static str)],
-    /// Starts it in the guest.
+    /// The command that starts it in the guest.
     command: &'static str,
-    /// Its configuration files for TLS, and what starts it with them, at port 443 and beside `command`.
+    /// Its configuration files for TLS, and the command that starts it with them, at port 443 beside `command`.
     tls: Option<(&'static [(&'static str, &'static str)], &'static str)>,
-    /// Where it answers, where that isn't 80: with connections kept.
+    /// Its port for keep-alive connections, if not 80.
     keep_alive_port: u16,
-    /// Our level that answers in the soft interrupt is attached in front of it.
+    /// Lowroad's softirq level is attached in front of it.
     level: bool,
-    /// It is an image of the site, made by its program, without Linux and without files.
+    /// It is a bare image of the site, built by its program, without Linux and files.
     pub is_image: bool,
-    /// It passes each request on to an origin on this side of the guest's network, and is measured only if asked for.
+    /// It is a reverse proxy for an origin on the host's side of the network, and is measured only on request.
     pub is_proxy: bool,
-    /// Why a mode can't be measured.
+    /// A mode that it does not support, with the reason.
     lacks: Option<(ConnectionMode, &'static str)>,
 }
 
-/// Filled in by those that differ.
+/// The defaults of all servers.
 const USUAL: CountedServer = CountedServer {
     name: "",
     program: "",
@@ -137,10 +137,10 @@ const APACHE_PREFORK: CountedServer = CountedServer {
     ..USUAL
 };
 
-/// Attaches our level to the port of the server that runs by then. The files are new, so that their times say nothing
-/// of freshness.
+/// Attaches the softirq level to the port of the running server. A fixed freshness lifetime is needed because the
+/// files are new, so that their dates allow no heuristic freshness.
 const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 &";
-/// What it says once it answers.
+/// Its output once it answers.
 pub const ATTACHED: &str = "attached to port";
 
 const APACHE_COMMON: (&str, &str) = (
@@ -149,7 +149,7 @@ const APACHE_COMMON: (&str, &str) = (
 );
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
-/// All, in the table's order.
+/// All servers, in the table's order.
 pub const ALL: [CountedServer; 18] = [
     LOWROAD,
     CountedServer {
@@ -252,7 +252,7 @@ pub const ALL: [CountedServer; 18] = [
         package: Some("varnish"),
         version: "-V",
         files: &[("etc/varnish.vcl", VARNISH)],
-        // There is no compiler in the guest: the configuration is compiled here.
+        // The guest has no compiler: the configuration is compiled on the host.
         command: "httpd -p 127.0.0.1:8080 -h /srv; mkdir -p /tmp/varnish; \
                   varnishd -j none -n /tmp/varnish -a :80 -s malloc,64m -f /etc/varnish.vcl \
                   -p cc_command='exec cp /usr/lib/vcl.so %o' -p thread_pools=1 \
@@ -299,10 +299,10 @@ pub const ALL: [CountedServer; 18] = [
 
 const VARNISH: &str = include_str!("../../icount/varnish.vcl");
 
-/// The server of that name.
+/// Finds the server with that name.
 ///
 /// # Errors
-/// Says which there are.
+/// The name is unknown; the text lists the known ones.
 pub fn named(name: &str) -> Result<CountedServer, String> {
     let found = ALL.into_iter().find(|server| server.name == name);
     found.ok_or_else(|| {
@@ -312,10 +312,10 @@ pub fn named(name: &str) -> Result<CountedServer, String> {
 }
 
 impl CountedServer {
-    /// Where its program is; `lowroad` says where ours is, if not where it is built.
+    /// The path of its program; `lowroad` overrides the default path of Lowroad's own.
     ///
     /// # Errors
-    /// When it isn't there; says what to do.
+    /// The program is not installed; the text names a remedy.
     pub fn installed(&self, lowroad: Option<&Path>) -> Result<PathBuf, String> {
         match (self.name, self.package) {
             ("howl", _) => env::current_exe().map_err(|why| format!("this program's path: {why}")),
@@ -325,7 +325,7 @@ impl CountedServer {
         }
     }
 
-    /// What it says of its version: the first word that begins with a digit.
+    /// Its version: the first word of the output that begins with a digit.
     pub fn version(&self, program: &Path) -> String {
         let output = Command::new(program).arg(self.version).output();
         let said = output.map_or(String::new(), |output| {
@@ -334,7 +334,7 @@ impl CountedServer {
         version_in(&said).unwrap_or("?").to_owned()
     }
 
-    /// The port where it answers such requests.
+    /// The port for the requests of a column.
     pub fn port(&self, column: CountColumn) -> u16 {
         match column {
             CountColumn::Page(ConnectionMode::KeepAlive, _) => self.keep_alive_port,
@@ -343,7 +343,7 @@ impl CountedServer {
         }
     }
 
-    /// Why there can be no such figure.
+    /// Why the server can't have this figure.
     pub fn lacks(&self, column: CountColumn) -> Option<String> {
         let CountColumn::Page(mode, _) = column else {
             return None;
@@ -355,11 +355,11 @@ impl CountedServer {
         (lacking == mode).then(|| format!("{}: {why}", mode.title()))
     }
 
-    /// What goes into the guest, besides the site; `lowroad` says where our server's program is, if
-    /// not where it is built, and `over_tls` whether it is asked over TLS, too.
+    /// The content of the guest apart from the site; `lowroad` overrides the default path of Lowroad's program, and
+    /// `over_tls` adds the TLS configuration.
     ///
     /// # Errors
-    /// When something can't be read or built.
+    /// A file can't be read or built.
     pub fn content(
         &self,
         program: &Path,
@@ -406,8 +406,7 @@ impl CountedServer {
     }
 }
 
-/// A key (ECDSA P-256) and its certificate, which is its own authority, for the guest's name. So all servers send a chain of
-/// one.
+/// A key (ECDSA P-256) and its self-signed certificate for the guest's name, so that all servers send a chain of one.
 fn pair() -> Result<Vec<u8>, String> {
     let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]);
     let made = made.map_err(|why| format!("a certificate: {why}"))?;
@@ -458,25 +457,24 @@ pub fn built() -> Result<PathBuf, String> {
     })
 }
 
-/// Varnish compiles its configuration when it starts; this is done here, for want of a compiler
-/// there.
+/// Compiles Varnish's configuration on the host. Varnish does so at its start, but the guest has no compiler.
 ///
 /// # Errors
-/// With what Varnish or the compiler said.
+/// Varnish or the compiler failed; the text is the output.
 pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
-    // Another version of the program is another file.
+    // Metadata of the program is part of the key: another version compiles to another file.
     let program = fs::metadata(varnishd).map_err(|why| format!("{}: {why}", varnishd.display()))?;
     let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
     made(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
         let source = file.with_extension("c");
-        // As its standard input: Varnish reads it as another user, who may not enter the cache.
+        // By standard input: Varnish reads the file as another user, who may not enter the cache folder.
         let mut shown = Command::new(varnishd);
         shown.args(["-C", "-f", "/dev/stdin"]);
         let shown = shown.stdin(in_memory(text.as_bytes())?).output();
         let shown = shown.map_err(|why| format!("varnishd: {why}"))?;
         let said = [shown.stdout, shown.stderr].concat();
         let said = String::from_utf8_lossy(&said);
-        // Warnings stand before it: the socket of an origin isn't there yet.
+        // Warnings precede the program: the socket of an origin does not exist yet.
         let program = said.find("/* ---===").map(|at| &said[at..]);
         let program = program.ok_or_else(|| format!("varnishd -C: {said}"))?;
         fs::write(&source, program).map_err(|why| format!("{}: {why}", source.display()))?;

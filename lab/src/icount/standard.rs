@@ -1,5 +1,5 @@
-//! The standard table's run: a guest for each server, several servers at once if asked for, lines
-//! printed as they come. Knows the order of the work; what a server or a guest is, others know.
+//! Runs the standard table: a guest for each server, several at once if requested; lines are printed as they complete.
+//! Defines only the order of the work.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{IsTerminal, stderr};
@@ -21,40 +21,40 @@ use super::table::{CountColumn, CountRow, CountTable};
 use super::{CountTraffic, measure};
 use crate::peers::install::by_apt;
 
-/// The memory of each guest; more for a file system that needs more.
+/// Memory of each guest; a larger file system gets more.
 const MEMORY_MIB: u32 = 512;
 
-/// What is to be measured.
+/// The settings of the table.
 #[derive(Debug)]
 pub struct StandardPlan {
-    /// In this order.
+    /// The servers, in order.
     pub servers: Vec<CountedServer>,
-    /// Its columns say what is asked for.
+    /// The table, whose columns define the requests.
     pub table: CountTable,
-    /// The workload of such a column.
+    /// The workload of a workload column.
     pub mix: Option<WorkloadMix>,
-    /// Pages are asked for by POST, with a body of so many bytes.
+    /// Pages are requested by POST with a body of this length.
     pub post_len: Option<usize>,
-    /// For each figure.
+    /// The number of requests behind each figure.
     pub traffic: CountTraffic,
-    /// Our server's program, if it isn't where it is built.
+    /// The `lowroad` binary, if not in the default place.
     pub lowroad: Option<PathBuf>,
-    /// Guests at a time.
+    /// Simultaneous guests.
     pub jobs: usize,
-    /// Whether guests can be stopped.
+    /// Whether guests can run in steps.
     pub has_steps: bool,
-    /// The folder for profiles, if they are wanted.
+    /// The folder for profiles, if requested.
     pub profile: Option<PathBuf>,
 }
 
-/// What the work tells while it goes on.
+/// Progress messages of the workers.
 pub(super) enum StandardProgress {
     Step(String),
     Profile(String),
     Done(Vec<CountRow>),
 }
 
-/// Installs packages, if there are any.
+/// Installs packages, if the set is not empty.
 ///
 /// # Errors
 /// With a text for the user.
@@ -65,10 +65,10 @@ pub fn install_packages(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     }
 }
 
-/// Installs the packages of these servers that are missing.
+/// Installs the missing packages of these servers.
 ///
 /// # Errors
-/// With what apt-get said.
+/// apt-get failed; the text is its output.
 pub fn install(servers: &[CountedServer]) -> anyhow::Result<()> {
     let absent = servers
         .iter()
@@ -77,10 +77,10 @@ pub fn install(servers: &[CountedServer]) -> anyhow::Result<()> {
     install_packages(&packages)
 }
 
-/// Measures and prints. `keep` gets all rows so far after each server.
+/// Measures and prints the table. `keep` receives all rows so far after each server.
 ///
 /// # Errors
-/// When nothing at all can be measured here.
+/// No server can be measured on this machine.
 pub fn run(
     plan: &StandardPlan,
     keep: &mut dyn FnMut(&[CountRow]),
@@ -137,21 +137,21 @@ pub fn run(
     Ok(rows)
 }
 
-/// One line that is written again and again; nothing where nobody watches.
+/// Overwrites the progress line on a terminal; does nothing without one.
 pub(super) fn progress(text: &str) {
     if stderr().is_terminal() {
         eprint!("\r\x1b[K{text}");
     }
 }
 
-/// A guest, and what it needs outside.
+/// A guest and the programs outside that it needs.
 pub(super) struct BootedGuest {
     pub guest: QemuGuest,
-    /// Ends after the guest.
+    /// Declared after the guest, so that it is dropped after it.
     _origin: Option<GuestOrigin>,
 }
 
-/// One server's turn.
+/// The measurement of one server.
 pub(super) struct StandardTurn<'a> {
     pub plan: &'a StandardPlan,
     pub server: &'a CountedServer,
@@ -171,7 +171,7 @@ impl StandardTurn<'_> {
         let mut guest = None;
         for &column in self.plan.table.columns() {
             let mut figure = self.figure(&mut guest, &program, column);
-            // Emulation goes wrong now and then; a server that ends its guest does it again.
+            // QEMU crashes now and then: retry once in a new guest. A server that ends its guest fails again.
             if figure.is_err()
                 && guest
                     .as_mut()
@@ -183,7 +183,7 @@ impl StandardTurn<'_> {
             let failed = figure.is_err();
             rows.push(self.row(&version, column, figure));
             if failed && rows.len() == 1 && self.server.lacks(column).is_none() {
-                // A server that can't do the first will do none, and waiting takes long.
+                // If the first request fails, the others would too, and each timeout takes long.
                 let why = rows[0].failure.clone().unwrap_or_default();
                 return self.all_failed(&version, &why);
             }
@@ -242,7 +242,7 @@ impl StandardTurn<'_> {
         QemuGuest::boot(&boot, self.plugin, GuestNetwork::new())
     }
 
-    /// The files that the columns ask for: paths on the site, and contents.
+    /// The files of the columns: path and content.
     fn pages(&self) -> Vec<(String, Vec<u8>)> {
         let columns = self.plan.table.columns().iter();
         let page = |column: &CountColumn| match column {
@@ -252,7 +252,7 @@ impl StandardTurn<'_> {
         columns.filter_map(page).collect()
     }
 
-    /// One figure, of the guest that there is or else of a new one.
+    /// Measures one figure, in the running guest or in a new one.
     fn figure(
         &self,
         guest: &mut Option<BootedGuest>,
@@ -288,7 +288,7 @@ impl StandardTurn<'_> {
         Ok(figure.round() as u64)
     }
 
-    /// Where the instructions of a figure are, if that is wanted.
+    /// Writes a figure's profile, if requested.
     fn profile(
         &self,
         guest: &mut QemuGuest,
@@ -351,7 +351,7 @@ impl StandardTurn<'_> {
     }
 }
 
-/// Where a file of this size is on the guest's site.
+/// The path of the file of this size on the guest's site.
 pub(super) fn path(size: u64) -> String {
     format!("/{size}.html")
 }

@@ -1,6 +1,6 @@
-//! A guest in steps. Each of its instructions is a nanosecond of its time, which stands still while the client looks and sends. So
-//! what a request waits for is the same on any machine. The plugin stops the guest; once QEMU's
-//! main loop waits, what was sent by either side has arrived. Knows no requests.
+//! Runs a guest in steps of virtual time. Each instruction is a nanosecond, and the time stands still while the client
+//! reads and sends, so waiting times are equal on any machine. The plugin stops the guest; once QEMU's main loop is
+//! idle, all packets have been delivered in both directions. Independent of requests.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
@@ -18,18 +18,18 @@ use super::life::GuestLifeline;
 use super::quiet::MainLoop;
 use crate::load::ExternalClock;
 
-/// A guest that was sent something wakes within this. Only then does its idleness count as time.
+/// Time within which a halted guest wakes after input. Only longer idleness counts as virtual time.
 const WAKES: Duration = Duration::from_millis(2);
-/// Who does not rest by then does not rest at all: loading programs into the kernel takes three seconds.
+/// A guest that is busy for longer is considered never idle: loading programs into the kernel takes three seconds.
 const REST_NS: u64 = 10_000_000_000;
-/// No step takes longer, or the guest has died.
+/// Maximum time of a step; after it the guest is considered dead.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where the plugin looks for the next stop.
+/// Offset of the next stop in the plugin's shared file.
 const STOP_AT_OFFSET: u64 = 16;
-/// Nobody listens there (RFC 863).
+/// The discard port, where no program listens (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
-/// What a guest needs so that it can be stopped.
+/// The pipes and names through which a guest is stopped.
 pub struct StepRequirements {
     go: (PipeReader, PipeWriter),
     stopped: (PipeReader, PipeWriter),
@@ -37,10 +37,10 @@ pub struct StepRequirements {
 }
 
 impl StepRequirements {
-    /// For the guest with this network.
+    /// Creates the pipes for the guest with this network.
     ///
     /// # Errors
-    /// There are no descriptors.
+    /// No descriptors are left.
     pub fn new(network: &GuestNetwork) -> Result<StepRequirements, String> {
         let failed = |why: io::Error| format!("a pipe: {why}");
         Ok(StepRequirements {
@@ -50,7 +50,7 @@ impl StepRequirements {
         })
     }
 
-    /// The plugin's environment.
+    /// The environment of the plugin.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         let of = |fd: BorrowedFd<'_>| path(&fd);
         [
@@ -59,8 +59,8 @@ impl StepRequirements {
         ]
     }
 
-    /// Stops the guest of this process, whose instructions are in `count`. Its time goes on only while somebody waits for it, by steps of `step_ns`
-    /// at most: at their ends answers are seen.
+    /// Stops the guest of this process, whose instruction count is in `count`. Its time then advances only while a
+    /// caller waits, in steps of at most `step_ns`; responses are seen at the ends of steps.
     ///
     /// # Errors
     /// The guest does not stop, or has died.
@@ -72,7 +72,7 @@ impl StepRequirements {
     ) -> Result<GuestTime, String> {
         let failed = |why: io::Error| format!("the guest can't be stopped: {why}");
         let all = || {
-            // What let it go after the last run may not have been needed.
+            // The previous run may have left unused words in the pipes.
             drain(&self.go.0)?;
             drain(&self.stopped.0)?;
             let mut guest = GuestStepper {
@@ -98,7 +98,7 @@ impl StepRequirements {
         })
     }
 
-    /// Sends the guest something: who has nothing at all to do may sleep for long.
+    /// Sends the guest a packet: an idle guest may sleep for long before the next timer.
     fn wake(&self) -> io::Result<()> {
         let socket = UdpSocket::bind((self.network.host, 0))?;
         let sent = socket.send_to(&[], (self.network.guest, DISCARD_PORT));
@@ -106,14 +106,14 @@ impl StepRequirements {
     }
 }
 
-/// The time of a guest that is stopped. Dropped, it lets the guest run freely.
+/// The virtual time of a stopped guest. Dropping it lets the guest run freely.
 pub struct GuestTime {
     now_ns: AtomicU64,
     guest: Mutex<GuestStepper>,
 }
 
 impl GuestTime {
-    /// Lets time pass until the guest has nothing to do: what follows an answer counts too.
+    /// Runs the guest until it is idle, so that work after a response is counted.
     ///
     /// # Errors
     /// The guest has died.
@@ -133,7 +133,7 @@ impl ExternalClock for GuestTime {
     fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         if guest.pass(ready, until_ns, waits).is_err() {
-            // It has died. What was asked of it finds out, once time is up.
+            // The guest has died. The waiting request fails by its timeout.
             guest.skip_to(until_ns);
         }
         self.now_ns.store(guest.now_ns(), Relaxed);
@@ -143,7 +143,8 @@ impl ExternalClock for GuestTime {
 impl Drop for GuestTime {
     fn drop(&mut self) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may be about to stop, whatever it said last: then it finds the word in the pipe. What can't be told of it has died.
+        // The guest may be about to stop, whatever its last state: the word in the pipe releases it. Errors mean that
+        // it has died.
         let _ = guest.stop_at(u64::MAX);
         let _ = guest.go.write_all(&u64::MAX.to_ne_bytes());
     }
@@ -151,9 +152,9 @@ impl Drop for GuestTime {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StepState {
-    /// It waits to be let go on.
+    /// The guest waits for a word in the pipe.
     Stopped,
-    /// It has nothing to do. When it wakes, it stops.
+    /// The guest is idle. It stops when it wakes.
     Halted,
 }
 
@@ -166,7 +167,7 @@ struct GuestStepper {
     step_ns: u64,
     state: StepState,
     counted: u64,
-    /// Time in which it had nothing to do.
+    /// Virtual time that passed while the guest was idle.
     skipped_ns: u64,
 }
 
@@ -179,7 +180,7 @@ impl GuestStepper {
         self.skipped_ns += until_ns.saturating_sub(self.now_ns());
     }
 
-    /// Lets time pass until something is ready, or it is so late.
+    /// Lets time pass until `ready` is readable or `until_ns` is reached.
     fn pass(&mut self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool) -> io::Result<()> {
         let mut idle_since = None;
         loop {
@@ -194,7 +195,8 @@ impl GuestStepper {
                     idle_since = None;
                 }
                 StepState::Halted if !waits => self.skip_to(until_ns),
-                // It waits for time to pass, or for somebody who is not here.
+                // Idle while a response is outstanding: the guest waits for a timer, or for a program outside. Real
+                // time then passes as virtual time.
                 StepState::Halted => {
                     let since = *idle_since.get_or_insert_with(Instant::now);
                     let begun = Instant::now();
@@ -214,7 +216,7 @@ impl GuestStepper {
         while self.counted < end {
             match self.state {
                 StepState::Stopped => self.go_on(self.counted + self.step_ns)?,
-                // What came last wakes it.
+                // The last input may still wake it within this time.
                 StepState::Halted if !is_ready(self.stopped.as_fd(), WAKES)? => break,
                 StepState::Halted => {}
             }
@@ -226,7 +228,7 @@ impl GuestStepper {
         }
     }
 
-    /// Has what is under way arrive, on either side.
+    /// Waits until all packets are delivered in both directions.
     fn settle(&mut self) -> io::Result<()> {
         self.main_loop.settle()?;
         while is_ready(self.stopped.as_fd(), Duration::ZERO)? {
@@ -240,7 +242,7 @@ impl GuestStepper {
         self.await_stop()
     }
 
-    /// Waits until it stops or halts.
+    /// Waits until the guest stops or halts.
     fn await_stop(&mut self) -> io::Result<()> {
         is_ready_or(self.stopped.as_fd(), self.life.ended(), PATIENCE)?;
         if !is_ready(self.stopped.as_fd(), Duration::ZERO)? {
@@ -263,7 +265,7 @@ impl GuestStepper {
     }
 }
 
-/// Reads what is left in a pipe of words.
+/// Reads the remaining words of a pipe.
 fn drain(mut pipe: &PipeReader) -> io::Result<()> {
     while is_ready(pipe.as_fd(), Duration::ZERO)? {
         pipe.read_exact(&mut [0; 8])?;

@@ -1,5 +1,4 @@
-//! The standard table: its rows as text and as JSON, and the ratio of our server to the best other.
-//! Pure: knows no guests.
+//! The standard table: its rows as text and JSON, and the ratio of Lowroad to the best other server. No I/O.
 
 use std::fmt::Write;
 
@@ -10,37 +9,37 @@ use super::drive::ConnectionMode;
 /// The server that is compared with the others.
 pub const OURS: &str = "lowroad";
 
-/// One figure, or why there is none.
+/// One figure, or the reason why it is missing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CountRow {
     /// The server's name.
     pub server: String,
-    /// What it says of its version; empty where it isn't installed.
+    /// The server's version; empty if it is not installed.
     pub version: String,
-    /// Bytes of the body; 0 for a workload.
+    /// Body length in bytes; 0 for a workload.
     pub size: u64,
     /// `ka`, `close`, or the name of a workload.
     pub mode: String,
-    /// Of the whole machine, for one more request.
+    /// Instructions of the whole machine for one more request.
     pub instructions: Option<u64>,
-    /// Answered in all for this figure.
+    /// Requests answered for this figure.
     pub requests: u64,
-    /// Why there is no figure.
+    /// Why the figure is missing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
 }
 
-/// What the figures of a column are of.
+/// The subject of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountColumn {
-    /// A page of so many bytes.
+    /// A page of this many bytes.
     Page(ConnectionMode, u64),
-    /// A workload of that name.
+    /// A named workload.
     Mix(&'static str),
 }
 
 impl CountColumn {
-    /// As a row has it.
+    /// The value of [`CountRow::mode`].
     pub fn mode(&self) -> &'static str {
         match self {
             CountColumn::Page(mode, _) => mode.name(),
@@ -48,7 +47,7 @@ impl CountColumn {
         }
     }
 
-    /// As a row has it.
+    /// The value of [`CountRow::size`].
     pub fn size(&self) -> u64 {
         match self {
             CountColumn::Page(_, size) => *size,
@@ -56,7 +55,7 @@ impl CountColumn {
         }
     }
 
-    /// In the table's head.
+    /// The title in the table's head.
     pub fn title(&self) -> String {
         match self {
             CountColumn::Page(mode, size) => format!("{} {}", mode.name(), size_text(*size)),
@@ -64,7 +63,7 @@ impl CountColumn {
         }
     }
 
-    /// The width of the column: its title with a gap before it may be longer than a figure.
+    /// The width of the column: the figure, or the title with a gap if that is wider.
     fn width(&self) -> usize {
         FIGURE.max(self.title().len() + GAP)
     }
@@ -74,7 +73,7 @@ impl CountColumn {
     }
 }
 
-/// The columns, and with them the form of a line.
+/// The columns, which define the layout of a line.
 #[derive(Clone, Debug)]
 pub struct CountTable {
     columns: Vec<CountColumn>,
@@ -83,7 +82,7 @@ pub struct CountTable {
 const NAME: usize = 16;
 const VERSION: usize = 10;
 const FIGURE: usize = 14;
-/// Between two titles.
+/// Gap between two titles.
 const GAP: usize = 2;
 
 impl CountTable {
@@ -108,7 +107,7 @@ impl CountTable {
         &self.columns
     }
 
-    /// Whether a column is of TLS.
+    /// Whether a column uses TLS.
     pub fn has_tls(&self) -> bool {
         let is_tls =
             |column: &CountColumn| matches!(column, CountColumn::Page(mode, _) if mode.is_tls());
@@ -142,7 +141,7 @@ impl CountTable {
         )
     }
 
-    /// A server's line, and the reasons for figures that are missing, each once.
+    /// A server's line, followed by the reasons for missing figures, each once.
     pub fn line(&self, rows: &[CountRow]) -> String {
         let Some(first) = rows.first() else {
             return String::new();
@@ -162,7 +161,7 @@ impl CountTable {
         line
     }
 
-    /// Ours to the best other, where both are there.
+    /// The ratios of Lowroad to the best other server, where both have figures.
     pub fn ratios(&self, rows: &[CountRow]) -> Option<String> {
         let of = |ours: bool| -> Vec<CountRow> {
             let wanted = rows.iter().filter(|row| (row.server == OURS) == ours);
@@ -197,7 +196,7 @@ fn figure(rows: &[CountRow], column: CountColumn) -> Option<u64> {
 fn best(others: &[CountRow], column: CountColumn) -> Option<(u64, &str)> {
     others
         .iter()
-        // Howl is no server that one would use but the bound for all; a level and the image are ours.
+        // Howl is a bound, not a production server; the levels and the image are parts of Lowroad.
         .filter(|row| !["howl", "lowroad-bare"].contains(&row.server.as_str()))
         .filter(|row| !row.server.ends_with("-softirq") && !row.server.ends_with("-proxy"))
         .filter(|row| column.is_of(row))
@@ -205,7 +204,7 @@ fn best(others: &[CountRow], column: CountColumn) -> Option<(u64, &str)> {
         .min()
 }
 
-/// `64 B`, `1 KB`, `100 KB`, `3 MB`.
+/// Formats a size: `64 B`, `1 KB`, `100 KB`, `3 MB`.
 pub fn size_text(size: u64) -> String {
     const UNITS: [(u64, &str); 2] = [(1 << 20, "MB"), (1 << 10, "KB")];
     let unit = UNITS
@@ -217,7 +216,7 @@ pub fn size_text(size: u64) -> String {
     }
 }
 
-/// `93400` as `93,400`.
+/// Formats `93400` as `93,400`.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! What an offered rate does to a server. Its guest is asked at fixed times of the guest's own clock, whose second is 10^9
-//! instructions, so latencies are the same on any machine, however busy.
+//! Latencies of a server at an offered rate. Requests are sent at fixed times of the guest's virtual clock, whose
+//! second is 10^9 instructions, so latencies are equal on any machine under any load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,30 +13,30 @@ use super::standard::{StandardPlan, StandardTurn, progress};
 use super::table::{CountColumn, size_text};
 use crate::load::{self, ExternalClock, LoadResult, LoadRun, RequestPace};
 
-/// The longest step: times are exact to this.
+/// Maximum step of the virtual clock: the resolution of all times.
 const STEP_NS: u64 = 20_000;
-/// Before counting begins, of the guest's time.
+/// Warm-up in the guest's time.
 const WARMUP: Duration = Duration::from_millis(100);
-/// What is counted.
+/// Measured interval in the guest's time.
 const DURATION: Duration = Duration::from_millis(500);
-/// Connections that are open at a time, at most.
+/// Maximum number of simultaneous connections.
 const CONNECTIONS: u32 = 256;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was found.
+/// The result of a run in the guest's time.
 #[derive(Clone, Debug, Default)]
 pub struct TimedResult {
-    /// Its times are the guest's.
+    /// The load generator's figures; times are the guest's.
     pub outcome: LoadResult,
-    /// Share of the time that the guest's processor worked.
+    /// Share of the time in which the guest's processor was busy.
     pub busy_share: f64,
 }
 
-/// Makes a run in the guest's time. `begin` is told of that, for who asks beside; the guest runs freely again once nobody has
-/// it any more.
+/// Executes a run in the guest's time. `begin` receives the clock, for concurrent requests; the guest runs freely
+/// again once all references to the clock are dropped.
 ///
 /// # Errors
-/// The guest can't be stopped, or the run can't begin.
+/// The guest can't be stopped, or the run can't start.
 pub fn timed(
     guest: &QemuGuest,
     mut load: LoadRun,
@@ -58,7 +58,7 @@ pub fn timed(
     let passed_ns = (time.now_ns() - began_ns) as f64;
     Ok(TimedResult {
         outcome: LoadResult {
-            // How much of this machine it took says nothing.
+            // CPU use of the host is meaningless for an emulated guest.
             cpu_share: 0.0,
             ..outcome
         },
@@ -66,10 +66,10 @@ pub fn timed(
     })
 }
 
-/// Asks each server for each page at each rate, and prints what came of it.
+/// Requests each page from each server at each rate, and prints the latencies.
 ///
 /// # Errors
-/// Nothing can be measured here.
+/// No server can be measured on this machine.
 pub fn run(plan: &StandardPlan, rates: &[f64]) -> Result<bool, String> {
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     println!("{}", head());

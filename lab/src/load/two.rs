@@ -1,5 +1,5 @@
-//! HTTP/2 on a client's connection: what sessions write for HTTP/1.1 becomes streams, and what comes back becomes answers.
-//! Knows no sockets. Frames and HPACK are `lowroad_http`'s.
+//! HTTP/2 on a client's connection: translates the HTTP/1.1 requests of sessions to streams, and streams to responses.
+//! Does no I/O; frames and HPACK come from `lowroad_http`.
 
 use std::collections::VecDeque;
 
@@ -16,23 +16,23 @@ use memchr::memmem;
 use super::response::{AnswerFault, CompleteResponse, keep};
 use crate::workload::ResponseInterest;
 
-/// Bytes of a body in one frame.
+/// Maximum length of a DATA frame.
 const PIECE_LEN_MAX: usize = 16_384;
-/// What a server may send ahead: it is not to wait for us.
+/// Flow-control window of the client: large enough that a server never waits for it.
 const WINDOW_LEN_MAX: u32 = 1 << 24;
 
-/// One connection.
+/// The HTTP/2 state of one connection.
 pub(crate) struct H2LoadClient {
     http: H2Client,
-    /// The start of a frame whose rest has not come.
+    /// The start of an incomplete frame.
     pub kept: Vec<u8>,
-    /// Under way, by their numbers: each belongs to the request at the same place in `Link::pending`.
+    /// Open streams, by number: each belongs to the request at the same index of `ClientConnection::pending`.
     streams: VecDeque<ClientStream>,
 }
 
 struct ClientStream {
     id: StreamId,
-    /// What is left of the request's body.
+    /// The request's body.
     body: Vec<u8>,
     sent_len: usize,
     status: u16,
@@ -42,37 +42,37 @@ struct ClientStream {
     text: Option<Vec<u8>>,
 }
 
-/// What the connections of a thread share.
+/// The state that the connections of a thread share.
 pub(crate) struct H2Context {
     settings: H2Settings,
     counters: GlitchCounters,
     text: Vec<u8>,
-    /// A request as its session writes it.
+    /// The request as its session wrote it, in HTTP/1.1.
     pub request: Vec<u8>,
     last: EncodedRequest,
 }
 
-/// The last request: mostly the next is the same.
+/// The last request with its field block, reused while requests are equal.
 #[derive(Default)]
 struct EncodedRequest {
     request: Vec<u8>,
     method: Option<Method>,
     block: Vec<u8>,
-    /// Where the body begins in the request.
+    /// Offset of the body in the request.
     body_at: usize,
 }
 
-/// What came of some bytes. Places are those of `Link::pending`.
+/// The effect of some input. Indexes are those of `ClientConnection::pending`.
 pub(crate) enum H2InputOutcome {
-    /// Nothing that a request waits for.
+    /// No effect on a request.
     Nothing,
-    /// An answer has begun.
+    /// A response has begun.
     First(usize),
-    /// An answer is there.
+    /// A response is complete.
     Whole(usize, CompleteResponse),
-    /// The server has ended a stream without one.
+    /// The server has reset a stream.
     Reset(usize),
-    /// The server takes no more requests, and does nothing about those from this place on.
+    /// GOAWAY: the server takes no more requests, and has not processed those from this index on.
     GoneAway(usize),
 }
 
@@ -92,7 +92,7 @@ impl Default for H2Context {
 }
 
 impl H2LoadClient {
-    /// What a connection begins with is written.
+    /// Creates the state and writes the connection preface.
     pub(crate) fn new(shared: &mut H2Context, now_ns: u64, out: &mut Vec<u8>) -> H2LoadClient {
         let http = H2Client::new(&mut shared.turn(now_ns, out));
         H2LoadClient {
@@ -102,12 +102,12 @@ impl H2LoadClient {
         }
     }
 
-    /// Whether the server takes one more request.
+    /// Whether the server's limits allow one more request.
     pub(crate) fn takes(&self) -> bool {
         self.http.can_ask()
     }
 
-    /// Writes the request that stands in `shared`. Whether that could be done.
+    /// Writes the request in `shared`. Returns whether that was possible.
     pub(crate) fn ask(
         &mut self,
         shared: &mut H2Context,
@@ -153,7 +153,7 @@ impl H2LoadClient {
         true
     }
 
-    /// Writes bodies as far as the windows allow.
+    /// Writes request bodies as far as the flow-control windows allow.
     pub(crate) fn send(&mut self, out: &mut Vec<u8>) {
         while let Some(piece) = self.http.send(PIECE_LEN_MAX, out) {
             let len = piece.len as usize;
@@ -166,10 +166,11 @@ impl H2LoadClient {
         }
     }
 
-    /// Looks at the start of what came. How much of it was used, and what it meant; with nothing of either more is needed.
+    /// Parses the start of the input. Returns the consumed length and its effect; if both are empty, more input is
+    /// needed.
     ///
     /// # Errors
-    /// The connection is of no more use.
+    /// The connection can't be used any more.
     pub(crate) fn next(
         &mut self,
         input: &[u8],
@@ -271,7 +272,7 @@ impl H2Context {
         }
     }
 
-    /// Makes a field block of the request's head. Whether there is one.
+    /// Encodes the field block of the request's head. Returns whether the head was valid.
     fn encode(&mut self, is_https: bool) -> bool {
         let last = &mut self.last;
         last.request.clone_from(&self.request);
@@ -284,7 +285,7 @@ impl H2Context {
     }
 }
 
-/// A head as HTTP/1 would have it.
+/// Formats a response head in the style of HTTP/1, for patterns that scan it.
 fn text_of(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
     for (name, value) in fields.clone() {
@@ -296,7 +297,7 @@ fn text_of(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     text
 }
 
-/// Appends the field block of a request that is written for HTTP/1.1: its method, and where its body begins.
+/// Appends the field block of a request written for HTTP/1.1. Returns its method and the offset of its body.
 fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method, usize)> {
     let line_end = memmem::find(request, b"\r\n")?;
     let body_at = memmem::find(request, b"\r\n\r\n")? + 4;

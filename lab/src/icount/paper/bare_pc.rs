@@ -1,5 +1,4 @@
-//! Paper `003`: the bare PC web server beside Apache, with files, with pages out of a database, and with both.
-//! Only lists.
+//! Paper `003`: the bare PC web server and Apache, with files, with pages from a database, and with both. Only lists.
 
 use super::super::drive::ConnectionMode::{Close, KeepAlive};
 use super::PaperComparison;
@@ -180,7 +179,7 @@ const fn alone(
     }
 }
 
-/// A page of hundreds of rows is long enough that fewer of them tell as much.
+/// A load of row pages. A page of hundreds of rows is long, so fewer requests give the same precision.
 const fn rows(
     name: &'static str,
     title: &'static str,
@@ -209,7 +208,8 @@ const fn anew(
     }
 }
 
-/// As in the paper: each request has a connection, and each page one to the database where it can.
+/// A mixed load. As in the paper, each request has its own connection, and each page its own database connection where
+/// possible.
 const fn mix(
     name: &'static str,
     title: &'static str,

@@ -1,4 +1,4 @@
-//! What a paper says of its servers, and whether instructions bear it out today. Pure.
+//! The claims of a paper about its servers, and their verdicts by instruction counts. No I/O.
 
 use super::figure::{CountedFigure, find};
 use crate::experiment::agree::SAME;
@@ -6,62 +6,61 @@ use crate::experiment::agree::SAME;
 /// A server and a load.
 pub type ClaimPoint = (&'static str, &'static str);
 
-/// Something that instructions can judge: by the same work, how many times as many requests does `of` answer
-/// as `over`?
+/// A claim that instructions can judge: with equal work, how many times as many requests does `of` answer as `over`?
 #[derive(Debug)]
 pub struct PaperClaim {
-    /// Where the paper says it.
+    /// The location in the paper.
     pub place: &'static str,
-    /// What it says.
+    /// The claim in words.
     pub what: &'static str,
-    /// What it says of the factor.
+    /// The claimed factor.
     pub factor: ClaimFactor,
-    /// The server that it is about.
+    /// The server of the claim.
     pub of: ClaimPoint,
-    /// What it is compared with.
+    /// The server that it is compared with.
     pub over: ClaimPoint,
 }
 
-/// What a paper says of a factor.
+/// A claimed factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ClaimFactor {
-    /// So many times.
+    /// This many times.
     Times(f64),
     /// More than once, without a number.
     More,
-    /// As many, without a number: what differs costs the server nothing.
+    /// Equal, without a number: the difference costs the server nothing.
     Same,
 }
 
-/// A figure or a claim that instructions say nothing of.
+/// A figure or claim that instructions can't judge.
 #[derive(Debug)]
 pub struct UnjudgedClaim {
-    /// Where the paper has it.
+    /// The location in the paper.
     pub place: &'static str,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// What has become of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimVerdict {
-    /// It holds.
+    /// The claim holds.
     Holds,
-    /// So it is, but less.
+    /// The direction holds, with a smaller factor.
     Less,
-    /// It does not hold.
+    /// The claim fails.
     Fails,
 }
 
 impl PaperClaim {
-    /// Our factor: the work of `over` by that of `of`; `None` where one of them has no figure.
+    /// The measured factor: the work of `over` divided by that of `of`; `None` if one has no figure.
     pub fn ours(&self, figures: &[CountedFigure]) -> Option<f64> {
         let work = |(server, load): ClaimPoint| find(figures, server, load)?.middle();
         let (of, over) = (work(self.of)?, work(self.over)?);
         (of > 0.0).then(|| over / of)
     }
 
-    /// What our factor says of the paper's.
+    /// Judges the claim by the measured factor.
     pub fn verdict(&self, ours: f64) -> ClaimVerdict {
         match self.factor {
             ClaimFactor::Times(paper) if ours >= paper => ClaimVerdict::Holds,
@@ -74,7 +73,7 @@ impl PaperClaim {
 }
 
 impl ClaimFactor {
-    /// In a table.
+    /// The text in a table.
     pub fn text(self) -> String {
         match self {
             ClaimFactor::Times(factor) => times(factor),
@@ -85,7 +84,7 @@ impl ClaimFactor {
 }
 
 impl ClaimVerdict {
-    /// In a table.
+    /// The text in a table.
     pub fn text(self) -> &'static str {
         match self {
             ClaimVerdict::Holds => "holds",
@@ -95,7 +94,7 @@ impl ClaimVerdict {
     }
 }
 
-/// A factor in two figures.
+/// Formats a factor with two digits.
 pub fn times(factor: f64) -> String {
     match factor {
         factor if factor < 9.95 => format!("{factor:.1} ×"),

@@ -1,5 +1,4 @@
-//! `icount --paper`: which servers and loads of it are chosen, what is installed for them, and where the
-//! figures go.
+//! `icount --paper`: selects servers and loads, installs packages, and writes the figures.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use super::figure::CountedFigure;
 use super::run::{PaperPlan, run};
 use super::{database, numbered};
 
-/// What the command line says.
+/// The selection on the command line.
 #[derive(Debug)]
 pub struct PaperSelection<'a> {
     /// The paper's number.
@@ -24,13 +23,13 @@ pub struct PaperSelection<'a> {
     pub loads: &'a [String],
     /// Guests for each server.
     pub repeats: u32,
-    /// For each figure.
+    /// The number of requests behind each figure.
     pub traffic: CountTraffic,
-    /// Where figures go.
+    /// The output file of the figures.
     pub json: Option<&'a Path>,
-    /// Our server's program.
+    /// The path of Lowroad's program.
     pub lowroad: Option<PathBuf>,
-    /// Guests at a time.
+    /// Simultaneous guests.
     pub jobs: usize,
     /// Whether packages may be installed.
     pub installs: bool,
@@ -70,7 +69,7 @@ pub fn compare(chosen: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
     if let Some(why) = unwritten {
         return Err(why);
     }
-    // What isn't here is no failure of the comparison; a wrong answer is.
+    // A server that is not installed does not fail the comparison; a wrong response does.
     let is_good = |figure: &CountedFigure| figure.middle().is_some() || figure.is_left_out;
     let any = figures.iter().any(|figure| figure.middle().is_some());
     Ok(match any && figures.iter().all(is_good) {
@@ -79,7 +78,7 @@ pub fn compare(chosen: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The packages of what is chosen and not here.
+/// The missing packages of the selection.
 fn missing(plan: &PaperPlan) -> BTreeSet<&'static str> {
     let subjects = plan.subjects.iter();
     let subjects = subjects.filter_map(|subject| subject.missing(plan.lowroad.as_deref()));

@@ -1,5 +1,5 @@
-//! The database beside a guest: a MariaDB of its own on this side of the guest's network, so that it is not
-//! counted and nobody else reaches it at that address.
+//! The database of a guest: its own MariaDB on the host's side of the guest's network, so that it is not counted and
+//! no other guest reaches it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,15 +11,15 @@ use super::page::schema;
 use crate::peers::{self, PeerOptions, PeerPlace, RunningPeer, carried, programs};
 
 const PORT: u16 = 3306;
-/// The peer that it is.
+/// Its peer name.
 const PEER: &str = "mariadb";
 
-/// Where a guest finds it.
+/// Its address for a guest.
 pub fn address(network: &GuestNetwork) -> SocketAddr {
     SocketAddr::from((network.host, PORT))
 }
 
-/// The account and the database, as our own programs are told.
+/// Account and database as a URL, for Lowroad's own programs.
 pub fn url(network: &GuestNetwork) -> String {
     format!(
         "mysql://lowroad_lab:lowroad_lab@{}/lowroad_lab",
@@ -27,7 +27,7 @@ pub fn url(network: &GuestNetwork) -> String {
     )
 }
 
-/// Why there is none here, and the packages that would help.
+/// Why no database is available, and the packages that would help.
 pub fn missing() -> Option<(String, &'static [&'static str])> {
     let packages = carried::packages(PEER).unwrap_or_default();
     let peer = peers::all().iter().find(|peer| peer.name == PEER)?;
@@ -43,7 +43,7 @@ pub fn missing() -> Option<(String, &'static [&'static str])> {
 /// Starts it with all rows, in a network that is up.
 ///
 /// # Errors
-/// With what it said.
+/// It failed; the text is its output.
 pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
     let options = PeerOptions {
         root: cache()?, // it serves no folder, but a peer has one
@@ -55,7 +55,7 @@ pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
     peers::start(PEER, &options).map_err(|why| why.to_string())
 }
 
-/// By its content, so that no lab finds another's.
+/// The file is named by its content, so that concurrent labs with other contents do not share it.
 fn schema_file() -> Result<PathBuf, String> {
     let text = schema();
     let name = format!("rows-{:08x}.sql", crc32fast::hash(text.as_bytes()));

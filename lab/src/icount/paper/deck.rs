@@ -1,5 +1,5 @@
-//! Several lists of URLs, dealt in fixed shares: among so many requests, each list has its number of them,
-//! whichever client asks. A draw would have a short run ask for other shares than a long one.
+//! Deals several lists of URLs in fixed shares over all clients. Random draws would give a short run other shares than
+//! a long one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::workload::urls::UrlWorkload;
 use crate::workload::{ClientSession, ConnectionOpening, ExpectedResponse, TrafficWorkload};
 
-/// The traffic. All lists open their connections alike.
+/// The traffic. All lists open connections in the same way.
 pub struct TrafficDeck {
     parts: Vec<UrlWorkload>,
     classes: Vec<String>,
@@ -17,7 +17,7 @@ pub struct TrafficDeck {
 }
 
 impl TrafficDeck {
-    /// Of at least one list, each with the number of its requests in a deck.
+    /// Creates the traffic from at least one list, each with its number of requests in a deck.
     pub fn new(parts: Vec<(UrlWorkload, u32)>) -> TrafficDeck {
         let counts: Vec<u32> = parts.iter().map(|(_, count)| *count).collect();
         let parts: Vec<UrlWorkload> = parts.into_iter().map(|(urls, _)| urls).collect();
@@ -66,7 +66,7 @@ impl ClientSession for DeckHand {
     }
 }
 
-/// The deck: each list as often as its count says, as evenly apart as can be. The next is the one that is
+/// The deck: each list occurs as often as its count, as evenly as possible. The next entry is the list that is
 /// furthest behind its share.
 fn order(counts: &[u32]) -> Vec<usize> {
     let divisor = counts.iter().copied().fold(0, divisor).max(1);

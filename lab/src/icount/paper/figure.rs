@@ -1,34 +1,34 @@
-//! What comes out: a figure for each server and load, by repeats, as results keep them. Knows no guests.
+//! The figures of a comparison, by server, load and repeat, in their stored form. Independent of guests.
 
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::agree::{SAME, median};
 
-/// Instructions of the whole machine for one more request, or why there are none.
+/// Instructions of the whole machine for one more request, or the reason why they are missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountedFigure {
     /// The paper's number.
     pub paper: String,
     /// The server's name.
     pub server: String,
-    /// What it says of its version; empty where it isn't installed.
+    /// The server's version; empty if it is not installed.
     pub version: String,
     /// The load's name.
     pub load: String,
-    /// One for each repeat, in the order in which they came.
+    /// One count for each repeat, in order.
     pub instructions: Vec<u64>,
-    /// Answered for each repeat, besides the warm-up.
+    /// Requests answered in each repeat, without the warm-up.
     pub requests: u64,
-    /// Why a repeat has none; the last reason.
+    /// Why a repeat has no count; the last reason.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
-    /// It was not tried, as something is not installed.
+    /// It was not tried, because a program is not installed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub is_left_out: bool,
 }
 
 impl CountedFigure {
-    /// Takes a repeat, with the server's version if that is known.
+    /// Adds a repeat, with the server's version if known.
     pub fn add(&mut self, version: String, result: Result<u64, String>) {
         if !version.is_empty() {
             self.version = version;
@@ -39,13 +39,13 @@ impl CountedFigure {
         }
     }
 
-    /// Takes note that it can't be tried here.
+    /// Records that it can't be tried on this machine.
     pub fn leave_out(&mut self, why: String) {
         self.failure = Some(why);
         self.is_left_out = true;
     }
 
-    /// The middle of the repeats; `None` where one failed, as its answer may have been wrong.
+    /// The median of the repeats; `None` if one failed, since its response may have been wrong.
     pub fn middle(&self) -> Option<f64> {
         if self.failure.is_some() {
             return None;
@@ -55,20 +55,20 @@ impl CountedFigure {
         median(&sorted)
     }
 
-    /// The greatest less the least, as a share of the middle.
+    /// The range of the repeats as a share of the median.
     pub fn spread(&self) -> Option<f64> {
         let least = *self.instructions.iter().min()?;
         let most = *self.instructions.iter().max()?;
         Some((most - least) as f64 / self.middle()?)
     }
 
-    /// Whether a repeat differs too much to be one.
+    /// Whether the repeats differ too much.
     pub fn is_doubtful(&self) -> bool {
         self.spread().is_some_and(|spread| spread > SAME)
     }
 }
 
-/// The figure of a server and a load.
+/// Finds the figure of a server and a load.
 pub fn find<'a>(
     figures: &'a [CountedFigure],
     server: &str,
@@ -78,7 +78,7 @@ pub fn find<'a>(
     figures.iter().find(is_it)
 }
 
-/// Three figures of a number, as more would not repeat.
+/// Rounds to three digits, since more are not reproducible.
 pub fn rounded(number: f64) -> u64 {
     let mut step = 1.0;
     while number / step >= 1000.0 {

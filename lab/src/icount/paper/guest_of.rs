@@ -1,4 +1,4 @@
-//! A subject's guest: the same memory and processors for all, its site, and the database beside it.
+//! The guest of a compared server: the same memory and processors for all, its site, and its database.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,44 +19,44 @@ use super::subject::{ComparedServer, GuestSystem};
 use crate::experiment::fetch;
 use crate::peers::{RunningPeer, carried, programs, table};
 
-/// Of each guest.
+/// Memory of each guest.
 const MEMORY_MIB: u32 = 512;
-/// Processes that wait for connections, in servers that have one for each: more than ask at once.
+/// Processes of servers with one process per connection: more than the simultaneous connections.
 const PROCESSES: &str = "16";
-/// Where every guest has its site.
+/// The site's folder in every guest.
 const SITE: &str = "/srv";
 const PORT: u16 = 80;
 
-/// What guests are made of here.
+/// The parts that guests are built from.
 #[derive(Debug)]
 pub struct GuestMaterials<'a> {
-    /// What Linux guests boot.
+    /// The kernel of Linux guests.
     pub kernel: &'a GuestKernel,
-    /// What counts.
+    /// The counting plugin.
     pub plugin: &'a Path,
-    /// Our server's program, if it isn't where it is built.
+    /// The `lowroad` binary, if not in the default place.
     pub lowroad: Option<&'a Path>,
-    /// Whether pages of rows are asked for, and so a database is needed.
+    /// Whether row pages are requested, which need a database.
     pub has_pages: bool,
 }
 
-/// A guest that answers, with what it needs.
+/// A guest whose server answers, with the programs that it needs.
 pub struct PreparedGuest {
     /// The guest.
     pub guest: QemuGuest,
-    /// Where it answers.
+    /// The server's address.
     pub address: SocketAddr,
-    /// What the server says of its version.
+    /// The server's version.
     pub version: String,
-    /// Ends after the guest.
+    /// Declared after the guest, so that it is dropped after it.
     _database: Option<RunningPeer>,
 }
 
 impl PreparedGuest {
-    /// Boots a subject and waits for it.
+    /// Boots a server's guest and waits for it.
     ///
     /// # Errors
-    /// With what the guest or the database said.
+    /// The guest or the database failed; the text is its output.
     pub fn boot(
         subject: &ComparedServer,
         materials: &GuestMaterials<'_>,
@@ -90,10 +90,10 @@ impl PreparedGuest {
         })
     }
 
-    /// Looks at each answer of a load once, whole.
+    /// Requests each page of a load once, and compares the whole response.
     ///
     /// # Errors
-    /// One is not what it should be; with what the guest said.
+    /// A response is wrong; the text includes the guest's output.
     pub fn check(&mut self, subject: &ComparedServer, load: &PaperLoad) -> Result<(), String> {
         for (path, expected) in load.expected(subject)? {
             let body = get_once_ready(self.address, &path);
@@ -104,8 +104,8 @@ impl PreparedGuest {
     }
 }
 
-/// Waits for an answer: who listens may be busy yet with what comes after, as with loading programs into
-/// the kernel, which takes an emulated one seconds.
+/// Waits for the first response. A server that listens may still be busy with loading programs into the kernel, which
+/// takes an emulated machine seconds.
 fn first_answer(address: SocketAddr) -> Result<(), String> {
     const TRIES: u32 = 5; // of ten seconds
     let mut last = Ok(());
@@ -118,7 +118,7 @@ fn first_answer(address: SocketAddr) -> Result<(), String> {
     last
 }
 
-/// Gets a page. An image that starts before its database answers 503 until it connects again.
+/// Gets a page. An image that starts before its database answers 503 until it has connected.
 fn get_once_ready(address: SocketAddr, path: &str) -> Result<Vec<u8>, String> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const STEP: Duration = Duration::from_millis(100);
@@ -136,14 +136,14 @@ fn version_of(lowroad: &Path) -> String {
     programs::version(peer, Some(lowroad))
 }
 
-/// What is served: paths from the slash on, and contents.
+/// The served files: paths that begin with a slash, and contents.
 fn site() -> Vec<(String, Vec<u8>)> {
     let programs = PROGRAMS.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
     let page = (STATIC_PATH.to_owned(), page::static_page());
     programs.into_iter().chain([page]).collect()
 }
 
-/// The image refuses a page without a database, and a program in PHP would be a file to it.
+/// The files for the image, which rejects pages without a database and would serve PHP programs as plain files.
 fn image_site(has_database: bool) -> Vec<(String, Vec<u8>)> {
     let is_for_it = |path: &str| match path.rsplit_once('.') {
         Some((_, "php")) => false,
@@ -176,7 +176,7 @@ fn linux(
     Ok((boot, version))
 }
 
-/// The settings of a subject, and those that a guest or this run decides.
+/// The settings of a server, with those that depend on the guest or this run.
 fn filled(
     peer: &str,
     settings: &[(&str, &str)],
@@ -211,7 +211,7 @@ fn content(carried: carried::GuestPeerFiles) -> GuestContent {
     GuestContent {
         copied: carried.needed.into_iter().map(copied).collect(),
         generated: generated.chain(files).collect(),
-        // Where configurations say that errors go.
+        // The configurations write errors to /dev/stderr.
         command: format!("ln -sf /proc/self/fd/2 /dev/stderr\n{}", carried.command),
         ..GuestContent::default()
     }

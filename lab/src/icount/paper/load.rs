@@ -1,4 +1,4 @@
-//! What a guest is asked: files and pages in given shares, over connections that are kept or not.
+//! The traffic for a guest: files and pages in fixed shares, over persistent or single-use connections.
 
 use std::sync::Arc;
 
@@ -8,43 +8,43 @@ use super::page::{self, STATIC_PATH};
 use super::subject::ComparedServer;
 use crate::workload::urls::{UrlSpec, UrlWorkload};
 
-/// Traffic, of which one figure comes.
+/// The traffic behind one figure.
 #[derive(Debug)]
 pub struct PaperLoad {
     /// Its name on the command line and in results.
     pub name: &'static str,
-    /// At the head of its line.
+    /// The head of its line.
     pub title: &'static str,
-    /// What is asked for, and how many of each.
+    /// The requested pages, and the number of each.
     pub parts: &'static [(LoadPart, u32)],
-    /// What becomes of the client's connections.
+    /// How requests use connections.
     pub mode: ConnectionMode,
-    /// What pages do with their connection to the database, the first that a server has.
+    /// How pages may use database connections, in order of preference: the first that a server supports applies.
     pub database: &'static [DatabaseUse],
-    /// So many times fewer requests than usual, as each is long.
+    /// Divisor of the number of requests, as each takes long.
     pub divided_by: u64,
 }
 
-/// What is asked for.
+/// A requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadPart {
     /// The page of 3,593 bytes, a file.
     Static,
-    /// A page of so many bytes, out of rows.
+    /// A page of this many bytes, made of rows.
     Rows(u64),
 }
 
-/// What a page does with its connection to the database.
+/// How a page uses its database connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseUse {
-    /// Other pages use it afterwards.
+    /// Later pages reuse it.
     Kept,
     /// It ends with the page.
     EachPage,
 }
 
 impl PaperLoad {
-    /// The lengths of the pages that it asks for.
+    /// The lengths of the requested row pages.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         self.parts.iter().filter_map(|(part, _)| match part {
             LoadPart::Static => None,
@@ -52,7 +52,7 @@ impl PaperLoad {
         })
     }
 
-    /// What is to come back, by the path that is asked: for a look at each before it is counted.
+    /// The expected bodies by path, for a check before counting.
     ///
     /// # Errors
     /// The server has no such page.
@@ -68,8 +68,7 @@ impl PaperLoad {
         self.parts.iter().map(expected).collect()
     }
 
-    /// The traffic; `host` is the value of the `Host` field. Every answer is compared with what is
-    /// expected, by status, length and checksum.
+    /// The traffic; `host` is the value of the `Host` field. Every response is compared by status, length and checksum.
     ///
     /// # Errors
     /// The server has no such page.

@@ -1,9 +1,9 @@
-//! Papers whose comparisons can be repeated by counting: servers in guests of the same size, each with the
-//! program that makes its pages, what is asked of them, and what the paper says of the outcome.
+//! Papers whose comparisons are repeated by instruction counts: servers in guests of equal size with their page
+//! programs, the traffic, and the claims of the paper.
 //!
-//! [`subject`] is what a guest is, [`load`] what it is asked, [`claim`] what the paper says, and a
-//! [`PaperComparison`] a list of each. `guest_of` boots, `run` puts all in order, `figure` keeps what comes out.
-//! A further paper is a further file of such lists, beside `bare_pc`.
+//! [`subject`] describes a guest's server, [`load`] its traffic, [`claim`] the paper's claims, and a
+//! [`PaperComparison`] has a list of each. `guest_of` boots guests, `run` orders the work, `figure` stores the
+//! results. Another paper is another file of such lists, beside `bare_pc`.
 
 mod bare_pc;
 pub mod claim;
@@ -22,30 +22,30 @@ use claim::{PaperClaim, UnjudgedClaim};
 use load::PaperLoad;
 use subject::ComparedServer;
 
-/// A paper's comparison.
+/// The comparison of a paper.
 #[derive(Debug)]
 pub struct PaperComparison {
     /// Its number in docs/lab.md and in `experiments/`.
     pub number: &'static str,
-    /// What it compares.
+    /// Its title.
     pub title: &'static str,
-    /// Who is compared.
+    /// The compared servers.
     pub subjects: &'static [ComparedServer],
-    /// What each is asked.
+    /// The traffic for each.
     pub loads: &'static [PaperLoad],
-    /// What the paper says and instructions can judge.
+    /// The claims that instructions can judge.
     pub claims: &'static [PaperClaim],
-    /// What they can't.
+    /// The claims that they can't judge.
     pub unjudged: &'static [UnjudgedClaim],
 }
 
 /// All papers, by number.
 pub static ALL: &[&PaperComparison] = &[&bare_pc::PAPER];
 
-/// The paper of that number.
+/// Finds the paper with that number.
 ///
 /// # Errors
-/// Says which there are.
+/// The number is unknown; the text lists the known ones.
 pub fn numbered(number: &str) -> Result<&'static PaperComparison, String> {
     let found = ALL.iter().find(|paper| paper.number == number);
     found.copied().ok_or_else(|| {
@@ -58,20 +58,20 @@ pub fn numbered(number: &str) -> Result<&'static PaperComparison, String> {
 }
 
 impl PaperComparison {
-    /// The subject of that name.
+    /// Finds the server with that name.
     ///
     /// # Errors
-    /// Says which there are.
+    /// The name is unknown; the text lists the known ones.
     pub fn subject(&self, name: &str) -> Result<&'static ComparedServer, String> {
         let found = self.subjects.iter().find(|subject| subject.name == name);
         let names = self.subjects.iter().map(|subject| subject.name);
         found.ok_or_else(|| unknown("server", name, names))
     }
 
-    /// The load of that name.
+    /// Finds the load with that name.
     ///
     /// # Errors
-    /// Says which there are.
+    /// The name is unknown; the text lists the known ones.
     pub fn load(&self, name: &str) -> Result<&'static PaperLoad, String> {
         let found = self.loads.iter().find(|load| load.name == name);
         let names = self.loads.iter().map(|load| load.name);

@@ -1,12 +1,12 @@
-//! What is served and what has to come back: the file of 3,593 bytes, the pages of rows, and the programs
-//! that make these. Knows no servers.
+//! The served content and the expected responses: the file of 3,593 bytes, the row pages, and the programs that
+//! generate them. Independent of servers.
 
 use crate::workload::files;
 
 /// The file's path.
 pub const STATIC_PATH: &str = "/page.html";
 
-/// Pages of rows in our own language, and in PHP.
+/// The programs of row pages, in Lowroad's page language and in PHP.
 pub const PROGRAMS: [(&str, &str); 2] = [
     (
         "/bare.lrp",
@@ -15,7 +15,7 @@ pub const PROGRAMS: [(&str, &str); 2] = [
     ("/rows.php", include_str!("../../../peers/php/rows.php")),
 ];
 
-/// The rows, for MariaDB; the account that reads them is that of the experiments, for a guest's address.
+/// The rows as SQL for MariaDB; the account is that of the experiments, restricted to guests' addresses.
 pub fn schema() -> String {
     let account = "CREATE USER 'lowroad_lab'@'198.18.0.0/255.254.0.0' IDENTIFIED BY 'lowroad_lab';\n\
          GRANT SELECT ON lowroad_lab.* TO 'lowroad_lab'@'198.18.0.0/255.254.0.0';\n";
@@ -32,7 +32,7 @@ pub fn static_page() -> Vec<u8> {
     files::content_of("bare", STATIC_PATH.trim_start_matches('/')).expect("a file of the workload")
 }
 
-/// How many rows a page of a length has, and what the last one says: what bare.sql puts in.
+/// The number of rows of a page of this length, and the text of the last one, in agreement with bare.sql.
 fn rows(size: u64) -> Option<(usize, &'static str)> {
     match size {
         211 => Some((1, ROW)),
@@ -47,10 +47,10 @@ const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf
      <body><h1>From the database</h1><table>\n";
 const TAIL: &str = "</table><p>A page of a bare machine.</p></body></html>";
 
-/// The page of rows of that length.
+/// The row page of this length.
 ///
 /// # Errors
-/// There is none.
+/// There is no such page.
 pub fn of_rows(size: u64) -> Result<String, String> {
     let (count, last) = rows(size).ok_or_else(|| format!("no rows make a page of {size} bytes"))?;
     let row = |text: &str| format!("<tr><td>{text}</td></tr>\n");
@@ -58,10 +58,10 @@ pub fn of_rows(size: u64) -> Result<String, String> {
     Ok([HEAD, &body, TAIL].concat())
 }
 
-/// Compares an answer's body with what it should be.
+/// Compares a body with the expected one.
 ///
 /// # Errors
-/// It is another; says in what it differs.
+/// They differ; the text names the difference.
 pub fn check(path: &str, body: &[u8], expected: &[u8]) -> Result<(), String> {
     if body == expected {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The run: a new guest for each repeat of each server, several at once if asked for. Repeats are outermost.
-//! Knows the order of the work; what a guest or a load is, others know.
+//! Runs the comparison: a new guest for each repeat of each server, several at once if requested. Repeats are the
+//! outermost loop. Defines only the order of the work.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ use super::load::PaperLoad;
 use super::subject::ComparedServer;
 use super::{PaperComparison, database, table};
 
-/// What is to be measured.
+/// The settings of a comparison.
 #[derive(Debug)]
 pub struct PaperPlan {
-    /// Of which paper.
+    /// The paper.
     pub paper: &'static PaperComparison,
-    /// Its servers, or some of them.
+    /// The selected servers.
     pub subjects: Vec<&'static ComparedServer>,
-    /// Its loads, or some of them.
+    /// The selected loads.
     pub loads: Vec<&'static PaperLoad>,
-    /// For each figure; a load may divide the requests.
+    /// The number of requests behind each figure; a load may divide it.
     pub traffic: CountTraffic,
     /// Guests for each server.
     pub repeats: u32,
-    /// Our server's program, if it isn't where it is built.
+    /// The `lowroad` binary, if not in the default place.
     pub lowroad: Option<PathBuf>,
-    /// Guests at a time.
+    /// Simultaneous guests.
     pub jobs: usize,
 }
 
-/// What the work tells while it goes on.
+/// Progress messages of the workers.
 enum PaperProgress {
-    /// What is being done.
+    /// The current step.
     Step(String),
-    /// A repeat of a figure; the server's version.
+    /// A repeat of a figure is complete, with the server's version.
     Done(
         &'static ComparedServer,
         &'static PaperLoad,
@@ -49,10 +49,10 @@ enum PaperProgress {
     ),
 }
 
-/// Measures and prints. `keep` gets all figures so far after each new one.
+/// Measures and prints the comparison. `keep` receives all figures so far after each new one.
 ///
 /// # Errors
-/// When nothing at all can be measured here.
+/// No server can be measured on this machine.
 pub fn run(
     plan: &PaperPlan,
     keep: &mut dyn FnMut(&[CountedFigure]),
@@ -108,10 +108,10 @@ pub fn run(
     Ok(figures)
 }
 
-/// Guests to boot, with what each is asked.
+/// Guests to boot, with the loads of each.
 type PendingGuest = VecDeque<(&'static ComparedServer, Vec<&'static PaperLoad>)>;
 
-/// What there is to do, and figures for what can't be had here, which is told.
+/// The work to do, and figures with the reason for servers that are unavailable, which are reported.
 fn possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
     let (mut todo, mut figures) = (PendingGuest::new(), Vec::new());
     let no_database = database::missing().map(|(why, _)| why);
@@ -153,7 +153,7 @@ fn line(subject: &ComparedServer, load: &PaperLoad, result: &Result<u64, String>
     format!("{:<16}{:<46}{figure:>12}", subject.name, load.title)
 }
 
-/// The figure of a server and a load, a new one if there is none yet.
+/// The figure of a server and a load, created if missing.
 fn of<'a>(
     plan: &PaperPlan,
     figures: &'a mut Vec<CountedFigure>,
@@ -181,7 +181,7 @@ fn requests(plan: &PaperPlan, load: &PaperLoad) -> CountTraffic {
     }
 }
 
-/// One guest's turn.
+/// The measurement of one guest.
 struct PaperTurn<'a> {
     plan: &'a PaperPlan,
     subject: &'static ComparedServer,
@@ -195,7 +195,7 @@ impl PaperTurn<'_> {
         let mut ready = None;
         for &load in loads {
             let mut result = self.one(&mut ready, load, loads);
-            // Emulation goes wrong now and then; a server that ends its guest does it again.
+            // QEMU crashes now and then: retry once in a new guest. A server that ends its guest fails again.
             let runs = |ready: &mut PreparedGuest| ready.guest.runs();
             if result.is_err() && !ready.as_mut().is_some_and(runs) {
                 ready = None;
@@ -215,7 +215,8 @@ impl PaperTurn<'_> {
         }
     }
 
-    /// What did not boot twice will not boot for the next load, and waiting takes long.
+    /// Records the failure for all remaining loads. A guest that did not boot twice will not boot for the next load,
+    /// and each timeout takes long.
     fn give_up(&self, failed: &PaperLoad, loads: &[&'static PaperLoad], why: &str) {
         let left = loads
             .iter()
@@ -228,7 +229,7 @@ impl PaperTurn<'_> {
         }
     }
 
-    /// One figure, of the guest that there is or else of a new one.
+    /// Counts one figure, in the running guest or in a new one.
     fn one(
         &self,
         ready: &mut Option<PreparedGuest>,

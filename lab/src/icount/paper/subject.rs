@@ -1,4 +1,4 @@
-//! What a guest is: a server, with the program that makes its pages.
+//! A compared server, with the programs of its pages.
 
 use std::path::Path;
 
@@ -6,36 +6,36 @@ use super::super::servers::own;
 use super::load::{DatabaseUse, PaperLoad};
 use crate::peers::{PeerFailure, carried, programs};
 
-/// A server that is compared.
+/// A compared server.
 #[derive(Debug)]
 pub struct ComparedServer {
     /// Its name on the command line and in results.
     pub name: &'static str,
-    /// At the head of its column.
+    /// The head of its column.
     pub title: &'static str,
-    /// What boots.
+    /// The system that boots.
     pub machine: GuestSystem,
-    /// The paths of its pages of rows, by what they do with the connection to the database; `{size}` is
-    /// the page's length. Empty: it is asked for files alone.
+    /// The paths of its row pages, by their use of database connections; `{size}` is the page's length. Empty: only
+    /// files are requested.
     pub pages: &'static [(DatabaseUse, &'static str)],
 }
 
-/// What a guest boots.
+/// The system of a guest.
 #[derive(Debug)]
 pub enum GuestSystem {
-    /// Linux, in which a peer's plan is carried out with these settings.
+    /// Linux, with a peer's plan under these settings.
     Linux {
         /// The peer's name: see [`crate::peers::table`].
         peer: &'static str,
-        /// What differs from its tuned default.
+        /// Deviations from its tuned defaults.
         settings: &'static [(&'static str, &'static str)],
     },
-    /// The site as an image of its own, without Linux.
+    /// A bare image of the site, without Linux.
     Image,
 }
 
 impl ComparedServer {
-    /// The path of the page of that length; `None` if it has none that uses the database so.
+    /// The path of the page of that length; `None` if the server has no page with such a use of the database.
     pub fn page(&self, database: &[DatabaseUse], size: u64) -> Option<String> {
         let found = database.iter().find_map(|wanted| {
             let has = |(how, _): &&(DatabaseUse, &str)| how == wanted;
@@ -44,7 +44,7 @@ impl ComparedServer {
         found.map(|(_, path)| path.replace("{size}", &size.to_string()))
     }
 
-    /// Why it can't be asked this.
+    /// Why the server does not support this load.
     pub fn lacks(&self, load: &PaperLoad) -> Option<&'static str> {
         let lacking = load
             .sizes()
@@ -55,8 +55,8 @@ impl ComparedServer {
         })
     }
 
-    /// Why it can't be measured here, and the Debian packages that would help; `lowroad` says where our
-    /// server's program is, if not where it is built.
+    /// Why the server can't be measured on this machine, and the Debian packages that would help; `lowroad` overrides
+    /// the default path of Lowroad's program.
     pub fn missing(&self, lowroad: Option<&Path>) -> Option<(String, &'static [&'static str])> {
         let peer = match self.machine {
             GuestSystem::Linux { peer, .. } if !programs::is_lowroad(peer) => peer,
@@ -78,7 +78,7 @@ impl ComparedServer {
         Some((why.to_string(), packages))
     }
 
-    /// Whether pages can be made here, which takes a database.
+    /// Whether pages are generated, which needs a database.
     pub fn needs_database(&self) -> bool {
         !self.pages.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The comparison as a table in Markdown: a line for each load, a column for each server. Pure.
+//! The comparison as a Markdown table: a line for each load, a column for each server. No I/O.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use super::super::table::thousands;
 use super::PaperComparison;
 use super::figure::{CountedFigure, find, rounded};
 
-/// Behind a figure whose repeats lie apart.
+/// Mark of a figure whose repeats differ.
 const MARK: &str = " *";
 
-/// The figures of a paper; servers and loads without any are left out.
+/// The figures of a paper; servers and loads without figures are left out.
 pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     let mut out = String::new();
     let lines = cells(paper, figures);
@@ -28,7 +28,7 @@ pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     out
 }
 
-/// Head and lines; figures are marked where their repeats lie apart.
+/// Head and lines; figures whose repeats differ are marked.
 pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<String>> {
     let asked = |name: &str| figures.iter().any(|figure| figure.server == name);
     let subjects = paper.subjects.iter().filter(|subject| asked(subject.name));
@@ -50,7 +50,7 @@ pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<Stri
     lines
 }
 
-/// A figure in a cell: empty where it is not asked for, a dash where there is none.
+/// A figure in a cell: empty if not requested, a dash if missing.
 fn cell(figure: Option<&CountedFigure>) -> String {
     let Some(figure) = figure else {
         return String::new();
@@ -62,7 +62,7 @@ fn cell(figure: Option<&CountedFigure>) -> String {
     thousands(rounded(middle)) + mark
 }
 
-/// Why figures are missing, each reason of a server once.
+/// The reasons for missing figures, each reason of a server once.
 pub fn failures<'a>(
     paper: &PaperComparison,
     figures: &'a [CountedFigure],

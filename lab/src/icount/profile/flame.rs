@@ -1,4 +1,4 @@
-//! A flame graph as an SVG that opens in a browser: places below, parts above them, symbols on top. Pure.
+//! A flame graph as an SVG for browsers: binaries at the bottom, parts of the work above, symbols on top. No I/O.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use crate::report::svg::{coordinate, escape};
 
 const WIDTH: f64 = 1200.0;
 const HIGH: f64 = 20.0;
-/// Narrower is not drawn.
+/// Minimum width of a cell that is drawn.
 const LEAST: f64 = 0.4;
 
-/// The picture.
+/// Draws the flame graph.
 pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
     let all: Vec<&SymbolShare> = symbols.iter().collect();
     let total: f64 = all.iter().map(|one| one.instructions).sum();
@@ -51,7 +51,7 @@ pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
     )
 }
 
-/// A rectangle; its width.
+/// Draws a cell; returns its width.
 fn cell(out: &mut String, level: u32, (x, wide): (f64, f64), name: &str, count: f64) -> f64 {
     if wide < LEAST {
         return wide;
@@ -82,7 +82,7 @@ fn sum(of: &[&SymbolShare]) -> f64 {
     of.iter().map(|one| one.instructions).sum()
 }
 
-/// Those of a name together, the largest group first.
+/// Groups symbols by name, the largest group first.
 fn groups<'a>(
     all: &[&'a SymbolShare],
     name: impl Fn(&'a SymbolShare) -> &'a str,

@@ -1,5 +1,5 @@
-//! Where a guest's instructions go: by symbol of its kernel and its programs. The counts are by translated block, which
-//! the plugin keeps; `symbols` names them, `parts` says to which part of the work a symbol belongs, `flame` draws.
+//! Profiles a guest: instructions by symbol of its kernel and programs. The plugin counts by translated block;
+//! `symbols` names them, `parts` assigns symbols to parts of the work, `flame` draws.
 
 mod flame;
 mod parts;
@@ -13,10 +13,10 @@ use super::kernel::CopiedPath;
 use super::table::thousands;
 use symbols::SymbolNames;
 
-/// Symbols in the table.
+/// Number of symbols in the table.
 const SHOWN: usize = 20;
 
-/// Instructions a request by symbol.
+/// Instructions per request by symbol.
 #[derive(Debug)]
 pub struct SymbolProfile {
     /// The largest first.
@@ -28,18 +28,19 @@ pub struct SymbolProfile {
 struct SymbolShare {
     /// `kernel`, or the program or library.
     place: String,
-    /// The part of the work; of programs their own name.
+    /// The part of the work; for programs their own name.
     part: &'static str,
     name: String,
-    /// Instructions a request.
+    /// Instructions per request.
     instructions: f64,
 }
 
 impl SymbolProfile {
-    /// Counts while `run` makes so many requests or more, and says how many. `copied` says which file of this machine is where in the guest.
+    /// Counts while `run` executes at least `requests` requests and returns their number. `copied` maps files of the
+    /// host to paths in the guest.
     ///
     /// # Errors
-    /// A request failed, or the guest did not tell its symbols; says which.
+    /// A request failed, or the guest did not send its symbols; the text names which.
     pub fn take(
         guest: &mut QemuGuest,
         copied: &[CopiedPath],
@@ -83,7 +84,7 @@ impl SymbolProfile {
         self.symbols.iter().map(|one| one.instructions).sum()
     }
 
-    /// Instructions a request by part, the largest first.
+    /// Instructions per request by part, the largest first.
     fn parts(&self) -> Vec<(&'static str, f64)> {
         let mut parts: Vec<(&str, f64)> = Vec::new();
         for one in &self.symbols {
@@ -116,7 +117,7 @@ impl SymbolProfile {
         lines.join("\n")
     }
 
-    /// Folded stacks, as flame graphs are made of: place, part and symbol. Who called whom is not known.
+    /// Folded stacks, the input of flame graph tools: binary, part and symbol. Call chains are unknown.
     #[must_use]
     pub fn folded(&self) -> String {
         let line = |one: &SymbolShare| {
@@ -128,7 +129,7 @@ impl SymbolProfile {
         some.map(line).collect()
     }
 
-    /// Writes `NAME.folded`, the picture `NAME.svg`, and the largest in `NAME.txt`.
+    /// Writes `NAME.folded`, the picture `NAME.svg`, and the largest symbols to `NAME.txt`.
     ///
     /// # Errors
     /// A file can't be written.

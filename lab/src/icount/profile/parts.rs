@@ -1,7 +1,7 @@
-//! To which part of a request's work a function of the kernel belongs, by its name. Only a list: what is not in it is
+//! Assigns kernel functions to parts of a request's work, by name. Only a list; functions that are not in it belong to
 //! `kernel, other`.
 
-/// Beginnings of names, without underscores before them, and their part. The first that fits counts.
+/// Prefixes of names, without leading underscores, and their part. The first match counts.
 const PARTS: &[(&str, &[&str])] = &[
     (
         "copies",
@@ -233,7 +233,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The part of a function; `place` is `kernel`, or that with a module behind it.
+/// The part of a function; `place` is `kernel`, or that followed by a module.
 pub fn of(place: &str, name: &str) -> &'static str {
     if place.contains("virtio_net") {
         return "driver";

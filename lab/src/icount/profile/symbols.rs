@@ -1,5 +1,5 @@
-//! Names of addresses in a guest: its kernel's symbols and its processes' memory as it tells them, and the symbols of
-//! programs by `nm`, of the same files on this machine.
+//! Symbols for addresses in a guest: from its kernel's and processes' tables, and for programs from `nm` on the same
+//! files of the host.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,25 +9,25 @@ use std::process::Command;
 use super::super::guest::QemuGuest;
 use super::super::kernel::CopiedPath;
 
-/// Where the kernel's addresses begin.
+/// Start of the kernel's address range.
 const KERNEL_BEGIN: u64 = 0xffff_8000_0000_0000;
-/// The place of the kernel's symbols.
+/// The binary name of the kernel's symbols.
 pub const KERNEL: &str = "kernel";
 
-/// All names.
+/// All symbols.
 pub struct SymbolNames {
     kernel: AddressTable<(String, String)>,
     maps: Vec<MemoryMapping>,
-    /// Files of this machine by their path in the guest.
+    /// Files of the host by their path in the guest.
     copied: Vec<CopiedPath>,
-    /// By path in the guest.
+    /// Symbols of programs by path in the guest.
     programs: RefCell<HashMap<String, ProgramSymbols>>,
 }
 
-/// Things by the address where they begin, in order.
+/// Entries sorted by their start address.
 type AddressTable<T> = Vec<(u64, T)>;
 
-/// A piece of a process's memory that can be run.
+/// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq)]
 struct MemoryMapping {
     begin: u64,
@@ -38,16 +38,16 @@ struct MemoryMapping {
 
 #[derive(Default)]
 struct ProgramSymbols {
-    /// Places in the file and where they are loaded: offset, length, address.
+    /// Segments of the file and their load addresses: offset, length, address.
     segments: Vec<(u64, u64, u64)>,
     symbols: AddressTable<String>,
 }
 
 impl SymbolNames {
-    /// Asks a guest.
+    /// Reads the tables of a guest.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The guest does not answer.
     pub fn of(guest: &mut QemuGuest, copied: &[CopiedPath]) -> Result<SymbolNames, String> {
         let kernel = guest.output_of("cat /proc/kallsyms")?;
         let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
@@ -59,7 +59,7 @@ impl SymbolNames {
         })
     }
 
-    /// Place and name of what is at an address.
+    /// The binary and symbol at an address.
     pub fn name(&self, address: u64) -> (String, String) {
         if address >= KERNEL_BEGIN {
             let unknown = || (KERNEL.to_owned(), "unknown".to_owned());
@@ -80,10 +80,10 @@ impl SymbolNames {
         (place, name.unwrap_or("without a symbol").to_owned())
     }
 
-    /// Where a file of the guest is on this machine.
+    /// The path on the host of a guest's file.
     fn here(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
-        // What is copied is a file, or a folder with it.
+        // A copied path is a file, or a folder that contains it.
         let found = self.copied.iter().find_map(
             |CopiedPath {
                  source,
@@ -100,13 +100,13 @@ impl SymbolNames {
     }
 }
 
-/// Who begins last at or before an address.
+/// The last entry that starts at or before an address.
 fn below<T>(table: &[(u64, T)], address: u64) -> Option<&T> {
     let at = table.partition_point(|(begin, _)| *begin <= address);
     Some(&table.get(at.checked_sub(1)?)?.1)
 }
 
-/// Of lines `address type name [module]`.
+/// Parses lines `address type name [module]`.
 fn kernel_symbols(text: &str) -> AddressTable<(String, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -124,7 +124,7 @@ fn kernel_symbols(text: &str) -> AddressTable<(String, String)> {
     table
 }
 
-/// Of a line `begin-end r-xp offset device inode path`.
+/// Parses a line `begin-end r-xp offset device inode path`.
 fn map(line: &str) -> Option<MemoryMapping> {
     let mut words = line.split_whitespace();
     let (begin, end) = words.next()?.split_once('-')?;
@@ -141,7 +141,7 @@ fn map(line: &str) -> Option<MemoryMapping> {
 }
 
 impl ProgramSymbols {
-    /// Of a file; without symbols if it has none, or is no file.
+    /// Reads the symbols of a file; empty if it has none or does not exist.
     fn read(path: &Path) -> ProgramSymbols {
         let said = |program: &str, words: &[&str]| {
             let output = Command::new(program).args(words).arg(path).output();
@@ -169,7 +169,7 @@ impl ProgramSymbols {
     }
 }
 
-/// Of `readelf`'s lines `LOAD offset address physical length ...`.
+/// Parses lines of `readelf`: `LOAD offset address physical length ...`.
 fn segments(text: &str) -> Vec<(u64, u64, u64)> {
     let line = |line: &str| {
         let mut words = line.trim_start().strip_prefix("LOAD")?.split_whitespace();
@@ -180,7 +180,7 @@ fn segments(text: &str) -> Vec<(u64, u64, u64)> {
     text.lines().filter_map(line).collect()
 }
 
-/// Of `nm`'s lines `address type name`.
+/// Parses lines of `nm`: `address type name`.
 fn program_symbols(text: &str) -> AddressTable<String> {
     let line = |line: &str| {
         let (address, rest) = line.split_once(' ')?;
