@@ -1,13 +1,13 @@
-//! What the repeats of a point say: their median, and whether they agree or another one is worth its time. Pure.
+//! Agreement of a point's repeats: their median, and whether another repeat is worth its time. No I/O.
 
-/// Figures that differ by this share count as the same: what repeats of one may differ by.
+/// Figures within this share count as equal: the usual difference of repeats.
 pub const SAME: f64 = 0.03;
-/// How often a point is counted at most.
+/// Maximum number of counted repeats.
 pub const COUNTED_MOST: usize = 5;
-/// How often a point is timed at most, at a rate. Times differ by what happens to come together; more repeats would say the same.
+/// Maximum number of timed repeats at a rate. Times vary by coincidence; more repeats would not help.
 pub const TIMED_MOST: usize = 3;
 
-/// The middle of what is sorted; of an even number, between the two in the middle. `None` of nothing.
+/// The median of sorted values; the mean of the two middle values for an even number. `None` if empty.
 #[must_use]
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let half = sorted.len() / 2;
@@ -18,14 +18,15 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     })
 }
 
-/// Whether one more repeat is wanted, if `most` are allowed: the middle of those that there are stands alone. A server that
-/// still learned in the first, or whose threads once took turns in another order, does not move the middle of three.
+/// Whether one more repeat is wanted, with a maximum of `most`: the median of the present ones has no neighbour. A
+/// server that was still adapting in the first repeat, or whose threads were scheduled differently once, does not move
+/// the median of three.
 #[must_use]
 pub fn wants_another(repeats: &[f64], most: usize) -> bool {
     (2..most).contains(&repeats.len()) && !agree(repeats)
 }
 
-/// Whether two are the same, or more than half of several are what their middle is.
+/// Whether two values agree, or more than half of several agree with their median.
 fn agree(repeats: &[f64]) -> bool {
     let mut sorted = repeats.to_vec();
     sorted.sort_by(f64::total_cmp);

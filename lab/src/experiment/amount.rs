@@ -1,28 +1,28 @@
-//! How much is asked for a figure that is counted: enough that it repeats, and no more, since an emulated machine does some
-//! 10^8 instructions a second. Pure.
+//! The number of requests behind a counted figure: enough for reproducible figures, and no more, since an emulated
+//! machine executes only about 10^8 instructions a second. No I/O.
 
 use super::bench::MeasurementJob;
 
-/// Instructions of a figure, where all requests are for the same file.
+/// Instructions of a figure whose requests are all for one file.
 const WORK: f64 = 5e7;
-/// Most requests of a figure for one file.
+/// Maximum number of requests of such a figure.
 const MOST: f64 = 4000.0;
-/// Most requests before it.
+/// Maximum number of requests before it.
 const WARMUP_OF_ONE_FILE: u64 = 300;
-/// Requests of a figure of a mix: all servers are asked for the same part of it,
+/// Requests of a figure of a mix: equal for all servers, so that all get the same part of it.
 const OF_A_MIX: u64 = 320;
-/// but those for whom that would be more instructions than these.
+/// Maximum number of instructions of a mix; slower servers get fewer requests.
 const MIX_WORK: f64 = 1.28e8;
-/// A mix is asked for so many times before it is counted: by then a server has done what it does only once.
+/// A mix runs this many times before it is counted: by then a server has done its one-time work.
 const MIXES_BEFORE: u64 = 2;
 
-/// Requests that are counted at a rate,
+/// Counted requests at a rate.
 const OF_A_RATE: f64 = 300.0;
-/// and at each that a search tries.
+/// Counted requests at each rate of a search.
 const OF_A_SEARCH: f64 = 600.0;
-/// Of the order in which connections are dealt: another order is another number.
+/// Version of the order in which connections are dealt, to be increased with it.
 const ORDER_VERSION: f64 = 3.0;
-/// What results depend on: those of other amounts are not gone on with.
+/// The constants that results depend on: stored results with other values are not continued.
 pub const AMOUNTS: [f64; 8] = [
     WORK,
     MOST,
@@ -34,20 +34,20 @@ pub const AMOUNTS: [f64; 8] = [
     ORDER_VERSION,
 ];
 
-/// What the amounts depend on.
+/// The inputs of the amounts.
 #[derive(Clone, Copy, Debug)]
 pub struct AmountInput {
     connections: u64,
-    /// All requests are for the same file.
+    /// All requests are for one file.
     is_of_one_file: bool,
-    /// Requests of a figure, at least.
+    /// Minimum number of requests of a figure.
     least: u64,
-    /// Requests before these, at least.
+    /// Minimum number of requests before these.
     warmup: Option<u64>,
 }
 
 impl AmountInput {
-    /// For a job.
+    /// The inputs of a job.
     pub fn by(job: &MeasurementJob) -> AmountInput {
         AmountInput {
             connections: u64::from(job.connections),
@@ -57,12 +57,12 @@ impl AmountInput {
         }
     }
 
-    /// Requests that tell roughly what one costs.
+    /// Number of requests for a rough estimate of the cost.
     pub fn trial(self) -> u64 {
         20
     }
 
-    /// Requests before a figure, if one costs `each` instructions. Of a mix, all that will be asked for are among them.
+    /// Requests before a figure, if one costs `each` instructions. For a mix, they include all requests of the figure.
     pub fn warmup(self, each: f64) -> u64 {
         let usual = match self.is_of_one_file {
             true => as_many(each).clamp(1, WARMUP_OF_ONE_FILE),
@@ -71,7 +71,7 @@ impl AmountInput {
         usual.max(self.warmup.unwrap_or(0))
     }
 
-    /// Requests of a figure, if one costs `each`.
+    /// Requests of a figure, if one costs `each` instructions.
     pub fn requests(self, each: f64) -> u64 {
         let requests = match self.is_of_one_file {
             true => as_many(each),
@@ -80,7 +80,7 @@ impl AmountInput {
         requests.max(self.least)
     }
 
-    /// Connections for so many requests, at least: while a third of them is answered all clients are there.
+    /// Minimum number of connections for `requests` requests: all clients are active while a third of them is answered.
     pub fn connections(self, requests: u64) -> u64 {
         match requests <= self.trial() {
             true => requests,
@@ -97,8 +97,8 @@ fn as_many(each: f64) -> u64 {
     (WORK / each.max(1.0)).min(MOST) as u64
 }
 
-/// Seconds of the guest's before counting and of counting, of at most so many, at a rate. A search asks for more: a few
-/// requests decide.
+/// Seconds of the guest's time before counting and of counting, at a rate. A search counts more requests, since few of
+/// them decide.
 pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64), searches: bool) -> (f64, f64) {
     const BEFORE: f64 = 100.0;
     let counted = if searches { OF_A_SEARCH } else { OF_A_RATE };

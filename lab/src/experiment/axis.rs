@@ -1,14 +1,14 @@
-//! The x axis of an experiment: its places, and which setting it changes.
+//! The x axis of an experiment: its values, and the setting that it changes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A place on the x axis: a number, or the name of a category.
+/// A value on the x axis: a number, or the name of a category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AxisValue {
-    /// A place on a scale.
+    /// A number.
     Number(f64),
     /// A category.
     Text(String),
@@ -34,7 +34,7 @@ impl AxisValue {
     }
 }
 
-/// What changes along the x axis.
+/// The parameter that the x axis changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AxisParameter {
@@ -42,13 +42,13 @@ pub enum AxisParameter {
     None,
     /// Simulated clients.
     Connections,
-    /// What is offered a second in an open loop; with `static_rate` the dynamic part of it.
+    /// The offered rate of an open loop; with `static_rate` the dynamic part of it.
     Rate,
-    /// The static part of what is offered a second.
+    /// The static part of the offered rate.
     StaticRate,
-    /// Processes or threads that answer, of each server.
+    /// Processes or threads of each server.
     Workers,
-    /// The longest packet of a guest's network, in bytes.
+    /// The MTU of a guest's network, in bytes.
     Mtu,
     /// A setting of the workload.
     Workload(String),

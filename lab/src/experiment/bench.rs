@@ -1,5 +1,5 @@
-//! What the runner needs of the world: file sets, servers, measurements. `real` does it for real,
-//! `fake` computes; the runner can't tell.
+//! The interface of the runner to its environment: file sets, servers, measurements. `real` and `counted` measure,
+//! `fake` computes; the runner does not distinguish them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,53 +13,53 @@ use crate::load::{LoadResult, LoadRun, LoadSnapshot, RequestPace};
 use crate::peers::PeerFailure;
 use crate::workload::named;
 
-/// One measurement, whole: everything that a bench needs to make it.
+/// Everything that a bench needs for one measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasurementJob {
     /// Experiment, server and point, as one name.
     pub name: String,
-    /// Who is asked; its settings are those of this point.
+    /// The server; its settings are those of this point.
     pub server: ServerConfig,
     /// The workload's name.
     pub workload: String,
     /// The workload's settings at this point.
     pub settings: BTreeMap<String, String>,
-    /// The same without what follows from a rate: a server that was warmed up for these is warm.
+    /// The settings without those that depend on a rate: a server that was warmed up for these is warm.
     pub warm_settings: BTreeMap<String, String>,
-    /// The workload's settings that the file set is made by: those of the file, without the sweep.
+    /// The workload's settings for the file set: those of the file, without the sweep.
     pub files_settings: BTreeMap<String, String>,
-    /// When requests are made.
+    /// When requests are sent.
     pub pace: RequestPace,
     /// Simulated clients.
     pub connections: u32,
     /// Threads of the load generator.
     pub threads: u32,
-    /// Requests under way on a connection.
+    /// Outstanding requests on a connection.
     pub pipeline: u32,
-    /// A client's line.
+    /// Line speed of a client.
     pub line_bits_per_s: Option<u64>,
-    /// Before counting.
+    /// Seconds before counting.
     pub warmup_s: f64,
-    /// Counting.
+    /// Seconds of counting.
     pub duration_s: f64,
-    /// Of a connection and of an answer.
+    /// Maximum time for a connection to be established, and for the next bytes of a response.
     pub timeout_ms: u64,
-    /// Requests of which a figure is made, where they are counted and not the time.
+    /// Number of requests, where instructions are counted.
     pub requests: u64,
-    /// Requests before these, at least, if the experiment's file says so.
+    /// Minimum number of requests before these, if the experiment's file sets it.
     pub warmup_requests: Option<u64>,
-    /// The longest packet of the network, in bytes, if it is not the usual one: only a guest's can be chosen.
+    /// The MTU of the network, if not the default; only a guest's can be set.
     pub mtu: Option<u32>,
     /// Memory of a guest whose site is on a disk.
     pub memory_mib: Option<u32>,
-    /// Ask the server for the phases of its database meanwhile.
+    /// Request the phases of the server's database during the measurement.
     pub phases: bool,
-    /// Draws the traffic; the same for all servers of a repeat.
+    /// Seed of the traffic; equal for all servers of a repeat.
     pub seed: u64,
 }
 
 impl MeasurementJob {
-    /// The load on the server at this address.
+    /// The load for the server at this address.
     ///
     /// # Errors
     /// The workload or its settings are unknown.
@@ -85,7 +85,7 @@ impl MeasurementJob {
         self.settings.get("set").map_or("small", String::as_str)
     }
 
-    /// Requests a second that are offered; `None` in a closed loop.
+    /// The offered requests a second; `None` in a closed loop.
     #[must_use]
     pub fn offered_per_s(&self) -> Option<f64> {
         match self.pace {
@@ -95,37 +95,37 @@ impl MeasurementJob {
     }
 }
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasurementResult {
     /// The load generator's figures.
     pub outcome: LoadResult,
-    /// The highest rate that was sustained, if it was looked for.
+    /// The highest sustained rate, if it was searched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_per_s: Option<f64>,
-    /// Instructions that one more request costs the whole machine, if they were counted.
+    /// Instructions of the whole machine for one more request, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<f64>,
-    /// The same by each pair of runs of which the median was taken.
+    /// The slope of each pair of runs of which the median was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slopes: Vec<f64>,
-    /// What was measured besides: names end in `_us` or `_share`.
+    /// Additional measures: names end in `_us` or `_share`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extras: BTreeMap<String, f64>,
 }
 
-/// A server that runs. Dropping it ends it.
+/// A running server. Dropping it ends the server.
 pub trait PeerServer {
-    /// What it says of its version.
+    /// The server's version.
     fn version(&self) -> &str;
 
     /// Its configuration.
     fn configuration(&self) -> &str;
 
-    /// Makes the requests of a job.
+    /// Executes a job.
     ///
     /// # Errors
-    /// When they can't be made; says why. What fails later is counted in the outcome.
+    /// The job can't start; the text gives the reason. Later failures are counted in the result.
     fn measure(
         &mut self,
         job: &MeasurementJob,
@@ -134,10 +134,9 @@ pub trait PeerServer {
     ) -> Result<MeasurementResult, String>;
 }
 
-/// Where experiments are run.
+/// The environment of experiments.
 pub trait TestBench {
-    /// Makes what the servers serve, until it is done or `stop` is set. `progress` is told the share
-    /// that is done.
+    /// Creates the served content, until complete or `stop` is set. `progress` receives the completed share.
     ///
     /// # Errors
     /// With a text for the user.
@@ -151,10 +150,10 @@ pub trait TestBench {
     /// Starts a job's server.
     ///
     /// # Errors
-    /// When it is not there, or does not answer.
+    /// The server is unavailable, or does not answer.
     fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure>;
 
-    /// Which server a job needs: those of one text are served by one, if they come one after another.
+    /// Key of the server that a job needs: consecutive jobs with equal keys share a server.
     fn place(&self, _job: &MeasurementJob) -> Option<String> {
         None
     }
@@ -162,10 +161,10 @@ pub trait TestBench {
     /// Checks a workload's name and settings.
     ///
     /// # Errors
-    /// With what is allowed.
+    /// The text lists the allowed names.
     fn check(&self, experiment: &ExperimentConfig) -> Result<(), String>;
 
-    /// Whether figures are computed and not measured.
+    /// Whether figures are computed instead of measured.
     fn pretends(&self) -> bool {
         false
     }

@@ -1,30 +1,31 @@
 //! The search for a server's capacity: the highest offered rate that it sustains.
 //!
-//! Sustained is a rate at which 95 % at least of the requests are answered, with fewer than 1 % errors, and 99 of 100 within
-//! the time that the experiment allows: otherwise a queue that grows slowly would pass. The rate is doubled until it is not,
-//! then the gap is halved. Whoever knows roughly where it is begins there. It knows no servers: a probe is a function.
+//! A rate is sustained if at least 95 % of the requests are answered, fewer than 1 % fail, and 99 % are answered
+//! within the time that the experiment allows; without the time a slowly growing queue would pass. The rate doubles
+//! until it is not sustained, then the gap is halved. A known approximation is used as the start. Independent of
+//! servers: a probe is a function.
 
 use super::bench::MeasurementResult;
 use super::measure::errors_share;
 use super::schema::SearchConfig;
 
-/// Share of the requests that must be answered.
+/// Minimum share of answered requests.
 const ANSWERED_LEAST: f64 = 0.95;
-/// Requests that may be under way when time is up: of few that count, one would decide.
+/// Requests that may be outstanding at the end: with few requests, a single one would decide.
 const UNDER_WAY: u64 = 2;
 /// The class of dynamic requests in paper `003`'s mix.
 const DYNAMIC: &str = "dynamic";
-/// Share of errors that must not be reached.
+/// Errors must stay below this share.
 const ERRORS_BELOW: f64 = 0.01;
-/// The gap at the end, as a share of the capacity.
+/// Final gap as a share of the capacity.
 const RESOLUTION: f64 = 0.04;
-/// A little more, so that rounding does not open the gap again.
+/// Slightly larger, so that rounding does not reopen the gap.
 const GAP: f64 = RESOLUTION * 1.001;
-/// What a rate is multiplied or divided by while nothing is known beyond it.
+/// Factor of the rate while only one end of the gap is known.
 const FAR: f64 = 2.0;
 
-/// Whether a rate was sustained: of all requests 95 % were answered, and of the dynamic ones too, where static ones go beside
-/// them. Classes are drawn, so of each what counts are the requests that there were, not those that its rate promises.
+/// Whether a rate was sustained: 95 % of all requests were answered, and of the dynamic ones too if static ones are
+/// offered as well. Classes are drawn, so the actual requests of a class count, not the number that its rate implies.
 #[must_use]
 pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
     let outcome = &measured.outcome;
@@ -39,9 +40,9 @@ pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
         && outcome.latency_us.p99 <= latency_max_ms * 1000
 }
 
-/// Looks for the highest sustained rate between `start` and `max`, or near what was found before; `probe` measures at a rate.
-/// Found is the measurement at that rate with its `capacity_per_s`. When not even a 64th of `start`
-/// is sustained, the capacity is 0 and the measurement is that of the lowest rate tried.
+/// Searches the highest sustained rate between `start` and `max`, or near an earlier result; `probe` measures at a
+/// rate. Returns the measurement at that rate with its `capacity_per_s`. If not even a 64th of `start` is sustained,
+/// the capacity is 0 and the measurement is that of the lowest rate tried.
 ///
 /// # Errors
 /// Those of `probe`.
@@ -60,7 +61,7 @@ pub fn search<E>(
     let mut bad = None;
     let before = before.filter(|rate| (least..=max).contains(rate));
     let mut rate = before.unwrap_or(start);
-    // Just beyond what was found before is the other end of the gap, if it is as it was.
+    // If the capacity is unchanged, a rate just beyond the earlier result closes the gap at once.
     let mut factor = before.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
     loop {
         let measured = probe(rate)?;
@@ -82,7 +83,7 @@ pub fn search<E>(
     Ok(found(rate, measured))
 }
 
-/// The rate to try next; `None` when the gap is small enough.
+/// The next rate to try; `None` if the gap is small enough.
 fn next(good: Option<f64>, bad: Option<f64>, max: f64, factor: f64) -> Option<f64> {
     match (good, bad) {
         (Some(good), Some(bad)) => (bad - good > GAP * bad).then_some((good + bad) / 2.0),
@@ -144,7 +145,7 @@ mod tests {
         };
         let mut measured = MeasurementResult::default();
         measured.outcome.requests = 1000;
-        // A tenth was promised, a twentieth was drawn.
+        // The rate implies a tenth; a twentieth was drawn.
         measured.outcome.classes = vec![class("static", 950, 0), class(DYNAMIC, 50, 4)];
         assert!(sustained(500, &measured));
         measured.outcome.classes = vec![class("static", 950, 0), class(DYNAMIC, 50, 5)];

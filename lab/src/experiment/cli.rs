@@ -1,4 +1,4 @@
-//! The command `run`: an experiment, from its file.
+//! The command `run`: runs experiments from their files.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -150,7 +150,7 @@ fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::R
     })
 }
 
-/// The experiments as they are measured by the clock, and as they are counted.
+/// Splits the experiments into those measured by the clock and those that are counted.
 fn split(
     args: &ExperimentArgs,
     experiments: &[ExperimentConfig],
@@ -169,16 +169,16 @@ fn split(
     (by_clock, counted)
 }
 
-/// How an experiment ended.
+/// The end of an experiment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExperimentEnd {
     Whole,
-    /// The others can be measured all the same.
+    /// It failed; the other experiments can still be measured.
     Failed,
     Stopped,
 }
 
-/// Tells how an experiment ended.
+/// Reports the end of an experiment.
 fn ended(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> ExperimentEnd {
     match end {
         Ok(RunEnd::Whole { broken: 0 }) => ExperimentEnd::Whole,
@@ -197,7 +197,7 @@ fn ended(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> Experime
     }
 }
 
-/// Counts some experiments, several servers at a time.
+/// Counts experiments, several servers at a time.
 fn count(
     args: &ExperimentArgs,
     setting: &RunSetting<'_>,
@@ -218,13 +218,13 @@ fn counting_bench(args: &ExperimentArgs, sites: LabSites) -> Box<dyn TestBench> 
     }
 }
 
-/// A guest takes a processor, and up to a GiB of memory.
+/// Default number of simultaneous guests: each takes a processor and up to a GiB of memory.
 fn jobs() -> u32 {
     const MOST: usize = 4;
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST) as u32)
 }
 
-/// Servers run in other folders than this.
+/// An absolute path, because servers run in other folders.
 fn data(args: &ExperimentArgs) -> PathBuf {
     std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone())
 }

@@ -1,5 +1,5 @@
-//! The bench that counts: each server runs in a guest whose instructions are counted, and is asked from outside. A guest
-//! serves all points of its server that come one after another.
+//! The counting bench: each server runs in a guest whose instructions are counted, with clients on the host. A guest
+//! serves all consecutive points of its server.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -23,23 +23,23 @@ use crate::load::{ExternalClock, LoadResult, LoadRun, LoadSnapshot};
 use crate::peers::PeerFailure;
 use crate::workload::named;
 
-/// Connections that warm a server up for what is due at fixed times.
+/// Connections of the warm-up before requests at fixed times.
 const WARMING_CONNECTIONS: u32 = 8;
-/// How long clients take, at most, until they see an answer, where it is no question of time: an instruction is a nanosecond.
+/// Maximum virtual time until clients see a response where latency is not measured; an instruction is a nanosecond.
 const STEP_NS: u64 = 200_000;
 
 /// The bench.
 pub struct CountingBench {
     guests: GuestFactory,
-    /// The folder for profiles, if they are wanted.
+    /// The folder for profiles, if requested.
     profiles: Option<PathBuf>,
     orders: Rc<RefCell<OrderCache>>,
-    /// The last one.
+    /// The last guest.
     guest: Option<(GuestKey, Rc<RefCell<ReadyGuest>>)>,
 }
 
 impl CountingBench {
-    /// A bench whose guests serve these sites. In the folder it leaves where the instructions of each figure are.
+    /// Creates a bench for these sites. It writes a profile of each figure to `profiles`.
     #[must_use]
     pub fn new(sites: LabSites, profiles: Option<PathBuf>) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl CountedPeer {
             begun.map_err(|why| ready.guest.failure(&why))?;
         }
         let found = in_steps(job, ready, &clients);
-        // The guest runs freely again, and can say why.
+        // The stepped clock is dropped: the guest runs freely again, so its log can be read.
         let measured = found.map_err(|why| ready.guest.failure(&why))?;
         self.profile(job, ready, &clients)?;
         if forms::has_forms(job) {
@@ -154,14 +154,14 @@ impl CountedPeer {
         Ok(measured)
     }
 
-    /// Leaves where the instructions are, if that is wanted. An image tells no symbols.
+    /// Writes a profile, if requested. A bare image has no symbols.
     fn profile(
         &self,
         job: &MeasurementJob,
         ready: &mut ReadyGuest,
         clients: &LoadClients<'_>,
     ) -> Result<(), String> {
-        /// So many that most symbols of a request are among them.
+        /// Enough requests to hit most symbols.
         const REQUESTS: u64 = 600;
         let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) else {
             return Ok(());
@@ -172,7 +172,7 @@ impl CountedPeer {
         profile.write(folder, &job.name.replace([' ', '/'], "-"))
     }
 
-    /// Measures in the guest's own time.
+    /// Measures in the guest's virtual time.
     fn time(&self, job: &MeasurementJob, stop: &AtomicBool) -> Result<MeasurementResult, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
@@ -213,7 +213,7 @@ impl CountedPeer {
     }
 }
 
-/// Counts, in a guest that runs in steps: how busy this machine is makes no difference then.
+/// Counts in a stepped guest, so that the load of the host does not matter.
 fn in_steps(
     job: &MeasurementJob,
     ready: &mut ReadyGuest,
@@ -242,7 +242,7 @@ fn in_steps(
     Ok(measured)
 }
 
-/// The figures, as if 10^9 instructions were a second.
+/// The figures, with 10^9 instructions as a second.
 fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String> {
     let instructions = slopes.middle()?;
     let (short, long) = (&slopes.short, &slopes.long);
@@ -254,7 +254,7 @@ fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String>
     outcome.requests_per_s = rate;
     outcome.connections_per_s = rate * per_request(|outcome| outcome.connections);
     outcome.bytes_per_s = rate * per_request(|outcome| outcome.bytes);
-    // How long anything took on this machine says nothing of the server.
+    // Times on the host are meaningless for the server.
     let LoadResult {
         latency_us,
         service_us,

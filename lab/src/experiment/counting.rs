@@ -1,5 +1,5 @@
-//! Counting in place of timing: an experiment as it is run in guests whose instructions are counted. There a second is
-//! 10^9 instructions of the whole machine, so figures of throughput mean the same as by the clock. Pure.
+//! Counting instead of timing: the variant of an experiment that runs in guests whose instructions are counted. 10^9
+//! instructions of the whole machine stand for a second, so throughput has the same meaning as by the clock. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::units::FigureUnit;
 
 /// Instructions that stand for a second.
 pub const PER_SECOND: f64 = 1e9;
-/// Repeats, by the same guest.
+/// Repeats by the same guest.
 const REPEATS: u32 = 2;
 
-/// What takes the place of a second.
+/// The unit that stands for a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CountUnit {
     /// A second.
@@ -26,7 +26,7 @@ pub enum CountUnit {
 }
 
 impl CountUnit {
-    /// The unit of a measure that is taken so.
+    /// The unit of a measure in this mode.
     #[must_use]
     pub fn unit(self, measure: &OutcomeMeasure) -> FigureUnit {
         match self {
@@ -59,7 +59,7 @@ impl std::fmt::Display for CountUnit {
 }
 
 impl MeasurementModes {
-    /// Each way.
+    /// The units of the mode, in order.
     #[must_use]
     pub fn each(self) -> &'static [CountUnit] {
         match self {
@@ -70,29 +70,29 @@ impl MeasurementModes {
     }
 }
 
-/// What differs where instructions are counted.
+/// Deviations of an experiment when instructions are counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CountSettings {
-    /// Why nothing of it can be counted.
+    /// Why the experiment can't be counted.
     pub not: Option<String>,
-    /// Requests of which a figure is made, at least.
+    /// Minimum number of requests behind a figure.
     pub requests: u64,
-    /// Requests before, at least: caches fill, and a level that learns has learned. Unless it is given, twice as many as of a mix,
-    /// or 300 at most of one file.
+    /// Minimum number of requests before: caches fill, and an adaptive level finishes learning. Default: twice the
+    /// requests of a mix, or at most 300 of a single file.
     pub warmup: Option<u64>,
-    /// Seconds before counting begins, of the guest's own time, where rates are offered.
+    /// Warm-up in seconds of the guest's time, where rates are offered.
     pub warmup_s: f64,
-    /// Such seconds that are counted.
+    /// Measured seconds of the guest's time.
     pub duration_s: f64,
-    /// The site is on a disk, and this is the guest's memory beside its programs. Servers have the processes that the file says
-    /// then, since one that waits for a disk lets others go on.
+    /// The site is on a disk, and this is the guest's memory beside its programs. Servers then have the processes of
+    /// the experiment file, because a process that waits for a disk lets others run.
     pub memory_mib: Option<u32>,
-    /// Simulated clients, where the sweep does not say.
+    /// Simulated clients, if they are not swept.
     pub connections: Option<u32>,
     /// Fewer points than by the clock.
     pub values: Vec<AxisValue>,
-    /// Settings of the workload, beside its own.
+    /// Additional settings of the workload.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -113,10 +113,10 @@ impl Default for CountSettings {
 }
 
 impl ExperimentConfig {
-    /// The experiment as it is measured in this way.
+    /// The variant of the experiment for this unit.
     ///
     /// # Errors
-    /// Why it can't be.
+    /// The reason why it can't be measured so.
     pub fn measured_by(&self, by: CountUnit) -> Result<ExperimentConfig, String> {
         match by {
             CountUnit::Clock if self.sweep.parameter == AxisParameter::Mtu => {
@@ -127,7 +127,7 @@ impl ExperimentConfig {
         }
     }
 
-    /// Its name in sentences: the same whatever it is measured by.
+    /// The name in sentences, equal for all units.
     #[must_use]
     pub fn plain_name(&self) -> &str {
         self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
@@ -148,7 +148,7 @@ impl ExperimentConfig {
                 counted.load.warmup_s = counting.warmup_s;
                 counted.load.duration_s = counting.duration_s;
             }
-            // What a request costs says what can be had of them: no rate has to be searched for.
+            // The cost of a request determines the capacity, so a search is unnecessary.
             false => {
                 counted.load.pace = PaceKind::Closed;
                 counted.load.line_bits_per_s = None;
@@ -160,7 +160,7 @@ impl ExperimentConfig {
             counted.sweep.values.clone_from(&counting.values);
             counted.sweep.relative_to_capacity.clear();
         }
-        // A guest has one processor. Where a process serves one connection, its number is that of the clients.
+        // A guest has one processor. Servers with one process per connection get as many processes as clients.
         if counting.memory_mib.is_none() {
             for server in &mut counted.servers {
                 server.workers = 1;
@@ -169,13 +169,13 @@ impl ExperimentConfig {
         Ok(counted)
     }
 
-    /// Why instructions say nothing of it.
+    /// Why the experiment can't be counted.
     #[must_use]
     pub fn uncountable(&self) -> Option<String> {
         self.instructions.not.clone()
     }
 
-    /// Whether a rate is offered at each point: then it is measured in the guest's own time.
+    /// Whether each point has an offered rate, which is measured in the guest's own time.
     #[must_use]
     pub fn is_by_rate(&self) -> bool {
         let is_swept = matches!(
@@ -186,7 +186,7 @@ impl ExperimentConfig {
     }
 }
 
-/// Behind the name of an experiment, in the names of its results.
+/// Suffix of the experiment's name in the names of its results.
 const SUFFIX: &str = "-by-instructions";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The database of a guest: filled here once, carried into the guest and started there. So it lives in the guest's time, and what
-//! it does is counted with the server's, as where both share a machine. Knows no servers.
+//! The database of a guest: filled on the host once, copied into the guest and started there. It runs in the guest's
+//! virtual time, and its work is counted with the server's, as on a shared machine. Independent of servers.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use crate::icount::kernel::{CopiedPath, cache, made};
 use crate::peers::{PeerFailure, programs};
 
-/// Where it answers, in the guest.
+/// Its address in the guest.
 pub const ADDRESS: &str = "127.0.0.1:3306";
 const FOLDER: &str = "/db";
-/// What it reads besides its data.
+/// Files that it reads apart from its data.
 const SHARED: &[&str] = &["/usr/share/mysql/english", "/usr/share/mysql/charsets"];
-/// Small, since the guest's disk is its memory. Whoever fills it and whoever runs it say the same.
+/// A small log, since the guest's disk is its memory. The value must be equal when it is filled and when it runs.
 const LOG: &str = "--innodb-log-file-size=4M";
 
 /// A database with all rows.
@@ -23,10 +23,10 @@ pub struct SampleDatabase {
 }
 
 impl SampleDatabase {
-    /// The one that this file of SQL fills: from the cache, or made now.
+    /// The database filled by this SQL file: from the cache, or created now.
     ///
     /// # Errors
-    /// MariaDB is not installed, or what it said.
+    /// MariaDB is not installed, or failed; the text includes its output.
     pub fn of(schema: &Path) -> Result<SampleDatabase, PeerFailure> {
         let found = |name: &str| {
             programs::find(name).ok_or_else(|| {
@@ -40,7 +40,7 @@ impl SampleDatabase {
         Ok(SampleDatabase { program, data })
     }
 
-    /// What a guest needs for it.
+    /// The files that a guest needs for it.
     pub fn copied(&self) -> impl Iterator<Item = CopiedPath> {
         let to = |source: &Path, path: &str| CopiedPath {
             source: source.to_owned(),
@@ -52,7 +52,7 @@ impl SampleDatabase {
         own.into_iter().chain(shared)
     }
 
-    /// Starts it in the guest, and waits for it.
+    /// Shell code that starts it in the guest and waits for it.
     pub fn command(&self) -> String {
         let program = self.program.display();
         format!(
@@ -68,7 +68,7 @@ impl SampleDatabase {
 fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, String> {
     let text = fs::read_to_string(schema).map_err(|why| format!("{}: {why}", schema.display()))?;
     let version = run(Command::new(program).arg("--version"))?;
-    // Accounts can be made once those that are there are known.
+    // Without grant tables CREATE USER is refused; FLUSH PRIVILEGES loads them first.
     let text = format!("FLUSH PRIVILEGES;\n{text}");
     let sum = crc32fast::hash(format!("{version}{text}").as_bytes());
     made(&cache()?.join(format!("database-{sum:08x}")), |folder| {
@@ -89,7 +89,7 @@ fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, St
     })
 }
 
-/// What a command says, if it ends well.
+/// Returns the output of a command, if it succeeds.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     if command.get_args().all(|argument| argument != "--bootstrap") {

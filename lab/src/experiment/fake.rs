@@ -1,9 +1,8 @@
-//! A bench that computes figures from a seed: for tests, and to rehearse an experiment and its
-//! report in a second (`lowroad-lab run --rehearse`). Nothing that comes from it is a measurement,
-//! and each record says so.
+//! A bench that computes figures from a seed: for tests, and to rehearse an experiment and its report in a second
+//! (`lowroad-lab run --rehearse`). Its figures are not measurements, and each record is marked so.
 //!
-//! The model: a server spends a fixed time on a request and so much on a byte; connections beyond a
-//! few hundred cost a little more each; an open loop queues as it nears the capacity.
+//! The model: a server spends a fixed time on a request and a fixed time on a byte; each connection beyond a few
+//! hundred adds a small cost; an open loop queues near the capacity.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,15 +16,15 @@ use crate::random::SplitMix;
 /// The bench.
 #[derive(Debug, Default)]
 pub struct FakeBench {
-    /// Draws the noise.
+    /// Seed of the noise.
     pub seed: u64,
-    /// Jobs that were started, by server name and settings: for tests.
+    /// Jobs that were started, for tests.
     pub started: Vec<MeasurementJob>,
-    /// Sets the stop flag after so many measurements, as Ctrl-C would.
+    /// Sets the stop flag after this many measurements, as Ctrl-C would.
     pub stop_after: Option<usize>,
     /// A server that does not start.
     pub broken: Option<String>,
-    /// Servers answer half as many at first.
+    /// Servers have half the capacity at first.
     pub learns: bool,
 }
 
@@ -173,7 +172,7 @@ impl FakePeer {
     }
 }
 
-/// Time of a request, as the rehearsal has it.
+/// The time of a request in the model.
 fn request_us(peer: &str) -> Option<f64> {
     Some(match peer {
         "nginx" => 25.0,
@@ -209,7 +208,7 @@ fn outcome(job: &MeasurementJob, capacity_per_s: f64, bytes: f64) -> LoadResult 
     let answered = offered_per_s.unwrap_or(capacity_per_s).min(capacity_per_s);
     let lost = offered_per_s.map_or(0.0, |offered| (offered - answered) * job.duration_s);
     let load = answered / capacity_per_s;
-    // Waiting before a single server, bounded where the queue is.
+    // The waiting time of a single-server queue, bounded at the queue's limit.
     let service_us = 1e6 / capacity_per_s;
     let wait_us = (service_us * load / (1.0 - load).max(0.004)).max(20.0);
     let closed_us = 1e6 * f64::from(job.connections) / capacity_per_s;

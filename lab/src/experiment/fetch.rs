@@ -1,18 +1,18 @@
-//! One request beside a measurement: a page that says something of the server.
+//! One request outside of a measurement: a page about the server's state.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long an answer's next bytes may take.
+/// Maximum time for the next bytes of a response.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Longest answer.
+/// Maximum length of a response.
 const ANSWER_BYTES: u64 = 64 << 20;
 
-/// The body of the answer to a GET.
+/// The body of the response to a GET.
 ///
 /// # Errors
-/// There is none with status 200; says what happened.
+/// There is no response with status 200; the text gives the reason.
 pub fn get(address: SocketAddr, target: &str) -> Result<Vec<u8>, String> {
     let answer = exchange(address, target).map_err(|error| format!("GET {target}: {error}"))?;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");

@@ -1,5 +1,5 @@
-//! SPECweb99-like dynamic runs: before one the server makes new ads and empties its log of forms,
-//! after it the log must hold what the clients sent.
+//! SPECweb99-like dynamic runs: before a run the server creates new ads and empties its log of forms; after it the log
+//! must contain the clients' forms.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ pub fn is_dynamic(job: &MeasurementJob) -> bool {
     job.workload == "specweb99" && share != Some("0")
 }
 
-/// Whether a job has pages out of a database.
+/// Whether a job has pages from a database.
 pub fn has_pages(job: &MeasurementJob) -> bool {
     let share = job.settings.get("dynamic").map(String::as_str);
     job.workload == "bare" && !matches!(share, None | Some("0"))
@@ -30,10 +30,10 @@ pub fn has_forms(job: &MeasurementJob) -> bool {
     is_dynamic(job) && (peer.ends_with("-php") || has_front(peer))
 }
 
-/// Has the server begin anew.
+/// Resets the server's ads and log.
 ///
 /// # Errors
-/// It could not.
+/// The reset failed.
 pub fn begin(address: SocketAddr, job: &MeasurementJob) -> Result<(), String> {
     let users = job.settings.get("connections");
     let users = users.and_then(|text| text.parse().ok());
@@ -49,10 +49,10 @@ pub fn begin(address: SocketAddr, job: &MeasurementJob) -> Result<(), String> {
     get(address, &target).map(drop)
 }
 
-/// Whether the server has logged the forms that it answered.
+/// Checks that the server has logged the forms that it answered.
 ///
 /// # Errors
-/// It has not, or its log is not in order.
+/// Forms are missing, or the log is malformed.
 pub fn check(
     address: SocketAddr,
     job: &MeasurementJob,
@@ -61,6 +61,6 @@ pub fn check(
     let script = job.settings.get("script").map_or(SCRIPT, String::as_str);
     let log = PostLog::parse(&get(address, &fetch_target(script))?)?;
     let posts = outcome.classes.iter().filter(|class| class.name == "POST");
-    // Forms of the warm-up are in the log too, so nothing is said of how many were sent.
+    // The log includes the forms of the warm-up, so the number of sent forms is no upper bound.
     log.compare(posts.map(|class| class.requests).sum(), u64::MAX)
 }

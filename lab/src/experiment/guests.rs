@@ -1,4 +1,4 @@
-//! What guests are made of: for each job its server with all that it needs, in a Linux or as an image of its own. Knows no loads.
+//! Creates guests: for each job its server with all it needs, in Linux or as a bare image. Independent of loads.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,36 +21,36 @@ use crate::icount::table::OURS;
 use crate::load::RequestPace;
 use crate::peers::{PeerFailure, carried, fronts, programs, table};
 
-/// Of each guest, unless its files need more.
+/// Memory of each guest; larger files get more.
 const MEMORY_MIB: u32 = 512;
 const PORT: u16 = 80;
-/// The peer that is no process.
+/// The peer that is a bare image.
 const IMAGE: &str = "lowroad-bare";
-/// Connections that a level keeps to the server behind it, at most.
+/// Maximum number of connections between a level and the server behind it.
 const LEVEL_CONNECTIONS: u32 = 8;
-/// Most processes of a server that has one for each client's connection.
+/// Maximum number of processes of a server with one process per connection.
 const PROCESSES_MAX: u32 = 64;
-/// Where things are in a guest.
+/// Paths in a guest.
 const SITE: &str = "/srv";
 const DATA: &str = "/specweb99-data";
 const PROGRAMS: &str = "/php";
 const FRONTS: &str = "/fronts";
 
-/// Makes guests.
+/// Creates guests.
 pub struct GuestFactory {
     sites: LabSites,
-    /// Whether they are counted where the instructions are, too.
+    /// Whether instructions are counted by address, too.
     has_profile: bool,
-    /// What they boot, and what counts; got when the first is needed.
+    /// Kernel and counting plugin, prepared on first use.
     means: Option<(GuestKernel, PathBuf)>,
 }
 
-/// What makes a guest fit for a job.
+/// The properties of a guest that decide whether it fits a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuestKey {
     peer: String,
     settings: BTreeMap<String, String>,
-    /// The experiment's traffic, where it makes a difference what was asked before.
+    /// The traffic of the experiment, if the server adapts to its traffic.
     traffic: Option<BTreeMap<String, String>>,
     workers: u32,
     processes: u32,
@@ -63,26 +63,26 @@ pub struct GuestKey {
 
 /// A guest whose server answers.
 pub struct ReadyGuest {
-    /// It.
+    /// The guest.
     pub guest: QemuGuest,
-    /// Where it answers.
+    /// The server's address.
     pub address: SocketAddr,
-    /// What the server says of its version.
+    /// The server's version.
     pub version: String,
-    /// How it is configured.
+    /// The server's configuration.
     pub configuration: String,
-    /// What the server was asked before figures were made of it.
+    /// The warm-up traffic of the server so far.
     pub warmed: WarmUpTraffic,
-    /// A measurement failed: its server may not be what it was.
+    /// A measurement failed: the server's state is uncertain.
     pub has_failed: bool,
-    /// Files of this machine and what they are called there.
+    /// Files of the host and their paths in the guest.
     pub copied: Vec<CopiedPath>,
-    /// What it was booted from, until it ends.
+    /// The boot image, which must exist until the guest ends.
     _image: Option<ImageFolder>,
 }
 
 impl GuestFactory {
-    /// Those that serve these sites. `has_profile`: they are counted where the instructions are, too.
+    /// Creates a factory for these sites. `has_profile`: instructions are counted by address, too.
     pub fn new(sites: LabSites, has_profile: bool) -> GuestFactory {
         GuestFactory {
             sites,
@@ -91,10 +91,10 @@ impl GuestFactory {
         }
     }
 
-    /// Makes what an experiment's guests need.
+    /// Creates the files for an experiment's guests.
     ///
     /// # Errors
-    /// What can't be had.
+    /// A requirement is missing; the text names it.
     pub fn prepare(
         &mut self,
         experiment: &ExperimentConfig,
@@ -108,12 +108,12 @@ impl GuestFactory {
         self.sites.prepare(experiment, progress, stop)
     }
 
-    /// Which guest a job needs.
+    /// The key of the guest that a job needs.
     pub fn key(&self, job: &MeasurementJob) -> GuestKey {
         GuestKey {
             peer: job.server.peer.clone(),
             settings: job.server.settings.clone(),
-            // Its figures would depend on what another experiment asked it before.
+            // A server that adapts must not carry over the state from another experiment's traffic.
             traffic: learns(&job.server.peer).then(|| job.files_settings.clone()),
             workers: job.server.workers,
             processes: match table::takes(&job.server.peer, "processes") {
@@ -128,10 +128,10 @@ impl GuestFactory {
         }
     }
 
-    /// Boots a job's guest, and waits for its server.
+    /// Boots a job's guest and waits for its server.
     ///
     /// # Errors
-    /// What is missing, or what the guest said.
+    /// A requirement is missing, or the guest failed; the text includes its output.
     pub fn boot(&self, job: &MeasurementJob) -> Result<ReadyGuest, PeerFailure> {
         match job.server.peer == IMAGE {
             true => self.boot_image(job),
@@ -139,7 +139,7 @@ impl GuestFactory {
         }
     }
 
-    /// The site as an image of its own: files, and nothing that is made of a database or by a program.
+    /// Boots the site as a bare image: files only, without a database and programs.
     fn boot_image(&self, job: &MeasurementJob) -> Result<ReadyGuest, PeerFailure> {
         if forms::is_dynamic(job) || forms::has_pages(job) {
             let text = "the image's pages are counted by `lowroad-lab icount --paper 003`";
@@ -252,13 +252,13 @@ impl GuestFactory {
         })
     }
 
-    /// The dynamic set, if the job's server answers by it.
+    /// The folder of the dynamic set, if the job's server uses it.
     fn fronts(&self, job: &MeasurementJob) -> Result<Option<PathBuf>, PeerFailure> {
         let wanted = forms::is_dynamic(job) && fronts::has_front(&job.server.peer);
         wanted.then(|| self.sites.fronts()).transpose()
     }
 
-    /// The database, if the job's server makes pages out of it.
+    /// The database, if the job's server generates pages from it.
     fn database(&self, job: &MeasurementJob) -> Result<Option<SampleDatabase>, PeerFailure> {
         let is_wanted = forms::has_pages(job) && table::takes(&job.server.peer, "php_root");
         let schema = self.sites.programs().join("schema.sql");
@@ -299,7 +299,7 @@ impl GuestFactory {
                 .map(|(path, text)| (path, text.into_bytes()))
                 .collect(),
             disk: is_on_disk.then_some(SITE),
-            // Where configurations say that errors go; and programs that are not root write what they have to.
+            // Configurations write errors to /dev/stderr; programs that are not root must be able to write their data.
             command: format!(
                 "ln -sf /proc/self/fd/2 /dev/stderr\n[ -d {DATA} ] && chmod -R a+rwX {DATA}\n{database}{}",
                 carried.command
@@ -315,13 +315,13 @@ fn network(job: &MeasurementJob) -> GuestNetwork {
     }
 }
 
-/// Whether it is about time: then it is the guest's.
+/// Whether times are measured, which then are the guest's.
 pub fn is_timed(job: &MeasurementJob) -> bool {
     job.pace != RequestPace::Closed
 }
 
-/// Processes where each serves one connection: as many as there are clients, and some for others that hold connections: the
-/// level before the server, and idle workers.
+/// The number of processes where each serves one connection: one for each client, and more for other connections,
+/// those of a level in front of the server and of idle workers.
 fn processes(job: &MeasurementJob) -> u32 {
     let clients = job.connections.clamp(1, PROCESSES_MAX);
     let others = match programs::needs_lowroad(&job.server.peer) {

@@ -1,4 +1,4 @@
-//! The results of one experiment while it is measured, by one or by several at a time. Knows no bench.
+//! The results of an experiment while it is measured, by one or several threads. Independent of the bench.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,9 +15,9 @@ use super::results::{
 use super::runner::RunSetting;
 use super::schema::{AxisValue, ExperimentConfig};
 
-/// What was found for one point.
+/// The result of an attempt at one point.
 pub struct PointAttempt {
-    /// Figures, or why there are none.
+    /// Figures, or the reason why they are missing.
     pub found: PointResult,
     /// The server's version.
     pub version: String,
@@ -39,7 +39,7 @@ impl Default for PointAttempt {
     }
 }
 
-/// Results, as far as there are some. More are appended to their file.
+/// Stored results. New ones are appended to their file.
 pub struct ResultStore<'a> {
     experiment: &'a ExperimentConfig,
     fingerprint_scale: f64,
@@ -51,15 +51,15 @@ pub struct ResultStore<'a> {
 struct ResultStoreState {
     writer: ResultWriter,
     stored: StoredResults,
-    /// Servers that can't be started here: they are recorded once.
+    /// Servers that can't be started on this machine: they are recorded once.
     not_there: Vec<usize>,
 }
 
 impl<'a> ResultStore<'a> {
-    /// Reads what there is. `pretended`: what is kept is computed, not measured.
+    /// Reads the stored results. `pretended`: new results are computed, not measured.
     ///
     /// # Errors
-    /// With a text for the user: something can't be read or written, or was measured in another way.
+    /// A text for the user: a file can't be read or written, or its results were measured under other conditions.
     pub fn open(
         experiment: &'a ExperimentConfig,
         setting: &RunSetting<'_>,
@@ -93,7 +93,7 @@ impl<'a> ResultStore<'a> {
         })
     }
 
-    /// What is stored under a key, if it has figures: what failed is tried again.
+    /// The stored figures of a key; failures are repeated.
     #[must_use]
     pub fn figures(&self, key: &ResultKey) -> Option<MeasurementResult> {
         self.inner().stored.records.get(key)?.measured().cloned()
@@ -105,13 +105,13 @@ impl<'a> ResultStore<'a> {
         results::key(MeasurementRole::Point, server, &step.x, repeat)
     }
 
-    /// What a search found in the first repeat of a step.
+    /// The capacity found in the first repeat of a step.
     #[must_use]
     pub fn first_capacity(&self, step: &MeasurementStep) -> Option<f64> {
         self.figures(&self.point(step, 0))?.capacity_per_s
     }
 
-    /// Whether nothing is left to do for a step.
+    /// Whether a step is complete.
     #[must_use]
     pub fn is_done(&self, step: &MeasurementStep) -> bool {
         let inner = self.inner();
@@ -119,7 +119,7 @@ impl<'a> ResultStore<'a> {
         inner.not_there.contains(&step.server) || record.and_then(ResultRecord::measured).is_some()
     }
 
-    /// The step after this, if the repeats of its point don't agree: what the experiment's first figure shows of them.
+    /// The next repeat of a point, if its repeats disagree in the measure of the experiment's first figure.
     #[must_use]
     pub fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let measure = &self.experiment.figures.first()?.measure;
@@ -139,7 +139,7 @@ impl<'a> ResultStore<'a> {
         })
     }
 
-    /// Measurements that are not there yet. Of rates that are relative to a capacity, which is not known, all are missing.
+    /// Number of missing measurements. If rates are relative to an unknown capacity, all of them are missing.
     #[must_use]
     pub fn missing(&self, extent: &RunExtent) -> usize {
         let points = plan::points(self.experiment, None, extent);
@@ -147,10 +147,10 @@ impl<'a> ResultStore<'a> {
         steps.iter().filter(|step| !self.is_done(step)).count()
     }
 
-    /// Keeps what was found.
+    /// Stores a result.
     ///
     /// # Errors
-    /// The disk is full, say.
+    /// The file can't be written, as on a full disk.
     pub fn keep(
         &self,
         role: MeasurementRole,
@@ -189,7 +189,7 @@ impl<'a> ResultStore<'a> {
     }
 }
 
-/// Whether what is stored was measured in the same way.
+/// Whether stored results were measured under the same conditions.
 fn comparable(
     experiment: &ExperimentConfig,
     extent: &RunExtent,

@@ -1,4 +1,4 @@
-//! What machine it is: a result without it says nothing.
+//! The machine of a measurement, without which a result has no meaning.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ pub struct MachineInfo {
     pub kernel: String,
     /// The processor's model.
     pub cpu: String,
-    /// Cores that may be used.
+    /// Usable cores.
     pub cores: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
 }
 
 impl MachineInfo {
-    /// This one. What can't be found out is left empty.
+    /// Describes this machine. Unknown values are empty.
     #[must_use]
     pub fn this() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What of an outcome is drawn: names in experiment files, their values, units and directions.
+//! The measures that figures show: names in experiment files, values, units and directions.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::units::FigureUnit;
 use crate::load::LoadResult;
 use crate::load::outcome::TimeDistribution;
 
-/// Which figure of an outcome.
+/// A measure of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OutcomeMeasure {
@@ -36,7 +36,7 @@ const TIMES: &[&str] = &[
     "connection_us",
     "established_us",
 ];
-/// What can be asked of a distribution.
+/// Statistics of a distribution.
 const STATISTICS: &[&str] = &[
     "min", "mean", "stddev", "p50", "p75", "p90", "p95", "p99", "p99_9", "max",
 ];
@@ -70,7 +70,7 @@ impl From<OutcomeMeasure> for String {
 }
 
 impl OutcomeMeasure {
-    /// As it stands in the file.
+    /// The name in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -96,7 +96,7 @@ impl OutcomeMeasure {
         }
     }
 
-    /// Whether less is better.
+    /// Whether lower values are better.
     #[must_use]
     pub fn lower_is_better(&self) -> bool {
         match self.unit() {
@@ -106,7 +106,7 @@ impl OutcomeMeasure {
         }
     }
 
-    /// What it is called in a sentence.
+    /// The name in a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         let plain = match self.name.as_str() {
@@ -123,7 +123,7 @@ impl OutcomeMeasure {
         plain.into()
     }
 
-    /// Its value; `None` if nothing of it was measured.
+    /// Its value; `None` if it was not measured.
     #[must_use]
     pub fn value(&self, measured: &MeasurementResult) -> Option<f64> {
         let outcome = &measured.outcome;
@@ -191,7 +191,7 @@ fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
     }
 }
 
-/// Errors of all that was asked.
+/// The share of errors in all requests.
 #[must_use]
 pub fn errors_share(outcome: &LoadResult) -> f64 {
     let all = outcome.requests + outcome.errors;

@@ -1,5 +1,5 @@
-//! Experiments: files that say which servers, which workload, which sweep, and the runner that
-//! measures them. How requests are made and how servers are started is behind [`bench::TestBench`].
+//! Experiments: files that define servers, workload and sweep, and the runner that measures them. Load generation and
+//! servers are behind [`bench::TestBench`].
 
 pub mod agree;
 mod amount;

@@ -1,5 +1,5 @@
-//! Paper `003`, figures 15 and 16: the phases of talking to a database, as a page of the server tells
-//! them (`phases.php`), asked now and then while the load is on. It knows no database.
+//! Paper `003`, figures 15 and 16: the phases of a database query, reported by a page of the server (`phases.php`)
+//! that is requested periodically under load. Independent of the database.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,29 +14,29 @@ use crate::load::ExternalClock;
 /// The page, by file name and text.
 pub const PAGE: (&str, &str) = ("phases.php", include_str!("phases.php"));
 
-/// Time between two questions, by the clock.
+/// Interval of the requests by the clock.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// The same where time is a guest's, of which less is measured.
+/// Interval in a guest's virtual time, where measurements are shorter.
 const BETWEEN_GUEST_NS: u64 = 25_000_000;
-/// How often is looked what time it is there.
+/// Poll interval of the guest's clock.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// When it is time for the next question.
+/// The schedule of the requests.
 pub enum ProbeSchedule {
-    /// So often by the clock.
+    /// Periodically by the clock.
     ByTheClock,
-    /// So often in the time of a guest, as long as that is in steps.
+    /// Periodically in the virtual time of a guest, while it is stepped.
     ByTime(Weak<dyn ExternalClock>),
 }
 
-/// Asks until it is told to end.
+/// Requests phases periodically, until ended.
 pub struct StatusProbe {
     end: Sender<()>,
     thread: JoinHandle<MeanTable>,
 }
 
 impl StatusProbe {
-    /// Begins to ask a server for a dataset's phases.
+    /// Starts requesting a dataset's phases from a server.
     #[must_use]
     pub fn start(address: SocketAddr, set: &str, asks: ProbeSchedule) -> Self {
         let (end, ended) = channel::<()>();
@@ -52,7 +52,7 @@ impl StatusProbe {
         Self { end, thread }
     }
 
-    /// Ends, with the mean of each phase in microseconds; empty if the server has no such page.
+    /// Ends the probe and returns the mean of each phase in microseconds; empty if the server has no such page.
     #[must_use]
     pub fn end(self) -> BTreeMap<String, f64> {
         drop(self.end);
@@ -61,7 +61,8 @@ impl StatusProbe {
 }
 
 impl ProbeSchedule {
-    /// Waits until the next question is due, as long as `goes_on`, which is asked after each pause. Whether it is due.
+    /// Waits until the next request is due; `goes_on` is called after each pause and ends the wait if false. Returns
+    /// whether the request is due.
     fn wait(&self, goes_on: &dyn Fn(Duration) -> bool) -> bool {
         let time = match self {
             ProbeSchedule::ByTheClock => return goes_on(BETWEEN),
@@ -100,13 +101,13 @@ impl MeanTable {
     }
 }
 
-/// One question; `None` if there is no answer, which the load generator's errors tell better.
+/// Sends one request; `None` without a response, since the load generator reports errors better.
 fn ask(address: SocketAddr, set: &str) -> Option<BTreeMap<String, f64>> {
     let body = get(address, &format!("/{}?set={set}", PAGE.0)).ok()?;
     Some(parse(&String::from_utf8_lossy(&body)))
 }
 
-/// The times of a page: lines of a name that ends in `_us` and a number.
+/// Parses the page: lines with a name that ends in `_us`, and a number.
 fn parse(page: &str) -> BTreeMap<String, f64> {
     let line = |line: &str| {
         let (name, time) = line.trim().split_once(' ')?;

@@ -1,8 +1,8 @@
-//! Which measurements, in which order, and what each is made of. Pure.
+//! The measurements of an experiment, their order, and the job of each. No I/O.
 //!
-//! Repeats are outermost, then points, then servers, and each repeat begins with another server: so
-//! a machine that drifts (temperature, neighbours) harms all servers alike. Counts of instructions don't drift, and a
-//! guest takes long to boot: there all points of a server follow each other.
+//! Repeats are the outermost loop, then points, then servers, and each repeat begins with another server, so that a
+//! drift of the machine (temperature, neighbours) affects all servers alike. Instruction counts don't drift and a
+//! guest takes long to boot: there all points of a server are consecutive.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::schema::{
 };
 use crate::load::RequestPace;
 
-/// One measurement's place.
+/// The position of one measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasurementStep {
     /// Counted from 0.
@@ -25,12 +25,12 @@ pub struct MeasurementStep {
     pub server: usize,
 }
 
-/// How much of an experiment is wanted.
+/// The wanted part of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunExtent {
     /// Multiplies durations.
     pub scale: f64,
-    /// A third of a second each, once, at three points: to try an experiment.
+    /// A trial: a third of a second each, one repeat, three points.
     pub quick: bool,
     /// Only these servers; empty for all.
     pub only: Vec<String>,
@@ -53,7 +53,7 @@ impl RunExtent {
         if self.quick { 1 } else { experiment.repeats }
     }
 
-    /// What durations are multiplied by.
+    /// The factor of all durations.
     #[must_use]
     pub fn duration_scale(&self, experiment: &ExperimentConfig) -> f64 {
         match self.quick {
@@ -94,24 +94,24 @@ fn thinned(all: Vec<AxisValue>) -> Vec<AxisValue> {
         .collect()
 }
 
-/// To two digits: rates that a reader can name.
+/// Rounds to two digits, so that rates are readable.
 fn rounded(rate: f64) -> f64 {
     if rate <= 0.0 {
         return 0.0;
     }
     let unit = 10f64.powf(rate.log10().floor() - 1.0);
     let rate = (rate / unit).round() * unit;
-    // Without the tail that the power of ten leaves.
+    // Removes the rounding error of the power of ten.
     (rate * 1000.0).round() / 1000.0
 }
 
-/// How many measurements there are.
+/// The number of measurements.
 #[must_use]
 pub fn count(experiment: &ExperimentConfig, extent: &RunExtent) -> usize {
     steps(experiment, &points(experiment, None, extent), extent).len()
 }
 
-/// All measurements in their order.
+/// All measurements in order.
 #[must_use]
 pub fn steps(
     experiment: &ExperimentConfig,
@@ -136,7 +136,8 @@ pub fn steps(
                 }
             }
         }
-        // A guest is needed once, even if not for all points.
+        // All points of a server are consecutive, so that its guest boots once, even if it is not needed for all
+        // points.
         CountUnit::Instructions => {
             for server in servers {
                 let also = match extent.quick {
@@ -153,7 +154,7 @@ pub fn steps(
     steps
 }
 
-/// What a step is made of.
+/// The job of a step.
 #[must_use]
 pub fn job(
     experiment: &ExperimentConfig,
@@ -186,7 +187,7 @@ pub fn job(
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();
-    // What is searched for begins somewhere: what its server needs depends on what is asked for.
+    // A search has no fixed rate: its start rate decides the parts of the job that depend on a rate.
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
@@ -195,7 +196,7 @@ pub fn job(
     job
 }
 
-/// Whether a figure shows a phase of the database: asking for them is load too.
+/// Whether a figure shows a phase of the database. Only then are phases requested, since that is load too.
 fn wants_phases(experiment: &ExperimentConfig) -> bool {
     let mut measures = experiment
         .figures
@@ -204,7 +205,7 @@ fn wants_phases(experiment: &ExperimentConfig) -> bool {
     measures.any(|name| name.starts_with("extra.") && name.ends_with("_us"))
 }
 
-/// Puts the point's value where the sweep's parameter says.
+/// Applies a point's value to the parameter of the sweep.
 fn place(
     job: &mut MeasurementJob,
     load: &mut LoadSettings,
@@ -227,8 +228,8 @@ fn place(
     }
 }
 
-/// Sets a job's pace, and the dynamic share where static requests are offered beside. In a guest, fast rates are counted for a
-/// shorter time.
+/// Sets a job's pace, and its dynamic share when static requests are offered too. In a guest, high rates are measured
+/// for a shorter time.
 fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSettings) {
     let dynamic = load.rate.unwrap_or(0.0);
     let total = dynamic + load.static_rate.unwrap_or(0.0);
@@ -247,7 +248,7 @@ fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSet
     }
 }
 
-/// The same job at another rate of what is searched for.
+/// The job of a step at another rate, for a search.
 #[must_use]
 pub fn at_rate(
     experiment: &ExperimentConfig,
@@ -265,7 +266,7 @@ pub fn at_rate(
     job
 }
 
-/// What finds the reference's capacity: a closed loop of 64 connections.
+/// The job that measures the reference's capacity: a closed loop of 64 connections.
 #[must_use]
 pub fn reference_job(experiment: &ExperimentConfig, extent: &RunExtent) -> Option<MeasurementJob> {
     let reference = experiment.sweep.reference.as_ref()?;
@@ -284,7 +285,7 @@ pub fn reference_job(experiment: &ExperimentConfig, extent: &RunExtent) -> Optio
     Some(job)
 }
 
-/// Seconds that a step takes, roughly: for the time left before anything is known.
+/// Rough duration of a step in seconds, for the time left before any measurement.
 #[must_use]
 pub fn expected_s(experiment: &ExperimentConfig, extent: &RunExtent) -> f64 {
     let load = &experiment.load;

@@ -1,5 +1,4 @@
-//! What the user sees while an experiment runs: a line for each measurement, and on a terminal a
-//! line that is rewritten within it.
+//! Progress of experiments: a line for each measurement, and on a terminal a line that is overwritten within it.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,11 +7,11 @@ use std::time::Instant;
 use super::units::{number, span};
 use crate::load::LoadSnapshot;
 
-/// Where progress goes.
+/// The output of progress.
 pub trait ProgressSink {
-    /// A line that stays.
+    /// Prints a permanent line.
     fn line(&mut self, text: &str);
-    /// A line that the next one replaces.
+    /// Prints a line that the next one overwrites.
     fn passing(&mut self, text: &str);
 }
 
@@ -48,7 +47,7 @@ impl ProgressSink for StderrProgress {
     }
 }
 
-/// Standard error for one of several experiments that run at a time: whole lines, with its name.
+/// Standard error for one of several concurrent experiments: complete lines, with its name.
 #[derive(Debug)]
 pub struct NamedProgress {
     name: String,
@@ -72,7 +71,7 @@ impl ProgressSink for NamedProgress {
     fn passing(&mut self, _text: &str) {}
 }
 
-/// How far a run is. Shared by all who measure.
+/// The progress of a run, shared by all threads.
 #[derive(Debug)]
 pub struct ProgressCounter {
     all: AtomicUsize,
@@ -80,12 +79,12 @@ pub struct ProgressCounter {
     missing: AtomicUsize,
     measured: AtomicUsize,
     since: Instant,
-    /// Seconds of a measurement, before one is known.
+    /// Assumed seconds of a measurement, before the first is known.
     expected_s: f64,
 }
 
 impl ProgressCounter {
-    /// For so many measurements, of which so many are not there yet; `expected_s` is what one takes, roughly.
+    /// Creates the progress of `all` measurements, of which `missing` are to be made; each takes about `expected_s`.
     #[must_use]
     pub fn new(all: usize, missing: usize, expected_s: f64) -> Self {
         Self {
@@ -98,18 +97,18 @@ impl ProgressCounter {
         }
     }
 
-    /// There is one more than was known, which may be there already.
+    /// Adds a measurement beyond the plan, which may be stored already.
     pub fn expect_another(&self, is_missing: bool) {
         self.all.fetch_add(1, Relaxed);
         self.missing.fetch_add(is_missing.into(), Relaxed);
     }
 
-    /// Passes one that was found.
+    /// Counts a stored measurement.
     pub fn pass(&self) {
         self.begun.fetch_add(1, Relaxed);
     }
 
-    /// The place of the next, which is measured now.
+    /// The position of the next measurement, which starts now.
     #[must_use]
     pub fn next(&self) -> RunPosition {
         let number = self.begun.fetch_add(1, Relaxed) + 1;
@@ -125,20 +124,20 @@ impl ProgressCounter {
         }
     }
 
-    /// One was measured.
+    /// Counts a completed measurement.
     pub fn measured(&self) {
         self.measured.fetch_add(1, Relaxed);
     }
 }
 
-/// Where in a run a measurement stands.
+/// The position of a measurement in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunPosition {
-    /// Measurements made or found, this one included.
+    /// Its number among the stored and measured ones.
     pub number: usize,
-    /// Of all.
+    /// Number of all measurements.
     pub all: usize,
-    /// Seconds left after it.
+    /// Estimated seconds left after it.
     pub left_s: f64,
 }
 
@@ -155,7 +154,7 @@ pub fn prefix(place: RunPosition, server: &str, x: &str, repeat: u32) -> String 
     )
 }
 
-/// What is known within a measurement.
+/// The figures within a measurement.
 #[must_use]
 pub fn snapshot(snapshot: &LoadSnapshot) -> String {
     if snapshot.warming {

@@ -1,5 +1,4 @@
-//! The bench for real: the one file where experiments meet the load generator, the peers and the
-//! workloads. What these do inside is not known here.
+//! The bench that measures by the clock: connects experiments with the load generator, the peers and the workloads.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -18,12 +17,12 @@ use crate::workload::named;
 pub struct ClockBench {
     sites: LabSites,
     place: PeerPlace,
-    /// Runs as long as the bench, once something needs it.
+    /// Started on first use, and running until the bench is dropped.
     database: Option<RunningPeer>,
 }
 
 impl ClockBench {
-    /// A bench that makes file sets under `data` and runs servers at `place`.
+    /// Creates a bench that stores file sets under `data` and runs servers at `place`.
     #[must_use]
     pub fn new(data: PathBuf, place: PeerPlace) -> Self {
         Self {
@@ -33,7 +32,7 @@ impl ClockBench {
         }
     }
 
-    /// Where the database answers; it is started when it does not run yet.
+    /// The address of the database, which is started on first use.
     fn database(&mut self) -> Result<String, PeerFailure> {
         if self.database.is_none() {
             let schema = self
@@ -44,7 +43,7 @@ impl ClockBench {
                 .to_string();
             let settings = [("schema".to_owned(), schema)].into();
             let options = PeerOptions {
-                // It serves no folder, but a peer has one.
+                // Required field: the database serves no folder.
                 root: self.sites.programs(),
                 workers: 1,
                 settings,
@@ -53,14 +52,14 @@ impl ClockBench {
             self.database = Some(peers::start("mariadb", &options)?);
         }
         let running = self.database.as_ref().expect("just started");
-        // By TCP, as in the paper; from a namespace of its own a peer reaches only the socket.
+        // TCP, as in the paper; but a peer in its own namespace reaches only the socket.
         Ok(match (self.place, &running.socket) {
             (PeerPlace::Namespace, Some(socket)) => socket.display().to_string(),
             _ => running.address.to_string(),
         })
     }
 
-    /// How a peer is to run; those that call programs are told where these and their data are.
+    /// The options of a peer; those with programs get the paths of programs and data.
     fn options(&mut self, job: &MeasurementJob) -> Result<PeerOptions, PeerFailure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let mut settings = job.server.settings.clone();

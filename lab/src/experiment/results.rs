@@ -1,4 +1,4 @@
-//! Results on disk: one line of JSON for each measurement, appended as it is made.
+//! Results on disk: one line of JSON for each measurement, appended as it completes.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use super::machine::MachineInfo;
 use super::schema::AxisValue;
 use crate::peers::PeerFailure;
 
-/// What a measurement is for.
+/// The purpose of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasurementRole {
@@ -23,13 +23,13 @@ pub enum MeasurementRole {
     Reference,
 }
 
-/// Why there is no figure.
+/// The kind of reason for a missing figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
     /// A level of Lowroad that does not exist yet.
     Absent,
-    /// Not installed here.
+    /// Not installed on this machine.
     NotInstalled,
     /// No such peer.
     Unknown,
@@ -37,13 +37,13 @@ pub enum MissingReason {
     Broken,
 }
 
-/// Figures, or why there are none.
+/// Figures, or the reason why they are missing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PointResult {
     /// Figures.
     Measured(Box<MeasurementResult>),
-    /// None.
+    /// No figures.
     Failed {
         /// The kind of reason.
         why: MissingReason,
@@ -52,14 +52,14 @@ pub enum PointResult {
     },
 }
 
-/// One line.
+/// One line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultRecord {
     /// The experiment's name.
     pub experiment: String,
-    /// What it was measured with; see `Experiment::fingerprint`.
+    /// The conditions of the measurement; see `ExperimentConfig::fingerprint`.
     pub fingerprint: String,
-    /// What for.
+    /// The purpose.
     #[serde(default)]
     pub role: MeasurementRole,
     /// The server's name in the experiment.
@@ -68,7 +68,7 @@ pub struct ResultRecord {
     pub x: AxisValue,
     /// Counted from 0.
     pub repeat: u32,
-    /// What was found.
+    /// The result.
     pub found: PointResult,
     /// The server's version.
     #[serde(default)]
@@ -76,16 +76,16 @@ pub struct ResultRecord {
     /// The server's configuration.
     #[serde(default)]
     pub configuration: String,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub unix_s: u64,
-    /// Where.
+    /// The machine.
     pub machine: MachineInfo,
-    /// The figures are computed, not measured: a rehearsal.
+    /// The figures were computed, not measured: a rehearsal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pretended: bool,
 }
 
-/// What makes a measurement the same as another.
+/// The identity of a measurement.
 pub type ResultKey = (MeasurementRole, String, String, u32);
 
 impl ResultRecord {
@@ -123,28 +123,28 @@ impl From<PeerFailure> for PointResult {
     }
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub struct StoredResults {
     /// The newest record of each key, in order of key.
     pub records: BTreeMap<ResultKey, ResultRecord>,
-    /// Bytes up to the end of the last whole line.
+    /// Length up to the end of the last complete line.
     pub whole_len: u64,
-    /// What was odd, for the user.
+    /// Irregularities, for the user.
     pub notes: Vec<String>,
 }
 
-/// The file of an experiment.
+/// The path of an experiment's file.
 #[must_use]
 pub fn path(folder: &Path, experiment: &str) -> PathBuf {
     folder.join(format!("{experiment}.jsonl"))
 }
 
-/// Reads a file of results; one that is not there is empty. A last line without its end was being
-/// written when the lab was stopped: it is left out, with a note.
+/// Reads a file of results; a missing file is empty. An incomplete last line was being written when the lab was
+/// stopped: it is skipped, with a note.
 ///
 /// # Errors
-/// When it can't be read, or a line within it is no record.
+/// The file can't be read, or a complete line is not a record.
 pub fn read(path: &Path) -> Result<StoredResults, String> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
@@ -156,10 +156,10 @@ pub fn read(path: &Path) -> Result<StoredResults, String> {
     parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
-/// Reads the text of a file of results.
+/// Parses the text of a file of results.
 ///
 /// # Errors
-/// When a whole line is no record.
+/// A complete line is not a record.
 pub fn parse(text: &[u8]) -> Result<StoredResults, String> {
     let mut stored = StoredResults::default();
     for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -188,10 +188,10 @@ pub struct ResultWriter {
 }
 
 impl ResultWriter {
-    /// Opens a file after its `whole_len` bytes; what stands behind them is cut off.
+    /// Opens a file after its `whole_len` bytes; the rest is cut off.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// The file can't be written.
     pub fn open(path: &Path, whole_len: u64) -> Result<Self, String> {
         Self::try_open(path, whole_len).map_err(|error| {
             format!(
@@ -210,7 +210,7 @@ impl ResultWriter {
             .truncate(false)
             .write(true)
             .open(path)?;
-        // Two runs of an experiment would write over each other's lines.
+        // Two runs of an experiment would overwrite each other's lines.
         let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&file, lock)
             .map_err(|_| io::Error::other("another run is writing there"))?;
@@ -223,17 +223,17 @@ impl ResultWriter {
         Ok(writer)
     }
 
-    /// Appends a record: whole, or not at all.
+    /// Appends a record atomically.
     ///
     /// # Errors
-    /// When the disk is full, say.
+    /// The file can't be written, as on a full disk.
     pub fn append(&mut self, record: &ResultRecord) -> Result<(), String> {
         let mut line = serde_json::to_vec(record).expect("plain data");
         line.push(b'\n');
         let appended = self.file.write_all(&line);
         match appended {
             Ok(()) => self.whole_len += line.len() as u64,
-            // A part of the line may be there; what is appended next must not follow it.
+            // A partial line may have been written: the next record must not follow it.
             Err(_) => drop(self.cut()),
         }
         appended.map_err(|error| format!("{}: {error}", self.path.display()))
@@ -245,12 +245,12 @@ impl ResultWriter {
     }
 }
 
-/// Puts an old file aside, so that an experiment begins anew.
+/// Renames an old file, so that an experiment starts anew.
 ///
 /// # Errors
 /// When it can't be renamed.
 pub fn put_aside(path: &Path) -> Result<Option<PathBuf>, String> {
-    // Never over one that was put aside before.
+    // Never overwrite an earlier renamed file.
     let names = std::iter::once("jsonl.old".to_owned());
     let mut names = names.chain((2..).map(|number| format!("jsonl.old.{number}")));
     let aside = names.find_map(|name| {

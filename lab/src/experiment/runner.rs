@@ -1,5 +1,5 @@
-//! Runs an experiment: what is missing in its results is measured, in the plan's order, and
-//! appended. It knows no servers and no sockets: they are behind the bench.
+//! Runs an experiment: measures the points that its results lack, in the plan's order, and appends them. Servers and
+//! sockets are behind the bench.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,34 +14,34 @@ use super::schema::{AxisValue, ExperimentConfig};
 use super::{capacity, units};
 use crate::load::RequestPace;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Everything that could be measured is.
+    /// All available points are measured.
     Whole {
-        /// Measurements that servers which are here could not give; the next run tries them again.
+        /// Number of failed measurements of available servers; the next run repeats them.
         broken: usize,
     },
-    /// Somebody stopped it.
+    /// The run was stopped.
     Stopped,
 }
 
-/// What a run needs beside the experiment.
+/// The settings of a run.
 pub struct RunSetting<'a> {
-    /// Where results are.
+    /// The folder of results.
     pub results: &'a Path,
-    /// How much is wanted.
+    /// The wanted part of the experiment.
     pub extent: &'a RunExtent,
-    /// Begin anew.
+    /// Discard earlier results.
     pub fresh: bool,
-    /// Ends the run after what is under way.
+    /// Ends the run after the current measurement.
     pub stop: &'a AtomicBool,
 }
 
 /// Runs one experiment.
 ///
 /// # Errors
-/// With a text for the user; what was measured before stays.
+/// A text for the user; earlier results remain.
 pub fn run(
     experiment: &ExperimentConfig,
     setting: &RunSetting<'_>,
@@ -55,10 +55,10 @@ pub fn run(
     measure(experiment, setting, (&kept, &counter), bench, progress)
 }
 
-/// Measures what is missing of one experiment, or of those of its servers that are wanted.
+/// Measures the missing points of an experiment, or of its selected servers.
 ///
 /// # Errors
-/// With a text for the user; what was measured before stays.
+/// A text for the user; earlier results remain.
 pub fn measure(
     experiment: &ExperimentConfig,
     setting: &RunSetting<'_>,
@@ -120,7 +120,7 @@ impl ExperimentRun<'_> {
         Ok(RunEnd::Whole { broken })
     }
 
-    /// Measures a point, unless it is; whether the run goes on.
+    /// Measures a point unless its result exists; returns whether the run continues.
     fn step(&mut self, step: &MeasurementStep) -> Result<bool, String> {
         if self.setting.stop.load(Ordering::Relaxed) {
             return Ok(false);
@@ -154,8 +154,8 @@ impl ExperimentRun<'_> {
         Ok(true)
     }
 
-    /// After the last repeat that was planned, one more where those of a count don't agree. What is searched for is found only
-    /// to a few per cent.
+    /// One more repeat after the planned ones if the counts of a point disagree. Not for searches, whose results are
+    /// accurate only to a few per cent.
     fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let experiment = self.experiment;
         let is_last = step.repeat + 1 >= self.setting.extent.repeats(experiment);
@@ -212,7 +212,7 @@ impl ExperimentRun<'_> {
         Ok(ReferencePoint::Found(rate))
     }
 
-    /// Starts, measures, ends.
+    /// Starts a server, measures, and ends it.
     fn attempt(
         &mut self,
         job: &MeasurementJob,
@@ -245,7 +245,7 @@ impl ExperimentRun<'_> {
             (Some(search), Some(step)) => {
                 let (experiment, extent) = (self.experiment, self.setting.extent);
                 let mut probe = |rate| measure(&plan::at_rate(experiment, step, extent, rate));
-                // A machine drifts; a guest does not.
+                // A machine drifts, so a capacity found before is no hint; a guest does not.
                 let before = match experiment.by {
                     CountUnit::Clock => None,
                     CountUnit::Instructions => self.kept.first_capacity(step),
@@ -283,11 +283,11 @@ enum ReferencePoint {
     Stopped,
 }
 
-/// How often a point is measured once more because others had the processors.
+/// How often a point is measured again because other programs used the processors.
 const STARVED_TRIES: u32 = 3;
 
-/// Whether load generator and server hardly came to run: a closed loop waits for nothing else. Clients on slow lines, and
-/// servers that wait for a database, may be idle by themselves.
+/// Whether load generator and server hardly ran: a closed loop waits for nothing but the processors. Clients on slow
+/// lines, and servers that wait for a database, may be idle for other reasons.
 fn is_starved(job: &MeasurementJob, found: &PointResult) -> bool {
     const LEAST_CPUS: f64 = 0.2;
     let PointResult::Measured(measured) = found else {
@@ -302,12 +302,12 @@ fn is_starved(job: &MeasurementJob, found: &PointResult) -> bool {
     !waits && !outcome.interrupted && outcome.errors == 0 && outcome.cpu_share + server < LEAST_CPUS
 }
 
-/// A measurement that was cut short is not whole: it is not kept.
+/// Whether a measurement was interrupted: it is incomplete and is not stored.
 fn is_cut(found: &PointResult) -> bool {
     matches!(found, PointResult::Measured(measured) if measured.outcome.interrupted)
 }
 
-/// How a point is named in a line of progress.
+/// The name of a point in a progress line.
 fn point(experiment: &ExperimentConfig, x: &AxisValue) -> String {
     let name = String::from(experiment.sweep.parameter.clone());
     let name = name.split_once('.').map_or(name.as_str(), |(_, key)| key);

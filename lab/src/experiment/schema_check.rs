@@ -1,9 +1,9 @@
-//! What the types of an experiment file can't say: names that must exist, numbers that must make
-//! sense. Each problem names its key and how to mend it.
+//! Checks of an experiment file that its types can't express: references and ranges. Each problem names its key and a
+//! remedy.
 
 use super::schema::{AxisParameter, AxisValue, ExperimentConfig, FigureConfig, PaceKind};
 
-/// What is wrong, and a piece of text that stands on the line.
+/// A problem, and a piece of text that occurs on its line.
 pub struct SchemaProblem {
     key: &'static str,
     needle: String,
@@ -19,7 +19,7 @@ impl SchemaProblem {
         })
     }
 
-    /// The message, with the line in `source` that it is about as well as can be told.
+    /// The message, with the most probable line in `source`.
     pub fn at_line_of(&self, source: &str) -> String {
         let has = |line: &&str| line.contains(&self.needle);
         let starts = |line: &&str| line.trim_start().starts_with(self.key);
@@ -33,7 +33,7 @@ impl SchemaProblem {
     }
 }
 
-/// The first thing that is wrong.
+/// The first problem, if any.
 pub fn problem(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     numbers(experiment)
         .or_else(|| servers(experiment))
@@ -42,9 +42,10 @@ pub fn problem(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
         .or_else(|| figures(experiment))
 }
 
-/// Most requests of a figure, and before it. A guest is asked for 100 s of its time at most: 10^6 instructions for each.
+/// Maximum number of requests of a figure, and of its warm-up. A guest runs for at most 100 s of its time: 10^6
+/// instructions each.
 const COUNTED_MAX: u64 = 100_000;
-/// A network's MTU, in bytes: IPv4 needs 68 (RFC 791), and a tap device takes no more than 65,521.
+/// Range of an MTU in bytes: IPv4 needs 68 (RFC 791), and a tap device supports up to 65,521.
 const MTU: std::ops::RangeInclusive<f64> = 68.0..=65521.0;
 
 fn numbers(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
@@ -177,7 +178,7 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
         })?
 }
 
-/// The first place with a point that does not fit.
+/// The first location of a point that does not fit.
 fn unfit(
     experiment: &ExperimentConfig,
     fits: impl Fn(f64) -> bool,

@@ -1,5 +1,5 @@
-//! Counts experiments, several servers at a time: each has a guest of its own, and a processor. What needs the same guest, in
-//! several experiments, comes one after another. Knows no guests.
+//! Counts experiments with several servers at a time: each has its own guest and processor. Jobs for the same guest,
+//! of several experiments, are consecutive. Independent of guests.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -15,29 +15,29 @@ use super::runner::{self, RunEnd, RunSetting};
 use super::schema::ExperimentConfig;
 use crate::peers::system::{pin, raise_descriptors};
 
-/// One experiment, with what is known of it.
+/// An experiment with its results.
 struct OpenExperiment<'e> {
     experiment: &'e ExperimentConfig,
     kept: ResultStore<'e>,
     ends: Mutex<Vec<Result<RunEnd, String>>>,
 }
 
-/// What is measured in one go.
+/// A unit of work for one thread.
 struct WorkUnit<'e> {
     open: &'e OpenExperiment<'e>,
     extent: RunExtent,
     is_first: bool,
 }
 
-/// Runs experiments, with so many measurements at a time; `bench` makes a bench for each of those who measure. How each
-/// experiment ended is in their order.
+/// Runs experiments with `jobs` simultaneous measurements; `bench` creates a bench for each thread. Returns the end of
+/// each experiment, in order.
 pub fn run(
     experiments: &[ExperimentConfig],
     setting: &RunSetting<'_>,
     jobs: usize,
     bench: &(dyn Fn() -> Box<dyn TestBench> + Sync),
 ) -> Vec<Result<RunEnd, String>> {
-    // Each of those who measure would see to its own connections only.
+    // Raised once for all: each thread would count only its own connections.
     raise_descriptors();
     let first = bench();
     let pretends = first.pretends();
@@ -92,10 +92,10 @@ pub fn run(
     opened.into_iter().map(end).collect()
 }
 
-/// Seconds of a measurement, before one is known.
+/// Assumed seconds of a measurement, before the first is known.
 const EXPECTED_S: f64 = 3.0;
 
-/// Each server apart, but where what is asked of all depends on what one can do.
+/// Splits an experiment by server, except where all points depend on the capacity of one server.
 fn units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'e>> {
     let unit = |extent: RunExtent, is_first| WorkUnit {
         open,
@@ -116,7 +116,7 @@ fn units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'
         .collect()
 }
 
-/// Those that have one place together, in the order of the first of each.
+/// Groups units with equal keys, in the order of the first of each group.
 fn grouped<'u, U>(units: &'u [U], place: &dyn Fn(&U) -> Option<String>) -> Vec<Vec<&'u U>> {
     let mut groups: Vec<(Option<String>, Vec<&U>)> = Vec::new();
     for unit in units {
@@ -130,7 +130,7 @@ fn grouped<'u, U>(units: &'u [U], place: &dyn Fn(&U) -> Option<String>) -> Vec<V
 }
 
 impl WorkUnit<'_> {
-    /// Where it begins.
+    /// The key of the guest that it needs first.
     fn place(&self, bench: &dyn TestBench) -> Option<String> {
         let experiment = self.open.experiment;
         let points = plan::points(experiment, None, &self.extent);
@@ -159,7 +159,7 @@ impl WorkUnit<'_> {
 }
 
 impl OpenExperiment<'_> {
-    /// How it ended, by how its units did.
+    /// The end of the experiment, combined from its units.
     fn end(self, is_stopped: bool) -> Result<RunEnd, String> {
         let ends = self.ends.into_inner().expect("nobody panicked with it");
         let mut all = 0;
@@ -176,8 +176,8 @@ impl OpenExperiment<'_> {
     }
 }
 
-/// Keeps this thread, and all that it starts, on one processor: a guest that is stopped and its client take turns, and waking
-/// another processor takes longer than a turn.
+/// Pins this thread and its children to one processor: a stepped guest and its client take turns, and waking another
+/// processor takes longer than a turn.
 fn stay(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
@@ -185,7 +185,7 @@ fn stay(number: usize) {
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
         .collect();
-    // Without it all is slower, and the same.
+    // Failure is harmless: the results are equal, only later.
     let _ = pin(&[cpus[number % cpus.len()]]);
 }
 

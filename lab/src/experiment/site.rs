@@ -1,5 +1,5 @@
-//! What servers serve: file sets, PHP programs and the dynamic set in C, made once in a folder of the lab. It knows no
-//! servers.
+//! The served content: file sets, PHP programs and the dynamic set in C, created once in a folder of the lab.
+//! Independent of servers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::icount::disk;
 use crate::peers::{PeerFailure, fronts};
 use crate::workload::files;
 
-/// Settings of workloads that do not change their files.
+/// Settings of workloads that do not affect their files.
 const TRAFFIC_ONLY: &[&str] = &[
     "dynamic", "mix", "size", "set", "style", "calls", "protocol",
 ];
 
-/// The programs that servers with PHP run, by file name.
+/// The programs of servers with PHP, by file name.
 const PROGRAMS: &[(&str, &str)] = &[
     phases::PAGE,
     ("page.php", include_str!("../../peers/php/page.php")),
@@ -29,16 +29,16 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("schema.sql", include_str!("../../peers/php/schema.sql")),
 ];
 
-/// All sites of a lab. Copies are for those who work beside each other.
+/// All sites of a lab. Clones share the lock, for concurrent threads.
 #[derive(Clone, Debug)]
 pub struct LabSites {
     data: PathBuf,
-    /// Held while files are made: experiments that run at a time may need the same.
+    /// Held while files are created: concurrent experiments may need the same.
     making: Arc<Mutex<()>>,
 }
 
 impl LabSites {
-    /// Those in a folder.
+    /// The sites in a folder.
     #[must_use]
     pub fn new(data: PathBuf) -> Self {
         Self {
@@ -47,10 +47,10 @@ impl LabSites {
         }
     }
 
-    /// Makes what an experiment's servers serve, until it is done or `stop` is set.
+    /// Creates the content of an experiment's servers, until complete or `stop` is set.
     ///
     /// # Errors
-    /// Something can't be written; says what.
+    /// A file can't be written; the text names it.
     pub fn prepare(
         &self,
         experiment: &ExperimentConfig,
@@ -67,7 +67,7 @@ impl LabSites {
         files::make_until(&plan, &folder, stop, progress).map(drop)
     }
 
-    /// The folder of the programs that servers with PHP run.
+    /// The folder of the programs for servers with PHP.
     #[must_use]
     pub fn programs(&self) -> PathBuf {
         self.data.join("php")
@@ -85,10 +85,10 @@ impl LabSites {
         Ok(built)
     }
 
-    /// The site of a file set that was made, as a disk.
+    /// A file set as a disk image.
     ///
     /// # Errors
-    /// A program is missing, or there is no room.
+    /// A program is missing, or the disk is full.
     pub fn disk(
         &self,
         workload: &str,
@@ -99,7 +99,7 @@ impl LabSites {
         disk::of_folder(&folder.join("site"), &folder.join("site.ext4"))
     }
 
-    /// The folder of a file set: experiments whose sets are equal share it.
+    /// The folder of a file set; experiments with equal sets share it.
     #[must_use]
     pub fn folder(&self, workload: &str, settings: &BTreeMap<String, String>) -> PathBuf {
         let of_files = |key: &&String| !TRAFFIC_ONLY.contains(&key.as_str());
@@ -116,7 +116,7 @@ fn write_programs(folder: &Path) -> Result<(), String> {
     let write = || {
         std::fs::create_dir_all(folder)?;
         PROGRAMS.iter().try_for_each(|(name, text)| {
-            // Others may be reading it.
+            // Unchanged files are not written: other threads may be reading them.
             let path = folder.join(name);
             match std::fs::read(&path).is_ok_and(|known| known == text.as_bytes()) {
                 true => Ok(()),

@@ -1,19 +1,19 @@
-//! Numbers for people: units with their prefixes, as few digits as say something.
+//! Numbers for people: units with prefixes, and only significant digits.
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureUnit {
     /// Requests a second.
     RequestsPerS,
     /// Instructions.
     Instructions,
-    /// Requests for 10^9 instructions.
+    /// Requests per 10^9 instructions.
     RequestsCounted,
-    /// Connections for 10^9 instructions.
+    /// Connections per 10^9 instructions.
     ConnectionsCounted,
-    /// Bytes for 10^9 instructions.
+    /// Bytes per 10^9 instructions.
     BytesCounted,
-    /// Bits for 10^9 instructions.
+    /// Bits per 10^9 instructions.
     BitsCounted,
     /// Connections a second.
     ConnectionsPerS,
@@ -27,17 +27,17 @@ pub enum FigureUnit {
     Share,
 }
 
-/// A unit with a prefix: a value is divided by `divisor` and `name` is put behind it.
+/// A unit with a prefix: a value is divided by `divisor` and followed by `name`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScaledUnit {
-    /// What to divide by.
+    /// The divisor.
     pub divisor: f64,
-    /// What stands behind the number.
+    /// The text behind the number.
     pub name: &'static str,
 }
 
 impl FigureUnit {
-    /// The form that suits values up to `largest`.
+    /// The prefix that suits values up to `largest`.
     #[must_use]
     pub fn scaled(self, largest: f64) -> ScaledUnit {
         let pick = |steps: &[(f64, &'static str)]| {
@@ -75,7 +75,7 @@ impl FigureUnit {
         }
     }
 
-    /// The same where 10^9 instructions stand for a second.
+    /// The corresponding unit when 10^9 instructions stand for a second.
     #[must_use]
     pub fn counted(self) -> FigureUnit {
         match self {
@@ -87,7 +87,7 @@ impl FigureUnit {
         }
     }
 
-    /// A value with its unit.
+    /// Formats a value with its unit.
     #[must_use]
     pub fn show(self, value: f64) -> String {
         let scaled = self.scaled(value.abs());
@@ -96,7 +96,7 @@ impl FigureUnit {
     }
 }
 
-/// A number with three digits that count, or all before the point, in groups of three.
+/// Formats a number with three significant digits, or all digits before the point, in groups of three.
 #[must_use]
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -118,7 +118,7 @@ pub fn number(value: f64) -> String {
     grouped(&text)
 }
 
-/// A size in bytes, as axes of sizes show it: powers of two where they are.
+/// Formats a size in bytes, with binary units where they are exact.
 #[must_use]
 pub fn size(bytes: f64) -> String {
     let whole = |unit: f64| bytes >= unit && (bytes / unit).fract() == 0.0;
@@ -129,7 +129,7 @@ pub fn size(bytes: f64) -> String {
     }
 }
 
-/// A time span: `45 s`, `12 min`, `1 h 05 min`.
+/// Formats a time span: `45 s`, `12 min`, `1 h 05 min`.
 #[must_use]
 pub fn span(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;

@@ -1,5 +1,5 @@
-//! What a server is asked before a figure is made of it: caches fill, and a level that learns has learned. A guest that serves
-//! several points is warmed up once for each. Knows no guests.
+//! Warms up a server before a figure: caches fill, and an adaptive level finishes learning. A guest that serves
+//! several points is warmed up once for each. Independent of guests.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use super::bench::MeasurementJob;
 use crate::icount::CompletedRun;
 use crate::load::LoadResult;
 
-/// Makes at least so many requests, until the guest rests.
+/// Executes at least this many requests, until the guest is idle.
 pub type WarmUpRun<'r> = dyn FnMut(u64) -> Result<CompletedRun<LoadResult>, String> + 'r;
 
-/// What a server was asked.
+/// The warm-up traffic of a server so far.
 #[derive(Debug, Default)]
 pub struct WarmUpTraffic {
-    /// By settings of the workload, but those that follow from a rate, what a request costs, roughly.
+    /// Rough cost of a request, by the workload's settings apart from those that depend on a rate.
     costs: Vec<(BTreeMap<String, String>, f64)>,
-    /// Most connections at a time.
+    /// Maximum number of simultaneous connections so far.
     connections: u32,
 }
 
 impl WarmUpTraffic {
-    /// Asks for what is new to the server, and gives what a request costs, roughly.
+    /// Warms the server up for the job's traffic, and returns the rough cost of a request.
     ///
     /// # Errors
     /// Those of `run`.
     pub fn up(&mut self, job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
-        // Of a set that is larger than memory, what was asked for last is there.
+        // Of a set larger than memory, only the most recent traffic is cached.
         let known = self
             .costs
             .iter()
@@ -59,14 +59,14 @@ fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String>
     settle(job, (done.total, roughly), run)
 }
 
-/// Asks until a server that learns has learned, and others once, if there were so many instructions `before`, and a request costs
-/// `roughly` so many; how many it costs then.
+/// Warms up until the cost of an adaptive server is stable, and once for other servers. `before` is the instruction
+/// count and `roughly` the cost of a request so far; returns the cost afterwards.
 fn settle(
     job: &MeasurementJob,
     (mut before, roughly): (u64, f64),
     run: &mut WarmUpRun<'_>,
 ) -> Result<f64, String> {
-    /// Whether it still learns then is seen by the repeats.
+    /// Upper bound; a server that still adapts then is detected by the repeats.
     const ROUNDS_MAX: u32 = 13;
     let wanted = AmountInput::by(job);
     let requests = wanted.warmup(roughly);
@@ -77,7 +77,7 @@ fn settle(
         Ok::<f64, String>(cost)
     };
     let mut each = cost(requests)?;
-    // What goes on and on costs something else each time.
+    // A disk-bound server never settles: its cost differs each time.
     if learns(&job.server.peer) && job.memory_mib.is_none() {
         for _ in 1..ROUNDS_MAX {
             let last = each;
@@ -87,7 +87,7 @@ fn settle(
             }
         }
     }
-    // It may cost far less by now, and then far more is asked for.
+    // The cost may have dropped a lot, and the warm-up then needs far more requests.
     let all = wanted.warmup(each);
     if all > 2 * requests {
         each = cost(all)?;
@@ -95,20 +95,20 @@ fn settle(
     Ok(each)
 }
 
-/// Whether a peer has a level that learns what is asked for, or memory for modules that is touched by and by.
+/// Whether a peer adapts: a level that learns popular responses, or modules whose memory is touched step by step.
 pub fn learns(peer: &str) -> bool {
     peer.ends_with("-softirq") || ["lowroad-accelerate", "lowroad-wasm"].contains(&peer)
 }
 
-/// Whether a level below has learned what is asked for: it learns by and by, and learning costs, too.
+/// Whether the cost is stable, so that a level has learned: it learns step by step, and learning has a cost.
 fn is_same(cost: f64, last: f64) -> bool {
-    /// That is what runs differ by.
+    /// The difference between runs of a stable server.
     const SAME: f64 = 0.02;
     (cost - last).abs() < SAME * last
 }
 
-/// Who listens may be busy yet with what comes after, as with loading programs into the kernel, which takes an emulated one
-/// seconds.
+/// The first run, with retries. A server that listens may still be busy with loading programs into the kernel, which
+/// takes an emulated machine seconds.
 fn first(requests: u64, run: &mut WarmUpRun<'_>) -> Result<CompletedRun<LoadResult>, String> {
     const TRIES_MORE: u32 = 2;
     let mut tried = run(requests);
@@ -160,7 +160,7 @@ measure = "requests_per_s"
         plan::job(&experiment.expect("right"), &step, &RunExtent::default())
     }
 
-    /// A server that was asked for nothing yet.
+    /// A server without any traffic so far.
     #[derive(Default)]
     struct ColdServer {
         warmed: WarmUpTraffic,
@@ -168,7 +168,8 @@ measure = "requests_per_s"
     }
 
     impl ColdServer {
-        /// What it is asked for so many clients, if a request costs so much in each run, and from the last on; and what comes out.
+        /// Returns the warm-up runs for this many clients, and the final cost, if a request costs `costs[n]` in run n,
+        /// and the last value from then on.
         fn up(&mut self, peer: &str, clients: u32, costs: &[f64]) -> (Vec<u64>, f64) {
             let mut asked = Vec::new();
             let mut run = |requests| {
