@@ -1,4 +1,5 @@
-//! Those who ask a guest's server: so many requests, and what a figure is made of. Knows nothing of how a guest is counted.
+//! The clients of a guest's server: a given number of requests, and the traffic behind a figure. Independent of the
+//! counting.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::icount::life::GuestLifeline;
 use crate::icount::{CompletedRun, PAIR, RunSlopes, slopes};
 use crate::load::{ExternalClock, LoadResult};
 
-/// Those who ask a job's server.
+/// The clients of a job's server.
 pub struct LoadClients<'j> {
     job: &'j MeasurementJob,
     traffic: WorkloadConnections,
@@ -24,7 +25,7 @@ pub struct LoadClients<'j> {
 }
 
 impl<'j> LoadClients<'j> {
-    /// Those of a guest's server, until `stop` is set.
+    /// Creates the clients of a guest's server, which run until `stop` is set.
     ///
     /// # Errors
     /// The workload or its settings are unknown.
@@ -50,7 +51,8 @@ impl<'j> LoadClients<'j> {
         })
     }
 
-    /// Makes at least so many requests: the same each time, but for a set that is larger than memory, which would be in memory then.
+    /// Sends at least `requests` requests: the same ones each time, except for a set larger than memory, where a
+    /// repeated part would already be cached.
     ///
     /// # Errors
     /// A request failed, or the guest ended.
@@ -75,7 +77,7 @@ impl<'j> LoadClients<'j> {
         by_load(target, what, traffic, quota, connections, self.stop)
     }
 
-    /// Makes a figure, if a request costs `each` instructions, roughly; `before` are all until now.
+    /// Measures a figure, if a request costs about `each` instructions; `before` is the instruction count now.
     ///
     /// # Errors
     /// Those of `run`.
@@ -87,14 +89,14 @@ impl<'j> LoadClients<'j> {
     ) -> Result<RunSlopes<LoadResult>, String> {
         let requests = AmountInput::by(self.job).requests(each);
         match self.traffic.is_endless() {
-            // What opening connections costs is no part of it.
+            // Persistent connections: the slope excludes the cost of opening them.
             true => slopes(before, ((requests / PAIR).max(1), 1), run),
             false => straight(before, requests, run),
         }
     }
 }
 
-/// One run: all that its connections cost is theirs.
+/// A single run: the cost of its connections is included.
 fn straight(
     before: u64,
     requests: u64,
@@ -108,7 +110,7 @@ fn straight(
     })
 }
 
-/// A run after which there were so many instructions.
+/// A run that ended at this instruction count.
 pub fn done(total: u64, brought: LoadResult) -> CompletedRun<LoadResult> {
     CompletedRun {
         total,

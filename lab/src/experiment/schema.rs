@@ -1,5 +1,4 @@
-//! The form of an experiment file: what may stand in it, what it means, and what is wrong with it
-//! (file, line, key). It knows nothing of how an experiment is run.
+//! The schema of an experiment file. Errors name file, line and key. Independent of the execution.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,15 +15,15 @@ pub use super::axis::{AxisParameter, AxisValue};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PaceKind {
-    /// Each connection asks when it has its answer.
+    /// Closed loop: each connection sends its next request after the response.
     Closed,
-    /// So many requests a second.
+    /// This many requests a second.
     Requests,
-    /// So many new connections a second.
+    /// This many new connections a second.
     Connections,
 }
 
-/// What is asked for.
+/// The traffic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficConfig {
@@ -35,46 +34,46 @@ pub struct TrafficConfig {
     pub settings: BTreeMap<String, String>,
 }
 
-/// What changes from point to point.
+/// The swept parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepConfig {
-    /// What it is.
+    /// The parameter.
     pub parameter: AxisParameter,
     /// The x axis's label.
     pub label: String,
     /// Its values, in order.
     #[serde(default)]
     pub values: Vec<AxisValue>,
-    /// In place of `values`: rates as shares of what `reference` can do.
+    /// Instead of `values`: rates as shares of the capacity of `reference`.
     #[serde(default)]
     pub relative_to_capacity: Vec<f64>,
-    /// The server, by its name here, whose capacity is 1.
+    /// The server, by its name in this file, whose capacity is 1.
     pub reference: Option<String>,
 }
 
-/// How the load generator works.
+/// The settings of the load generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSettings {
     /// Closed or open loop.
     pub pace: PaceKind,
-    /// Simulated clients; in an open loop the most connections at a time.
+    /// Simulated clients; in an open loop the maximum number of simultaneous connections.
     #[serde(default = "default_connections")]
     pub connections: u32,
-    /// Offered a second, where the sweep does not say.
+    /// Offered rate per second, if it is not swept.
     pub rate: Option<f64>,
-    /// Static requests a second that are offered beside `rate`.
+    /// Static requests a second that are offered in addition to `rate`.
     pub static_rate: Option<f64>,
-    /// The workload's setting that takes the dynamic part, in per cent, beside static requests.
+    /// The workload's setting for the dynamic part, in per cent, when static requests are offered too.
     pub share_setting: Option<String>,
-    /// Threads that make requests.
+    /// Threads of the load generator.
     #[serde(default = "default_threads")]
     pub threads: u32,
-    /// Requests under way on one connection.
+    /// Outstanding requests on one connection.
     #[serde(default = "default_threads")]
     pub pipeline: u32,
-    /// A client's line.
+    /// Line speed of a client.
     pub line_bits_per_s: Option<u64>,
     /// Seconds before counting.
     #[serde(default = "default_warmup_s")]
@@ -82,20 +81,20 @@ pub struct LoadSettings {
     /// Seconds of counting.
     #[serde(default = "default_duration_s")]
     pub duration_s: f64,
-    /// How long a connection or an answer may take.
+    /// Maximum time for a connection to be established, and for the next bytes of a response.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
 }
 
-/// Look, at every point, for the highest rate that a server sustains.
+/// Search for the highest rate that a server sustains, at every point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchConfig {
-    /// The first rate that is tried.
+    /// The first rate of the search.
     pub start: f64,
-    /// The highest.
+    /// The highest rate.
     pub max: f64,
-    /// 99 of 100 requests are answered within this time, or the rate is not sustained.
+    /// A rate is sustained only if 99 % of the requests are answered within this time.
     #[serde(default = "default_latency_max_ms")]
     pub latency_max_ms: u64,
 }
@@ -106,28 +105,28 @@ pub struct SearchConfig {
 pub struct ServerConfig {
     /// Its name in legends.
     pub name: String,
-    /// The peer that it is.
+    /// Its peer.
     pub peer: String,
     /// Its processes or threads.
     #[serde(default = "default_threads")]
     pub workers: u32,
-    /// What differs from the peer's tuned default.
+    /// Deviations from the peer's tuned default.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// What it stands for in the paper.
+    /// The server of the paper that it stands for.
     pub stands_for: Option<String>,
-    /// Points of its own beside the sweep's, where instructions are counted: those that the paper compares it at.
+    /// Additional points of this server when instructions are counted: those at which the paper compares it.
     #[serde(default)]
     pub also: Vec<AxisValue>,
 }
 
-/// A server of the paper that can't be had.
+/// A server of the paper that is unavailable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnavailableServer {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -146,11 +145,11 @@ pub enum FigureKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureConfig {
-    /// Where it stands: `figure 2`.
+    /// The location in the paper: `figure 2`.
     pub figure: String,
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What y is.
+    /// The measure on the y axis.
     pub measure: OutcomeMeasure,
     /// Lines or bars.
     #[serde(default)]
@@ -164,34 +163,34 @@ pub struct FigureConfig {
     /// The servers shown; empty for all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Whom the sentence is about.
+    /// The server that the sentence is about.
     pub subject: Option<String>,
-    /// Whom it is compared with.
+    /// The server that it is compared with.
     pub against: Option<String>,
-    /// What the paper's text says in numbers.
+    /// Numbers in the paper's text.
     #[serde(default)]
     pub paper_series: Vec<PaperSeries>,
-    /// What it says in ratios.
+    /// Ratios in the paper's text.
     #[serde(default)]
     pub paper_ratio: Vec<PaperRatio>,
-    /// Whether the expected throughput of paper `003` (its formula) is put beside.
+    /// Whether the expected throughput of paper `003` (its formula) is shown as well.
     #[serde(default)]
     pub expected_003: bool,
 }
 
-/// Points that the paper's text gives.
+/// Points from the paper's text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperSeries {
-    /// Whose.
+    /// The server in the paper.
     pub name: String,
     /// Pairs of x and y, y in `unit`.
     pub points: Vec<(AxisValue, f64)>,
-    /// The unit of y, as the paper has it.
+    /// The unit of y in the paper.
     pub unit: String,
-    /// Where it stands.
+    /// The location in the paper.
     pub place: String,
-    /// The server of ours to put beside it.
+    /// The server of this experiment to compare with.
     pub ours: Option<String>,
 }
 
@@ -199,72 +198,72 @@ pub struct PaperSeries {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperRatio {
-    /// What over what, in the paper's names.
+    /// Numerator and denominator in the paper's names.
     pub what: String,
-    /// How many times.
+    /// The ratio.
     pub value: f64,
-    /// Where it stands and what is said there, in our words.
+    /// The location in the paper, and a paraphrase.
     pub place: String,
-    /// The same of ours.
+    /// The corresponding ratio of this experiment.
     pub ours: Option<OurRatio>,
 }
 
-/// Which of our figures are divided.
+/// A ratio of this experiment's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OurRatio {
-    /// The server above the line.
+    /// The server in the numerator.
     pub of: String,
-    /// The server below it.
+    /// The server in the denominator.
     pub over: String,
-    /// Where on the x axis; without it, each server's best.
+    /// The x; without it, each server's best point.
     pub at: Option<AxisValue>,
 }
 
-/// A whole file.
+/// An experiment file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentConfig {
-    /// The file's name without its ending; not in the file.
+    /// The file's stem; not in the file.
     #[serde(skip)]
     pub name: String,
-    /// What it is measured by here; not in the file.
+    /// The unit of measurement; not in the file.
     #[serde(skip)]
     pub by: CountUnit,
-    /// What it is about.
+    /// The title.
     pub title: String,
-    /// Which paper: `000`.
+    /// The paper: `000`.
     pub paper: String,
-    /// Which figures and tables: `figures 2 and 3`.
+    /// The figures and tables: `figures 2 and 3`.
     pub figure: String,
-    /// What it asks.
+    /// The question that it answers.
     pub question: String,
-    /// What differs from the paper's set-up.
+    /// Deviations from the paper's set-up.
     pub differs: Option<String>,
-    /// How often everything is measured by the clock.
+    /// Repeats when measured by the clock.
     #[serde(default = "default_repeats")]
     pub repeats: u32,
-    /// How it is measured, unless the user says otherwise.
+    /// The default modes of measurement.
     #[serde(default)]
     pub measure: MeasurementModes,
-    /// What differs where instructions are counted.
+    /// Deviations when instructions are counted.
     #[serde(default)]
     pub instructions: CountSettings,
-    /// What is asked for.
+    /// The traffic.
     pub workload: TrafficConfig,
-    /// What changes.
+    /// The swept parameter.
     pub sweep: SweepConfig,
-    /// How it is asked.
+    /// The settings of the load generator.
     pub load: LoadSettings,
     /// Search for the capacity at each point.
     pub search: Option<SearchConfig>,
-    /// Who is asked.
+    /// The servers.
     #[serde(rename = "server")]
     pub servers: Vec<ServerConfig>,
-    /// Who can't be.
+    /// Servers that are unavailable.
     #[serde(default)]
     pub not_here: Vec<UnavailableServer>,
-    /// What is drawn.
+    /// The figures.
     #[serde(rename = "draw")]
     pub figures: Vec<FigureConfig>,
 }
@@ -301,7 +300,7 @@ impl ExperimentConfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// With file, line, key and what to do.
+    /// The text names file, line, key and a remedy.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -309,10 +308,10 @@ impl ExperimentConfig {
         Self::parse(&name, &text).map_err(|problem| format!("{}: {problem}", path.display()))
     }
 
-    /// Reads a file's text.
+    /// Parses a file's text.
     ///
     /// # Errors
-    /// With line, key and what to do.
+    /// The text names line, key and a remedy.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut experiment: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         experiment.name = name.to_owned();
@@ -322,14 +321,14 @@ impl ExperimentConfig {
         }
     }
 
-    /// The server of that name.
+    /// Finds the server with that name.
     #[must_use]
     pub fn server(&self, name: &str) -> Option<&ServerConfig> {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// What identifies a server's measurements: they can be compared only if all this is equal.
-    /// Titles, numbers of the paper, further points and servers may change without harm.
+    /// Identifies the conditions of a server's measurements: results are comparable only if it is equal. Titles,
+    /// numbers of the paper, additional points and servers are not part of it.
     #[must_use]
     pub fn fingerprint(&self, server: &ServerConfig, scale: f64) -> String {
         let sweep = (&self.sweep.parameter, &self.sweep.reference);

@@ -1,4 +1,4 @@
-//! Caches in memory, each before an nginx of its own that has the files.
+//! Memory caches, each in front of its own nginx with the files.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ const ACCELERATE: &str = include_str!("../../peers/lowroad-accelerate.toml");
 const NGINX_CACHE: &str = include_str!("../../peers/nginx-cache.part");
 const NGINX_CACHE_UPSTREAM: &str = include_str!("../../peers/nginx-cache-upstream.part");
 
-/// Whom caches become that refuse to be root.
+/// The user of caches that refuse to run as root.
 const USER: &str = "www-data";
 
-/// How much larger Traffic Server's file is than its memory: with few MB it does not start.
+/// Size of Traffic Server's file beyond its memory: it does not start with only a few MB.
 const SPARE_MB: u64 = 256;
 
 /// Varnish.
@@ -65,10 +65,10 @@ pub(super) fn haproxy(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.start(&[&program("haproxy"), "-db", "-f", &run.path("haproxy.cfg")]);
 }
 
-/// Squid: one process, whatever the workers, as several would talk by sockets in /run.
+/// Squid: always one process, since several would communicate by sockets in /run.
 pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin_at_port(plan, run);
-    // It refuses to be root.
+    // Squid refuses to run as root.
     let user = if run.as_root {
         format!("cache_effective_user {USER}")
     } else {
@@ -76,13 +76,13 @@ pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     };
     let more = [("user", &*user), ("object_bytes", &object_bytes(run))];
     plan.file("squid.conf", run.fill(SQUID, &more));
-    // Its shared memory has this name; letters and digits only.
+    // Squid names its shared memory by this; only letters and digits are allowed.
     let folder = run.folder.file_name().unwrap_or_default();
     let name = folder
         .to_string_lossy()
         .replace(|it: char| !it.is_ascii_alphanumeric(), "x");
     let config = run.path("squid.conf");
-    // In the foreground; what is important goes to standard error.
+    // -N: in the foreground; important messages go to standard error.
     plan.start(&[
         &program("squid"),
         "-N",
@@ -95,13 +95,13 @@ pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     ]);
 }
 
-/// Apache Traffic Server, with all that it reads and writes in the peer's folder.
+/// Apache Traffic Server, with all its files in the peer's folder.
 pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin_at_port(plan, run);
     let memory_mb = run.settings.number("memory_mb");
     let memory_bytes = (memory_mb << 20).to_string();
     let more = [
-        // It refuses to be root; a user of -1 is who starts it.
+        // Traffic Server refuses to run as root; #-1 is the user who starts it.
         ("user", if run.as_root { USER } else { "#-1" }),
         ("memory_bytes", &memory_bytes),
         ("object_bytes", &object_bytes(run)),
@@ -110,7 +110,7 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.file("runroot.yaml", run.fill(TRAFFIC_SERVER_FOLDERS, &[]));
     plan.file("ip_allow.yaml", TRAFFIC_SERVER_ALLOW.to_owned());
     plan.file("remap.config", format!("map / http://{}/\n", run.origin));
-    // Its file is written round and round, and what is overwritten there is forgotten in memory, too.
+    // The file is a cyclic buffer, and an overwritten object is removed from memory too.
     let state = run.path("state");
     let file = format!("{state} {}M\n", memory_mb + SPARE_MB);
     plan.file("storage.config", file);
@@ -122,13 +122,13 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.start(&[&program("traffic_server"), &folders]);
 }
 
-/// The largest object to be kept: no more than half the cache, which is the most that HAProxy takes.
+/// Maximum size of a cached object: half of the cache, HAProxy's limit.
 fn object_bytes(run: &PeerRun<'_>) -> String {
     let half = run.settings.number("memory_mb") * (1 << 19);
     half.min(64 << 20).to_string()
 }
 
-/// Its configuration stands beside its origin's, which is an nginx, too.
+/// nginx's cache: its configuration is separate from that of its origin, which is an nginx too.
 pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
@@ -145,14 +145,14 @@ pub(super) fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// An nginx for a cache to ask, on a Unix socket: there is no port to be lost.
+/// Adds an nginx as the origin of a cache, on a Unix socket, where no port can be lost.
 fn origin(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let socket = run.path("origin.sock");
     servers::nginx(plan, run, &format!("unix:{socket}"), "");
     plan.steps.push(JobStep::Await(PathBuf::from(socket)));
 }
 
-/// The same for a cache that speaks TCP only.
+/// The same for a cache that supports TCP only.
 fn origin_at_port(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     servers::nginx(plan, run, &format!("{} backlog=4096", run.origin), "");
     plan.steps.push(JobStep::AwaitPort(run.origin));

@@ -1,5 +1,5 @@
-//! A peer's plan carried to another machine: what of this one has to be there, and the shell command that
-//! carries it out. What kind of machine that is, is not known here.
+//! A peer's plan for another machine: the files that it needs there, and the shell command that executes it.
+//! Independent of the kind of machine.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,11 +13,11 @@ use super::{PeerFailure, php, programs, servers};
 use crate::icount::kernel::until_said;
 use crate::icount::servers::compiled_vcl;
 
-/// Where Debian has lighttpd's modules, some of which it loads by itself.
+/// Debian's folder of lighttpd's modules, some of which are loaded by default.
 const LIGHTTPD_MODULES: &str = "/usr/lib/lighttpd";
-/// Varnish's configuration, compiled, there.
+/// Varnish's compiled configuration in the guest.
 const VARNISH_OBJECT: &str = "/usr/lib/vcl.so";
-/// What Squid wants as it starts: types, icons, the pages of its errors, and a program that it has no use for.
+/// Files that Squid needs at its start: types, icons, error pages, and a program that it does not use.
 const SQUID_FILES: &[&str] = &[
     "/usr/lib/squid/unlinkd",
     "/usr/share/squid/mime.conf",
@@ -25,27 +25,26 @@ const SQUID_FILES: &[&str] = &[
     "/usr/share/squid/errors/templates",
     "/etc/squid/errorpage.css",
 ];
-/// The pages of Traffic Server's errors.
+/// Traffic Server's error pages.
 const TRAFFIC_SERVER_PAGES: &str = "/etc/trafficserver/body_factory";
-/// The peer's own folder there.
+/// The peer's own folder in the guest.
 const FOLDER: &str = "/lab";
 
-/// What another machine needs to run a peer.
+/// The files and commands of a peer on another machine.
 #[derive(Debug, Default)]
 pub struct GuestPeerFiles {
-    /// Files that are generated: path and text.
+    /// Generated files: path and text.
     pub files: Vec<(String, String)>,
-    /// Programs and shared objects: where they are here, and where they have to be there. Their libraries
-    /// are not among them.
+    /// Programs and shared objects: path here, and path there. Their libraries are not included.
     pub needed: BTreeMap<PathBuf, String>,
-    /// For a shell, as root; it ends when everything is started.
+    /// Shell code to run as root; it ends when everything is started.
     pub command: String,
-    /// What the peer says of its version.
+    /// The peer's version.
     pub version: String,
 }
 
 impl GuestPeerFiles {
-    /// The report's text: commands, then files.
+    /// The text for the report: commands, then files.
     pub fn text(&self) -> String {
         let mut text = self.command.clone();
         for (path, content) in &self.files {
@@ -55,24 +54,24 @@ impl GuestPeerFiles {
     }
 }
 
-/// Who is carried, and what it is to do there.
+/// The peer, and its parameters on the other machine.
 #[derive(Debug)]
 pub struct GuestPeerJob<'a> {
     /// The peer's name.
     pub peer: &'a str,
-    /// The folder that it serves there.
+    /// The served folder there.
     pub root: &'a Path,
-    /// Where it listens there.
+    /// Its address there.
     pub address: SocketAddr,
-    /// Its processes or threads that answer.
+    /// Its processes or threads.
     pub workers: u32,
-    /// What differs from its tuned default.
+    /// Deviations from its tuned defaults.
     pub settings: &'a BTreeMap<String, String>,
-    /// Folders of this machine that are there under another name: the name there.
+    /// Folders of this machine with their path there, if it differs.
     pub moved: &'a [(PathBuf, String)],
 }
 
-/// Packages that bring a peer, for those whose programs are missing here.
+/// The packages of a peer whose programs are missing here.
 ///
 /// # Errors
 /// There is no such peer.
@@ -80,10 +79,10 @@ pub fn packages(peer: &str) -> Result<&'static [&'static str], PeerFailure> {
     listed(peer).map(|peer| peer.packages)
 }
 
-/// The peer's plan for another machine.
+/// Creates the peer's plan for another machine.
 ///
 /// # Errors
-/// An unknown peer or setting, or something that is not installed here; says what installs it.
+/// An unknown peer or setting, or a missing program; the text names its package.
 pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     let peer = listed(job.peer)?;
     let settings = CheckedSettings::of(peer, job.settings)?;
@@ -99,7 +98,7 @@ pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     };
     let mut plan = servers::plan(peer, &run).map_err(PeerFailure::Broken)?;
     if peer.name == "varnish" {
-        // There is no compiler: what the configuration becomes is made here.
+        // The other machine has no compiler: the configuration is compiled here.
         let copies = format!("cc_command=exec cp {VARNISH_OBJECT} %o");
         if let Some(JobStep::Start(words)) = plan.steps.last_mut() {
             words.extend(["-p".to_owned(), copies]);
@@ -131,7 +130,7 @@ pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     })
 }
 
-/// What a peer needs that no step and no configuration names.
+/// Files that a peer needs but neither its steps nor its configurations name.
 fn beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
     match peer {
         "lighttpd" => {
@@ -155,13 +154,13 @@ fn beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, Stri
     }
 }
 
-/// Paths that are there what they are here.
+/// Files with the same path here and there.
 fn same_place(paths: &[&str]) -> BTreeMap<PathBuf, String> {
     let pair = |path: &&str| (PathBuf::from(path), (*path).to_owned());
     paths.iter().map(pair).collect()
 }
 
-/// A folder has another name there, wherever it is named.
+/// Replaces a folder's path wherever the plan names it.
 fn rename(plan: &mut PeerPlan, from: &str, to: &str) {
     for (_, text) in &mut plan.files {
         *text = text.replace(from, to);
@@ -183,14 +182,14 @@ fn needed(plan: &PeerPlan) -> BTreeMap<PathBuf, String> {
     });
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
-    // A program without a path is one that every machine has; what is in a folder that was moved comes with that.
+    // A program without a path exists on every machine; files in a moved folder are copied with it.
     let all = programs.map(PathBuf::from).chain(objects);
     let all = all.filter(|path| path.is_absolute() && path.exists());
     all.map(|path| (path.clone(), place(&path))).collect()
 }
 
-/// Where a program or shared object of this machine is there: what the system brought at the same place,
-/// what was built somewhere, in a temporary folder even, where programs are.
+/// The path there of a program or shared object: the same for system files, and in /usr/local/bin for programs built
+/// elsewhere, even in a temporary folder.
 fn place(path: &Path) -> String {
     match path.file_name() {
         Some(name) if path.is_absolute() && !path.starts_with("/usr") && path.exists() => {
@@ -215,7 +214,7 @@ fn shell(steps: &[JobStep]) -> String {
             "until [ -S '{}' ]; do usleep 10000; done\n",
             socket.display()
         ),
-        // Whoever listens is in the kernel's table, with its port as a hexadecimal number and state 0A.
+        // A listening socket has state 0A in the kernel's table, and a hexadecimal port.
         JobStep::AwaitPort(address) => format!(
             "until grep -q ':{:04X} [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n",
             address.port()
@@ -225,7 +224,7 @@ fn shell(steps: &[JobStep]) -> String {
     steps.iter().map(step).collect()
 }
 
-/// A program's words, which have no quotes in them: paths and settings are plain.
+/// Quotes a program's words, which contain no quotes: paths and settings are plain.
 fn quoted(words: &[String]) -> String {
     let program = words.iter().take(1).map(|word| place(Path::new(word)));
     let words = program.chain(words.iter().skip(1).cloned());

@@ -1,4 +1,4 @@
-//! The command `peers`: what can be measured here, and its installation.
+//! The command `peers`: lists and installs the servers that can be measured.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -96,7 +96,7 @@ fn list(with_settings: bool) -> String {
     text
 }
 
-/// Whoever reads may have enough before the end, as `head` does: no failure of ours.
+/// Prints a text. The reader may close the pipe early, as `head` does, which is no failure.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -155,7 +155,7 @@ fn run_one(start: &StartArgs) -> anyhow::Result<()> {
         if let Some(text) = running.ended() {
             bail!("{} has ended: {text}", start.name);
         }
-        // Signals end it early; a server that ends by itself is noticed a little later.
+        // Signals end the wait early; a server that ends by itself is noticed within this time.
         std::thread::park_timeout(Duration::from_millis(100));
     }
     Ok(())

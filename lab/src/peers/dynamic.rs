@@ -1,5 +1,5 @@
-//! Plans of the peers that answer SPECweb99-like dynamic requests by the set in C: Lowroad at each
-//! of its levels, and nginx with FastCGI. How the set is built is in `fronts`.
+//! Plans of the peers that answer SPECweb99-like dynamic requests by the set in C: Lowroad at each of its levels, and
+//! nginx with FastCGI. `fronts` builds the set.
 
 use super::job::JobStep;
 use super::plan::{PeerPlan, PeerRun};
@@ -7,18 +7,18 @@ use super::servers::configured_lowroad;
 
 const CONFIG: &str = include_str!("../../peers/lowroad-dynamic.toml");
 
-/// The one name that the workload asks for.
+/// The path of the dynamic program in the workload.
 const SCRIPT: &str = "/specweb99.php";
 
-/// What is filled into Lowroad's configuration.
+/// The parameters of Lowroad's configuration.
 #[derive(Default)]
 struct LevelSettings {
     what: &'static str,
     softirq: &'static str,
     module: String,
-    /// The folder of files; the run's, if empty.
+    /// The served folder; the run's, if empty.
     site: String,
-    /// A route before that of the script.
+    /// A route with precedence over the script's.
     log: String,
     pattern: &'static str,
     target: String,
@@ -27,7 +27,7 @@ struct LevelSettings {
 /// Adds the configuration of a Lowroad with the set, and its start.
 ///
 /// # Errors
-/// Nobody knows the peer.
+/// The peer is unknown.
 pub fn lowroad(
     plan: &mut PeerPlan,
     run: &PeerRun<'_>,
@@ -47,7 +47,7 @@ pub fn lowroad(
     let more = [
         ("what", level.what),
         ("softirq", level.softirq),
-        // As the lab's user it may write what the lab may: the set's log of forms.
+        // As the lab's user it can write the set's log of forms.
         ("user", if run.as_root { "user = \"root\"" } else { "" }),
         ("module", &level.module),
         (
@@ -66,7 +66,7 @@ pub fn lowroad(
     Ok(())
 }
 
-/// Starts the FastCGI program; where it listens.
+/// Starts the FastCGI program; returns its socket.
 pub fn start_fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> String {
     let socket = run.path("specweb99.sock");
     let processes = programs(run).to_string();
@@ -76,13 +76,13 @@ pub fn start_fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> String {
     socket
 }
 
-/// The part of nginx's configuration outside the server: how many connections each of its workers keeps.
+/// The part of nginx's configuration outside the server block: the number of idle connections that each worker keeps.
 pub fn nginx_upstream(run: &PeerRun<'_>, socket: &str) -> String {
     let kept = kept_by_each(programs(run), run.workers.into());
     format!("upstream specweb99 {{ server unix:{socket}; keepalive {kept}; }}")
 }
 
-/// Processes of the FastCGI program: two at least for each of several workers.
+/// Processes of the FastCGI program: at least two for each of several workers.
 fn programs(run: &PeerRun<'_>) -> u64 {
     let wanted = run.settings.number("processes");
     match u64::from(run.workers) {
@@ -91,8 +91,8 @@ fn programs(run: &PeerRun<'_>) -> u64 {
     }
 }
 
-/// A program has its connection for as long as that is kept, even if nobody asks. One worker uses what it keeps first, so it
-/// may keep them all; of several, those that are idle must leave enough for the others.
+/// Idle connections per worker. A process is occupied as long as its connection is kept, even if idle. A single worker
+/// reuses its connections, so it may keep all; several workers must leave enough processes for each other.
 fn kept_by_each(processes: u64, workers: u64) -> u64 {
     match workers {
         0 | 1 => processes,
@@ -119,7 +119,7 @@ fn module(run: &PeerRun<'_>, softirq: &'static str) -> LevelSettings {
     }
 }
 
-/// Its data is a part of a site of links, and forms are logged by the FastCGI program.
+/// The site is a folder of links that includes the set's data; the FastCGI program logs the forms.
 fn wasm(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
     let socket = start_fastcgi(plan, run);
     let site = run.path("site");
@@ -173,7 +173,7 @@ fn cgi(run: &PeerRun<'_>) -> LevelSettings {
     LevelSettings {
         what: "a CGI program",
         softirq: "off",
-        // The folder of programs stands for the site's root.
+        // The folder of programs is served as the site's root.
         pattern: "/*.php",
         target: format!(
             "cgi = \"{}\"\nenv = {{ SPECWEB99_DATA = \"{}\" }}",

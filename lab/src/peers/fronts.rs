@@ -1,5 +1,4 @@
-//! The dynamic set in C (`examples/specweb99`): its sources, and how they become the programs and
-//! modules that peers run. What these do is not known here.
+//! The dynamic set in C (`examples/specweb99`): its sources, and the build of the programs and modules that peers run.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +11,7 @@ macro_rules! source {
         )
     };
 }
-/// Name and text of each file that is needed to build.
+/// Name and text of each file of the build.
 const SOURCES: &[(&str, &str)] = &[
     source!("ads.c"),
     source!("ads.h"),
@@ -39,7 +38,7 @@ const SOURCES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What each peer with a front needs of what is built.
+/// The built files that each peer with a front needs.
 const NEEDED: &[(&str, &[&str])] = &[
     ("lowroad-module", &["specweb99.so"]),
     ("lowroad-softirq", &["specweb99.so"]),
@@ -54,11 +53,10 @@ pub fn has_front(peer: &str) -> bool {
     NEEDED.iter().any(|(name, _)| *name == peer)
 }
 
-/// Builds all fronts in a folder, as far as this machine can; does nothing where they are built from
-/// the same sources already.
+/// Builds all fronts in a folder, as far as this machine can; does nothing if they are up to date.
 ///
 /// # Errors
-/// The folder can't be written, or a compiler refused the sources.
+/// The folder can't be written, or a compiler failed.
 pub fn build(folder: &Path) -> Result<(), String> {
     let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
     let (stamp, sources) = (folder.join("built"), folder.join("source"));
@@ -82,7 +80,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(format!("the dynamic set can't be built: {said}"));
     }
-    // The workload asks all servers for one name.
+    // The workload uses the same script name for all servers.
     std::fs::create_dir_all(folder.join("cgi")).map_err(problem)?;
     std::fs::copy(
         folder.join("specweb99.cgi"),
@@ -92,10 +90,10 @@ pub fn build(folder: &Path) -> Result<(), String> {
     std::fs::write(stamp, version).map_err(problem)
 }
 
-/// Whether what a peer needs was built.
+/// Checks that the files of a peer were built.
 ///
 /// # Errors
-/// What is missing, and what brings it.
+/// The text names the missing file and its package.
 pub fn check(peer: &str, folder: &Path) -> Result<(), String> {
     let needed = NEEDED.iter().find(|(name, _)| *name == peer);
     let mut needed = needed.map_or(&[][..], |(_, files)| files).iter();
@@ -109,7 +107,7 @@ pub fn check(peer: &str, folder: &Path) -> Result<(), String> {
     }
 }
 
-/// What tells one state of the sources from another.
+/// A hash of the sources.
 fn version() -> String {
     let mut hash = crc32fast::Hasher::new();
     for (name, text) in SOURCES {

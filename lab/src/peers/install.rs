@@ -1,4 +1,4 @@
-//! Installing peers with Debian's packages, without leaving the distribution's own services running.
+//! Installs peers from Debian's packages, without starting the distribution's own services.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 
 use super::table::{self, PeerDescription};
 
-/// Debian asks this program whether a package may start its service; 101 says no.
+/// Debian asks this program whether a package may start its service; 101 means no.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Installs these peers; all if none is named.
+/// Installs these peers; all if the list is empty.
 ///
 /// # Errors
 /// With a text for the user.
@@ -32,7 +32,7 @@ pub fn install(names: &[String]) -> anyhow::Result<()> {
 /// Installs Debian packages, as root.
 ///
 /// # Errors
-/// With a text for the user; without root, the line to type.
+/// A text for the user; without root, the command line to run.
 pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     let line = format!("apt-get install --no-install-recommends {}", join(packages));
     if !rustix::process::geteuid().is_root() {
@@ -77,7 +77,7 @@ fn join(packages: &BTreeSet<&str>) -> String {
     packages.iter().copied().collect::<Vec<_>>().join(" ")
 }
 
-/// Its progress goes to the terminal as it is.
+/// Runs apt-get, whose progress goes to the terminal.
 fn apt(words: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
         .args(["-o", "DPkg::Lock::Timeout=300"])
@@ -91,7 +91,7 @@ fn apt(words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The policy that services stay off; one that was there before is left as it is.
+/// The policy that services stay off; an existing policy is left unchanged.
 struct ServicePolicy {
     ours: bool,
 }

@@ -1,53 +1,52 @@
-//! What the lab and the keeper tell each other: a line of JSON each time.
+//! The messages between lab and keeper: one line of JSON each.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// First line to the keeper: where everything will be.
+/// First line to the keeper: the environment.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KeeperPaths {
-    /// The folder, made and removed by the keeper.
+    /// The folder, created and removed by the keeper.
     pub folder: PathBuf,
-    /// CPUs to stay on; empty for all.
+    /// CPUs to use; empty for all.
     pub cpus: Vec<usize>,
-    /// Whether a network namespace is wanted.
+    /// Whether a network namespace is requested.
     pub namespace: bool,
 }
 
-/// Second line to the keeper: what is to run.
+/// Second line to the keeper: the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct KeeperJob {
     /// Files in the folder: name, text.
     pub files: Vec<(String, String)>,
-    /// What is done, one after another.
+    /// The steps, in order.
     pub steps: Vec<JobStep>,
 }
 
-/// One step on the way.
+/// One step of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum JobStep {
-    /// Starts a program that stays.
+    /// Starts a program that keeps running.
     Start(Vec<String>),
-    /// Runs a program to its end, which has to be a good one; its input is the file's, if one is
-    /// given.
+    /// Runs a program to its end, which must be successful; its input is the file, if given.
     Run(Vec<String>, Option<PathBuf>),
-    /// Waits until somebody answers on a Unix socket.
+    /// Waits until a Unix socket accepts connections.
     Await(PathBuf),
-    /// Waits until somebody answers at an address.
+    /// Waits until an address accepts connections.
     AwaitPort(SocketAddr),
-    /// Waits until the program that was started last has said this.
+    /// Waits until the last started program has printed this text.
     AwaitSaid(String),
 }
 
-/// What the keeper says.
+/// A message of the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum KeeperMessage {
-    /// The folder is there, and the namespace with this number.
+    /// The folder exists, and the namespace with this number.
     Placed(Option<u8>),
     /// All steps are done.
     Ready,
-    /// Something went wrong; all is being cleared up.
+    /// A step failed; the keeper is cleaning up.
     Failed(String),
 }

@@ -1,9 +1,9 @@
-//! The keeper: the process whose children the peers are, so that they never outlive the lab.
+//! The keeper: the parent process of the peers, so that they never outlive the lab.
 //!
-//! It holds a pipe from the lab. When that closes, because the lab is done, crashed or was killed, it
-//! ends everything that it started and removes the folder and the namespace. As a child subreaper it
-//! inherits daemons whose parents are gone, so they are found too; having a session of its own it
-//! gets no signal from the terminal. It knows nothing of servers: it does what the job says.
+//! It holds a pipe from the lab. When the pipe closes, because the lab ended, crashed or was killed, the keeper ends
+//! all its programs and removes the folder and the namespace. As a child subreaper it inherits daemons whose parents
+//! have exited, so they are found too; in its own session it receives no signals from the terminal. It only executes
+//! jobs and has no knowledge of servers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,22 +23,22 @@ use super::job::{JobStep, KeeperJob, KeeperMessage, KeeperPaths};
 use super::namespace::NetworkNamespace;
 use super::system::{below, pin, raise_descriptors, signals, told};
 
-/// The name of the file with everything that the programs print.
+/// The name of the file with the output of all programs.
 pub const OUTPUT: &str = "output";
 
-/// Steps have so long, each.
+/// Maximum time of each step.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
-/// Programs that were asked to end have so long.
+/// Time for programs to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Killed programs have so long: they may hang in the kernel.
+/// Time for killed programs to disappear: they may hang in the kernel.
 const DEATH_MAX: Duration = Duration::from_secs(5);
 
-/// Between two looks at a socket that nobody answers on yet.
+/// Poll interval of a socket on which no program listens yet.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Runs the keeper: jobs on standard input, what becomes of them on standard output.
+/// Runs the keeper: jobs on standard input, results on standard output.
 pub fn run() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
     let Some(place) = lines
@@ -70,14 +70,14 @@ pub fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The lab may be gone; then nobody needs to know.
+/// Sends a message. Errors are ignored, since the lab may be gone.
 fn say(said: &KeeperMessage) {
     let line = serde_json::to_string(said).expect("plain data");
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The end of what the programs in `folder` printed, for a message.
+/// The end of the output of the programs in `folder`, for a message.
 pub fn tail(folder: &Path) -> String {
     let bytes = std::fs::read(folder.join(OUTPUT)).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).into_owned();
@@ -87,15 +87,15 @@ pub fn tail(folder: &Path) -> String {
     }
 }
 
-/// Why a job is over.
+/// The end of a job.
 enum JobEnd {
-    /// The lab is gone, or has had enough.
+    /// The lab is gone, or requested the end.
     Asked,
-    /// Something did not work.
+    /// A step failed.
     Failed(String),
 }
 
-/// What happened.
+/// An event of the keeper's wait.
 enum KeeperEvent {
     Gone,
     Child,
@@ -107,7 +107,7 @@ struct PeerKeeper {
     namespace: Option<NetworkNamespace>,
     /// Readable when a child has ended.
     ended: UnixStream,
-    /// Readable when this process is asked to end.
+    /// Readable when this process is to end.
     asked: UnixStream,
     /// Children by process id.
     children: HashMap<Pid, String>,
@@ -116,7 +116,7 @@ struct PeerKeeper {
 impl PeerKeeper {
     fn new(place: KeeperPaths) -> Result<PeerKeeper, String> {
         let text = |error: std::io::Error| format!("the keeper cannot begin: {error}");
-        // It fails if this process leads a group already, as when started by hand.
+        // setsid fails if this process already leads a group, as when started by hand.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|error| text(error.into()))?;
@@ -143,7 +143,7 @@ impl PeerKeeper {
         Ok(keeper)
     }
 
-    /// Does all steps, then waits until it is to end.
+    /// Executes all steps, then waits for the end.
     fn work(&mut self, job: &KeeperJob) -> Result<(), JobEnd> {
         for (name, text) in &job.files {
             std::fs::write(self.folder.join(name), text)
@@ -212,7 +212,7 @@ impl PeerKeeper {
 
     fn run(&mut self, argv: &[String], input: Option<&Path>) -> Result<(), JobEnd> {
         let pid = self.start(argv, input)?;
-        // Its end is no accident here, so it is not among those that `step_on` watches.
+        // Its end is expected, so `step_on` must not treat it as a failure.
         self.children.remove(&pid);
         let end = Instant::now() + STEP_MAX;
         loop {
@@ -234,7 +234,7 @@ impl PeerKeeper {
         }
     }
 
-    /// Waits until something is so; `lacks` is said if it never is.
+    /// Waits until a condition holds; `lacks` is the error on a timeout.
     fn wait_until(&mut self, is_so: &dyn Fn() -> bool, lacks: &str) -> Result<(), JobEnd> {
         let end = Instant::now() + STEP_MAX;
         while !is_so() {
@@ -246,7 +246,7 @@ impl PeerKeeper {
         Ok(())
     }
 
-    /// Waits for something to happen, no longer than `limit`.
+    /// Waits for an event for at most `limit`.
     fn step_on(&mut self, limit: Option<Duration>) -> Result<(), JobEnd> {
         if let KeeperEvent::Gone = self.wait(true, limit) {
             return Err(JobEnd::Asked);
@@ -257,7 +257,7 @@ impl PeerKeeper {
         Ok(())
     }
 
-    /// A program that should have stayed has ended; daemons' workers come and go as they like.
+    /// Handles the end of a process: an error for a started program, while workers of daemons may end at any time.
     fn mourn(&mut self, dead: Pid, status: WaitStatus) -> Result<(), JobEnd> {
         match self.children.remove(&dead) {
             Some(program) => Err(JobEnd::Failed(told(&program, status))),
@@ -271,7 +271,7 @@ impl PeerKeeper {
         let mut ready = vec![PollFd::new(&self.ended, PollFlags::IN)];
         if lab_too {
             ready.push(PollFd::new(&self.asked, PollFlags::IN));
-            // The lab sends nothing more: whatever comes is the end.
+            // The lab sends no more lines: any readiness means the end.
             ready.push(PollFd::new(&stdin, PollFlags::IN));
         }
         match rustix::event::poll(&mut ready, limit.as_ref()) {
@@ -286,7 +286,7 @@ impl PeerKeeper {
         KeeperEvent::Child
     }
 
-    /// Takes note of the dead.
+    /// Reaps ended children.
     fn reap(&self) -> Vec<(Pid, WaitStatus)> {
         let mut dead = Vec::new();
         while let Ok(Some(one)) = rustix::process::wait(WaitOptions::NOHANG) {
@@ -295,7 +295,7 @@ impl PeerKeeper {
         dead
     }
 
-    /// Ends all programs, and leaves nothing behind.
+    /// Ends all programs and cleans up.
     fn clear(mut self) {
         for &pid in self.children.keys() {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
@@ -309,13 +309,13 @@ impl PeerKeeper {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
-    /// Waits until no process is left below this one; true if so. With `kill`, whoever is found
-    /// while waiting is killed.
+    /// Waits until no process is left below this one; returns whether that happened. With `kill`, processes found
+    /// meanwhile are killed.
     fn wait_for_all(&mut self, limit: Duration, kill: bool) -> bool {
         let end = Instant::now() + limit;
         loop {
             self.reap();
-            // Every orphan becomes our child, so nobody is left when we have no child.
+            // As subreaper the keeper inherits every orphan, so no child means no process.
             if rustix::process::wait(WaitOptions::NOHANG).is_err() {
                 return true;
             }
@@ -332,7 +332,7 @@ impl PeerKeeper {
     }
 }
 
-/// Whether a program has said this.
+/// Whether the output contains a text.
 fn holds(output: &Path, text: &str) -> bool {
     let said = std::fs::read(output).unwrap_or_default();
     String::from_utf8_lossy(&said).contains(text)

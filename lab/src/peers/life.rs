@@ -1,4 +1,4 @@
-//! A peer's life from the lab's side: a keeper is started, told what to run, and let go at the end.
+//! A peer's lifetime on the lab's side: starts a keeper, sends it the job, and releases it at the end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,25 +18,26 @@ use super::{
     PeerFailure, PeerOptions, PeerPlace, RunningPeer, keeper, namespace, programs, servers,
 };
 
-/// A keeper has so long for all its steps; its own limits are shorter.
+/// Maximum time of a keeper for all steps; its own limits are shorter.
 const STEPS_MAX: Duration = Duration::from_secs(200);
 
-/// A server whose programs run has so long to answer.
+/// Maximum time until a running server answers.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Between two requests to a server that does not answer yet.
+/// Interval of requests to a server that does not answer yet.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A keeper has so long to clear up: its own limits are shorter.
+/// Maximum time of a keeper to clean up; its own limits are shorter.
 const CLEAR_MAX: Duration = Duration::from_secs(20);
 
-/// Inside a namespace every port is free.
+/// The port in a namespace, where every port is free.
 const NAMESPACE_PORT: u16 = 8080;
 
-/// For the server behind a peer, where every port is free.
+/// The port of the server behind a peer, where every port is free.
 pub const ORIGIN_PORT: u16 = 8081;
 
-/// The longest path of a Unix socket has 107 bytes; the longest name in the folder has 20.
+/// Maximum length of the folder's path: that of a Unix socket is limited to 107 bytes, and the longest name in the
+/// folder has 20.
 const FOLDER_LEN_MAX: usize = 85;
 
 /// Starts a peer and waits until it answers.
@@ -86,7 +87,7 @@ pub fn start(
     })
 }
 
-/// The plan as text, for a run that does not take place.
+/// The plan as text, without a run.
 ///
 /// # Errors
 /// With a text for the user.
@@ -107,7 +108,7 @@ pub fn preview(
     servers::plan(peer, &run).map(|plan| plan.text())
 }
 
-/// The folder, as servers may be told of it.
+/// The absolute path of the served folder.
 fn served(root: &Path) -> Result<PathBuf, String> {
     let path = std::fs::canonicalize(root)
         .map_err(|error| format!("cannot serve the folder {}: {error}", root.display()))?;
@@ -123,10 +124,10 @@ fn served(root: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Two, of which the second is for a server behind the peer.
+/// Two free ports, the second for a server behind the peer.
 fn free_ports() -> Result<[SocketAddr; 2], String> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    // Both are held until both are known, so that they differ.
+    // Both listeners are open at the same time, so that the ports differ.
     let two = || {
         let (one, other) = (listen()?, listen()?);
         Ok([one.local_addr()?, other.local_addr()?])
@@ -134,18 +135,18 @@ fn free_ports() -> Result<[SocketAddr; 2], String> {
     two().map_err(|error: std::io::Error| format!("no port is free on 127.0.0.1: {error}"))
 }
 
-/// A keeper and what it keeps. Dropping it ends all that.
+/// A keeper and its programs. Dropping it ends them.
 pub struct KeeperHandle {
     folder: PathBuf,
     keeper: Child,
-    /// Closing it is the keeper's sign to end.
+    /// Closing it signals the keeper to end.
     input: Option<ChildStdin>,
     said: Receiver<KeeperMessage>,
     ended: Option<String>,
 }
 
 impl KeeperHandle {
-    /// Starts a keeper, which makes the folder and, if wanted, a namespace: its number.
+    /// Starts a keeper, which creates the folder and, if requested, a namespace; returns its number.
     fn begin(options: &PeerOptions) -> Result<(KeeperHandle, Option<u8>), String> {
         let folder = new_folder()?;
         let program = programs::lab()?;
@@ -193,7 +194,7 @@ impl KeeperHandle {
         })
     }
 
-    /// Has the plan carried out.
+    /// Sends the plan and waits until its steps are done.
     fn work(&mut self, plan: &PeerPlan) -> Result<(), String> {
         let job = KeeperJob {
             files: plan.files.clone(),
@@ -206,7 +207,7 @@ impl KeeperHandle {
         }
     }
 
-    /// Asks for something until there is a sensible answer, whatever it is.
+    /// Sends requests until the server answers with any status below 500.
     fn wait_for_answer(&mut self, address: SocketAddr) -> Result<(), String> {
         let end = Instant::now() + ANSWER_MAX;
         while !answers(address) {
@@ -221,17 +222,17 @@ impl KeeperHandle {
                 return Err(format!("no answer from {address} within {limit} s{tail}"));
             }
         }
-        // Somebody else may have answered if the port was lost.
+        // If the port was lost, another process may have answered.
         self.ended().map_or(Ok(()), Err)
     }
 
-    /// CPU time of all that the keeper has started, in seconds.
+    /// CPU time of all processes of the keeper, in seconds.
     pub fn cpu_s(&self) -> f64 {
         let keeper = i32::try_from(self.keeper.id()).ok().and_then(Pid::from_raw);
         keeper.map_or(0.0, |keeper| cpu_s(&below(keeper)))
     }
 
-    /// What was said at its end, if it ended by itself.
+    /// The last message, if the peer ended by itself.
     pub fn ended(&mut self) -> Option<String> {
         if let Ok(KeeperMessage::Failed(text)) = self.said.try_recv() {
             self.ended = Some(text);
@@ -244,7 +245,7 @@ impl Drop for KeeperHandle {
     fn drop(&mut self) {
         drop(self.input.take());
         let end = Instant::now() + CLEAR_MAX;
-        // The keeper's end of the pipe closes when it has cleared up.
+        // The keeper closes its end of the pipe after it has cleaned up.
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if self.said.recv_timeout(left).is_err() {
@@ -256,7 +257,7 @@ impl Drop for KeeperHandle {
     }
 }
 
-/// A name that nobody has: the keeper makes it, so that it is there only as long as a keeper is.
+/// A unique name. The keeper creates the folder, so that it exists only while a keeper does.
 fn new_folder() -> Result<PathBuf, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!(
@@ -295,7 +296,7 @@ fn messages(from: impl Read + Send + 'static) -> Receiver<KeeperMessage> {
     receiver
 }
 
-/// Whether an HTTP server answers with anything but its own failure.
+/// Whether an HTTP server answers with a status other than 5xx.
 fn answers(address: SocketAddr) -> bool {
     status(address).is_ok_and(|status| (200..500).contains(&status))
 }
@@ -307,7 +308,7 @@ fn status(address: SocketAddr) -> std::io::Result<u16> {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
     let mut start = [0; 12];
     stream.read_exact(&mut start)?;
-    // What is left is read too, so that no reset is sent.
+    // The rest is read too: closing with unread data would send a reset.
     std::io::copy(&mut stream, &mut std::io::sink())?;
     let digits = std::str::from_utf8(&start[9..]).unwrap_or_default();
     Ok(digits.parse().unwrap_or(0))

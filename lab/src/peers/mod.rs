@@ -1,9 +1,8 @@
-//! The servers that are measured: how each is found, configured, started and, whatever happens, ended.
+//! The measured servers: how each is found, configured, started and reliably ended.
 //!
-//! [`table`] lists them, `servers` says for each what files and programs it needs (a `plan`), `life`
-//! runs a plan and waits until it answers. The programs are children of a `keeper`, a process of its
-//! own that ends them and clears up as soon as the lab is gone, for whatever reason. Nothing here
-//! knows what is asked of a server, or how it is measured.
+//! [`table`] lists them, `servers` creates a `plan` with the files and programs of each, and `life` executes a plan
+//! and waits until the server answers. The programs are children of a `keeper`, a separate process that ends them and
+//! cleans up as soon as the lab is gone, for any reason. Independent of requests and measurements.
 
 mod caches;
 pub mod carried;
@@ -34,34 +33,34 @@ pub enum PeerPlace {
     /// On 127.0.0.1.
     #[default]
     Loopback,
-    /// In a network namespace of its own, at the other end of a veth pair.
+    /// In its own network namespace, at the other end of a veth pair.
     Namespace,
-    /// At this address of this machine, for those who reach it by that: a guest.
+    /// At this address of this machine, for clients in a guest.
     At(SocketAddr),
 }
 
-/// How a peer is to run.
+/// The settings of a peer's start.
 #[derive(Clone, Debug, Default)]
 pub struct PeerOptions {
-    /// The folder that it serves.
+    /// The served folder.
     pub root: PathBuf,
-    /// Its processes or threads that answer; at least 1.
+    /// Its processes or threads; at least 1.
     pub workers: u32,
-    /// CPUs that it is pinned to; empty for all.
+    /// CPUs to which it is pinned; empty for all.
     pub cpus: Vec<usize>,
-    /// Where.
+    /// Where it runs.
     pub place: PeerPlace,
-    /// What differs from its tuned default, by name: see [`PeerDescription::settings`].
+    /// Deviations from its tuned defaults, by name: see [`PeerDescription::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
-/// A peer that runs. Dropping it ends it, and with it everything that it started.
+/// A running peer. Dropping it ends the peer and all its processes.
 pub struct RunningPeer {
-    /// Where it answers.
+    /// Its address.
     pub address: SocketAddr,
-    /// A Unix socket that it answers on, too: `mariadb` has one.
+    /// A Unix socket on which it answers too, as `mariadb` does.
     pub socket: Option<PathBuf>,
-    /// What it says of its version.
+    /// Its version.
     pub version: String,
     /// Its configuration or command line, for the report.
     pub configuration: String,
@@ -74,7 +73,7 @@ impl RunningPeer {
         self.life.cpu_s()
     }
 
-    /// What it said at its end, if it ended by itself.
+    /// Its last output, if it ended by itself.
     pub fn ended(&mut self) -> Option<String> {
         self.life.ended()
     }
@@ -83,13 +82,13 @@ impl RunningPeer {
 /// Why a peer does not run.
 #[derive(Debug)]
 pub enum PeerFailure {
-    /// Nobody of that name; says which there are.
+    /// No such peer; the text lists the known ones.
     Unknown(String),
     /// A level of Lowroad that does not exist yet.
     Absent(String),
-    /// Not installed; says what installs it.
+    /// Not installed; the text names the package.
     NotInstalled(String),
-    /// It was started and ended, or did not answer in time; says what it printed.
+    /// It ended, or did not answer in time; the text includes its output.
     Broken(String),
 }
 
@@ -106,7 +105,7 @@ impl std::fmt::Display for PeerFailure {
 
 impl std::error::Error for PeerFailure {}
 
-/// How often a free port may be gone when its server asks for it.
+/// Number of starts after which a lost port is an error.
 const PORT_RACES_MAX: u32 = 3;
 
 /// Starts a peer and waits until it answers.
@@ -128,7 +127,7 @@ pub fn start(name: &str, options: &PeerOptions) -> Result<RunningPeer, PeerFailu
     }
 }
 
-/// Between asking the kernel for a free port and using it, somebody else may take it.
+/// Whether the port was lost: another process may take a free port before the server binds it.
 fn lost_its_port(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("in use") || text.contains("cannot bind") || text.contains("could not bind")

@@ -1,19 +1,19 @@
-//! A network namespace at the other end of a veth pair: 10.77.N.1 is here, 10.77.N.2 in it.
+//! A network namespace at the other end of a veth pair: 10.77.N.1 is outside, 10.77.N.2 inside.
 //!
-//! Everything is done by the `ip` program. The pair's name claims N on this machine; it is made last,
-//! in one step, so that two labs never get the same.
+//! All configuration uses the `ip` program. The pair's name claims N on this machine; it is created last, in one step,
+//! so that two labs never get the same number.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-/// A namespace of ours; [`NetworkNamespace::remove`] ends it.
+/// A namespace of the lab; [`NetworkNamespace::remove`] removes it.
 pub struct NetworkNamespace {
     number: u8,
     name: String,
 }
 
 impl NetworkNamespace {
-    /// Makes one.
+    /// Creates a namespace.
     ///
     /// # Errors
     /// With a text for the user.
@@ -65,14 +65,14 @@ impl NetworkNamespace {
         self.number
     }
 
-    /// What to put before a command so that it runs inside.
+    /// The prefix of a command that runs inside.
     pub fn prefix(&self) -> Vec<String> {
         ["ip", "netns", "exec", &self.name]
             .map(String::from)
             .to_vec()
     }
 
-    /// Removes it. The pair goes first: without it the namespace would take it along only later.
+    /// Removes it. The pair is removed first, since the namespace would release it only later.
     pub fn remove(&self) {
         let _ = ip(&format!("link del lab{}h", self.number));
         let _ = ip(&format!("netns del {}", self.name));

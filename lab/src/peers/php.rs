@@ -1,5 +1,5 @@
-//! PHP for the servers that have no programs of their own: processes behind a socket, or a module in
-//! each of Apache's.
+//! PHP for servers without their own programs: FPM processes behind a socket, or a module in each of Apache's
+//! processes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ const APACHE: &str = include_str!("../../peers/apache-php.part");
 const MODULE: &str = include_str!("../../peers/apache-mod-php.part");
 const PHP_FPM: &str = include_str!("../../peers/php-fpm.conf");
 
-/// The part of nginx's configuration that asks the processes.
+/// The part of nginx's configuration for the FPM processes.
 pub fn behind_nginx(run: &PeerRun<'_>) -> String {
     run.fill(NGINX, &[])
 }
 
-/// The part of Apache's configuration that asks the processes.
+/// The part of Apache's configuration for the FPM processes.
 pub fn behind_apache(run: &PeerRun<'_>) -> String {
     run.fill(APACHE, &[("modules", APACHE_MODULES)])
 }
@@ -29,7 +29,7 @@ pub fn behind_apache(run: &PeerRun<'_>) -> String {
 /// The module is not installed.
 pub fn in_apache(run: &PeerRun<'_>) -> Result<String, String> {
     let module = module()?.display().to_string();
-    // Scripts among the files that are served need no other name.
+    // Scripts within the served folder need no alias.
     let alias = match run.settings.text("php_root") {
         "" => String::new(),
         root => format!(
@@ -48,7 +48,7 @@ pub fn in_apache(run: &PeerRun<'_>) -> Result<String, String> {
 /// Apache's module of the newest PHP that is installed.
 ///
 /// # Errors
-/// There is none; says what brings it.
+/// No module is installed; the text names the package.
 pub fn module() -> Result<PathBuf, String> {
     let entries = fs::read_dir(APACHE_MODULES).into_iter().flatten().flatten();
     let is_php = |path: &PathBuf| {
@@ -63,7 +63,7 @@ pub fn module() -> Result<PathBuf, String> {
     })
 }
 
-/// Starts PHP's processes.
+/// Starts the FPM processes.
 pub fn fpm(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let user = if run.as_root {
         "user = root\ngroup = root"
@@ -83,7 +83,7 @@ pub fn fpm(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.steps.push(JobStep::Await(run.folder.join("php.sock")));
 }
 
-/// What scripts may ask `getenv` for. php-fpm takes no empty values.
+/// The environment of scripts. php-fpm accepts no empty values.
 fn environment(run: &PeerRun<'_>) -> String {
     [("SPECWEB99_DATA", "specweb99_data"), ("LAB_DB", "db")]
         .iter()
@@ -93,11 +93,10 @@ fn environment(run: &PeerRun<'_>) -> String {
         .collect()
 }
 
-/// Where Debian has PHP's extensions: a folder for each of its interfaces, named by a date.
+/// Debian's folder of PHP extensions: one subfolder for each interface version, named by a date.
 const EXTENSION_FOLDERS: &str = "/usr/lib/php";
 
-/// What programs of the lab need: the file, how it is named in a configuration, and the Debian package.
-/// The order is that of loading.
+/// The extensions that the lab's programs need: file, directive, and Debian package. In load order.
 const EXTENSIONS: [(&str, &str, &str); 5] = [
     ("opcache.so", "zend_extension", "php-opcache"),
     ("mysqlnd.so", "extension", "php-mysql"),
@@ -106,11 +105,11 @@ const EXTENSIONS: [(&str, &str, &str); 5] = [
     ("pdo_mysql.so", "extension", "php-mysql"),
 ];
 
-/// A configuration for a machine that has no other: the opcode cache, the clients of the data base, and
-/// nothing else. The cache takes files whatever their date says: one of 1970 it would not keep.
+/// A configuration for a machine without any: only the opcode cache and the database clients. The cache ignores file
+/// dates, because it would not store files of 1970.
 ///
 /// # Errors
-/// An extension is not installed; says what brings it.
+/// An extension is not installed; the text names its package.
 pub fn ini() -> Result<String, String> {
     let folder = extensions()?;
     let mut text = String::new();

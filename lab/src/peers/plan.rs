@@ -1,4 +1,4 @@
-//! What a peer needs to run: its files and commands, with the names of this run filled in.
+//! The plan of a peer: its files and commands, with the names of this run filled in.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use super::job::JobStep;
 use super::table::CheckedSettings;
 
-/// What is known before a peer's files are written.
+/// The parameters of a peer's files.
 #[derive(Clone, Copy)]
 pub struct PeerRun<'a> {
-    /// The folder that it serves.
+    /// The served folder.
     pub root: &'a Path,
     /// Its processes or threads.
     pub workers: u32,
-    /// Where it is to answer.
+    /// Its address.
     pub address: SocketAddr,
-    /// Where a server behind it is to answer, if that can't be a Unix socket.
+    /// The address of a server behind it, if that can't be a Unix socket.
     pub origin: SocketAddr,
-    /// Its own folder.
+    /// Its own temporary folder.
     pub folder: &'a Path,
     /// Its settings.
     pub settings: &'a CheckedSettings,
-    /// Whether it will run as root.
+    /// Whether it runs as root.
     pub as_root: bool,
 }
 
@@ -30,11 +30,11 @@ pub struct PeerRun<'a> {
 pub struct PeerPlan {
     /// Files in its folder: name, text.
     pub files: Vec<(String, String)>,
-    /// What is done, one after another.
+    /// The steps, in order.
     pub steps: Vec<JobStep>,
-    /// A Unix socket that answers, too.
+    /// A Unix socket on which it answers too.
     pub socket: Option<PathBuf>,
-    /// It speaks no HTTP: it is ready when the steps are done.
+    /// It does not speak HTTP: it is ready when the steps are done.
     pub silent: bool,
 }
 
@@ -44,17 +44,17 @@ impl PeerPlan {
         self.files.push((name.to_owned(), text));
     }
 
-    /// Adds a program that stays.
+    /// Adds a program that keeps running.
     pub fn start(&mut self, words: &[&str]) {
         self.steps.push(JobStep::Start(owned(words)));
     }
 
-    /// Adds a program that is to end well.
+    /// Adds a program that must end successfully.
     pub fn run(&mut self, words: &[&str], input: Option<PathBuf>) {
         self.steps.push(JobStep::Run(owned(words), input));
     }
 
-    /// The report's text: commands, then files.
+    /// The text for the report: commands, then files.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for step in &self.steps {
@@ -79,7 +79,7 @@ impl PeerRun<'_> {
         self.folder.join(name).display().to_string()
     }
 
-    /// Fills in a template: the names that all know, and these.
+    /// Fills in a template: the common names, and these.
     pub fn fill(&self, template: &str, more: &[(&str, &str)]) -> String {
         let root = self.root.display().to_string();
         let folder = self.folder.display().to_string();
@@ -118,7 +118,7 @@ impl PeerRun<'_> {
     }
 }
 
-/// Replaces each `{{name}}`; a later value of a name counts.
+/// Replaces each `{{name}}`; the last value of a name counts.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut parts = template.split("{{");
     let mut text = parts.next().unwrap_or_default().to_owned();

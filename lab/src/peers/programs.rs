@@ -1,11 +1,11 @@
-//! Finding programs, this one among them, and asking them for their version.
+//! Finds programs, including this one, and their versions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::table::PeerDescription;
 
-/// Where servers are installed, whether or not a user's PATH says so.
+/// Folders of servers, which a user's PATH may lack.
 const SYSTEM: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
 
 /// The path of a program; `php-fpm` stands for the newest `php-fpm8.2` or the like.
@@ -43,7 +43,7 @@ fn versions_of(folder: &Path, name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The lab's own program: this one, or (in its tests) the one built beside.
+/// The lab's own program: this one, or (in its tests) the one built next to it.
 pub fn lab() -> Result<PathBuf, String> {
     let own = std::env::current_exe()
         .map_err(|error| format!("cannot find the lab's own program: {error}"))?;
@@ -54,7 +54,7 @@ pub fn lab() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("there is no lowroad-lab beside {}", own.display()))
 }
 
-/// The program `lowroad`: as said, or beside the lab's, or in PATH.
+/// The program `lowroad`: the given one, or the one next to the lab's, or from PATH.
 pub fn lowroad(said: &str) -> Result<PathBuf, String> {
     if !said.is_empty() {
         let path = std::path::absolute(said).map_err(|error| format!("{said}: {error}"))?;
@@ -73,7 +73,7 @@ pub fn lowroad(said: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// In the folder of `program`, or in that above: tests run from a folder below.
+/// Searches the folder of `program` and its parent, since tests run from a subfolder.
 fn beside(program: &Path, name: &str) -> Option<PathBuf> {
     let folders = program.ancestors().skip(1).take(2);
     folders
@@ -86,7 +86,7 @@ pub fn is_lowroad(peer: &str) -> bool {
     peer == "lowroad" || peer.starts_with("lowroad-")
 }
 
-/// Whether a peer needs Lowroad's program: its levels, and who has one of them before it.
+/// Whether a peer needs Lowroad's program: its levels, and servers behind one of them.
 pub fn needs_lowroad(peer: &str) -> bool {
     is_lowroad(peer) || peer.ends_with("-softirq")
 }
@@ -96,7 +96,7 @@ pub fn runs_php(peer: &str) -> bool {
     peer.ends_with("-php")
 }
 
-/// Whether all programs of a peer are here.
+/// Whether all programs of a peer are installed.
 pub fn installed(peer: &PeerDescription) -> bool {
     match peer.name {
         name if is_lowroad(name) && peer.absent.is_none() => lowroad("").is_ok(),
@@ -104,7 +104,7 @@ pub fn installed(peer: &PeerDescription) -> bool {
     }
 }
 
-/// What a peer says of its version: the first line of each of its programs.
+/// A peer's version: the first line of each of its programs.
 pub fn version(peer: &PeerDescription, lowroad: Option<&Path>) -> String {
     match peer.name {
         "howl" => format!("howl {}", env!("CARGO_PKG_VERSION")),
@@ -148,7 +148,7 @@ fn first_line(program: &Path, flag: &str) -> String {
     shorten(text.lines().next().unwrap_or_default())
 }
 
-/// Without what all versions of a program say.
+/// Removes the parts that all versions of a program share.
 fn shorten(line: &str) -> String {
     let line = line.trim();
     let line = line.strip_prefix("nginx version: ").unwrap_or(line);

@@ -1,4 +1,4 @@
-//! For each peer its plan: the configuration from its template, and the commands.
+//! The plan of each peer: the configuration from its template, and the commands.
 
 use std::path::{Path, PathBuf};
 
@@ -24,13 +24,13 @@ const H2O: &str = include_str!("../../peers/h2o.conf");
 const PAGES: &str = include_str!("../../peers/lowroad-pages.toml");
 const MARIADB: &str = include_str!("../../peers/mariadb.cnf");
 
-/// Where Debian has Apache's modules.
+/// Debian's folder of Apache modules.
 pub(super) const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Whether a peer's programs and files are here.
+/// Checks that a peer's programs and files are installed.
 ///
 /// # Errors
-/// With what is missing, and what brings it.
+/// The text names the missing file and its package.
 pub fn check(peer: &PeerDescription, settings: &CheckedSettings) -> Result<(), PeerFailure> {
     if programs::needs_lowroad(peer.name) {
         programs::lowroad(settings.text("binary")).map_err(PeerFailure::NotInstalled)?;
@@ -58,7 +58,7 @@ pub fn check(peer: &PeerDescription, settings: &CheckedSettings) -> Result<(), P
     Ok(())
 }
 
-/// The plan of a peer.
+/// Creates the plan of a peer.
 ///
 /// # Errors
 /// With a text for the user.
@@ -123,12 +123,12 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
     Ok(plan)
 }
 
-/// Whether there is a dynamic set to serve.
+/// Whether the dynamic set is served.
 fn has_set(run: &PeerRun<'_>) -> bool {
     !run.settings.text("specweb99_data").is_empty()
 }
 
-/// The path of a program, or its name if it is not here.
+/// The path of a program, or its name if it is not installed.
 pub(super) fn program(name: &str) -> String {
     let found = programs::find(name).unwrap_or_else(|| PathBuf::from(name));
     found.display().to_string()
@@ -154,7 +154,7 @@ fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, softirq: Option<&str>) -> Res
     Ok(())
 }
 
-/// Where the level of soft interrupts is to answer.
+/// The network device of the softirq level.
 fn device<'a>(run: &PeerRun<'_>) -> &'a str {
     match run.address.ip() {
         ip if ip.is_loopback() => "lo",
@@ -162,26 +162,26 @@ fn device<'a>(run: &PeerRun<'_>) -> &'a str {
     }
 }
 
-/// The level of soft interrupts before another server. Its files may be new, so that their times say nothing of
-/// freshness.
+/// Adds the softirq level in front of another server. A fixed freshness lifetime is needed because the files may be
+/// new, so that their dates allow no heuristic freshness.
 fn attach(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let port = run.address.port().to_string();
     let binary = binary.display().to_string();
     let mut words = vec![&*binary, "attach", &port, "--ttl", "600"];
-    // By itself it takes the device of the default route, which a guest has not.
+    // The default is the device of the default route, which a guest does not have.
     match run.address.ip() {
         ip if ip.is_loopback() => words.extend(["--interface", "lo"]),
         _ => words.extend(["--interface", "eth0"]),
     }
     plan.steps.push(JobStep::AwaitPort(run.address));
     plan.start(&words);
-    // It loads programs into the kernel first, which takes seconds where that is emulated.
+    // It first loads programs into the kernel, which takes seconds on an emulated machine.
     plan.steps.push(JobStep::AwaitSaid(ATTACHED.to_owned()));
     Ok(())
 }
 
-/// Every file that ends in `.lrp` is a page with queries in it.
+/// Lowroad with database pages: every file that ends in `.lrp`.
 fn pages(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let account = "mysql://lowroad_lab:lowroad_lab";
@@ -196,7 +196,7 @@ fn pages(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A Lowroad with this configuration.
+/// Adds a Lowroad with this configuration.
 pub(super) fn configured_lowroad(
     plan: &mut PeerPlan,
     run: &PeerRun<'_>,
@@ -227,22 +227,22 @@ fn howl(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// How an nginx listens where the peer is to answer.
+/// nginx's listen parameters for the peer's own address.
 pub(super) fn own_port(run: &PeerRun<'_>) -> String {
     format!("{} backlog=4096 reuseport", run.address)
 }
 
-/// An nginx that listens as this says, with a part for PHP.
+/// Adds an nginx with these listen parameters and a part for PHP.
 pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>, listen: &str, php: &str) {
     nginx_with(plan, run, listen, php, "");
 }
 
-/// With something outside the server, too.
+/// Like `nginx`, with a part outside the server block.
 fn nginx_with(plan: &mut PeerPlan, run: &PeerRun<'_>, listen: &str, php: &str, upstream: &str) {
     nginx_as("nginx.conf", plan, run, listen, (php, upstream));
 }
 
-/// With its configuration in a file of this name.
+/// Like `nginx_with`, with the configuration in a file of this name.
 pub(super) fn nginx_as(
     file: &str,
     plan: &mut PeerPlan,
@@ -250,7 +250,7 @@ pub(super) fn nginx_as(
     listen: &str,
     (php, upstream): (&str, &str),
 ) {
-    // As the lab's user it may read whatever the lab may.
+    // As the lab's user it can read all files of the lab.
     let user = if run.as_root { "user root;" } else { "" };
     let sendfile = match run.settings.text("sendfile") {
         "off" => "off",
@@ -278,7 +278,7 @@ pub(super) fn nginx_as(
 }
 
 fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
-    // Apache refuses to be root.
+    // Apache refuses to run as root.
     let user = if run.as_root {
         "User www-data\nGroup www-data"
     } else {
@@ -307,7 +307,7 @@ fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
 
 fn prefork(run: &PeerRun<'_>) -> String {
     let most = run.settings.number("processes").max(u64::from(run.workers));
-    // Idle processes are neither started nor ended while somebody measures.
+    // No idle processes are started or ended during a measurement.
     format!(
         "ServerLimit {most}\nMaxRequestWorkers {most}\nStartServers {most}\n\
          MinSpareServers 1\nMaxSpareServers {most}"
@@ -330,7 +330,7 @@ fn lighttpd(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     } else {
         "writev"
     };
-    // One worker is the program itself; from two on it only watches over them.
+    // With one worker the main process serves; with more it only supervises them.
     let workers = if run.workers > 1 { run.workers } else { 0 }.to_string();
     let descriptors = system::descriptors();
     let more = [
@@ -376,8 +376,7 @@ fn mariadb(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
         ],
         None,
     );
-    // The end need not be orderly: nothing has to survive. (Not in the file: it would spoil what
-    // mariadb-install-db does.)
+    // A fast shutdown suffices, since no data has to survive. (Not in the file: it would break mariadb-install-db.)
     plan.start(&[&program("mariadbd"), &config, "--innodb-fast-shutdown=2"]);
     plan.steps.push(JobStep::Await(socket.clone()));
     let schema = run.settings.text("schema");

@@ -1,13 +1,13 @@
-//! What the keeper asks of the system: signals as descriptors, CPUs, limits, and who is whose child.
+//! System interfaces of the keeper: signals as descriptors, CPUs, limits, and the process tree.
 
 use std::os::unix::net::UnixStream;
 
 use rustix::process::{Pid, Resource, Rlimit, WaitStatus};
 
-/// Descriptors for each program, where the system grants so many.
+/// Descriptor limit of each program, if the system permits it.
 const DESCRIPTORS: u64 = 65_536;
 
-/// How a program ended, in words.
+/// Describes how a program ended.
 pub fn told(program: &str, status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("{program} ended with status {code}"),
@@ -16,7 +16,7 @@ pub fn told(program: &str, status: WaitStatus) -> String {
     }
 }
 
-/// A descriptor that becomes readable when one of these signals comes.
+/// A descriptor that becomes readable when one of these signals arrives.
 pub fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
@@ -27,7 +27,7 @@ pub fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
     Ok(read)
 }
 
-/// Children inherit it.
+/// Pins this process; children inherit it.
 pub fn pin(cpus: &[usize]) -> Result<(), String> {
     if cpus.is_empty() {
         return Ok(());
@@ -43,13 +43,13 @@ pub fn pin(cpus: &[usize]) -> Result<(), String> {
         .map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}; are they on this machine?"))
 }
 
-/// How many descriptors a program will be granted.
+/// The descriptor limit that a program can have.
 pub fn descriptors() -> u64 {
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     most.unwrap_or(DESCRIPTORS).min(DESCRIPTORS)
 }
 
-/// As many descriptors as may be; servers complain themselves if that is too few.
+/// Raises the descriptor limit to the maximum; servers report an error themselves if it is too low.
 pub fn raise_descriptors() {
     let raised = Rlimit {
         current: Some(descriptors()),
@@ -58,7 +58,7 @@ pub fn raise_descriptors() {
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
 
-/// All processes below `top`, from what the kernel says of everybody's parent.
+/// All descendants of `top`, from the parents of all processes in /proc.
 pub fn below(top: Pid) -> Vec<Pid> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -83,9 +83,9 @@ pub fn below(top: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// CPU time of these processes and of their children that have ended, in seconds.
+/// CPU time of these processes and of their reaped children, in seconds.
 pub fn cpu_s(processes: &[Pid]) -> f64 {
-    /// Of the times that the kernel tells, on every architecture.
+    /// Unit of the kernel's times, equal on every architecture (USER_HZ).
     const TICKS_PER_S: f64 = 100.0;
     let ticks = processes.iter().map(|pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -94,14 +94,14 @@ pub fn cpu_s(processes: &[Pid]) -> f64 {
     ticks.sum::<u64>() as f64 / TICKS_PER_S
 }
 
-/// User and system time of a `/proc/PID/stat`, and those of its children that have ended.
+/// User and system time in a `/proc/PID/stat`, including those of reaped children.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let mut number = || words.next()?.parse::<u64>().ok();
     Some(number()? + number()? + number()? + number()?)
 }
 
-/// From a `/proc/PID/stat`; the name in it may hold anything, but ends at the last parenthesis.
+/// Parses a `/proc/PID/stat`; the name in it may contain anything, but ends at the last parenthesis.
 fn pid_and_parent(stat: &str) -> Option<(i32, i32)> {
     let pid = stat.split(' ').next()?.parse().ok()?;
     let after_name = stat.rsplit_once(')')?.1;

@@ -1,23 +1,23 @@
-//! The list of peers: name, packages, what it is, and the settings that each knows.
+//! The list of peers: name, packages, description, and settings.
 
 use std::collections::BTreeMap;
 
 use super::PeerFailure;
 
-/// One server that can be measured.
+/// A server that can be measured.
 #[derive(Debug)]
 pub struct PeerDescription {
-    /// Its name, as in experiments.
+    /// Its name in experiments.
     pub name: &'static str,
-    /// The Debian packages that bring it.
+    /// The Debian packages that contain it.
     pub packages: &'static [&'static str],
     /// The programs that it needs.
     pub programs: &'static [&'static str],
-    /// What it is.
+    /// Its description.
     pub what: &'static str,
-    /// Its settings: name, default, meaning.
+    /// Its settings.
     pub settings: &'static [PeerSetting],
-    /// Why it can't run at all, if it does not exist yet.
+    /// Why it can't run, if it does not exist yet.
     pub absent: Option<&'static str>,
 }
 
@@ -28,20 +28,20 @@ pub struct PeerSetting {
     pub name: &'static str,
     /// Its default, as text.
     pub default: &'static str,
-    /// What it may be.
+    /// Its type.
     pub kind: SettingKind,
-    /// What it does.
+    /// Its meaning.
     pub what: &'static str,
 }
 
-/// What a setting may be.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingKind {
     /// `on` or `off`.
     Switch,
-    /// A number from 1.
+    /// A number of at least 1.
     Number,
-    /// Any text, as a path.
+    /// Any text, such as a path.
     Text,
 }
 
@@ -345,15 +345,15 @@ static PEERS: &[PeerDescription] = &[
     ),
 ];
 
-/// All peers, in the order in which they are shown.
+/// All peers, in display order.
 pub fn all() -> &'static [PeerDescription] {
     PEERS
 }
 
-/// The peer of that name.
+/// Finds the peer with that name.
 ///
 /// # Errors
-/// If there is none, or it does not exist yet.
+/// It is unknown, or does not exist yet.
 pub fn named(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let peer = listed(name)?;
     match peer.absent {
@@ -367,10 +367,10 @@ pub fn takes(peer: &str, setting: &str) -> bool {
     named(peer).is_ok_and(|peer| peer.settings.iter().any(|known| known.name == setting))
 }
 
-/// The peer of that name, also one that can't run here as it is: another machine may carry out its plan.
+/// Finds the peer with that name, including those that can't run on this machine: another machine may execute the plan.
 ///
 /// # Errors
-/// If there is none.
+/// It is unknown.
 pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let found = PEERS.iter().find(|peer| peer.name == name);
     found.ok_or_else(|| {
@@ -382,15 +382,15 @@ pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     })
 }
 
-/// The settings of a peer, checked, with defaults for those not given.
+/// The checked settings of a peer, with defaults for those not given.
 #[derive(Debug)]
 pub struct CheckedSettings(BTreeMap<&'static str, String>);
 
 impl CheckedSettings {
-    /// Checks what was given.
+    /// Checks settings.
     ///
     /// # Errors
-    /// For names and values that the peer does not know.
+    /// Names or values that the peer does not have.
     pub fn of(
         peer: &PeerDescription,
         given: &BTreeMap<String, String>,
@@ -412,7 +412,7 @@ impl CheckedSettings {
         Ok(CheckedSettings(values))
     }
 
-    /// The value of a setting that the peer knows; empty for others.
+    /// The value of a setting; empty if the peer does not have it.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -455,7 +455,7 @@ fn check(peer: &PeerDescription, setting: &PeerSetting, value: &str) -> Result<(
     ))
 }
 
-/// Whether a text means itself in every server's configuration language.
+/// Whether a text needs no quoting in any server's configuration language.
 pub fn is_plain(text: &str) -> bool {
     !text
         .chars()

@@ -1,4 +1,4 @@
-//! Two runs of the same experiments: how far each point of one is from that of the other. Pure.
+//! Compares two runs of the same experiments point by point. No I/O.
 
 use super::chart::x_name;
 use super::model::{ExperimentStudy, FigureData};
@@ -10,15 +10,15 @@ use crate::experiment::units::FigureUnit;
 pub struct MeasuredPair {
     /// Experiment, figure, server and x.
     pub name: String,
-    /// What was found here and there, with unit.
+    /// The values of this run and of the other, with unit.
     pub values: [String; 2],
-    /// How much more, or less if negative, was found here, as a share of the other; a hundred times at most.
+    /// Relative difference of this run's value from the other's; limited to a hundred.
     pub more: f64,
-    /// It is a time: near saturation that depends on little things.
+    /// It is a time, which varies a lot near saturation.
     pub is_time: bool,
 }
 
-/// The points that both have.
+/// The points that both runs have.
 #[must_use]
 pub fn pairs(here: &[ExperimentStudy], there: &[ExperimentStudy]) -> Vec<MeasuredPair> {
     let mut pairs = Vec::new();
@@ -62,7 +62,7 @@ fn of_figure(one: &FigureData<'_>, other: &FigureData<'_>, pairs: &mut Vec<Measu
     }
 }
 
-/// The points that are not the same, the farthest first, and how many are.
+/// The points that differ, the largest difference first, and their number.
 #[must_use]
 pub fn text(pairs: &[MeasuredPair]) -> String {
     let is_same = |pair: &&MeasuredPair| pair.more.abs() <= SAME;

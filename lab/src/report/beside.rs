@@ -1,5 +1,5 @@
-//! The paper's numbers beside ours, as tables of text: points, ratios, and what table 1 of paper
-//! `003` expects. It knows no HTML.
+//! The paper's numbers with the measured ones, as tables of text: points, ratios, and the expectations of table 1 of
+//! paper `003`. Independent of HTML.
 
 use super::chart::x_name;
 use super::expected;
@@ -10,7 +10,7 @@ use crate::experiment::units::{FigureUnit, number};
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportTable {
-    /// What it is.
+    /// Its caption.
     pub caption: String,
     /// The names of its columns.
     pub head: Vec<String>,
@@ -29,7 +29,7 @@ impl ReportTable {
     }
 }
 
-/// All that the paper's text says, beside ours.
+/// All numbers of the paper's text, with the measured ones.
 #[must_use]
 pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
     let figure = shown.figure;
@@ -73,8 +73,7 @@ pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
     [ratios, points, expected].into_iter().flatten().collect()
 }
 
-/// All our values: a row for each x and a column for each server, or the other way round where
-/// there are more servers than x.
+/// All measured values: a row for each x and a column for each server, or transposed if there are more servers than x.
 #[must_use]
 pub fn values(shown: &FigureData<'_>) -> Option<ReportTable> {
     let unit = shown.unit();
@@ -144,7 +143,7 @@ pub(super) fn times(value: f64) -> String {
     format!("{} ×", number(value))
 }
 
-/// Which of ours is divided by which.
+/// The servers of a ratio.
 pub(super) fn ours_name(shown: &FigureData<'_>, ours: &OurRatio) -> String {
     let at = ours.at.as_ref().map_or("best of each".into(), |x| {
         format!("at {}", x_name(shown, x))
@@ -167,7 +166,7 @@ fn ours_value(shown: &FigureData<'_>, ours: &OurRatio) -> String {
     }
 }
 
-/// A ratio of our medians.
+/// A ratio of measured medians.
 #[must_use]
 pub fn ratio(shown: &FigureData<'_>, ours: &OurRatio) -> Option<f64> {
     let value = |name: &str| {
@@ -196,7 +195,7 @@ fn series_rows(shown: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<String>>
     series.points.iter().map(row).collect()
 }
 
-/// Ours at the paper's x; where we have none there, our best, or the last of times.
+/// The measured value at the paper's x; without one, the best, or for times the last.
 fn our_point(shown: &FigureData<'_>, series: &PaperSeries, x: &AxisValue) -> (String, String) {
     let Some(name) = &series.ours else {
         return ("–".into(), "nothing of ours is like it".into());
@@ -209,11 +208,11 @@ fn our_point(shown: &FigureData<'_>, series: &PaperSeries, x: &AxisValue) -> (St
     if let Some(point) = ours.at(x).filter(|_| relative.is_empty()) {
         return (unit.show(point.y.median), name.clone());
     }
-    // Rates that are shares of a capacity are not the paper's rates; nothing of ours is at its x.
+    // Rates that are shares of a capacity do not correspond to the paper's rates, so no point matches its x.
     if shown.figure.measure.lower_is_better() && !relative.is_empty() {
         return ("–".into(), "ours are at shares of a capacity".into());
     }
-    // Times are told at the highest load, since the paper's are those at capacity.
+    // Times are compared at the highest load, since the paper's are at capacity.
     let (point, word) = match shown.figure.measure.lower_is_better() {
         true => (ours.points.last(), "last"),
         false => (ours.best(false), "best"),
@@ -252,7 +251,7 @@ fn expected_table(shown: &FigureData<'_>) -> Option<ReportTable> {
         row.extend(ours.map(|point| point.map_or("–".into(), |point| mbit(point.y.median))));
         row
     };
-    // The paper's rows, and those of our rates that it does not have.
+    // The paper's rows, and the measured rates that the paper lacks.
     let paper = expected::TABLE.iter().filter(|(_, of, _)| *of == fixed);
     let mut rows: Vec<(f64, Option<f64>)> = paper
         .map(|(dynamic, _, paper)| (*dynamic, Some(*paper)))

@@ -1,5 +1,5 @@
-//! Charts as SVG: lines over an axis, and bars lying down. Pure: data in, text out. Colours and
-//! fonts are classes, which the page's style sheet fills.
+//! Charts as SVG: line charts, and horizontal bars. No I/O. Colours and fonts are classes, which the page's style
+//! sheet defines.
 
 use super::model::{FigureData, PointSpread, ServerSeries};
 use super::scale::{AxisScale, fitting, linear_ticks, log_ticks};
@@ -8,7 +8,7 @@ use super::svg::{coordinate, element, escape, line, text, text_width};
 use crate::experiment::schema::{AxisParameter, AxisValue, FigureKind};
 use crate::experiment::units::{ScaledUnit, number, size};
 
-/// A figure's chart, `width` pixels wide; empty when there is nothing to draw.
+/// A figure's chart, `width` pixels wide; empty without data.
 #[must_use]
 pub fn draw(shown: &FigureData<'_>, width: f64) -> String {
     if shown.series.is_empty() {
@@ -21,7 +21,7 @@ pub fn draw(shown: &FigureData<'_>, width: f64) -> String {
     }
 }
 
-/// Whether it is drawn as lines, which need a legend; bars have names.
+/// Whether it is drawn as lines, which need a legend; bars are labelled.
 #[must_use]
 pub fn is_lines(shown: &FigureData<'_>) -> bool {
     let numbers = shown.xs().iter().all(|x| x.number().is_some());
@@ -126,7 +126,7 @@ fn lines(shown: &FigureData<'_>, width: f64) -> String {
     out + "</svg>"
 }
 
-/// The ends of the y axis and its ticks, in the unit shown.
+/// The range of the y axis and its ticks, in the displayed unit.
 fn y_axis(shown: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f64>) {
     let high = largest(shown) / unit.divisor;
     let positive = spreads(shown)
@@ -134,7 +134,7 @@ fn y_axis(shown: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f64>) {
         .filter(|low| *low > 0.0);
     let low = positive.fold(f64::INFINITY, f64::min) / unit.divisor;
     if is_log_y(shown) {
-        // A little room around the data; the ticks within.
+        // A margin around the data; ticks stay within it.
         let (low, high) = (low / 1.4, high * 1.4);
         let ticks = log_ticks(low, high);
         let within: Vec<f64> = ticks
@@ -151,7 +151,7 @@ fn y_axis(shown: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f64>) {
     ((ticks[0], ticks[ticks.len() - 1]), ticks)
 }
 
-/// Whether y is logarithmic: where the file says so, and there is a value that can be shown.
+/// Whether y is logarithmic: the file requests it, and at least one value is positive.
 fn is_log_y(shown: &FigureData<'_>) -> bool {
     shown.figure.log_y && spreads(shown).any(|spread| spread.low > 0.0)
 }
@@ -160,7 +160,7 @@ fn x_range(shown: &FigureData<'_>, values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match shown.figure.log_x {
-        // A little room, so that the first marker does not lie on the axis.
+        // A margin, so that the first marker does not cover the axis.
         true => (low.max(1e-9) / 1.25, high.max(1e-9) * 1.25),
         false => (0.0, high.max(f64::MIN_POSITIVE) * 1.02),
     }
@@ -230,7 +230,7 @@ fn curve(series: &ServerSeries, style: usize, frame: &ChartFrame) -> String {
     )
 }
 
-/// Least to greatest of the repeats.
+/// A whisker over the range of the repeats.
 fn whisker(style: usize, x: f64, low: f64, high: f64) -> String {
     let class = format!("spread s{style}");
     let end = |y: f64| line(&class, (x - 3.5, y), (x + 3.5, y));

@@ -1,5 +1,5 @@
-//! What papers claim and instructions can judge, beside what `lowroad-lab icount --paper` has left among the
-//! results. Knows no guests.
+//! The claims of papers that instructions can judge, with the results of `lowroad-lab icount --paper`. Independent of
+//! guests.
 
 use std::path::Path;
 
@@ -17,12 +17,12 @@ pub struct CountedPaper {
     pub figures: Vec<CountedFigure>,
 }
 
-/// The file of a paper among the results.
+/// The name of a paper's file among the results.
 pub fn file(paper: &PaperComparison) -> String {
     format!("icount-{}.json", paper.number)
 }
 
-/// All papers that were counted, and the files that can't be understood.
+/// All counted papers, and the files that can't be parsed.
 pub fn read(results: &Path) -> (Vec<CountedPaper>, Vec<String>) {
     let (mut counted, mut problems) = (Vec::new(), Vec::new());
     for &paper in paper::ALL {
@@ -52,7 +52,7 @@ impl CountedPaper {
         format!("Paper {} by instructions", self.paper.number)
     }
 
-    /// What it is, and how many of the claims hold.
+    /// The comparison, and the number of claims that hold.
     pub fn sentence(&self) -> String {
         let ours = |claim: &PaperClaim| claim.ours(&self.figures);
         let judged = self
@@ -73,7 +73,7 @@ impl CountedPaper {
         )
     }
 
-    /// Claims, what is not judged, and all figures.
+    /// Claims, unjudged claims, and all figures.
     pub fn tables(&self) -> Vec<ReportTable> {
         let tables = [self.claims(), self.unjudged(), self.all_figures()];
         tables

@@ -116,11 +116,11 @@ fn compare(
     Ok(ExitCode::SUCCESS)
 }
 
-/// All experiments of a folder with their results, by the clock and by instructions. A file that can't be read is a problem in the
-/// report, and no reason to have none.
+/// All experiments of a folder with their results, by the clock and by instructions. An unreadable file becomes a
+/// problem in the report and does not prevent it.
 ///
 /// # Errors
-/// When the folder of experiments can't be read.
+/// The folder of experiments can't be read.
 pub fn studies(
     experiments: &Path,
     results_folder: &Path,
@@ -156,7 +156,7 @@ fn study(experiment: ExperimentConfig, results_folder: &Path) -> Result<Experime
     })
 }
 
-/// The picture's address in a page: relative to it if both are in one folder.
+/// The picture's address in a page: relative if both are in one folder.
 fn picture_name(picture: &Path, page: &Path) -> String {
     let is_beside = picture.parent() == page.parent();
     let name = picture.file_name().filter(|_| is_beside);

@@ -1,9 +1,8 @@
-//! Paper `003`, table 1: the throughput that is to be expected of a mix of dynamic and static
-//! requests.
+//! Paper `003`, table 1: the expected throughput of a mix of dynamic and static requests.
 //!
-//! The formula is printed there without the bytes of the content; with them, and 58 bytes of
-//! Ethernet, IP and TCP for each packet (the segments of the answer and three acknowledgements), it
-//! gives all eight rows of the table, which the test shows.
+//! The formula is printed there without the bytes of the content; with them, and 58 bytes of Ethernet, IP and TCP for
+//! each packet (the segments of the response and three acknowledgements), it gives all eight rows of the table, as the
+//! test shows.
 
 /// Bytes of Ethernet, IP and TCP around a segment.
 const HEADERS: f64 = 58.0;
@@ -33,7 +32,7 @@ pub fn bits_per_s(dynamic_per_s: f64, static_per_s: f64) -> f64 {
     8.0 * (dynamic_per_s * wire(DYNAMIC) + static_per_s * wire(STATIC))
 }
 
-/// The same without the headers of packets: what a load generator counts.
+/// The same without packet headers, as a load generator counts.
 #[must_use]
 pub fn content_bits_per_s(dynamic_per_s: f64, static_per_s: f64) -> f64 {
     8.0 * (dynamic_per_s * DYNAMIC + static_per_s * STATIC)

@@ -1,4 +1,4 @@
-//! The page: one file of HTML with its style sheet and charts within, and no scripts.
+//! The HTML page: a single file with style sheet and charts, without scripts.
 
 use std::fmt::Write;
 
@@ -13,12 +13,12 @@ use super::sentence::sentence;
 use super::svg::escape;
 use super::verdict;
 
-/// Width of the charts on a screen of usual width.
+/// Width of charts on a desktop screen.
 const WIDE: f64 = 820.0;
-/// Width of those on a telephone.
+/// Width of charts on a telephone.
 const NARROW: f64 = 360.0;
 
-/// The page of some experiments, and of counts of instructions.
+/// The page with experiments and instruction counts.
 #[must_use]
 pub fn page(
     studies: &[ExperimentStudy],
@@ -73,7 +73,7 @@ fn put(out: &mut String, text: &str) {
     out.push_str(text);
 }
 
-/// What each level is worth, at the top.
+/// The worth of each level, at the top.
 fn levels(levels: &LevelTable) -> String {
     let (Some(table), Some(picture)) = (levels.table(), levels.picture()) else {
         return String::new();
@@ -173,7 +173,7 @@ fn section(study: &ExperimentStudy) -> String {
     out + "</section>\n"
 }
 
-/// What a paper claims, judged by instructions.
+/// The claims of a paper, judged by instructions.
 fn claims(counted: &CountedPaper) -> String {
     let mut out = format!(
         "<section id=\"instructions-{}\">\n<h2>{}</h2>\n<p class=\"finding\">{}</p>\n",
@@ -275,7 +275,7 @@ fn html_table(table: &ReportTable, class: &str) -> String {
     out + "</tbody></table></div>\n"
 }
 
-/// A cell's text; short ones, numbers with their units, stay on a line.
+/// A cell's text; short ones, such as numbers with units, are not wrapped.
 fn unbroken(cell: &str) -> String {
     let text = escape(cell);
     if cell.chars().count() > 16 {

@@ -1,5 +1,5 @@
-//! Instructions a request, as `lowroad-lab icount --json` has left them among the results, beside
-//! what paper `002` counted. Knows no guests.
+//! Instructions per request from the results of `lowroad-lab icount --json`, with the counts of paper `002`.
+//! Independent of guests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::claims::CountedPaper;
 use super::svg::escape;
 use crate::icount::table::{CountRow, size_text, thousands};
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Default)]
 pub struct InstructionCounts {
     /// The standard table; empty if it was not counted.
@@ -24,10 +24,10 @@ pub const FILE: &str = "icount.json";
 const PAPER: &str = "Paper 002, section 5.2, counted 26,000 instructions a request for AFPA on Linux \
     and 31,000 on Windows 2000, at 64 B with a connection for each request.";
 
-/// The counts among these results; none if they were not counted.
+/// The counts among these results; empty if there are none.
 ///
 /// # Errors
-/// The file is there and can't be understood.
+/// The file can't be parsed.
 pub fn read(results: &Path) -> Result<Vec<CountRow>, String> {
     let path = results.join(FILE);
     if !path.exists() {
@@ -38,7 +38,7 @@ pub fn read(results: &Path) -> Result<Vec<CountRow>, String> {
     serde_json::from_str(&text).map_err(|why| wrong(&why))
 }
 
-/// The section of the page; nothing without counts.
+/// The section of the page; empty without counts.
 pub fn html(rows: &[CountRow]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -62,7 +62,7 @@ pub fn html(rows: &[CountRow]) -> String {
     )
 }
 
-/// The section of the summary; nothing without counts.
+/// The section of the summary; empty without counts.
 pub fn markdown(rows: &[CountRow]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -81,7 +81,7 @@ pub fn markdown(rows: &[CountRow]) -> String {
 const WHAT: &str = "Of the whole machine, for one more request, in a guest under emulation \
     (lowroad-lab icount).";
 
-/// What it shows: ours against the best of the others, a connection for each request of 64 B.
+/// The summary: Lowroad and the best of the others, with one 64 B request per connection.
 fn sentence(rows: &[CountRow]) -> String {
     let small: Vec<&CountRow> = rows
         .iter()
@@ -111,7 +111,7 @@ fn count(row: &CountRow) -> u64 {
     row.instructions.unwrap_or(0)
 }
 
-/// Head and lines: a server a line, its counts by mode and size.
+/// Head and lines: one server a line, with its counts by mode and size.
 fn table(rows: &[CountRow]) -> Vec<Vec<String>> {
     let columns: BTreeSet<(bool, u64)> = rows
         .iter()

@@ -1,5 +1,5 @@
-//! What each level is worth today: requests for 10^9 instructions, by level and load, as a table, a sentence and a
-//! picture that stands alone.
+//! The worth of each level: requests per 10^9 instructions, by level and load, as a table, a sentence and a
+//! self-contained picture.
 
 use super::beside::ReportTable;
 use super::claims::CountedPaper;
@@ -10,9 +10,9 @@ use crate::experiment::schema::AxisValue;
 use crate::experiment::units::number;
 use crate::icount::paper::figure::find;
 
-/// A level, or what stands beside them.
+/// A level, or a server that it is compared with.
 struct ReportLevel {
-    /// In the table.
+    /// Its title in the table.
     title: &'static str,
     /// The server's name in experiments.
     server: &'static str,
@@ -39,7 +39,7 @@ const fn other(server: &'static str) -> ReportLevel {
     }
 }
 
-/// From the bottom up, and then who stands beside them.
+/// The levels from the lowest to the highest, followed by the other servers.
 const LEVELS: [ReportLevel; 14] = [
     ours("no operating system", "", "lowroad-bare"),
     ours("fast path", "lowroad-softirq", "lowroad-softirq"),
@@ -57,7 +57,7 @@ const LEVELS: [ReportLevel; 14] = [
     other("apache-mod-php"),
 ];
 
-/// What is asked: title, experiment, point.
+/// The loads: title, experiment, point.
 const LOADS: [(&str, &str, f64); 7] = [
     ("64 B", "002-figure-3", 64.0),
     ("8 KiB", "002-figure-3", 8192.0),
@@ -68,11 +68,11 @@ const LOADS: [(&str, &str, f64); 7] = [
     ("3,593 B", OF_003, 0.0),
 ];
 
-/// The load that is of paper `003`'s own counts: a file, a connection each.
+/// The load from paper `003`'s own counts: a file, one request per connection.
 const OF_003: &str = "003";
 const LOAD_003: &str = "static-close";
 
-/// What levels are worth.
+/// The worth of the levels.
 #[derive(Debug)]
 pub struct LevelTable {
     /// By level and load: requests for 10^9 instructions.
@@ -80,7 +80,7 @@ pub struct LevelTable {
 }
 
 impl LevelTable {
-    /// From what was counted.
+    /// Computes the table from counted results.
     #[must_use]
     pub fn of(studies: &[ExperimentStudy], papers: &[CountedPaper]) -> LevelTable {
         let value = |level: &ReportLevel, (_, experiment, x): &(&str, &str, f64)| match *experiment
@@ -94,14 +94,14 @@ impl LevelTable {
         }
     }
 
-    /// A level and a load, both by their titles.
+    /// The value of a level and a load, both by title.
     fn at(&self, level: &str, load: &str) -> Option<f64> {
         let level = LEVELS.iter().position(|it| it.title == level)?;
         let load = LOADS.iter().position(|(title, ..)| *title == load)?;
         self.values[level][load]
     }
 
-    /// Loads of which there is something.
+    /// Loads with at least one value.
     fn columns(&self) -> Vec<usize> {
         let any = |column: &usize| self.values.iter().any(|row| row[*column].is_some());
         (0..LOADS.len()).filter(any).collect()
@@ -112,7 +112,7 @@ impl LevelTable {
         (0..LEVELS.len()).filter(any).collect()
     }
 
-    /// The table; nothing if nothing was counted.
+    /// The table; `None` without values.
     #[must_use]
     pub fn table(&self) -> Option<ReportTable> {
         let columns = self.columns();
@@ -135,7 +135,7 @@ impl LevelTable {
         })
     }
 
-    /// What it comes to.
+    /// The summary in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let of = |level: &str, over: &str, load: &str, what: &str| {
@@ -191,7 +191,7 @@ impl LevelTable {
         }
     }
 
-    /// The picture, an SVG that stands alone; nothing if nothing was counted.
+    /// The picture, a self-contained SVG; `None` without values.
     #[must_use]
     pub fn picture(&self) -> Option<String> {
         const WIDTH: f64 = 760.0;

@@ -11,7 +11,7 @@ use super::parts;
 use super::sentence::sentence;
 use super::verdict;
 
-/// The summary of some experiments, and of counts of instructions; `picture` is where that of the levels is.
+/// The summary of experiments and instruction counts; `picture` is the address of the levels' picture.
 #[must_use]
 pub fn page(
     studies: &[ExperimentStudy],
@@ -129,7 +129,7 @@ fn section(out: &mut String, study: &Study) {
     }
 }
 
-/// What a paper claims, judged by instructions.
+/// The claims of a paper, judged by instructions.
 fn claims(out: &mut String, counted: &CountedPaper) {
     line(out, &format!("\n## {}\n", escape(&counted.title())));
     line(out, &escape(&counted.sentence()));
@@ -185,7 +185,7 @@ fn line(out: &mut String, text: &str) {
     writeln!(out, "{text}").expect("a string takes all");
 }
 
-/// Text that can't break a table or become a mark.
+/// Escapes text for a Markdown table.
 fn escape(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ");
     text.replace('|', "\\|")

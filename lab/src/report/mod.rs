@@ -1,7 +1,7 @@
-//! The report: figures of experiments beside those of the papers.
+//! The report: the figures of experiments compared with those of the papers.
 //!
-//! `model` makes figures of records, `sentence` and `beside` say what they show, `chart` draws, and
-//! `html` and `markdown` set the page. None of them measures or writes results.
+//! `model` aggregates records into figures, `sentence` and `beside` describe them, `chart` draws, and `html` and
+//! `markdown` lay out the pages. None of them measures or writes results.
 
 pub mod against;
 pub mod beside;

@@ -1,5 +1,5 @@
-//! From records to what a figure shows: medians and spreads by server and x, who is absent and why,
-//! what is missing. It knows nothing of drawing.
+//! Aggregates records into figure data: medians and ranges by server and x, absent servers with reasons, and missing
+//! points. Independent of drawing.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ pub struct ExperimentStudy {
     pub experiment: ExperimentConfig,
     /// Its results.
     pub records: BTreeMap<ResultKey, ResultRecord>,
-    /// What was odd about them.
+    /// Irregularities of the results.
     pub notes: Vec<String>,
 }
 
 /// The repeats of one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PointSpread {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub low: f64,
-    /// The greatest.
+    /// The maximum.
     pub high: f64,
-    /// How many.
+    /// Number of repeats.
     pub count: usize,
     /// Mean of their logarithms.
     log_mean: f64,
@@ -40,7 +40,7 @@ pub struct PointSpread {
 }
 
 impl PointSpread {
-    /// Of some values; `None` without any.
+    /// Aggregates values; `None` if empty.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
@@ -59,8 +59,8 @@ impl PointSpread {
         })
     }
 
-    /// The ratio of the means of two, and where it lies with 95 % confidence (Welch's interval of the logarithms); with
-    /// fewer than three repeats of one, as [`PointSpread::range`].
+    /// The ratio of the means of two, with its 95 % confidence interval (Welch's interval of the logarithms); with
+    /// fewer than three repeats of one, like [`PointSpread::range`].
     #[must_use]
     pub fn ratio(&self, other: &Self) -> ServerRatio {
         let times = self.median / other.median;
@@ -79,8 +79,8 @@ impl PointSpread {
         }
     }
 
-    /// The ratio of the means of two, from the least to the greatest. For counts: that there are more than two repeats depends
-    /// on what they were, so nothing can be said of confidence.
+    /// The ratio of the medians of two, with its extremes. For counts: whether there are more than two repeats depends
+    /// on their values, so a confidence interval would be invalid.
     #[must_use]
     pub fn range(&self, other: &Self) -> ServerRatio {
         ServerRatio {
@@ -91,7 +91,7 @@ impl PointSpread {
         }
     }
 
-    /// How far repeats lie apart, as a share of the median.
+    /// The range of the repeats as a share of the median.
     #[must_use]
     pub fn apart(&self) -> f64 {
         match self.median > 0.0 {
@@ -100,34 +100,34 @@ impl PointSpread {
         }
     }
 
-    /// Whether two can't be told apart.
+    /// Whether the ranges of two overlap.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
     }
 }
 
-/// How many times one is another.
+/// The ratio of two servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServerRatio {
     /// The ratio of the medians.
     pub times: f64,
-    /// It is hardly less,
+    /// The lower end of the interval.
     pub low: f64,
-    /// and hardly more.
+    /// The upper end of the interval.
     pub high: f64,
-    /// These are of 95 % confidence, and not only the least and the greatest.
+    /// The ends are of a 95 % confidence interval, and not the extremes.
     pub confident: bool,
 }
 
 impl ServerRatio {
-    /// Whether it may be 1.
+    /// Whether the interval contains 1.
     #[must_use]
     pub fn may_be_one(&self) -> bool {
         self.low <= 1.0 && self.high >= 1.0
     }
 
-    /// The ratio of the other to the one.
+    /// The inverse ratio.
     #[must_use]
     pub fn inverse(&self) -> ServerRatio {
         ServerRatio {
@@ -139,7 +139,7 @@ impl ServerRatio {
     }
 }
 
-/// Student's t for 95 % on both sides: the least degree of freedom of the two is on the safe side.
+/// Student's t for a two-sided 95 % interval: the smaller degree of freedom of the two is the conservative choice.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 10] = [
         12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
@@ -155,9 +155,9 @@ fn student(freedom: usize) -> f64 {
 /// One point of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesPoint {
-    /// Where.
+    /// Its x.
     pub x: AxisValue,
-    /// What.
+    /// Its repeats.
     pub y: PointSpread,
 }
 
@@ -175,7 +175,7 @@ pub struct ServerSeries {
 }
 
 impl ServerSeries {
-    /// The value at an x.
+    /// The point at an x.
     #[must_use]
     pub fn at(&self, x: &AxisValue) -> Option<&SeriesPoint> {
         self.points.iter().find(|point| point.x == *x)
@@ -197,9 +197,9 @@ impl ServerSeries {
 pub struct AbsentServer {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// It may come: a level that does not exist yet, a package that is not installed.
+    /// It may become available: a level that does not exist yet, or a package that is not installed.
     pub may_come: bool,
 }
 
@@ -208,13 +208,13 @@ pub struct AbsentServer {
 pub struct FigureData<'a> {
     /// The experiment.
     pub experiment: &'a ExperimentConfig,
-    /// How it is drawn.
+    /// Its settings.
     pub figure: &'a FigureConfig,
-    /// What is drawn, in the order of the file.
+    /// The drawn servers, in the order of the file.
     pub series: Vec<ServerSeries>,
-    /// Who is not.
+    /// The servers without figures.
     pub absent: Vec<AbsentServer>,
-    /// What is not measured yet, for the reader.
+    /// Points that are not measured yet, as text.
     pub missing: Vec<String>,
 }
 
@@ -271,7 +271,7 @@ impl ExperimentStudy {
             .any(|record| record.measured().is_some())
     }
 
-    /// Whether any record was computed and not measured.
+    /// Whether any record was computed instead of measured.
     #[must_use]
     pub fn pretended(&self) -> bool {
         self.records.values().any(|record| record.pretended)
@@ -401,7 +401,7 @@ impl ExperimentStudy {
         };
         let measured = self
             .of(&series.server)
-            // More of one point make up for none of another.
+            // Additional repeats of one point do not replace missing ones of another.
             .filter(|record| record.measured().is_some() && record.repeat < experiment.repeats)
             .count();
         let failed = self.of(&series.server).find_map(failure);
@@ -413,7 +413,7 @@ impl ExperimentStudy {
     }
 }
 
-/// Why a record holds no figures.
+/// Why a record has no figures.
 fn failure(record: &ResultRecord) -> Option<&str> {
     match &record.found {
         PointResult::Failed { text, .. } => Some(text),
@@ -421,7 +421,7 @@ fn failure(record: &ResultRecord) -> Option<&str> {
     }
 }
 
-/// Numbers by size, categories as the file has them.
+/// Sorts numbers by size, and categories in the order of the file.
 fn sort(xs: &mut [AxisValue], experiment: &ExperimentConfig) {
     let place = |x: &AxisValue| {
         let at = experiment.sweep.values.iter().position(|value| value == x);

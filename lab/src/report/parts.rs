@@ -1,4 +1,4 @@
-//! What HTML and Markdown say in the same words: machines, versions, errors, repeats.
+//! Texts that HTML and Markdown share: machines, versions, errors, repeats.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::{AxisParameter, FigureConfig, PaceKind};
 use crate::experiment::units::number;
 
-/// Experiments with figures, and the others by name, each with the reason if there is one. What was counted or timed is
-/// not without a measurement.
+/// Experiments with figures, and the names of the others with the reason if known. An experiment that was either
+/// counted or timed has figures.
 pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<String>) {
     let measured: Vec<&ExperimentStudy> =
         studies.iter().filter(|study| study.is_measured()).collect();
@@ -30,12 +30,12 @@ pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<Stri
     (measured, unmeasured)
 }
 
-/// A figure's place in its paper, and what it was measured by if that is not the clock.
+/// A figure's location in its paper, and its unit of measurement if that is not the clock.
 pub fn figure_name(study: &ExperimentStudy, figure: &FigureConfig) -> String {
     format!("{}, {}{}", study.experiment.paper, figure.figure, by(study))
 }
 
-/// Behind a title.
+/// The suffix of a title for the unit of measurement.
 pub fn by(study: &ExperimentStudy) -> &'static str {
     match study.experiment.by {
         CountUnit::Clock => "",
@@ -55,7 +55,7 @@ pub struct ServerConfiguration<'a> {
     pub text: &'a str,
 }
 
-/// Those of an experiment, in the order of the file; without figures there is none.
+/// The configurations of an experiment's servers, in the order of the file; only of servers with figures.
 pub fn configurations(study: &ExperimentStudy) -> Vec<ServerConfiguration<'_>> {
     let one = |server: &str| {
         study
@@ -77,7 +77,7 @@ pub fn configurations(study: &ExperimentStudy) -> Vec<ServerConfiguration<'_>> {
         .collect()
 }
 
-/// How it was measured: load, repeats, spread, machine, when.
+/// The circumstances of the measurement: load, repeats, spread, machine, date.
 pub fn circumstances(study: &ExperimentStudy) -> Vec<String> {
     let experiment = &study.experiment;
     let measured = || {
@@ -137,7 +137,7 @@ fn by_instructions(study: &ExperimentStudy) -> Vec<String> {
     )]
 }
 
-/// Where repeats don't agree there are more than were planned.
+/// The number of repeats: more than planned where they disagree.
 fn repeated(planned: u32, most: u32) -> String {
     match most > planned {
         true => format!("{planned} to {most} repeats"),
@@ -145,7 +145,7 @@ fn repeated(planned: u32, most: u32) -> String {
     }
 }
 
-/// Repeats that there are: the file's number may not have been reached.
+/// The actual number of repeats, which may be below the file's.
 fn repeats(study: &ExperimentStudy) -> u32 {
     let repeats = study
         .records
@@ -154,7 +154,7 @@ fn repeats(study: &ExperimentStudy) -> u32 {
     repeats.max().unwrap_or(0)
 }
 
-/// Repeats of counts that lie further apart than they should.
+/// Points whose counts disagree.
 fn far_apart(study: &ExperimentStudy) -> Vec<String> {
     if study.experiment.by == CountUnit::Clock {
         return Vec::new();
@@ -178,8 +178,8 @@ fn far_apart(study: &ExperimentStudy) -> Vec<String> {
     }
 }
 
-/// Says where the load generator had no processor time left, so that it was the limit. Over loopback
-/// the kernel does much of the server's work on its account.
+/// Reports where the load generator used all its processor time and so was the limit. Over loopback the kernel
+/// accounts much of the server's work to it.
 fn limited(study: &ExperimentStudy) -> Option<String> {
     let whole = 0.9 * f64::from(study.experiment.load.threads);
     let all: Vec<f64> = study
@@ -229,7 +229,7 @@ fn settings(study: &ExperimentStudy) -> String {
     format!(" ({})", all.join(", "))
 }
 
-/// Says when points were not as long as the file has it.
+/// Reports if points were measured for another time than the file's.
 fn durations(study: &ExperimentStudy) -> Option<String> {
     let record = study.records.values().find_map(ResultRecord::measured)?;
     let measured_s = record.outcome.duration_s;
@@ -243,7 +243,7 @@ fn durations(study: &ExperimentStudy) -> Option<String> {
     })
 }
 
-/// How far repeats lie apart, over all points of the first figure.
+/// The range of repeats over all points of the first figure.
 fn spread(study: &ExperimentStudy) -> Option<String> {
     let shown = study.shown();
     let first = shown.first()?;
@@ -263,12 +263,12 @@ fn spread(study: &ExperimentStudy) -> Option<String> {
     ))
 }
 
-/// A date of HTTP: precise and plain.
+/// A date in the format of HTTP.
 pub fn date(unix_s: u64) -> String {
     String::from_utf8_lossy(&lowroad_http::date::format(unix_s)).into_owned()
 }
 
-/// Lines of several figures of an experiment, each once: figures share their runs.
+/// The lines of several figures of an experiment, each once, since figures share runs.
 pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for line in lines.flatten() {
@@ -279,7 +279,7 @@ pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> 
     all
 }
 
-/// Servers without figures: those that may come, or those that can't be had.
+/// Servers without figures: those that may become available, or those that can't.
 pub fn absent(shown: &FigureData<'_>, may_come: bool) -> Vec<String> {
     let some = shown
         .absent

@@ -1,22 +1,22 @@
-//! Axes: from values to places, and which ticks to draw. Pure.
+//! Axes: the mapping of values to positions, and the choice of ticks. No I/O.
 
 /// An axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AxisScale {
-    /// The value at the beginning.
+    /// The value at the start.
     pub low: f64,
     /// The value at the end.
     pub high: f64,
-    /// Logarithmic.
+    /// Whether it is logarithmic.
     pub log: bool,
-    /// Where the beginning is drawn.
+    /// The position of the start.
     pub from: f64,
-    /// Where the end is.
+    /// The position of the end.
     pub to: f64,
 }
 
 impl AxisScale {
-    /// Where a value is drawn.
+    /// The position of a value.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let turn = |value: f64| {
@@ -33,8 +33,7 @@ impl AxisScale {
     }
 }
 
-/// Ticks at 1, 2 or 5 times a power of ten, about `count` of them, from 0 or below `low` to `high`
-/// or above.
+/// Ticks at 1, 2 or 5 times a power of ten, about `count` of them, from 0 or at most `low` to at least `high`.
 #[must_use]
 pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let span = (high - low).max(f64::MIN_POSITIVE);
@@ -52,7 +51,7 @@ pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Ticks at powers of ten around the values, with 2 and 5 between where there are few.
+/// Ticks at powers of ten around the values, with 2 and 5 in between if there are few.
 #[must_use]
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let low = low.max(1e-9);
@@ -76,8 +75,8 @@ pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     all[below..=above.max(below + 1).min(all.len() - 1)].to_vec()
 }
 
-/// Which of labels at `places` with `widths` can be drawn without touching: the last always, and
-/// from the others as many as fit, evenly.
+/// Selects the labels at `places` with `widths` that can be drawn without overlap: always the last, and as many of the
+/// others as fit, evenly spaced.
 #[must_use]
 pub fn fitting(places: &[f64], widths: &[f64]) -> Vec<usize> {
     let count = places.len();

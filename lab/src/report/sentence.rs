@@ -1,5 +1,5 @@
-//! One sentence that says what a figure shows, computed from its data. Servers are compared at the same x; the best of
-//! each is said apart.
+//! A sentence that summarises a figure, computed from its data. Servers are compared at the same x; the best points
+//! are added if they are at another x.
 
 use super::chart::x_name;
 use super::model::{FigureData, SeriesPoint, ServerRatio, ServerSeries};
@@ -42,7 +42,7 @@ fn lower_is_better(shown: &FigureData<'_>) -> bool {
     shown.figure.measure.lower_is_better()
 }
 
-/// Whom the sentence is about, and whom it compares with.
+/// The subject of the sentence, and the server that it is compared with.
 fn pair<'a>(shown: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a ServerSeries)> {
     let figure = shown.figure;
     let lower = lower_is_better(shown);
@@ -56,7 +56,7 @@ fn pair<'a>(shown: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a ServerSe
     Some((subject, against))
 }
 
-/// The server with the best value, of those that are not `without`.
+/// The server with the best value, apart from those in `without`.
 fn best<'a>(shown: &'a FigureData<'_>, lower: bool, without: &[&str]) -> Option<&'a ServerSeries> {
     let value = |series: &ServerSeries| series.best(lower).map_or(0.0, |point| point.y.median);
     let others = shown
@@ -87,7 +87,7 @@ fn alone(shown: &FigureData<'_>) -> String {
     )
 }
 
-/// Where the two are compared: a throughput where the subject is best, a time at the greatest load that both have.
+/// The x of the comparison: for throughput the subject's best, for times the greatest load that both have.
 fn same_place<'a>(
     shown: &FigureData<'_>,
     subject: &'a ServerSeries,
@@ -131,7 +131,7 @@ fn compared(
     )
 }
 
-/// A server's name stays as it is.
+/// A verb in capitalised form at the start of a phrase; names of servers stay unchanged.
 fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
     match begins_a_phrase {
         true => capital(verb),
@@ -139,7 +139,7 @@ fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
     }
 }
 
-/// How one value stands to another: a factor above a tenth, and below it what it is smaller by.
+/// The relation of two values: a factor from a tenth on, and a percentage below.
 fn times(shown: &FigureData<'_>, own: &SeriesPoint, other: &SeriesPoint, name: &str) -> String {
     let theirs = show(shown, other);
     if other.y.median <= 0.0 || own.y.median <= 0.0 {
@@ -165,7 +165,7 @@ fn ratio_of(shown: &FigureData<'_>, own: &SeriesPoint, other: &SeriesPoint) -> S
     }
 }
 
-/// Where the ratio lies, and whether the difference may be chance; nothing of single measurements.
+/// The interval of the ratio, and whether the difference may be chance; empty for single measurements.
 fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String {
     if own.y.count < 2 && other.y.count < 2 {
         return String::new();
@@ -182,7 +182,7 @@ fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String 
     )
 }
 
-/// The best of each, where that is elsewhere.
+/// The best points of both, if they are at another x.
 fn bests(
     shown: &FigureData<'_>,
     subject: (&ServerSeries, &SeriesPoint),
@@ -208,10 +208,10 @@ fn bests(
         .collect()
 }
 
-/// Who is best, if it is neither.
+/// The best server, if it is neither of the two.
 fn leader(shown: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries) -> String {
     let lower = lower_is_better(shown);
-    // In a figure of times, best values lie at the lightest load and say little.
+    // The best times are at the lightest load, which is not informative.
     if lower {
         return String::new();
     }
@@ -241,7 +241,7 @@ fn leader(shown: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries
     )
 }
 
-/// Whether the bests of two may be the same.
+/// Whether the best points of two may be equal.
 fn same(shown: &FigureData<'_>, one: &ServerSeries, other: &ServerSeries) -> &'static str {
     match (one.best(false), other.best(false)) {
         (Some(one), Some(other)) if one.y.count > 1 && ratio_of(shown, one, other).may_be_one() => {
@@ -255,7 +255,7 @@ fn show(shown: &FigureData<'_>, point: &SeriesPoint) -> String {
     shown.unit().show(point.y.median)
 }
 
-/// ` at 64 simultaneous connections`, and nothing where there is only one point.
+/// ` at 64 simultaneous connections`; empty if there is only one point.
 fn place(shown: &FigureData<'_>, point: &SeriesPoint) -> String {
     match shown.xs().len() {
         0 | 1 => String::new(),

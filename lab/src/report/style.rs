@@ -1,12 +1,12 @@
-//! Which colour and marker a server has: the same in every figure. Colours are classes `s0` to `s9`,
-//! which the page's style sheet fills for light and dark.
+//! Colour and marker of each server, equal in every figure. Colours are classes `s0` to `s9`, which the page's style
+//! sheet defines for light and dark.
 
 use super::svg::{coordinate, element};
 
-/// Colours there are.
+/// Number of colours.
 pub const COLOURS: usize = 10;
 
-/// Servers whose colour is fixed.
+/// Servers with a fixed colour.
 const FIXED: &[&str] = &[
     "lowroad",
     "nginx",
@@ -20,8 +20,7 @@ const FIXED: &[&str] = &[
     "lowroad-softirq",
 ];
 
-/// The styles of some servers, in their order: indices of colours, different as long as there are
-/// enough.
+/// The styles of servers, in their order: colour indexes, distinct as long as there are enough.
 #[must_use]
 pub fn styles(servers: &[&str]) -> Vec<usize> {
     let fixed = |name: &str| FIXED.iter().position(|other| *other == name);
@@ -30,8 +29,8 @@ pub fn styles(servers: &[&str]) -> Vec<usize> {
         if let Some(index) = fixed(name) {
             return index;
         }
-        // A variant of a known server takes its colour if that is free. The first is Lowroad's: it
-        // goes to others last.
+        // A variant of a known server takes its colour if that is free. The first colour is Lowroad's and is given to
+        // others last.
         let alike = FIXED.iter().position(|other| name.starts_with(other));
         let free = |index: &usize| !used.contains(index);
         let index = alike
@@ -44,7 +43,7 @@ pub fn styles(servers: &[&str]) -> Vec<usize> {
     servers.iter().map(&mut style).collect()
 }
 
-/// The marker of a style at a place.
+/// The marker of a style at a position.
 #[must_use]
 pub fn marker(style: usize, x: f64, y: f64) -> String {
     let class = format!("mark s{style}");
@@ -73,7 +72,7 @@ pub fn marker(style: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// The class of a style's line: the second five are dashed, since there are five markers.
+/// The class of a style's line: the second five are dashed, since there are only five markers.
 #[must_use]
 pub fn line_class(style: usize) -> String {
     let dashed = if style >= 5 { " dashed" } else { "" };

@@ -1,8 +1,8 @@
-//! Text of XML: escaping and elements. It knows no charts.
+//! XML text: escaping and elements. Independent of charts.
 
 use std::fmt::Write;
 
-/// Text that can stand in an element or an attribute.
+/// Escapes text for an element or an attribute.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -12,7 +12,7 @@ pub fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // XML has no way to write these.
+            // XML 1.0 can't represent control characters.
             control if control.is_control() && !"\n\t".contains(control) => out.push('\u{fffd}'),
             other => out.push(other),
         }
@@ -58,7 +58,7 @@ pub fn text(class: &str, anchor: &str, at: (f64, f64), words: &str) -> String {
     )
 }
 
-/// A coordinate with as many digits as can be seen.
+/// Formats a coordinate with one decimal.
 #[must_use]
 pub fn coordinate(value: f64) -> String {
     let value = if value.is_finite() { value } else { 0.0 };
@@ -66,7 +66,7 @@ pub fn coordinate(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// How wide a text will be, roughly and not too little: 12 px, sans-serif.
+/// The approximate width of a text, rather too large: 12 px, sans-serif.
 #[must_use]
 pub fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 6.8

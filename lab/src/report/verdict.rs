@@ -1,4 +1,4 @@
-//! What the papers claim in ratios, ours beside it, and what has become of the claim. Pure.
+//! The papers' claims as ratios, with the measured ratios and a verdict. No I/O.
 
 use super::beside::{ReportTable, ours_name, ratio, times};
 use super::model::{ExperimentStudy, FigureData};
@@ -6,22 +6,22 @@ use crate::experiment::agree::SAME;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::PaperRatio;
 
-/// What has become of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReportVerdict {
     /// As much as the paper says, or more.
     Holds,
-    /// So it is, but for less.
+    /// The direction holds, with a smaller ratio.
     Less,
-    /// Not any more.
+    /// The claim no longer holds.
     Fails,
-    /// There is nothing to say it by.
+    /// The claim can't be tested; the reason.
     Untested(String),
 }
 
 impl ReportVerdict {
-    /// What our ratio says of the paper's. A paper's ratio near 1 says that two are alike, or that a difference is small:
-    /// it holds if ours is as near to 1, or what repeats may differ by farther.
+    /// Judges the measured ratio. A claimed ratio near 1 means that two are equal, or that a difference is small: it
+    /// holds if the measured one is as near to 1, within the tolerance of repeats.
     #[must_use]
     pub fn of(paper: f64, ours: f64) -> ReportVerdict {
         const SMALL: f64 = 1.05;
@@ -43,7 +43,7 @@ impl ReportVerdict {
         }
     }
 
-    /// In a table.
+    /// The text in a table.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -58,19 +58,19 @@ impl ReportVerdict {
 /// A claim with its verdict.
 #[derive(Debug)]
 pub struct JudgedClaim {
-    /// Where the paper has it.
+    /// The location in the paper.
     pub place: String,
     /// The claimed ratio.
     pub claim: String,
-    /// The place in the paper.
+    /// The source in the paper.
     pub source: String,
-    /// Ours, and which.
+    /// The measured ratio and its servers.
     pub ours: String,
-    /// What has become of it.
+    /// The verdict.
     pub verdict: ReportVerdict,
 }
 
-/// All claims of all figures. What was counted is preferred to what was timed.
+/// All claims of all figures. Counted results take precedence over timed ones.
 #[must_use]
 pub fn all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
     let mut judged = Vec::new();

@@ -1,5 +1,5 @@
-//! Paper `003`'s requests, in the style of httperf (HTTP/1.1) or http_load (HTTP/1.0): a static page
-//! of 3593 bytes, PHP pages with a data base behind them, or both mixed.
+//! Paper `003`'s requests, in the style of httperf (HTTP/1.1) or http_load (HTTP/1.0): a static page of 3593 bytes,
+//! PHP pages from a database, or a mix of both.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::settings::WorkloadSettings;
 use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
-/// The settings, each with a line on what it does.
+/// The settings, each with a description.
 pub const SETTINGS: &[(&str, &str)] = &[
     ("dynamic", "per cent of requests for the PHP page (0)"),
     (
@@ -34,14 +34,14 @@ pub const SETTINGS: &[(&str, &str)] = &[
 /// Name and length of the static page.
 const PAGE: (&str, u64) = ("page.html", 3593);
 
-/// The PHP page's lengths by the data that it shows.
+/// The PHP page's lengths by dataset.
 const SETS: [(&str, (&str, u64)); 3] = [
     ("small", ("small", 211)),
     ("medium", ("medium", 10_217)),
     ("large", ("large", 19_248)),
 ];
 
-/// What is to be made.
+/// The file set.
 pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     WorkloadSettings::new("bare", given, SETTINGS)?;
     let (path, len) = PAGE;
@@ -98,7 +98,7 @@ pub(crate) fn workload(
         cookies: false,
         conditional: 0.0,
     };
-    // One URL alone needs no draw.
+    // A single URL needs no draw.
     let specs: Vec<(&str, UrlSpec)> = [("static", page), ("dynamic", program)]
         .into_iter()
         .filter(|(_, spec)| spec.weight > 0.0)

@@ -1,4 +1,4 @@
-//! The command `files`: makes the file set of a workload.
+//! The command `files`: creates the file set of a workload.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -64,7 +64,7 @@ pub fn run(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
 fn make(plan: &FilePlan, args: &WorkloadArgs, meter: &mut FileMeter) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second one ends the process at once: even then no half file is left.
+        // A second signal kills the process: even then no partial file remains in the site.
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("can't take notice of signals")?;
@@ -98,13 +98,12 @@ pub(crate) fn parse(settings: &[String]) -> anyhow::Result<BTreeMap<String, Stri
     Ok(map)
 }
 
-/// Shows how far it is, on standard error: one line that changes, or a line now and then where
-/// lines can't change.
+/// Shows progress on standard error: one line that is overwritten on a terminal, or a line now and then without one.
 struct FileMeter {
     bytes: u64,
     terminal: bool,
     started: Instant,
-    /// What was there already was not written at any speed.
+    /// The share that existed at the start, which must not count for the speed.
     first_share: Option<f64>,
     shown: Option<Instant>,
     open: bool,
@@ -140,7 +139,7 @@ impl FileMeter {
         let text = line(share, done, self.started.elapsed().as_secs_f64());
         if self.terminal {
             eprint!("\r{text}\x1b[K");
-            // A progress line that can't be written is not missed.
+            // A closed standard error is no reason to stop.
             drop(std::io::stderr().flush());
             self.open = true;
         } else {

@@ -1,18 +1,17 @@
-//! Draws from given weights in constant time, and the weights that the workloads use. Knows nothing
-//! of what is drawn.
+//! Weighted random choice in constant time, and the weights that the workloads use.
 
 use crate::random::SplitMix;
 
 /// A distribution over `0..n` (Walker's alias method, built as by Vose).
 #[derive(Clone, Debug)]
 pub(crate) struct WeightedChoice {
-    /// Of each column: the share of it that is its own, and whose the rest is.
+    /// For each column: the share of its own value, and the value of the rest.
     columns: Vec<(f64, u32)>,
 }
 
 impl WeightedChoice {
-    /// From weights, which need not sum to 1. There is at least one, none is negative, and their
-    /// sum is positive.
+    /// Creates the distribution from weights, which need not sum to 1. At least one is needed, none may be negative,
+    /// and their sum must be positive.
     pub(crate) fn new(weights: &[f64]) -> WeightedChoice {
         let sum: f64 = weights.iter().sum();
         assert!(sum > 0.0 && sum.is_finite(), "weights need a positive sum");
@@ -34,7 +33,7 @@ impl WeightedChoice {
         WeightedChoice { columns }
     }
 
-    /// One of `0..n`.
+    /// Draws one of `0..n`.
     pub(crate) fn pick(&self, random: &mut SplitMix) -> usize {
         let column = random.below(self.columns.len() as u64) as usize;
         let (own, other) = self.columns[column];
@@ -51,7 +50,7 @@ pub(crate) fn zipf(ranks: usize) -> Vec<f64> {
     (1..=ranks).map(|rank| 1.0 / rank as f64).collect()
 }
 
-/// Poisson's law with this mean, cut off after `0..values`.
+/// Poisson's law with this mean, truncated to `0..values`.
 pub(crate) fn poisson(mean: f64, values: usize) -> Vec<f64> {
     let mut weight = 1.0;
     (0..values)

@@ -1,9 +1,9 @@
-//! Makes the file set of a workload: the same bytes on every machine, in a folder that can be made
-//! in several goes. What is in a file depends on its name and length alone, so a bigger set of the
-//! same workload only adds to a smaller one.
+//! Creates the file set of a workload: the same bytes on every machine, in a folder that may be completed in several
+//! runs. The content of a file depends only on its name and length, so a larger set of the same workload extends a
+//! smaller one.
 //!
-//! `DIR/site` is what servers serve, `DIR/specweb99-data` what their programs read and write,
-//! `DIR/manifest.tsv` lists the files of the site. Knows nothing of traffic.
+//! `DIR/site` is served, `DIR/specweb99-data` is read and written by programs, `DIR/manifest.tsv` lists the files of
+//! the site. Independent of traffic.
 
 mod content;
 mod disk;
@@ -24,20 +24,20 @@ use super::{bare, specset, specweb96, specweb99, unknown, webbench, webstone};
 /// One file of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSpec {
-    /// Its path in the site, without a slash in front.
+    /// Its path in the site, without a leading slash.
     pub(crate) path: String,
     /// Its length.
     pub(crate) len: u64,
-    /// What is in it.
+    /// Its kind of content.
     pub(crate) fill: FileFill,
 }
 
-/// What is to be made.
+/// A file set.
 #[derive(Clone, Debug, Default)]
 pub struct FilePlan {
     /// The site.
     pub(crate) files: Vec<FileSpec>,
-    /// What programs read and write, by its path in the folder; short.
+    /// The data of programs, by path in the folder; small.
     pub(crate) data: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -53,10 +53,10 @@ impl FilePlan {
     }
 }
 
-/// What a workload needs with these settings; those that concern its traffic alone do no harm.
+/// The file set of a workload with these settings; settings that affect only its traffic are ignored.
 ///
 /// # Errors
-/// An unknown workload, setting or value; says what is allowed.
+/// An unknown workload, setting or value; the text lists the allowed ones.
 pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     match workload {
         "specweb99" => specweb99::plan(settings),
@@ -74,7 +74,7 @@ pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<FileP
     }
 }
 
-/// What is in one file of a workload with its usual settings; `None` if it has no such file.
+/// The content of one file of a workload with its default settings; `None` if there is no such file.
 pub(crate) fn content_of(workload: &str, path: &str) -> Option<Vec<u8>> {
     let plan = plan(workload, &BTreeMap::new()).ok()?;
     let file = plan.files.iter().find(|file| file.path == path)?;
@@ -83,11 +83,11 @@ pub(crate) fn content_of(workload: &str, path: &str) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// Makes the file set of a workload under a folder. `progress` hears the share of the bytes that
-/// are there, from 0 to 1.
+/// Creates the file set of a workload under a folder. `progress` receives the share of the bytes that exist, from 0 to
+/// 1.
 ///
 /// # Errors
-/// An unknown workload, setting or value; no room; whatever goes wrong with the disk.
+/// An unknown workload, setting or value; a full disk; another disk error.
 pub fn make(
     workload: &str,
     settings: &BTreeMap<String, String>,
@@ -98,21 +98,21 @@ pub fn make(
     make_until(&plan, dir, &AtomicBool::new(false), progress).map(drop)
 }
 
-/// How making a file set ended.
+/// The result of the creation of a file set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileSetOutcome {
-    /// Files that were there already.
+    /// Files that existed already.
     pub kept: u64,
-    /// Files that were written now.
+    /// Files that were written.
     pub written: u64,
-    /// Whether somebody stopped it before it was complete.
+    /// Whether it was stopped before it was complete.
     pub stopped: bool,
 }
 
-/// As [`make`], until it is done or `stop` is set; what is there then is kept for the next time.
+/// Like [`make`], until complete or `stop` is set; the files remain for the next run.
 ///
 /// # Errors
-/// No room, or whatever goes wrong with the disk.
+/// A full disk, or another disk error.
 pub fn make_until(
     plan: &FilePlan,
     dir: &Path,
@@ -152,7 +152,7 @@ pub fn make_until(
     Ok(made)
 }
 
-/// Files that are not on the disk as the manifest says.
+/// Files that are missing on the disk or differ from the manifest.
 fn missing<'a>(
     plan: &'a FilePlan,
     folder: &FolderWriter,
@@ -180,10 +180,10 @@ fn write_file(
     })
 }
 
-/// Reads all files of a plan and compares them with the manifest. Returns how many there are.
+/// Reads all files of a plan and compares them with the manifest. Returns their number.
 ///
 /// # Errors
-/// The first file that is not as listed.
+/// The first file that differs.
 pub fn check(plan: &FilePlan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Result<u64, String> {
     let manifest = FileManifest::load(dir)?;
     let all = plan.bytes().max(1) as f64;

@@ -1,5 +1,5 @@
-//! What is asked for: sessions that say, connection by connection and request by request, what goes
-//! over the wire and what must come back. They know no sockets and no clock.
+//! Workloads: sessions that define, connection by connection and request by request, the bytes to send and the
+//! expected responses. They use neither sockets nor clocks.
 
 pub mod bare;
 pub mod cli;
@@ -21,55 +21,55 @@ use std::sync::Arc;
 
 pub use per_connection::PerConnection;
 
-/// How a connection speaks.
+/// The HTTP version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkloadVersion {
     /// HTTP/1.0, one request.
     Http10,
     /// HTTP/1.0 with `Connection: keep-alive`.
     Http10KeepAlive,
-    /// HTTP/1.1, persistent unless the last request says otherwise.
+    /// HTTP/1.1, persistent unless the last request announces the close.
     Http11,
-    /// HTTP/2. Sessions write the same as for HTTP/1.1.
+    /// HTTP/2. Sessions write their requests in HTTP/1.1, which the load generator translates.
     Http2,
 }
 
-/// What a new connection is to be.
+/// The properties of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionOpening {
-    /// How it speaks.
+    /// The HTTP version.
     pub version: WorkloadVersion,
-    /// Requests that it carries before the client closes it; `u64::MAX` for no end. At least 1.
+    /// Requests before the client closes the connection; `u64::MAX` for no end. At least 1.
     pub requests: u64,
 }
 
-/// What must come back for a request.
+/// The expected response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedResponse {
     /// The kind of operation: an index into [`TrafficWorkload::classes`].
     pub class: u8,
-    /// The answer has no body whatever its fields say (HEAD).
+    /// The response has no body, regardless of its fields (HEAD).
     pub head_only: bool,
     /// The status; `None` for any 2xx or 3xx.
     pub status: Option<u16>,
-    /// The length of the body as it is delivered, if known.
+    /// The decoded length of the body, if known.
     pub len: Option<u64>,
     /// CRC-32 (IEEE) of the body, if known.
     pub crc32: Option<u32>,
 }
 
-/// What came back, for sessions whose next request depends on it.
+/// A received response, for sessions whose next request depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedResponse<'a> {
     /// The status.
     pub status: u16,
-    /// The value of its `Set-Cookie` field, the last if there are several.
+    /// The value of its last `Set-Cookie` field.
     pub set_cookie: Option<&'a str>,
-    /// Its head and its decoded body, if that was wanted: up to 1 MiB.
+    /// Its head and decoded body, if requested: up to 1 MiB.
     pub text: Option<&'a [u8]>,
 }
 
-/// What a session wants to know of answers; looking for it costs time.
+/// The parts of responses that a session needs; extracting them costs time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseInterest {
     /// [`ReceivedResponse::set_cookie`].
@@ -80,48 +80,48 @@ pub struct ResponseInterest {
 
 /// A kind of traffic.
 pub trait TrafficWorkload: Send + Sync {
-    /// Names of the kinds of operations, at most 255.
+    /// Names of the operation classes, at most 255.
     fn classes(&self) -> &[String];
 
-    /// The traffic of one simulated client, which holds one connection at a time. Equal numbers and
-    /// seeds give equal traffic.
+    /// The traffic of one simulated client, which uses one connection at a time. Equal numbers and seeds give equal
+    /// traffic.
     fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession>;
 }
 
 /// One simulated client.
 pub trait ClientSession: Send {
-    /// Begins a connection.
+    /// Starts a connection.
     fn open(&mut self) -> ConnectionOpening;
 
-    /// Appends the next request of the connection, whole, to `out`. `last` says that it is the
-    /// connection's last, which an HTTP/1.1 request announces by `Connection: close`.
+    /// Appends the next request of the connection, complete, to `out`. `last` marks the connection's last request,
+    /// which HTTP/1.1 announces by `Connection: close`.
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse;
 
-    /// Takes note of an answer. With HTTP/1 answers come in the order of the requests.
+    /// Handles a response. With HTTP/1, responses arrive in the order of the requests.
     fn answered(&mut self, answer: &ReceivedResponse<'_>) {
         let _ = answer;
     }
 
-    /// Takes note that the request under way gets no answer, though its connection goes on.
+    /// Handles the failure of an outstanding request on a connection that continues.
     fn failed(&mut self) {}
 
-    /// What [`ClientSession::answered`] wants to know.
+    /// The parts of responses that [`ClientSession::answered`] needs.
     fn wants(&self) -> ResponseInterest {
         ResponseInterest::default()
     }
 
-    /// Whether the last answer lacked something that this session needs: then it was wrong.
+    /// Whether the last response lacked a value that this session needs, and so was wrong.
     fn lacks(&self) -> bool {
         false
     }
 
-    /// How long the user thinks after the last answer before the next request, ns.
+    /// The user's think time between the last response and the next request, in ns.
     fn pause_ns(&self) -> u64 {
         0
     }
 }
 
-/// The workloads that [`named`] knows, each with a line on what it is.
+/// The workloads of [`named`], each with a description.
 pub const NAMES: &[(&str, &str)] = &[
     (
         "specweb99",
@@ -145,7 +145,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The settings of a workload of [`NAMES`], each with a line on what it does; empty for others.
+/// The settings of a workload of [`NAMES`], each with a description; empty for others.
 pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "specweb99" => specweb99::SETTINGS,
@@ -157,10 +157,10 @@ pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// The workload of this name. `host` is the value of the `Host` field.
+/// Creates the workload with this name. `host` is the value of the `Host` field.
 ///
 /// # Errors
-/// An unknown name, setting or value; says what is allowed.
+/// An unknown name, setting or value; the text lists the allowed ones.
 pub fn named(
     name: &str,
     settings: &BTreeMap<String, String>,

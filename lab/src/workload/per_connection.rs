@@ -1,4 +1,4 @@
-//! How many requests a connection carries: the text form and the draw.
+//! The number of requests per connection: its text form and its distributions.
 
 use std::str::FromStr;
 
@@ -7,18 +7,18 @@ use crate::random::SplitMix;
 /// The number of requests per connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PerConnection {
-    /// No end: the connection stays until the run is over.
+    /// No end: the connection stays open until the end of the run.
     Unlimited,
-    /// Always the same number, at least 1.
+    /// A constant number, at least 1.
     Fixed(u64),
-    /// Ends after each request with the same chance; the mean, at least 1.
+    /// Geometric: the connection ends after each request with the same probability; the mean, at least 1.
     Geometric(f64),
-    /// Uniform over both numbers and what is between; the first is at least 1.
+    /// Uniform over the closed range; the first is at least 1.
     Uniform(u64, u64),
 }
 
 impl PerConnection {
-    /// The number for a new connection, at least 1.
+    /// Draws the number for a new connection, at least 1.
     pub fn draw(&self, random: &mut SplitMix) -> u64 {
         match *self {
             PerConnection::Unlimited => u64::MAX,
@@ -29,7 +29,7 @@ impl PerConnection {
     }
 }
 
-/// By inversion: the chance of more than n requests is (1 - 1/mean)^n.
+/// Draws by inversion: the probability of more than n requests is (1 - 1/mean)^n.
 fn geometric(mean: f64, random: &mut SplitMix) -> u64 {
     if mean <= 1.0 {
         return 1;

@@ -1,5 +1,5 @@
-//! What one user does, step by step: requests one after the other, with times to think between them, cookies, and values that
-//! are taken from answers. Each simulated client is such a user, and begins anew when the last step is done. Knows no sockets.
+//! User scripts: a sequence of requests with think times, cookies, and values captured from responses. Each simulated
+//! client is one such user, and starts again after the last step. Uses no sockets.
 
 mod form;
 mod template;
@@ -19,7 +19,7 @@ use super::{
 use crate::random::SplitMix;
 use template::TextTemplate;
 
-/// How browsers send forms.
+/// The content type of forms in browsers.
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A script as a workload.
@@ -29,25 +29,25 @@ pub struct ScriptWorkload(Arc<ScriptSteps>);
 struct ScriptSteps {
     steps: Vec<ScriptStep>,
     classes: Vec<String>,
-    /// How many values are taken in all.
+    /// Number of captured values.
     values: usize,
     host: String,
     version: WorkloadVersion,
     carries: ScriptConnection,
 }
 
-/// What a connection carries.
+/// The scope of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum ScriptConnection {
-    /// Everything, one user after the other.
+    /// All users, one after the other.
     All,
-    /// All steps, once: where connections are due, and with them users.
+    /// All steps once: for open loops of connections, each of which is a user.
     Once,
-    /// So many requests.
+    /// This many requests.
     Requests(PerConnection),
 }
 
-/// One request, and what its answer is good for.
+/// One request, and the handling of its response.
 struct ScriptStep {
     method: String,
     path: TextTemplate,
@@ -55,7 +55,7 @@ struct ScriptStep {
     body: StepBody,
     status: Option<u16>,
     takes: Vec<ValueCapture>,
-    /// How long is thought afterwards, from and to, ns.
+    /// Range of the think time afterwards, ns.
     think_ns: (u64, u64),
 }
 
@@ -66,17 +66,17 @@ enum StepBody {
     Form(Vec<(String, TextTemplate)>),
 }
 
-/// A value of the answer: what the first group of the pattern matches, or all of it without one.
+/// A captured value: the first group of the pattern, or the whole match without groups.
 struct ValueCapture {
     value: usize,
     pattern: Regex,
 }
 
 impl ScriptWorkload {
-    /// Reads a script (TOML, docs/lab.md).
+    /// Parses a script (TOML, docs/lab.md).
     ///
     /// # Errors
-    /// What is wrong with which step, and what to write instead.
+    /// The text names the step, the fault and a remedy.
     pub fn parse(
         text: &str,
         host: &str,
@@ -119,29 +119,29 @@ impl TrafficWorkload for ScriptWorkload {
     }
 }
 
-/// One user on the way.
+/// The state of one user.
 struct ScriptUser {
     script: Arc<ScriptSteps>,
     random: SplitMix,
     cookies: CookieJar,
     values: Vec<String>,
-    /// The next one.
+    /// The next step.
     step: usize,
-    /// Its request is under way.
+    /// Its request is outstanding.
     is_asked: bool,
-    /// The last answer had not what was to be taken.
+    /// A pattern did not match the last response.
     lacks: bool,
     pause_ns: u64,
 }
 
 impl ScriptUser {
-    /// How long is thought after the step at hand.
+    /// Draws the think time after the current step.
     fn think(&mut self) -> u64 {
         let (least_ns, most_ns) = self.script.steps[self.step].think_ns;
         least_ns + self.random.below(most_ns - least_ns + 1)
     }
 
-    /// Becomes another user, who begins.
+    /// Starts again as a new user.
     fn begin(&mut self) {
         self.step = 0;
         self.cookies = CookieJar::default();
@@ -150,7 +150,7 @@ impl ScriptUser {
 
 impl ClientSession for ScriptUser {
     fn open(&mut self) -> ConnectionOpening {
-        // Without its answer there is no going on.
+        // The connection ended before the response: the script can't continue without it.
         if std::mem::take(&mut self.is_asked) {
             self.begin();
         }
@@ -258,7 +258,8 @@ impl ScriptStep {
 }
 
 impl ValueCapture {
-    /// Notes what it finds; whether it does. A value may stand in a field, so it has no control characters.
+    /// Captures the value from a response; returns whether the pattern matched. The value may be used in a field, so
+    /// control characters are rejected.
     fn of(&self, text: &[u8], values: &mut [String]) -> bool {
         let Some(found) = self.pattern.captures(text) else {
             return false;
@@ -275,7 +276,7 @@ impl ValueCapture {
     }
 }
 
-/// What stands in the request line for a path or a URL of the same server.
+/// The request target for a path or a URL of the same server.
 fn target(path: &str) -> String {
     let rest = path
         .strip_prefix("http://")
@@ -322,7 +323,7 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
-/// Values mostly stand in HTML.
+/// Decodes character references, since most captured values are in HTML.
 fn unescaped(value: &str) -> String {
     let mut value = value.to_owned();
     for (reference, character) in [

@@ -1,5 +1,5 @@
-//! Settings of workloads, given as text: reads them and says what would have been allowed. Knows no
-//! workload; each brings its own table of keys.
+//! Settings of workloads in text form: parses them and reports the allowed values. Each workload has its own table of
+//! keys.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ pub(crate) struct WorkloadSettings<'a> {
 }
 
 impl<'a> WorkloadSettings<'a> {
-    /// Refuses keys that are not in the table.
+    /// Rejects keys that are not in the table.
     pub(crate) fn new(
         workload: &'static str,
         given: &'a BTreeMap<String, String>,
@@ -31,12 +31,12 @@ impl<'a> WorkloadSettings<'a> {
         Ok(WorkloadSettings { workload, given })
     }
 
-    /// The text of a setting, if it was given.
+    /// The text of a setting, if it is set.
     pub(crate) fn given(&self, key: &str) -> Option<&'a str> {
         self.given.get(key).map(String::as_str)
     }
 
-    /// A number within bounds.
+    /// Parses a number within bounds.
     pub(crate) fn number<T: FromStr + PartialOrd + Display>(
         &self,
         key: &str,
@@ -55,12 +55,12 @@ impl<'a> WorkloadSettings<'a> {
         }
     }
 
-    /// Per cent, as a share of 1.
+    /// Parses a percentage; returns a share of 1.
     pub(crate) fn percent(&self, key: &str, default: f64) -> Result<f64, String> {
         Ok(self.number(key, default, 0.0..=100.0)? / 100.0)
     }
 
-    /// One of several words; the first is the default.
+    /// Parses one of several words; the first is the default.
     pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let Some(text) = self.given(key) else {
             return Ok(choices[0].1);
@@ -72,7 +72,7 @@ impl<'a> WorkloadSettings<'a> {
         Err(self.wrong(key, text, &format!("give one of {}", names.join(", "))))
     }
 
-    /// The path of a URL.
+    /// Parses the path of a URL.
     pub(crate) fn path(&self, key: &str, default: &str) -> Result<String, String> {
         let text = self.given(key).unwrap_or(default);
         match super::wire::check_target(text) {
@@ -81,7 +81,7 @@ impl<'a> WorkloadSettings<'a> {
         }
     }
 
-    /// Anything that can be parsed and says itself what is wrong.
+    /// Parses any type whose parser reports its own errors.
     pub(crate) fn parsed<T: FromStr<Err = String>>(
         &self,
         key: &str,

@@ -1,11 +1,11 @@
-//! The file set of SPECweb96 and SPECweb99: folders of 36 files, 9 in each of 4 classes. One set
-//! serves both workloads. Knows the names, sizes and popularity; `files` writes them.
+//! The file set of SPECweb96 and SPECweb99: folders of 36 files, 9 in each of 4 classes. Both workloads use the same
+//! set. Defines names, sizes and popularity; `files` writes the files.
 
 use std::path::Path;
 
 use super::files::{FileFill, FileManifest, FileSpec};
 
-/// Classes of files by size.
+/// Number of size classes.
 pub const CLASSES: usize = 4;
 
 /// Files of a class in a folder.
@@ -14,16 +14,16 @@ pub const FILES: usize = 9;
 /// Files of a folder.
 pub const PER_DIR: usize = CLASSES * FILES;
 
-/// How often files of each class are asked for.
+/// Share of the requests for each class.
 pub const CLASS_WEIGHTS: [f64; CLASSES] = [0.35, 0.50, 0.14, 0.01];
 
-/// Most folders that names have digits for.
+/// Maximum number of folders: names have five digits.
 pub const DIRS_MAX: u32 = 100_000;
 
 /// Files of a class by popularity, the most popular first.
 const FILES_BY_RANK: [usize; FILES] = [4, 3, 5, 2, 6, 1, 7, 8, 0];
 
-/// How often each file of a class is asked for: Zipf's law over the ranks.
+/// Weight of each file of a class: Zipf's law over the ranks.
 pub fn file_weights() -> Vec<f64> {
     let mut weights = vec![0.0; FILES];
     for (rank, file) in FILES_BY_RANK.iter().enumerate() {
@@ -37,12 +37,12 @@ pub const fn file_len(class: usize, file: usize) -> u64 {
     1024 * 10u64.pow(class as u32) * (file as u64 + 1) / 10
 }
 
-/// The number of a file in the whole set.
+/// The index of a file in the whole set.
 pub const fn index(dir: u32, class: usize, file: usize) -> usize {
     (dir as usize * CLASSES + class) * FILES + file
 }
 
-/// The name of a file, from the folder on that has the set.
+/// The path of a file within the set.
 pub fn name(dir: u32, class: usize, file: usize) -> String {
     format!("dir{dir:05}/class{class}_{file}")
 }
@@ -54,7 +54,7 @@ pub fn all(dirs: u32) -> impl Iterator<Item = (u32, usize, usize)> {
     })
 }
 
-/// The files to make. Places for ads are in the classes 1 (one) and 2 (two).
+/// The files to create. Files of class 1 have one placeholder for ads, those of class 2 have two.
 pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
     all(dirs)
         .map(|(dir, class, file)| FileSpec {
@@ -67,8 +67,7 @@ pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
         .collect()
 }
 
-/// CRC-32 of all files in the order of [`index`], from the manifest of a folder that was made for
-/// as many folders at least.
+/// The CRC-32 of all files in the order of [`index`], from the manifest of a folder with at least this many folders.
 pub(crate) fn checksums(folder: &Path, dirs: u32) -> Result<Vec<u32>, String> {
     let manifest = FileManifest::load(folder)?;
     all(dirs)

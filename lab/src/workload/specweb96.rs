@@ -1,9 +1,8 @@
-//! SPECweb96-like traffic: static files over HTTP/1.0, one request a connection, from a set that
-//! grows with the rate that is aimed at. It is the set of SPECweb99, whose smallest files are a byte
-//! shorter here and there than those of 1996.
+//! SPECweb96-like traffic: static files over HTTP/1.0, one request per connection, from a set that grows with the
+//! target rate. It uses the set of SPECweb99, some of whose smallest files are a byte shorter than those of 1996.
 //!
-//! From memory, for no text of the rules was at hand: within a class Poisson's law around the file
-//! in the middle, cut off at both ends; folders uniformly.
+//! From memory, since the rules were not available: within a class, Poisson's law around the middle file, truncated at
+//! both ends; folders uniformly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +13,7 @@ use super::specset::{self, CLASS_WEIGHTS, CLASSES, FILES};
 use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
-/// The settings, each with a line on what it does.
+/// The settings, each with a description.
 pub const SETTINGS: &[(&str, &str)] = &[
     (
         "target",

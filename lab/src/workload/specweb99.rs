@@ -1,10 +1,10 @@
-//! SPECweb99-like traffic, with the mixes of paper `000`: static files, dynamic pages with and
-//! without ads that follow a cookie, and forms. Of the requests 70 % are on persistent connections
-//! of 5 to 15, the rest alone on HTTP/1.0 connections.
+//! SPECweb99-like traffic with the mixes of paper `000`: static files, dynamic pages with and without ads that depend
+//! on a cookie, and forms. 70 % of the requests are on persistent connections of 5 to 15 requests, the rest on
+//! HTTP/1.0 connections of one request.
 //!
-//! Where the rules leave it open: each client is one user (its number modulo `connections`), its
-//! first ad is drawn, and after that it names the ad that the server gave last. Line speed and
-//! conformance are the load generator's. docs/lab.md has the rest. Knows no sockets.
+//! Where the rules leave a choice: each client is one user (its number modulo `connections`), its first ad is drawn,
+//! and later requests name the ad that the server returned last. Line speed and conformance are part of the load
+//! generator. docs/lab.md has the rest. Uses no sockets.
 
 mod ads;
 mod deck;
@@ -26,12 +26,12 @@ use crate::random::SplitMix;
 use ads::{ADS, AdTables};
 use deck::{ClassFile, FilePopularity, RequestDeck};
 use mix::{ConnectionMix, OperationMix, SpecWebOperation};
-/// Simultaneous connections that a set is made for, unless it is told.
+/// Default number of simultaneous connections of a set.
 pub const DEFAULT_CONNECTIONS: u32 = 200;
 
 pub use post_log::{PostLog, fetch_target, reset_target};
 
-/// The settings, each with a line on what it does.
+/// The settings, each with a description.
 pub const SETTINGS: &[(&str, &str)] = &[
     (
         "connections",
@@ -72,8 +72,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where the dynamic program has its data, in the folder of a file set. Its user must be allowed to
-/// write there.
+/// The data folder of the dynamic program, within the folder of a file set. The program's user needs write permission.
 pub const DATA_DIR: &str = "specweb99-data";
 
 struct SpecWebOptions {
@@ -87,12 +86,12 @@ fn options(settings: &WorkloadSettings<'_>) -> Result<SpecWebOptions, String> {
     Ok(SpecWebOptions { connections, dirs })
 }
 
-/// Folders for so many simultaneous connections at 400 kbit/s and 122,000 bits an answer.
+/// Number of folders for this many simultaneous connections at 400 kbit/s and 122,000 bits per response.
 fn dirs_for(connections: u32) -> u32 {
     (25.0 + 400_000.0 / 122_000.0 * f64::from(connections) / 5.0) as u32
 }
 
-/// What is to be made: the site and the data of the dynamic program.
+/// The file set: the site and the data of the dynamic program.
 pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     let options = options(&WorkloadSettings::new("specweb99", given, SETTINGS)?)?;
     let keeping = AdTables::fixed(options.connections);
@@ -124,7 +123,7 @@ struct SpecWebState {
     pieces: RequestPieces,
 }
 
-/// What requests are put together from.
+/// The parts of requests.
 struct RequestPieces {
     host: String,
     file_set: String,
@@ -133,10 +132,10 @@ struct RequestPieces {
 }
 
 impl SpecWeb99 {
-    /// From settings; see [`SETTINGS`].
+    /// Creates the workload from settings; see [`SETTINGS`].
     ///
     /// # Errors
-    /// An unknown setting or value, or files that are not as they must be.
+    /// An unknown setting or value, or missing or changed files.
     pub fn new(given: &BTreeMap<String, String>, host: &str) -> Result<SpecWeb99, String> {
         wire::check_host(host)?;
         let settings = WorkloadSettings::new("specweb99", given, SETTINGS)?;
@@ -254,8 +253,7 @@ impl ClientSession for SpecWebClient {
     }
 }
 
-/// The ad that a server says it gave. It says -1 if it knows nothing of the user; the client then
-/// stays with what it had.
+/// The ad that a server names in its cookie. It names -1 for an unknown user; the client then keeps its previous ad.
 fn given_ad(field: &str) -> Option<u32> {
     let rest = field.strip_prefix("found_cookie=Ad_id=")?;
     let digits = rest.split(['&', ';']).next()?;
@@ -325,7 +323,7 @@ impl SpecWebClient {
         self.append_end_of_line_and_host(last, out);
         self.append_cookie(out);
         out.extend_from_slice(b"Content-Type: application/x-www-form-urlencoded\r\n");
-        // Numbers have the same width in all bodies but the client's, so the length is soon known.
+        // Numbers have a fixed width in all bodies except the client's, so the length is easy to compute.
         let body = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"urlroot=");
             out.extend_from_slice(pieces.file_set.as_bytes());
@@ -379,7 +377,7 @@ impl RequestPieces {
         out.extend_from_slice(&[b'0' + file.class, b'_', b'0' + file.number]);
     }
 
-    /// The program's path, and a question mark if it has none.
+    /// Appends the program's path, with a question mark unless it has one.
     fn append_query(&self, program: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(program.as_bytes());
         if !program.contains('?') {

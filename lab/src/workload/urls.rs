@@ -1,6 +1,5 @@
-//! A list of URLs with weights: what the command `load` asks for, and what the static workloads are
-//! made of. Every request is built beforehand, so that asking is a draw and a copy. Knows no files
-//! and no papers.
+//! A weighted list of URLs: the traffic of the command `load`, and the base of the static workloads. All requests are
+//! built in advance, so that sending one costs a draw and a copy.
 
 mod cookies;
 mod request;
@@ -16,30 +15,29 @@ use crate::random::SplitMix;
 pub(super) use cookies::CookieJar;
 use request::PreparedRequest;
 
-/// One URL, and what must come back for it.
+/// One URL, and the expected response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UrlSpec {
     /// The method.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Its share is this by the sum of all.
+    /// Its share is this divided by the sum of all weights.
     pub weight: f64,
-    /// Fields to send besides `Host`, `Content-Length` and `Connection`. `Host` given here takes
-    /// the place of the usual one.
+    /// Fields to send besides `Host`, `Content-Length` and `Connection`. A `Host` field here replaces the default one.
     pub fields: Vec<(String, String)>,
     /// The body; empty for none.
     pub body: Vec<u8>,
     /// The status; `None` for any 2xx or 3xx.
     pub expected_status: Option<u16>,
-    /// The length of the answer's body.
+    /// The expected length of the response's body.
     pub expected_len: Option<u64>,
-    /// CRC-32 (IEEE) of the answer's body.
+    /// CRC-32 (IEEE) of the response's body.
     pub crc32: Option<u32>,
 }
 
 impl UrlSpec {
-    /// A GET without anything special.
+    /// A plain GET.
     pub fn get(path: impl Into<String>) -> UrlSpec {
         UrlSpec {
             method: "GET".to_string(),
@@ -54,18 +52,18 @@ impl UrlSpec {
     }
 }
 
-/// What all URLs of a list have in common.
+/// The common properties of all URLs of a list.
 #[derive(Clone, Debug)]
 pub(crate) struct UrlStyle {
     /// The value of `Host`.
     pub(crate) host: String,
-    /// How connections speak.
+    /// The HTTP version.
     pub(crate) version: WorkloadVersion,
-    /// How many requests they carry.
+    /// Requests per connection.
     pub(crate) per_connection: PerConnection,
-    /// Send back what `Set-Cookie` said.
+    /// Whether cookies are stored and sent back.
     pub(crate) cookies: bool,
-    /// Share of GET requests that ask whether the file changed after the lab made it.
+    /// Share of GET requests with a condition that the file has not changed since it was created.
     pub(crate) conditional: f64,
 }
 
@@ -81,10 +79,10 @@ struct UrlList {
 }
 
 impl UrlWorkload {
-    /// A list that is asked for by weight.
+    /// Creates a weighted list.
     ///
     /// # Errors
-    /// When something given can't be sent; says what and what to give instead.
+    /// A part can't be sent; the text names the fault and a remedy.
     pub fn new(
         specs: Vec<UrlSpec>,
         host: &str,
@@ -99,7 +97,7 @@ impl UrlWorkload {
             cookies,
             conditional: 0.0,
         };
-        // Classes are numbered by a byte, and nobody reads a table of more lines.
+        // Classes are numbered by a byte, and a longer table would be unreadable.
         if specs.len() > 100 {
             let specs = specs.into_iter().map(|spec| (0, spec)).collect();
             return UrlWorkload::with_classes(vec!["all".to_string()], specs, style);
@@ -116,7 +114,7 @@ impl UrlWorkload {
         UrlWorkload::with_classes(classes, specs, style)
     }
 
-    /// A list whose URLs belong to kinds of operations: indexes into `classes`.
+    /// Creates a list whose URLs belong to operation classes: indexes into `classes`.
     pub(crate) fn with_classes(
         classes: Vec<String>,
         specs: Vec<(u8, UrlSpec)>,

@@ -1,8 +1,8 @@
-//! A WebBench-like static mix: pictures and pages of seven sizes, some large files and 2 % that are
-//! not there, from a tree of about 6,000 files and 60 MB.
+//! A WebBench-like static mix: pictures and pages of seven sizes, some large files and 2 % missing files, from a tree
+//! of about 6,000 files and 60 MB.
 //!
-//! The mix is from memory (no text of the kit was at hand), and how many files there are of each
-//! size was chosen so that the tree has its known number and size.
+//! The mix is from memory (the kit's documents were not available), and the number of files of each size was chosen so
+//! that the tree has its known number of files and size.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::settings::WorkloadSettings;
 use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
-/// The settings, each with a line on what it does.
+/// The settings, each with a description.
 pub const SETTINGS: &[(&str, &str)] = &[
     ("protocol", "1.0 (default), 1.0-keepalive or 1.1"),
     (
@@ -33,9 +33,9 @@ pub const SETTINGS: &[(&str, &str)] = &[
 struct WebBenchKind {
     name: &'static str,
     extension: &'static str,
-    /// Lengths go evenly from the first to the second.
+    /// Lengths increase evenly from the first to the second.
     lens: (u64, u64),
-    /// How many there are.
+    /// Number of files.
     files: u64,
     /// Per cent of the requests.
     share: f64,
@@ -99,7 +99,7 @@ impl WebBenchKind {
     }
 }
 
-/// What is to be made.
+/// The file set.
 pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     WorkloadSettings::new("webbench", given, SETTINGS)?;
     let files = |kind: &'static WebBenchKind| {

@@ -1,5 +1,5 @@
-//! WebStone: its standard list of five files, or one file of a given size from 64 bytes to 1 MiB as
-//! in paper `002`. HTTP/1.0, one request a connection.
+//! WebStone: its standard list of five files, or one file of a given size from 64 bytes to 1 MiB as in paper `002`.
+//! HTTP/1.0, one request per connection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::settings::WorkloadSettings;
 use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
-/// The settings, each with a line on what it does.
+/// The settings, each with a description.
 pub const SETTINGS: &[(&str, &str)] = &[
     (
         "size",
@@ -37,7 +37,7 @@ const LIST: [(&str, u64, f64); 5] = [
 /// Exponents of the lengths of single files.
 const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
-/// What is to be made: all of it, whichever is asked for.
+/// The file set: complete, regardless of the selected size.
 pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     WorkloadSettings::new("webstone", given, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {
@@ -133,7 +133,7 @@ mod tests {
             bytes += expected.len.expect("known");
         }
         assert_fits(&counts, &LIST.map(|(.., weight)| weight), "files");
-        // Mean 19,773; its deviation is that of a file of 5 MB once in 1000 requests, mostly.
+        // The mean is 19,773; its deviation comes mainly from a file of 5 MB that is drawn once in 1000 requests.
         let mean = bytes as f64 / 1e6;
         assert!((mean - 19_773.0).abs() < 4.5 * 173.0, "{mean}");
     }

@@ -1,15 +1,14 @@
-//! Requests as bytes: the pieces that workloads put together, and what may stand in them. Knows no
-//! workload.
+//! The bytes of requests: the parts that workloads combine, and their validation. Independent of workloads.
 
 use std::fmt::Display;
 
 use super::WorkloadVersion;
 
-/// Date of every file that the lab makes (its `mtime`), in seconds since 1970. It is before
-/// any run, because servers take no notice of conditions on dates to come.
+/// Date of every file that the lab creates (its `mtime`), in seconds since 1970. It precedes every run, because
+/// servers ignore conditions with dates in the future (RFC 9110 section 13.1.3).
 pub(crate) const FILES_DATE_UNIX_S: u64 = 1_767_225_600;
 
-/// What conditional requests ask with: the same date, since servers may compare for equality.
+/// The condition of conditional requests: exactly the files' date, since servers may compare for equality.
 pub(crate) const FILES_CONDITION: &str = "If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
 
 /// The end of a request line.
@@ -20,7 +19,7 @@ pub(crate) fn version(version: WorkloadVersion) -> &'static str {
     }
 }
 
-/// The field that says what becomes of the connection, where its version needs one.
+/// The `Connection` field, where the version needs one.
 pub(crate) fn connection(version: WorkloadVersion, last: bool) -> &'static str {
     match (version, last) {
         (WorkloadVersion::Http10KeepAlive, false) => "Connection: keep-alive\r\n",
@@ -29,7 +28,7 @@ pub(crate) fn connection(version: WorkloadVersion, last: bool) -> &'static str {
     }
 }
 
-/// Appends a number, with zeros in front up to `width` digits.
+/// Appends a number, padded with zeros to `width` digits.
 pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
     let mut digits = [b'0'; 20];
     let mut rest = number;
@@ -43,7 +42,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Whether this may stand between the method and the version of a request.
+/// Checks a request target.
 pub(crate) fn check_target(target: &str) -> Result<(), String> {
     if !target.starts_with('/') && target != "*" {
         return Err("a path begins with /".to_string());
@@ -56,20 +55,20 @@ pub(crate) fn check_target(target: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this may be a method or the name of a field.
+/// Whether a text is a token: a valid method or field name.
 pub(crate) fn is_token(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(allowed)
 }
 
-/// Whether this may be the value of a field.
+/// Whether a text is a valid field value.
 pub(crate) fn is_value(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }
 
-/// Fields that say where the request ends and what becomes of the connection: if a user set them,
-/// the load generator would wait for answers that never come.
+/// Fields that define the framing of the request and the persistence of the connection. If a user set them, the load
+/// generator would wait for responses that never come.
 const OURS: &[(&str, &str)] = &[
     (
         "connection",
@@ -85,7 +84,7 @@ const OURS: &[(&str, &str)] = &[
     ("upgrade", "only HTTP/1.0 and HTTP/1.1 are spoken"),
 ];
 
-/// Why a user may not set this field, if that is so.
+/// Why a user may not set this field; `None` if it is allowed.
 pub(crate) fn why_ours(name: &str) -> Option<&'static str> {
     let found = OURS
         .iter()
@@ -93,12 +92,12 @@ pub(crate) fn why_ours(name: &str) -> Option<&'static str> {
     found.map(|(_, why)| *why)
 }
 
-/// Whether this is a method that can be used. CONNECT would make the connection another's.
+/// Whether a method is allowed. CONNECT would turn the connection into a tunnel.
 pub(crate) fn is_method(text: &str) -> bool {
     is_token(text) && text != "CONNECT"
 }
 
-/// A request up to its last field: `last` says that it is its connection's last.
+/// Builds a request up to its last field: `last` marks its connection's last request.
 pub(crate) fn head<'n, V: Display>(
     (method, target, version): (&str, &str, WorkloadVersion),
     fields: impl Iterator<Item = (&'n str, V)>,
@@ -114,7 +113,7 @@ pub(crate) fn head<'n, V: Display>(
     text + connection(version, last)
 }
 
-/// Whether this may be the value of `Host`.
+/// Checks the value of `Host`.
 pub(crate) fn check_host(host: &str) -> Result<(), String> {
     if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
         return Err(format!(

@@ -1,34 +1,32 @@
-//! What is in the files: a function of name and length. Knows no disk.
+//! The contents of files, as a function of name and length. No I/O.
 
 use crate::random::SplitMix;
 
-/// How a file is filled.
+/// The kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFill {
-    /// As SPECweb99 has it: a first line with length and name, marks from which place and file can
-    /// be told, and places for so many ads.
+    /// SPECweb99's: a first line with length and name, marks that identify position and file, and placeholders for ads.
     Marked {
-        /// Places for ads.
+        /// Number of placeholders.
         ads: usize,
     },
     /// Printable characters in lines.
     Text,
-    /// Any bytes, after the mark of a GIF if the name says so: nothing can be gained by
-    /// compressing them.
+    /// Random bytes, behind the signature of a GIF if the name has its extension: incompressible.
     Binary,
 }
 
-/// Where a server puts an ad: the name of its picture takes the place of the letters.
+/// The placeholder of an ad; the name of its picture replaces the letters.
 pub(crate) const AD_TAG: &[u8; 62] =
     b"<!WEB99CAD><IMG SRC=\"/file_set/dirNNNNN/classX_Y\"><!/WEB99CAD>";
 
-/// Bytes from one mark to the next.
+/// Distance of the marks in bytes.
 const MARK_EVERY: usize = 4096;
 
-/// Bytes of a line, its end included.
+/// Length of a line with its end.
 const LINE: usize = 64;
 
-/// Puts the contents of a file into `out`, whatever was in it.
+/// Replaces the content of `out` with that of a file.
 pub(crate) fn fill(path: &str, len: u64, fill: FileFill, out: &mut Vec<u8>) {
     let len = usize::try_from(len).expect("files are made in memory");
     let mut random = SplitMix::stream(u64::from(crc32fast::hash(path.as_bytes())), len as u64);
@@ -52,7 +50,7 @@ fn marked(path: &str, len: usize, ads: usize, random: &mut SplitMix, out: &mut V
     {
         *mark = letter;
     }
-    // A tag fills the line that begins with the mark.
+    // A tag must fit into the line that begins with the mark.
     let mut places: Vec<usize> = (0..body.len())
         .step_by(MARK_EVERY)
         .filter(|place| place + LINE <= body.len())
@@ -63,11 +61,11 @@ fn marked(path: &str, len: usize, ads: usize, random: &mut SplitMix, out: &mut V
     }
 }
 
-/// Appends characters from 33 to 124 up to the length, each 64th a newline.
+/// Appends characters from 33 to 124 up to the length; every 64th is a newline.
 fn text(len: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
     let start = out.len();
     while out.len() < len {
-        // 92 characters from 256 values: some are 3/2 as frequent as others, which nobody notices.
+        // 92 characters from 256 values: some occur 3/2 as often as others, which is irrelevant here.
         out.extend(
             random
                 .next_u64()

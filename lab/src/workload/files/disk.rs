@@ -1,5 +1,4 @@
-//! The folder of a file set: room, whole files or none, and one maker at a time. Knows nothing of
-//! what is in the files.
+//! The folder of a file set: free space, atomic writes, and a lock against concurrent writers.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{Read, Write};
@@ -9,19 +8,18 @@ use std::time::{Duration, SystemTime};
 use super::super::wire::FILES_DATE_UNIX_S;
 use super::ManifestEntry;
 
-/// A folder that is being made.
+/// A folder under construction.
 pub(super) struct FolderWriter {
     root: PathBuf,
-    /// Held as long as files are made.
+    /// Held while files are created.
     _lock: File,
 }
 
-/// The one file that is not whole yet: under a name that nobody serves, so that whatever happens
-/// no half file is left in the site.
+/// The name of the one incomplete file, outside of the site, so that a crash leaves no partial file there.
 const UNFINISHED: &str = ".unfinished";
 
 impl FolderWriter {
-    /// Makes the folder if needed, and takes it for this process.
+    /// Creates the folder if needed, and locks it for this process.
     pub(super) fn open(root: &Path) -> Result<FolderWriter, String> {
         fs::create_dir_all(root.join("site"))
             .map_err(|why| failed("make the folder", root, &why))?;
@@ -39,7 +37,7 @@ impl FolderWriter {
         })
     }
 
-    /// Whether a file of the site is there, with its length and the date that all files get.
+    /// Whether a file of the site exists with its length and the common date.
     pub(super) fn has(&self, path: &str, len: u64) -> bool {
         let found = fs::symlink_metadata(self.root.join("site").join(path));
         found.is_ok_and(|found| {
@@ -52,7 +50,7 @@ impl FolderWriter {
         self.write(&format!("site/{path}"), bytes)
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file atomically.
     pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), String> {
         let path = self.root.join(path);
         self.replace(&path, bytes)
@@ -85,7 +83,7 @@ impl FolderWriter {
 }
 
 fn check_room(needed: u64, free: u64) -> Result<(), String> {
-    // A full disk breaks more than this program.
+    // Leaves a margin: a full disk would break other programs too.
     let spare = needed / 50;
     if needed > 0 && needed + spare > free {
         let (needed, free) = (human(needed + spare), human(free));
@@ -96,7 +94,7 @@ fn check_room(needed: u64, free: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes for people.
+/// Formats a number of bytes.
 pub(crate) fn human(bytes: u64) -> String {
     let mut number = bytes as f64;
     let mut units = ["B", "KiB", "MiB", "GiB", "TiB"].iter().peekable();
@@ -111,12 +109,12 @@ pub(crate) fn human(bytes: u64) -> String {
     )
 }
 
-/// All files of a set are equally old: servers then send equal dates.
+/// All files of a set have the same date, so that servers send equal `Last-Modified` fields.
 fn date() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(FILES_DATE_UNIX_S)
 }
 
-/// The length and CRC-32 of what is in a file.
+/// The length and CRC-32 of a file.
 pub(super) fn checksum(mut file: File) -> std::io::Result<ManifestEntry> {
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 17];
@@ -134,7 +132,7 @@ pub(super) fn checksum(mut file: File) -> std::io::Result<ManifestEntry> {
     }
 }
 
-/// The text of an error of the disk.
+/// The text of a disk error.
 pub(super) fn failed(what: &str, path: &Path, why: &std::io::Error) -> String {
     format!("can't {what} {}: {why}", path.display())
 }

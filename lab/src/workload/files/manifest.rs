@@ -1,6 +1,5 @@
-//! The list of the files of a site: path, length and CRC-32, tab between them, a file a line, by
-//! path. While files are made, a journal of the same form grows; the list itself is written when
-//! all files are there. Knows nothing of what is in the files.
+//! The manifest of a site: path, length and CRC-32 of each file, separated by tabs, one file a line, sorted by path.
+//! While files are created, a journal of the same format grows; the manifest is written once all files exist.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -9,17 +8,16 @@ use std::path::{Path, PathBuf};
 
 use super::disk::{FolderWriter, failed};
 
-/// Name of the list in the folder.
+/// Name of the manifest in the folder.
 const NAME: &str = "manifest.tsv";
 
 /// Name of the journal.
 const JOURNAL: &str = "manifest.part";
 
-/// The first line. Its number counts the ways in which contents were made: files of another way
-/// are made anew.
+/// The first line. Its number is the version of the content generator: files of another version are created again.
 const FIRST_LINE: &str = "# lowroad-lab files 1: path, bytes, CRC-32";
 
-/// What the list says of a file.
+/// The manifest's entry of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManifestEntry {
     /// Its length.
@@ -28,7 +26,7 @@ pub struct ManifestEntry {
     pub crc32: u32,
 }
 
-/// The list of a folder whose files are all there.
+/// The manifest of a complete folder.
 #[derive(Clone, Debug)]
 pub struct FileManifest {
     file: PathBuf,
@@ -36,10 +34,10 @@ pub struct FileManifest {
 }
 
 impl FileManifest {
-    /// Reads the list of a folder.
+    /// Reads the manifest of a folder.
     ///
     /// # Errors
-    /// When there is none, or when it is none.
+    /// It is missing or malformed.
     pub fn load(folder: &Path) -> Result<FileManifest, String> {
         let file = folder.join(NAME);
         let text = fs::read_to_string(&file).map_err(|why| {
@@ -59,12 +57,12 @@ impl FileManifest {
         }
     }
 
-    /// What is said of the file with this path in the site.
+    /// The entry of the file with this path in the site.
     pub fn get(&self, path: &str) -> Option<ManifestEntry> {
         self.listed.get(path.trim_start_matches('/')).copied()
     }
 
-    /// The CRC-32 of a file that must have this length.
+    /// The CRC-32 of a file, whose length must match.
     pub(crate) fn checksum(&self, path: &str, len: u64) -> Result<u32, String> {
         let file = self.file.display();
         match self.get(path) {
@@ -80,13 +78,13 @@ impl FileManifest {
     }
 }
 
-/// All that is known of the files of a folder: the list, and the journal of a run that was ended.
+/// All known entries of a folder: the manifest, and the journal of an interrupted run.
 pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>, String> {
     let mut listed = BTreeMap::new();
     for name in [NAME, JOURNAL] {
         let file = folder.join(name);
         match fs::read_to_string(&file) {
-            // What can't be read or is of another version only costs making the files again.
+            // Unreadable lines or another version only mean that the files are created again.
             Ok(text) => drop(read(&text, &mut listed)),
             Err(why) if why.kind() == ErrorKind::NotFound => {}
             Err(why) => return Err(failed("read", &file, &why)),
@@ -95,8 +93,8 @@ pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>,
     Ok(listed)
 }
 
-/// Reads lines; false if they are of another version. A last line without its end was being written
-/// when something happened, and does not count.
+/// Reads lines; false if they are of another version. An incomplete last line was being written at a crash, and is
+/// skipped.
 fn read(text: &str, listed: &mut BTreeMap<String, ManifestEntry>) -> Result<bool, String> {
     let mut lines = text.split_inclusive('\n');
     if lines.next().map(str::trim_end) != Some(FIRST_LINE) {
@@ -132,7 +130,7 @@ fn line(path: &str, entry: ManifestEntry) -> String {
     format!("{path}\t{}\t{:08x}\n", entry.len, entry.crc32)
 }
 
-/// Writes the list, whole or not at all.
+/// Writes the manifest atomically.
 pub(super) fn save(
     folder: &FolderWriter,
     listed: &BTreeMap<String, ManifestEntry>,
@@ -144,14 +142,14 @@ pub(super) fn save(
     folder.write(NAME, text.as_bytes())
 }
 
-/// What was made since the list was written.
+/// The entries of files created since the manifest was written.
 pub(super) struct ManifestJournal {
     path: PathBuf,
     file: File,
 }
 
 impl ManifestJournal {
-    /// Begins, or goes on with what another run left.
+    /// Creates the journal, or continues that of an interrupted run.
     pub(super) fn open(folder: &Path) -> Result<ManifestJournal, String> {
         let path = folder.join(JOURNAL);
         let begin = || {

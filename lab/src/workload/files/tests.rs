@@ -1,10 +1,10 @@
-//! Sets are the same every time, go on where they were left, and are checked.
+//! Tests: sets are reproducible, resumed after an interruption, and checked.
 
 use std::fs;
 
 use super::*;
 
-/// A folder of its own, deleted at the end.
+/// A temporary folder, deleted at the end.
 struct ScratchFolder(std::path::PathBuf);
 
 impl ScratchFolder {
@@ -111,7 +111,7 @@ fn goes_on_where_it_was_left() {
         "an unfinished set has no manifest"
     );
 
-    // A file that somebody changed, by length or by date, is made anew.
+    // A file with a changed length or date is created again.
     fs::write(folder.0.join("site/file5k.html"), vec![b'x'; 5125]).expect("written");
     assert_eq!(
         made("webstone", &BTreeMap::new(), &folder.0),

@@ -1,4 +1,4 @@
-//! The form of a script's file, and what is wrong with one.
+//! The file format of a script, and its errors.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::template::TextTemplate;
 use super::{ScriptStep, StepBody, ValueCapture};
 use crate::load;
 
-/// Classes are numbered by a byte, and nobody reads a table of more lines.
+/// Maximum number of steps: classes are numbered by a byte, and a longer table would be unreadable.
 const STEPS_MAX: usize = 100;
 
 #[derive(Deserialize)]
@@ -35,10 +35,10 @@ struct FormEntry {
     think: Option<String>,
 }
 
-/// The steps of a script, and how many values they take.
+/// Parses the steps of a script; returns them with the number of captured values.
 ///
 /// # Errors
-/// What is wrong with which step.
+/// The text names the step and the fault.
 pub fn steps(text: &str) -> Result<(Vec<ScriptStep>, usize), String> {
     let file: FormFile = toml::from_str(text).map_err(|error| error.to_string())?;
     if file.step.is_empty() || file.step.len() > STEPS_MAX {
@@ -98,7 +98,7 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
     if let Some(why) = wire::why_ours(name) {
         return Err(format!("the field {name} can't be given; {why}"));
     }
-    // A user's own; and there is one server.
+    // The lab sets Cookie for each user, and Host for its one server.
     let is_set = |ours: &&str| name.eq_ignore_ascii_case(ours);
     match ["host", "cookie"].iter().any(is_set) {
         true => Err(format!("{name} is set by the lab")),
@@ -128,7 +128,7 @@ fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<ValueCa
     Ok(ValueCapture { value, pattern })
 }
 
-/// `2s`, or `1s-3s` for any time between.
+/// Parses `2s`, or `1s-3s` for a random time in this range.
 fn think(text: &str) -> Result<(u64, u64), String> {
     let (least, most) = text.split_once('-').unwrap_or((text, text));
     let ns = |text: &str| {

@@ -1,6 +1,6 @@
-//! Text with places for values: `{name}`; `{{` and `}}` are braces. Knows no requests.
+//! Text with placeholders for values: `{name}`; `{{` and `}}` are literal braces.
 
-/// A text whose values come later.
+/// A text with placeholders.
 pub struct TextTemplate {
     text: String,
     pieces: Vec<TemplatePiece>,
@@ -12,10 +12,10 @@ enum TemplatePiece {
 }
 
 impl TextTemplate {
-    /// Reads it; `values` are the names that may stand in it.
+    /// Parses a template; `values` are the allowed names.
     ///
     /// # Errors
-    /// It names another, or a brace is alone.
+    /// It has an unknown name or an unmatched brace.
     pub fn parse(text: &str, values: &[String]) -> Result<TextTemplate, String> {
         let mut pieces = vec![TemplatePiece::Text(String::new())];
         let mut rest = text;
@@ -46,12 +46,12 @@ impl TextTemplate {
         })
     }
 
-    /// As it was written.
+    /// The source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text with these values.
+    /// Fills in the values.
     pub fn fill(&self, values: &[String]) -> String {
         let pieces = self.pieces.iter().map(|piece| match piece {
             TemplatePiece::Text(text) => &**text,

@@ -1,4 +1,4 @@
-//! Scripts: what users write, and what is sent.
+//! Tests of scripts: their parser, and the requests of users.
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn who_can_not_go_on_begins_anew() {
     assert!(!user.lacks() && begins(&mut *user));
     answer(&mut *user, 200, good);
     sent(&mut *user);
-    // The connection ends without an answer.
+    // The connection ends before the response.
     user.open();
     assert!(begins(&mut *user));
     answer(&mut *user, 200, good);
@@ -95,7 +95,7 @@ fn who_can_not_go_on_begins_anew() {
     user.failed();
     assert!(user.pause_ns() == 0 && begins(&mut *user));
     answer(&mut *user, 200, good);
-    // It ends after one.
+    // The connection ends after one request.
     user.open();
     assert!(sent(&mut *user).starts_with("POST"));
 }

@@ -1,31 +1,31 @@
-//! What a dynamic program knows of users and ads: the files `User.Personality` and `Custom.Ads`.
-//! `peers/php/specweb99.php` makes the same ones when it is told to begin anew. Knows no disk.
+//! The data of a dynamic program about users and ads: the files `User.Personality` and `Custom.Ads`.
+//! `peers/php/specweb99.php` creates the same ones on a reset. No I/O.
 
-/// Ads that there are.
+/// Number of ads.
 pub(super) const ADS: usize = 360;
 
-/// One in so many ads fits every user.
+/// One ad in this many fits every user.
 const FITTING_EVERY: usize = 24;
 
-/// Ads of each of the two runs that are over.
+/// Number of ads in each of the two expired ranges.
 const OVER: usize = 24;
 
-/// What ads are made from.
+/// The parameters of the ads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdTables {
-    /// Threads of all clients.
+    /// Number of client threads.
     pub(super) threads: u32,
-    /// When ads end, in seconds since 1970.
+    /// When ads expire, in seconds since 1970.
     pub(super) expires_s: u64,
-    /// When those ended that are over.
+    /// When the expired ads did.
     pub(super) expired_s: u64,
-    /// First ads of the two runs that are over.
+    /// First ads of the two expired ranges.
     pub(super) over: [usize; 2],
 }
 
 impl AdTables {
-    /// For files that are the same whenever they are made: ads end in 2100, or have ended with the
-    /// year 2024. A run begins with a reset, which makes new ones from the time of the run.
+    /// Parameters for reproducible files: ads expire in 2100, or expired at the end of 2024. A run starts with a
+    /// reset, which creates new ads with the time of the run.
     pub(super) fn fixed(threads: u32) -> AdTables {
         let (expires_s, expired_s) = (4_102_444_800, 1_735_689_600);
         AdTables {
@@ -71,7 +71,7 @@ pub(super) fn personalities(users: u32) -> Vec<u8> {
     (0..users).map(record).collect::<String>().into_bytes()
 }
 
-/// A number that looks random, from 1 to 12300.
+/// A pseudo-random number from 1 to 12300.
 fn spread(index: usize) -> usize {
     match (index % ADS) * 10_000 % 12_301 {
         0 => 12_300,
@@ -79,8 +79,7 @@ fn spread(index: usize) -> usize {
     }
 }
 
-/// One bit each for gender, age, region and two interests. Ads differ from users in two values of
-/// the second interest.
+/// Demographic bits: gender, age, region and two interests. Ads differ from users in two values of the second interest.
 fn demographics(index: usize, of_ad: bool) -> u32 {
     let spread = spread(index);
     let (low, middle, high) = (spread & 15, spread >> 4 & 15, spread >> 8 & 15);
@@ -100,7 +99,7 @@ fn demographics(index: usize, of_ad: bool) -> u32 {
     gender | age | region | interest_1 | interest_2
 }
 
-/// How much each of the five matters for an ad, 4 bits each.
+/// The weights of the five properties for an ad, 4 bits each.
 fn weights(ad: usize) -> usize {
     match spread(ad) * spread(ad) % 1_048_576 {
         0 => 0x2_7104,
@@ -157,7 +156,7 @@ mod tests {
         assert!(keeping.is_over(13) && !keeping.is_over(14) && !keeping.is_over(349));
     }
 
-    /// Each user and last ad: how long the search is, by the rule of the dynamic program.
+    /// For each user and last ad: the length of the search, by the rule of the dynamic program.
     #[test]
     fn every_search_ends_at_an_ad_that_fits_all() {
         for user in 0..ADS {

@@ -1,5 +1,5 @@
-//! Which file is asked for: each client draws from a deck of 1000, which holds each class exactly as
-//! often as it is due and so keeps the rare big files from coming in heaps. Knows no requests.
+//! The choice of files: each client draws from a deck of 1000, in which each class has exactly its share. This spreads
+//! the rare large files evenly. Independent of requests.
 
 use super::super::draw;
 use super::WeightedChoice;
@@ -17,14 +17,14 @@ pub(super) struct ClassFile {
     pub(super) number: u8,
 }
 
-/// How often each folder and each file of a class is asked for.
+/// The popularity of folders and files.
 pub(super) struct FilePopularity {
     dirs: WeightedChoice,
     files: WeightedChoice,
 }
 
 impl FilePopularity {
-    /// Zipf's law over the folders, the first being the most popular, and over the files.
+    /// Zipf's law over the folders, in their order, and over the files.
     pub(super) fn new(dirs: u32) -> FilePopularity {
         FilePopularity {
             dirs: WeightedChoice::new(&draw::zipf(dirs as usize)),
@@ -33,15 +33,15 @@ impl FilePopularity {
     }
 }
 
-/// How many cards of each class are in a deck.
+/// Number of cards of each class in a deck.
 const CARDS: [usize; specset::CLASSES] = [350, 500, 140, 10];
 
-/// What one client has still to ask for.
+/// The remaining cards of one client.
 #[derive(Default)]
 pub(super) struct RequestDeck(Vec<ClassFile>);
 
 impl RequestDeck {
-    /// The next file; begins a new deck when one is used up.
+    /// Draws the next file; starts a new deck when one is used up.
     pub(super) fn draw(&mut self, popularity: &FilePopularity, random: &mut SplitMix) -> ClassFile {
         if self.0.is_empty() {
             self.fill(popularity, random);

@@ -1,14 +1,14 @@
-//! Shares: of operations, and of kinds of connections. Knows nothing of requests.
+//! The shares of operations and of connection kinds. Independent of requests.
 
 use super::WeightedChoice;
 use crate::random::SplitMix;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpecWebOperation {
     /// A file.
     Static,
-    /// A page around a file.
+    /// A page that contains a file.
     Get,
     /// The same, by a CGI program.
     Cgi,
@@ -26,19 +26,18 @@ const OPERATIONS: [SpecWebOperation; 5] = [
     SpecWebOperation::Post,
 ];
 
-/// Of the dynamic requests: GET, CGI, ads, POST.
+/// Shares of the dynamic requests: GET, CGI, ads, POST.
 const OFFICIAL: [f64; 4] = [1.0 - 0.16 - 0.42 - 0.005, 0.005, 0.42, 0.16];
 
 /// Paper `000`'s dynamic requests: the same without CGI.
 const PAPER: [f64; 4] = [0.42, 0.0, 0.42, 0.16];
 
-/// How often each operation is drawn, and the classes of results that there can be.
+/// The weights of the operations, and their result classes.
 pub(super) struct OperationMix {
     weights: [f64; 5],
     weighted: WeightedChoice,
     names: Vec<String>,
-    /// By operation, its class; of static requests that of the smallest files, after which the
-    /// others follow.
+    /// Class of each operation; for static requests that of the smallest files, followed by the other file classes.
     classes: [u8; 5],
 }
 
@@ -72,7 +71,7 @@ impl OperationMix {
         &self.names
     }
 
-    /// The class of a request's result.
+    /// The class of a request.
     pub(super) fn class(&self, operation: SpecWebOperation, file_class: u8) -> u8 {
         let first = self.classes[operation as usize];
         if operation == SpecWebOperation::Static {
@@ -106,12 +105,12 @@ fn operation_names(operation: SpecWebOperation) -> &'static [&'static str] {
     }
 }
 
-/// Kinds of connections. The rule is 70 % of REQUESTS on persistent connections of 10 on average:
-/// of 100 requests, 70 on 7 connections and 30 on as many.
+/// The kinds of connections. The rule is that 70 % of the REQUESTS are on persistent connections with 10 requests on
+/// average: of 100 requests, 70 on 7 connections and 30 on 30 connections.
 pub(super) struct ConnectionMix;
 
 impl ConnectionMix {
-    /// Whether a new connection is persistent, and its number of requests.
+    /// Draws whether a new connection is persistent, and its number of requests.
     pub(super) fn draw(random: &mut SplitMix) -> (bool, u64) {
         if random.below(37) < 7 {
             (true, 5 + random.below(11))
@@ -189,11 +188,11 @@ mod tests {
         assert!((share - 0.7).abs() < 4.5 * deviation, "{share} {deviation}");
     }
 
-    /// The deviation of the share of requests on persistent connections (delta method): from what
-    /// each connection adds to these requests, less 0.7 of what it adds to all.
+    /// The standard deviation of the share of requests on persistent connections (delta method): from each
+    /// connection's contribution to these requests, less 0.7 of its contribution to all.
     fn share_deviation(connections: f64) -> f64 {
         let (persistent, mean_all) = (7.0 / 37.0, 100.0 / 37.0);
-        // Lengths have the mean 10 and the variance 10.
+        // Persistent connections have a mean of 10 requests and a variance of 10.
         let of_persistent = 0.3 * 0.3 * (10.0 * 10.0 + 10.0);
         let of_single = 0.7 * 0.7;
         let variance = persistent * of_persistent + (1.0 - persistent) * of_single;

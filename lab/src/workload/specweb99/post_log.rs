@@ -1,17 +1,17 @@
-//! The log that the dynamic program writes of forms: how to begin a new one, and whether it is right
-//! after a run. Knows no sockets: gives the targets of requests and reads their answers.
+//! The dynamic program's log of forms: its reset, and its check after a run. Uses no sockets: builds request targets
+//! and parses responses.
 
-/// A log without records: their number, 10 wide.
+/// A log without records: only their number, 10 characters wide.
 pub(super) const EMPTY: &[u8; 11] = b"         0\n";
 
-/// Bytes of a record.
+/// Length of a record.
 const RECORD: usize = 139;
 
-/// Records that may be missing, as a share: 1.0 %, rounded.
+/// Maximum share of missing records: 1.0 %, rounded.
 const MISSING_MAX: f64 = 0.0105;
 
-/// The request that makes new ads and users and empties the log: to be sent before a run of so many
-/// seconds (warm-up, run and ramp-down). `first_over` is the first ad that is over, below 360.
+/// The request that creates new ads and users and empties the log, for a run of this many seconds (warm-up, run and
+/// ramp-down). `first_over` is the first expired ad, below 360.
 pub fn reset_target(script: &str, connections: u32, run_s: u64, first_over: u32) -> String {
     let (one, other) = (first_over % 360, (first_over + 100) % 360);
     let (low, high) = (one.min(other), one.max(other));
@@ -21,23 +21,23 @@ pub fn reset_target(script: &str, connections: u32, run_s: u64, first_over: u32)
     )
 }
 
-/// The request that shows the log.
+/// The request that returns the log.
 pub fn fetch_target(script: &str) -> String {
     format!("{script}?command/Fetch")
 }
 
-/// A log, read and found right in itself.
+/// A parsed log that is consistent in itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostLog {
-    /// Records by class of files.
+    /// Number of records by file class.
     pub by_class: [u64; 4],
 }
 
 impl PostLog {
-    /// Reads the page that shows the log, or the log itself.
+    /// Parses the page that shows the log, or the log itself.
     ///
     /// # Errors
-    /// What is wrong with the log, and where.
+    /// The text names the fault and its position.
     pub fn parse(page: &[u8]) -> Result<PostLog, String> {
         let begin = find(page, b"<pre>\n").map_or(0, |at| at + 6);
         let log = &page[begin..];
@@ -63,16 +63,16 @@ impl PostLog {
         Ok(found)
     }
 
-    /// All records.
+    /// Number of all records.
     pub fn records(&self) -> u64 {
         self.by_class.iter().sum()
     }
 
-    /// Whether the server logged what the clients did since the log was begun: hardly less than was
-    /// answered, and never more than was sent (`u64::MAX` if nobody counted that).
+    /// Checks that the log has the clients' forms since its reset: at least nearly as many as were answered, and at
+    /// most as many as were sent (`u64::MAX` if unknown).
     ///
     /// # Errors
-    /// Both numbers.
+    /// The text has both numbers.
     pub fn compare(&self, answered: u64, sent: u64) -> Result<(), String> {
         let records = self.records();
         if (records as f64) < answered as f64 * (1.0 - MISSING_MAX) {

@@ -1,4 +1,4 @@
-//! Requests to the byte, traffic as a client sees it, and what it expects.
+//! Tests of request bytes, of the traffic of a client, and of its expectations.
 
 use super::super::draw::tests::assert_fits;
 use super::*;
@@ -11,7 +11,7 @@ fn workload(pairs: &[(&str, &str)]) -> SpecWeb99 {
     SpecWeb99::new(&given, "h").expect("good settings")
 }
 
-/// The first request with these bytes in it.
+/// The first request that contains these bytes.
 fn request_with(
     session: &mut dyn ClientSession,
     part: &str,
@@ -28,7 +28,7 @@ fn request_with(
     panic!("no request with {part}");
 }
 
-/// Opens connections until one speaks like this.
+/// Opens connections until one has this version.
 fn open(session: &mut dyn ClientSession, version: WorkloadVersion) -> ConnectionOpening {
     (0..1000)
         .map(|_| session.open())
@@ -98,7 +98,7 @@ fn ads_follow_the_cookie() {
                           Connection: keep-alive\r\n";
     assert!(text.starts_with(without_cookie), "{text}");
     assert_eq!((expected.status, expected.len), (Some(200), None));
-    // Forms have more fields behind the cookie.
+    // POST requests have more fields behind the cookie.
     let cookie = "\r\nCookie: my_cookie=user_id=10001&last_ad=77\r\n\r\n";
     let (text, _) = request_with(&mut *session, cookie, false);
     assert!(
@@ -151,8 +151,8 @@ fn a_million_requests() {
             }
         }
     }
-    // Decks keep classes closer to their shares than chance would, which the bounds allow for by
-    // looking at operations; of the classes see the deck's own test.
+    // Decks keep classes closer to their shares than independent draws would, so the bounds apply to operations; the
+    // deck has its own test for classes.
     let files: u64 = by_class[..4].iter().sum();
     let operations = [files, by_class[4], by_class[5], by_class[6], by_class[7]];
     assert_fits(&operations, &[70.0, 12.45, 0.15, 12.6, 4.8], "operations");

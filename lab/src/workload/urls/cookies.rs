@@ -1,12 +1,11 @@
-//! The cookies of one simulated client. All its requests go to one host, so domain and path are not
-//! looked at.
+//! The cookies of one simulated client. All its requests go to one host, so domain and path are ignored.
 
 /// Names and values, in the order in which they were first set.
 #[derive(Debug, Default)]
 pub(in super::super) struct CookieJar(Vec<(String, String)>);
 
-/// More than this no client keeps for a host (RFC 6265 section 6.1 asks for 50 at least); a server
-/// that invents names must not make requests grow for ever.
+/// Maximum number of cookies (RFC 6265 section 6.1 requires at least 50 per domain). Without it, a server that invents
+/// names would make requests grow without bound.
 const MOST: usize = 50;
 
 impl CookieJar {
@@ -14,7 +13,7 @@ impl CookieJar {
         self.0.is_empty()
     }
 
-    /// Takes note of the value of a `Set-Cookie` field.
+    /// Stores the cookie of a `Set-Cookie` field.
     pub(in super::super) fn set(&mut self, field: &str) {
         let mut parts = field.split(';').map(str::trim);
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
@@ -36,7 +35,7 @@ impl CookieJar {
         }
     }
 
-    /// Appends the field `Cookie`, if there is something to say.
+    /// Appends the `Cookie` field, unless there are no cookies.
     pub(in super::super) fn append(&self, out: &mut Vec<u8>) {
         for (at, (name, value)) in self.0.iter().enumerate() {
             let before = if at == 0 { "Cookie: " } else { "; " };

@@ -1,15 +1,14 @@
-//! One request of a list, built beforehand in both forms: for the middle of a connection and for
-//! its end. Knows no session.
+//! One request of a list, built in advance in both forms: within a connection, and as its last.
 
 use super::super::{ExpectedResponse, WorkloadVersion, wire};
 use super::{UrlSpec, UrlStyle};
 
-/// The field of a conditional request: names the date that the lab gives all files.
+/// The field of a conditional request, with the date of all the lab's files.
 pub(super) const CONDITION: &str = wire::FILES_CONDITION;
 
-/// A request as it is sent.
+/// A request in its sent form.
 pub(super) struct PreparedRequest {
-    /// In the middle of a connection, and as its last.
+    /// Within a connection, and as its last request.
     forms: [RequestForm; 2],
     expected: ExpectedResponse,
     conditional: bool,
@@ -17,7 +16,7 @@ pub(super) struct PreparedRequest {
 
 struct RequestForm {
     bytes: Box<[u8]>,
-    /// Where the empty line begins, so where fields may be put in.
+    /// Offset of the empty line, where more fields can be inserted.
     fields_end: usize,
 }
 
@@ -46,17 +45,17 @@ impl PreparedRequest {
         })
     }
 
-    /// Whether it may ask for what changed: it is a GET, and what it asks for is there.
+    /// Whether a condition may be added: it is a GET for an existing file.
     pub(super) fn can_be_conditional(&self) -> bool {
         self.conditional
     }
 
-    /// Appends it as it is.
+    /// Appends the request unchanged.
     pub(super) fn append(&self, last: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.forms[usize::from(last)].bytes);
     }
 
-    /// Appends it with more fields.
+    /// Appends the request with more fields.
     pub(super) fn append_with(
         &self,
         last: bool,
@@ -69,7 +68,7 @@ impl PreparedRequest {
         out.extend_from_slice(&bytes[*fields_end..]);
     }
 
-    /// What must come back; a conditional request finds the file unchanged.
+    /// The expected response; a conditional request finds the file unchanged.
     pub(super) fn expected(&self, conditional: bool) -> ExpectedResponse {
         if conditional {
             ExpectedResponse {
@@ -85,7 +84,7 @@ impl PreparedRequest {
 }
 
 fn build(spec: &UrlSpec, style: &UrlStyle, last: bool) -> RequestForm {
-    // HTTP/1.0 without keep-alive has one request, and that is the last.
+    // HTTP/1.0 without keep-alive allows one request, which is the last.
     let last = last || style.version == WorkloadVersion::Http10;
     let own_host = spec
         .fields

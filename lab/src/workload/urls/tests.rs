@@ -1,4 +1,4 @@
-//! Requests to the byte, refusals, and the shares of a list.
+//! Tests of request bytes, rejections, and the shares of a list.
 
 use super::super::draw::tests::assert_fits;
 use super::*;
