@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit status, what it says on which output, Ctrl-C.
+//! The program from the user's side: exit status, output, Ctrl-C.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
 
-/// Answers every head with the same bytes.
+/// Answers every request with the same bytes.
 fn server(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -167,7 +167,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program of this test");
-    // Its first progress says that it is under way.
+    // The first progress line shows that the run has started.
     let mut progress = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut line = String::new();
     progress.read_line(&mut line).expect("progress");
@@ -181,7 +181,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
     assert!(figures.contains("right answers in"), "{figures}");
 }
 
-/// Two experiments, computed, as counted ones are: several servers at a time.
+/// Rehearses two counted experiments, with several servers at a time.
 fn rehearse(folder: &TempFolder, results: &str) -> Output {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
@@ -213,7 +213,7 @@ fn servers_that_are_counted_side_by_side_share_their_results() {
         .lines()
         .filter(|line| line.contains("(repeat "))
         .count();
-    // There are more once repeats don't agree.
+    // The total grows when repeats disagree.
     let all = said
         .lines()
         .filter_map(|line| line.split_once(']')?.0.rsplit_once('/'));

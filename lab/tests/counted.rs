@@ -1,5 +1,5 @@
-//! An experiment by instructions, small and for real: two servers in guests, which must get the same work, and whose order must
-//! come out right.
+//! A small real experiment by instructions: two servers in guests, which must get the same traffic and rank as
+//! expected.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use lowroad_lab::experiment::results;
 use lowroad_testkit::{TempFolder, skip};
 
-/// A process for each connection costs more than an event loop: on any machine, with any version.
+/// One process per connection costs more than an event loop, on any machine and with any version.
 const FILE: &str = r#"
 title = "Static files: an event loop and processes"
 paper = "000"

@@ -1,5 +1,5 @@
-//! The dynamic set of `examples/specweb99` against itself and the lab's PHP program: every front
-//! gives the same bytes, and a log of forms that many write is in order.
+//! The dynamic set of `examples/specweb99` compared with the lab's PHP program: every front returns the same bytes,
+//! and a log of forms with several writers stays consistent.
 
 #[path = "dynamic_set/fastcgi.rs"]
 mod fastcgi;
@@ -21,7 +21,7 @@ const BEFORE: &str = "<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</ti
                       <p>SCRIPT_NAME = /specweb99\n<p>QUERY_STRING = ";
 const AFTER: &str = "\n</pre>\n</body></html>\n";
 
-/// All that the rules name, and what is to be refused.
+/// All kinds of requests in the rules, and requests that must be rejected.
 fn asks() -> Vec<Ask> {
     let file = "/file_set/dir00000/";
     let cookie = "my_cookie=user_id=10001&last_ad=20";
@@ -36,7 +36,7 @@ fn asks() -> Vec<Ask> {
             "a=b; my_cookie=user_id=10049&last_ad=359; c=d",
         ),
         get(&format!("{file}class3_2"), cookie),
-        // No such user, and none at all.
+        // An unknown user, and none.
         get(
             &format!("{file}class1_4"),
             "my_cookie=user_id=10050&last_ad=3",
@@ -50,7 +50,7 @@ fn asks() -> Vec<Ask> {
             "xmy_cookie=user_id=10001&last_ad=3",
         ),
         get(&format!("{file}class1_4"), "my_cookie=user_id=10001"),
-        // What is no file of the set.
+        // Paths outside of the set.
         get("", ""),
         get("x<y>&z", ""),
         get(&format!("{file}class4_0"), ""),
@@ -94,7 +94,7 @@ fn every_front_gives_the_same_bytes() {
             assert_eq!(answer, expected, "PHP: {ask:?}");
         }
     }
-    // Two of the forms were good; each front logged them.
+    // Two of the forms were valid; each front logged them.
     let log = PostLog::parse(&data.log()).expect("a log in order");
     let fronts = 2 + u64::from(fastcgi.is_some()) + u64::from(built.has_php());
     assert_eq!(log.by_class, [0, fronts, fronts, 0]);
@@ -119,7 +119,7 @@ fn a_page_is_its_file_in_the_wrapper() {
 
     let answer = built.cgi(&data, &get(path, "my_cookie=user_id=10001&last_ad=20"));
     let cookie = answer.set_cookie.as_deref().unwrap_or_default();
-    // The 50 clients of the set make every 24th ad from 2 fit.
+    // With the 50 clients of the set, every 24th ad from 2 on fits.
     assert_eq!(cookie, "found_cookie=Ad_id=26&Ad_weight=15&Expired=0");
     let open = "dirNNNNN/classX_Y";
     assert_eq!(file.matches(open).count(), 2);
@@ -139,7 +139,7 @@ fn a_reset_makes_what_the_lab_makes() {
     let (users, ads) = (data.file("User.Personality"), data.file("Custom.Ads"));
     let posted = form("urlroot=/file_set/&dir=0&class=2&num=3&client=7", "");
     assert_eq!(built.cgi(&data, &posted).status, 200);
-    // The two runs of ads that are over in the lab's set.
+    // The two expired ranges of the lab's set.
     let target = "?command/Reset&maxload=50&pttime=100&maxthread=50&exp=1,100&urlroot=/file_set/";
     let reset = built.cgi(&data, &get(&target[1..], ""));
     assert_eq!(
@@ -150,7 +150,7 @@ fn a_reset_makes_what_the_lab_makes() {
     );
     assert_eq!(data.log(), b"         0\n");
     assert_eq!(data.file("User.Personality"), users);
-    // All but the time at which ads end.
+    // All fields except the expiry time of the ads.
     let without_time = |ads: &[u8]| -> Vec<Vec<u8>> {
         ads.chunks(39).map(|record| record[..28].to_vec()).collect()
     };
@@ -161,14 +161,14 @@ fn a_reset_makes_what_the_lab_makes() {
         ads.chunks(39).map(|ad| ad[28..38] != first).collect()
     };
     assert_eq!(over(&made), over(&ads));
-    // As the lab asks for it.
+    // The reset request of the lab.
     let target = reset_target("", 50, 100, 1);
     assert_eq!(built.library(&data, &get(&target[1..], ""), 2).status, 200);
     let page = built.cgi(&data, &get(&fetch_target("")[1..], ""));
     assert_eq!(PostLog::parse(&page.body).map(|log| log.records()), Ok(0));
 }
 
-/// What the manager of the original asks before a run.
+/// The requests of the original's manager before a run.
 #[test]
 fn the_questions_before_a_run() {
     let Some(built) = Built::new("the_questions_before_a_run") else {
@@ -228,7 +228,7 @@ fn many_writers_of_a_log_do_not_lose_a_form() {
     assert_eq!(log.records() as usize, WRITERS * FORMS * fronts);
 }
 
-/// Asks that a host answers otherwise: a stored object that is not there is the server's affair.
+/// Whether a host must answer it: a missing stored object is handled by the server.
 fn is_for_hosts(ask: &Ask) -> bool {
     !ask.query.contains("dir00077")
 }
@@ -253,7 +253,7 @@ async fn the_module_gives_the_same_bytes_in_its_host() {
         let expected = built.cgi(&data, ask);
         let (answer, at_once) = library.ask(ask).await;
         assert_eq!(answer, expected, "library: {ask:?}");
-        // Only files that have to be loaded are waited for.
+        // Only files that must be loaded cause a wait.
         let is_loaded = !ask.cookie.is_empty() && expected.body.len() > 4096;
         assert!(at_once || is_loaded, "library: {ask:?} has waited");
         if let Some(wasm) = &wasm {

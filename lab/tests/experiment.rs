@@ -1,5 +1,5 @@
-//! Experiment files, and the runner on a bench that computes: order, resuming, half-written lines,
-//! Ctrl-C, capacity. No server runs and nothing is measured.
+//! Experiment files, and the runner with a computing bench: order, resuming, partial lines, Ctrl-C, capacity. No
+//! server runs and no time is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn small() -> ExperimentConfig {
     ExperimentConfig::parse("small", SMALL).expect("a good file")
 }
 
-/// Progress that is kept.
+/// Collects progress lines.
 #[derive(Default)]
 struct Lines(Vec<String>);
 
@@ -68,7 +68,7 @@ impl ProgressSink for Lines {
     fn passing(&mut self, _text: &str) {}
 }
 
-/// A folder of results and what a run in it needs.
+/// A folder of results and the settings of a run.
 struct Place {
     folder: PathBuf,
     extent: RunExtent,
@@ -439,7 +439,7 @@ fn runs_and_records() {
     assert!(place.lines.0[0].contains("[ 1/12]"), "{}", place.lines.0[0]);
 }
 
-/// A small disk of its own, for as long as it is had.
+/// A small mounted disk, removed when dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -471,7 +471,7 @@ impl Drop for Disk {
 fn a_full_disk_leaves_whole_lines() {
     const NAME: &str = "a_full_disk_leaves_whole_lines";
     let mut place = Place::new(NAME);
-    // The first result is shorter than a page, two are longer.
+    // The first result is shorter than a page, two results are longer.
     let Some(disk) = Disk::new(&place.folder, "4k") else {
         return lowroad_testkit::skip(NAME, "no disk may be mounted here");
     };

@@ -1,4 +1,4 @@
-//! The command `icount` for real: a guest boots, a figure comes, and nothing is left behind.
+//! The command `icount` for real: a guest boots, a figure is measured, and no process or device remains.
 
 mod own;
 
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use lowroad_testkit::{TempFolder, skip};
 
-/// A guest can be started here, or the test is skipped.
+/// Whether a guest can be started on this machine; otherwise the test is skipped.
 fn possible(test: &str) -> bool {
     let needs = lowroad_lab::icount::needs::check();
     if let Err(why) = &needs {
@@ -27,8 +27,8 @@ fn icount(arguments: &[&str]) -> (Output, u32) {
     (child.wait_with_output().expect("its end"), process)
 }
 
-/// Counts our own server, whose path follows the words: what is said, and the process. `None` if that can't be done here, which
-/// is told.
+/// Counts Lowroad, whose path is appended to the words; returns the output and the process id. `None` if the test is
+/// skipped.
 fn icount_lowroad(test: &str, words: &str) -> Option<(String, u32)> {
     let lowroad = own::for_guest(test)?.display().to_string();
     let words: Vec<&str> = words.split(' ').chain(["--lowroad", &lowroad]).collect();
@@ -46,7 +46,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Neither a network device nor a QEMU of that process.
+/// Checks that neither a network device nor a QEMU of that process remains.
 fn nothing_is_left(process: u32) {
     let devices = std::fs::read_dir("/sys/class/net").expect("network devices");
     let names = devices.map(|entry| text(entry.expect("a device").file_name().as_encoded_bytes()));
@@ -76,12 +76,12 @@ fn a_figure_comes_and_nothing_is_left() {
     let rows = std::fs::read(&json).expect("the figures");
     let rows: serde_json::Value = serde_json::from_slice(&rows).expect("JSON");
     let figure = rows[0]["instructions"].as_u64().expect("a figure");
-    // A server built for debugging needs several times what one built for release does.
+    // The upper bound allows a debug build, which needs several times the instructions of a release build.
     assert!((10_000..200_000).contains(&figure), "{figure} instructions");
     nothing_is_left(process);
 }
 
-/// However busy this machine is: the time is the guest's.
+/// Times are the guest's, so they are independent of the machine's load.
 #[test]
 fn what_is_offered_is_answered_in_the_guests_time() {
     let test = "icount: what is offered is answered in the guest's time";
@@ -99,7 +99,7 @@ fn what_is_offered_is_answered_in_the_guests_time() {
             panic!("{said}");
         };
         assert_eq!((offered, answered), (rate, rate), "{said}");
-        // No request needs less than its instructions, and none waits for another at a load of some per cent.
+        // A request takes at least its instructions, and at a load of a few per cent none queues behind another.
         let p50_us: u64 = p50.parse().expect("a number");
         assert!((5..1000).contains(&p50_us), "{said}");
     }
@@ -138,7 +138,7 @@ fn a_papers_page_is_made_from_a_database_beside_the_guest() {
     let figures = std::fs::read(&json).expect("the figures");
     let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
     let figure = figures[0]["instructions"][0].as_u64().expect("a figure");
-    // An image built for debugging needs several times what one built for release does.
+    // The upper bound allows a debug build, which needs several times the instructions of a release build.
     assert!((5_000..500_000).contains(&figure), "{figure} instructions");
     assert!(said.contains("| page of 211 B (1 row), kept |"), "{said}");
     nothing_is_left(process);
@@ -150,7 +150,7 @@ fn any_server_is_driven_by_a_workload_or_a_command() {
     if !possible(test) {
         return;
     }
-    // The guest's own busybox serves the files.
+    // The guest's busybox serves the files.
     let server = ["--cmd", "httpd -p 80 -h /srv", "-n", "60", "--warmup", "5"];
     let traffics: [&[&str]; 2] = [
         &["--workload", "webstone"],

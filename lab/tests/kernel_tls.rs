@@ -1,4 +1,4 @@
-//! Kernel TLS for real: the server in a guest whose kernel has it, and clients outside that compare every byte.
+//! Kernel TLS for real: the server in a guest with support for it, and clients on the host that compare every byte.
 
 mod own;
 
@@ -31,12 +31,12 @@ certificate = "/etc/tls.pem"
 key = "/etc/tls.pem"
 "#;
 const LONG_LEN: usize = 10_000_000;
-/// The kernel does not come to seal for this.
+/// Responses of this length are encrypted by the server, not by the kernel.
 const SHORT_LEN: usize = 100_000;
-/// The guest is emulated, and other tests run beside it.
+/// Generous, since the guest is emulated and other tests run concurrently.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Bytes of which no two pieces are alike.
+/// Pseudo-random bytes, so that misplaced parts are detected.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut step = || {
@@ -102,15 +102,15 @@ impl Place {
         let name = ServerName::try_from("guest.test").expect("a name");
         let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
         let socket = TcpStream::connect(self.address).expect("a connection");
-        // The server's socket is soon full.
+        // A small buffer, so that the server's socket fills quickly.
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 16 * 1024).expect("a size");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Client(StreamOwned::new(tls, socket))
     }
 
-    /// What the server says of itself.
+    /// The value of a line of the server's status.
     fn status(&mut self, name: &str) -> String {
-        // It listens a moment before it can be asked.
+        // The server listens shortly before its administration socket answers.
         let command = "until lowroad status --admin /run/admin.sock; do usleep 100000; done";
         let status = self.guest.output_of(command).expect("status");
         let lines = status
@@ -121,7 +121,7 @@ impl Place {
         text.trim().to_owned()
     }
 
-    /// For how many connections the kernel has come to seal.
+    /// Number of connections that the kernel encrypts.
     fn sealed(&mut self) -> u64 {
         self.status("kernel_tls").parse().expect("a number")
     }
@@ -135,7 +135,7 @@ impl Client {
         self.0.write_all(request.as_bytes()).expect("sent");
     }
 
-    /// The head of a response and its body.
+    /// Reads a response: its head and its body.
     fn answer(&mut self) -> (String, Vec<u8>) {
         let (head, len) = self.head();
         let mut body = vec![0; len];
@@ -143,7 +143,7 @@ impl Client {
         (head, body)
     }
 
-    /// The head of a response and the length of its body.
+    /// Reads the head of a response; returns it with the length of the body.
     fn head(&mut self) -> (String, usize) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -176,7 +176,7 @@ impl Client {
         assert!(body == whole[range.clone()], "{range:?}: other bytes");
     }
 
-    /// The server has said that no more follows; without that, this is an error of rustls.
+    /// Checks that the server sent close_notify; without it, rustls reports an error.
     fn is_ended(&mut self) {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Asks the server to use other keys, and does so itself.
+    /// Requests a key update from the server, and updates the own key.
     fn update_keys(&mut self) {
         self.0.conn.refresh_traffic_keys().expect("TLS 1.3");
         self.0.flush().expect("sent");
@@ -217,7 +217,7 @@ fn long_files_are_sealed_by_a_guests_kernel() {
     the_end_is_said_behind_a_long_response(&place);
     other_keys_end_it_in_order(&place);
     assert_eq!(place.sealed(), 3 + 1 + 2);
-    // Short files, HTTP/2 and TLS 1.2 are left to the server.
+    // Short files, HTTP/2 and TLS 1.2 are encrypted by the server.
     let mut client = place.connect(suite::TLS13_AES_128_GCM_SHA256);
     client.get("/short", &place.long[..SHORT_LEN]);
     let mut client = place.connect(suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
@@ -225,7 +225,7 @@ fn long_files_are_sealed_by_a_guests_kernel() {
     assert_eq!(place.sealed(), 6);
     assert_eq!(place.status("broken"), "0");
     let counted = place.guest.output_of("grep TlsTxSw /proc/net/tls_stat");
-    // One more: the server has tried it at its start.
+    // One more than the connections: the server probes the kernel at its start.
     let counted = counted.expect("the kernel counts");
     assert_eq!(counted.split_whitespace().nth(1), Some("7"), "{counted}");
 }
@@ -252,7 +252,7 @@ fn the_end_is_said_behind_a_long_response(place: &Place) {
     client.is_ended();
 }
 
-/// They are asked for while a response is on its way, or afterwards.
+/// A key update arrives during a response, or after it.
 fn other_keys_end_it_in_order(place: &Place) {
     for is_early in [true, false] {
         let mut client = place.connect(suite::TLS13_AES_128_GCM_SHA256);

@@ -24,7 +24,7 @@ root = "/srv"
 "#;
 const PORTS: [u16; 3] = [80, 81, 82];
 const BODY: &str = "the same at each port\n";
-/// Generous, since the guest is emulated and other tests run beside it.
+/// Generous, since the guest is emulated and other tests run concurrently.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn boot(lowroad: &Path, kernel: &GuestKernel) -> QemuGuest {

@@ -1,5 +1,5 @@
-//! The load generator against servers that behave, and servers that do not. Each server is a
-//! thread of this test with a socket; what a run finds is compared with what the server did.
+//! The load generator with correct and faulty servers. Each server is a thread of the test with a socket; the figures
+//! of a run are compared with the server's actions.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use lowroad_lab::load::{LoadResult, LoadRun, OfferedTls, RequestPace, TlsSetting
 use lowroad_lab::workload::urls::{UrlSpec, UrlWorkload};
 use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 
-/// Serves each connection by a thread of its own.
+/// Serves each connection in its own thread.
 fn serve(each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -46,7 +46,7 @@ fn answer(body: &str) -> String {
     )
 }
 
-/// Answers every request in the same way.
+/// Answers every request with the same bytes.
 fn always(answer: impl Into<Vec<u8>>) -> SocketAddr {
     let answer = answer.into();
     serve(move |mut stream| {
@@ -66,7 +66,7 @@ fn urls(
     Arc::new(UrlWorkload::new(specs, "test", version, per_connection, true).expect("right URLs"))
 }
 
-/// A hundred requests on four connections, at most for ten seconds.
+/// A hundred requests on four connections, for at most ten seconds.
 fn load(address: SocketAddr) -> LoadRun {
     LoadRun {
         connections: 4,
@@ -129,7 +129,7 @@ fn who_ends_connections_early_does_not_keep_a_run_from_ending() {
     assert_eq!((found.connections, found.requests), (6, 6));
 }
 
-/// As [`load`], for an hour.
+/// Like [`load`], for an hour.
 fn load_without_end(address: SocketAddr) -> LoadRun {
     LoadRun {
         requests: None,
@@ -165,8 +165,8 @@ fn exactly_as_many_as_asked_for_are_made() {
 
 #[test]
 fn a_stall_of_a_second_shows_in_the_open_loop() {
-    // One connection, a request every 5 ms for 2 s; the 100th answer takes a second. In a closed
-    // loop one request of many is slow; in the open loop everybody who came meanwhile was.
+    // One connection, a request every 5 ms for 2 s; the 100th response takes a second. In a closed loop one request of
+    // many is slow; in the open loop all requests that were due meanwhile are.
     let stalling = |requests: &AtomicU64, mut stream: TcpStream| {
         while head(&mut stream).is_some() {
             if requests.fetch_add(1, Relaxed) == 100 {
@@ -186,7 +186,7 @@ fn a_stall_of_a_second_shows_in_the_open_loop() {
     });
     assert_eq!(found.errors, 0);
     assert!(found.latency_us.p99 >= 900_000, "{:?}", found.latency_us);
-    // The wait before sending is no service: there, only one of 600 was slow.
+    // The delay before sending is not part of the service time, which was long for only one of 600.
     assert!(found.service_us.p95 < 500_000, "{:?}", found.service_us);
     assert!(found.service_us.max >= 1_000_000);
     assert_eq!(found.offered_per_s, Some(200.0));
@@ -255,7 +255,7 @@ fn connections_carry_as_many_requests_as_they_should() {
     }
 }
 
-/// A server with one process for each connection has no more of them than clients go.
+/// A server with one process per connection needs no more processes than there are active clients.
 #[test]
 fn who_has_no_more_to_ask_makes_room() {
     let one_at_a_time = Mutex::new(());
@@ -338,7 +338,7 @@ fn wrong_answers_are_told_by_kind() {
     }
 }
 
-/// Twenty requests, each of which fails in the same way.
+/// Sends twenty requests, all of which fail in the same way.
 fn assert_kind(address: SocketAddr, kind: &str) {
     let found = outcome(&LoadRun {
         requests: Some(20),
@@ -364,7 +364,7 @@ fn garbage_and_answers_that_are_cut_or_do_not_come() {
         }),
         "closed",
     );
-    // Half-closed: says that nothing will come, and keeps listening.
+    // Half-closed: the server ends its side and keeps reading.
     assert_kind(
         serve(|mut stream| {
             head(&mut stream);
@@ -386,7 +386,7 @@ fn garbage_and_answers_that_are_cut_or_do_not_come() {
 fn resets_and_refusals() {
     assert_kind(
         serve(|mut stream| {
-            // Closing over what was not read resets.
+            // Closing a socket with unread data sends a reset.
             let _ = stream.read(&mut [0]);
         }),
         "reset",
@@ -394,14 +394,14 @@ fn resets_and_refusals() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = nobody.local_addr().expect("its address");
     drop(nobody);
-    // It gives up long before the ten seconds are over.
+    // The run gives up long before its ten seconds are over.
     assert_kind(address, "connect_refused");
 }
 
 #[test]
 fn connections_that_are_not_made_in_time_are_unfinished() {
     let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    // Nobody accepts, and the queue takes one.
+    // The connections are never accepted, and the queue holds one.
     rustix::net::listen(&full, 0).expect("a shorter queue");
     let found = outcome(&LoadRun {
         pace: RequestPace::Connections(200.0),
@@ -437,7 +437,7 @@ fn a_slow_line_is_slow_and_conforming() {
         duration: Duration::from_secs(3),
         ..load(address)
     });
-    // 50,000 bytes a second are five answers with their heads.
+    // 50,000 bytes a second are five responses with their heads.
     let each_per_s = found.bytes_per_s / 4.0;
     assert!((40_000.0..=51_500.0).contains(&each_per_s), "{each_per_s}");
     let conforming = found.conforming.expect("there is a line");
@@ -447,7 +447,7 @@ fn a_slow_line_is_slow_and_conforming() {
 
 #[test]
 fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
-    // 50 kB are a second of 400 kbit/s; less the two segments that a client reads ahead.
+    // 50 kB take a second at 400 kbit/s, less the two segments that a client reads ahead.
     let line = LoadRun {
         line_bits_per_s: Some(400_000),
         connections: 1,
@@ -457,7 +457,7 @@ fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
     let found = outcome(&line);
     assert_eq!((found.requests, found.errors), (2, 0));
     assert!(found.transfer_us.min >= 900_000, "{:?}", found.transfer_us);
-    // Small answers, each on a connection of its own, are not faster than the line either.
+    // Small responses, each on its own connection, are limited by the line too.
     let address = serve(|mut stream| {
         head(&mut stream);
         let body = "x".repeat(1000);
@@ -514,14 +514,14 @@ fn one_that_sends_without_end_does_not_keep_the_others_waiting() {
 
 #[test]
 fn what_was_sent_behind_the_last_answer_is_sent_again() {
-    // Every connection ends after two answers, whatever else has been asked on it.
+    // Every connection ends after two responses, even if more requests are outstanding.
     let address = serve(|mut stream| {
         head(&mut stream);
         let _ = stream.write_all(answer("x").as_bytes());
         head(&mut stream);
         let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
         let _ = stream.write_all(last.as_bytes());
-        // Without a reset over what was not read.
+        // A half-close avoids the reset for unread data.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         while head(&mut stream).is_some() {}
     });
@@ -530,7 +530,7 @@ fn what_was_sent_behind_the_last_answer_is_sent_again() {
         ..load(address)
     });
     assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
-    // Two answers each; the last few may have been made for nothing.
+    // Two responses per connection; the last few connections may have been opened in vain.
     assert!((50..=54).contains(&found.connections), "{found:?}");
 }
 
@@ -540,7 +540,7 @@ fn an_end_by_reset_after_the_answer_is_no_error() {
         let mut start = [0; 20];
         let _ = stream.read_exact(&mut start);
         let text = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-        // Closed over the rest of the request, which resets.
+        // Closing before the rest of the request is read sends a reset.
         let _ = stream.write_all(text.as_bytes());
     });
     let mut spec = UrlSpec::get("/");
@@ -623,8 +623,8 @@ fn somebody_may_end_it() {
     assert!(found.duration_s < 30.0);
 }
 
-/// A server with a certificate for `localhost` that nobody has signed. With `is_ca` it is that of an authority, too, as
-/// `openssl req -x509` makes it.
+/// A server with a self-signed certificate for `localhost`. With `is_ca` it is marked as an authority's, as `openssl
+/// req -x509` creates it.
 fn serve_tls(is_ca: rcgen::IsCa) -> (SocketAddr, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let names = vec!["localhost".to_string()];

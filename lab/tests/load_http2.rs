@@ -1,4 +1,4 @@
-//! The load generator over HTTP/2, against servers of the `h2` crate that answer as each test wants.
+//! The load generator over HTTP/2, with servers of the `h2` crate that behave as each test requires.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,20 +14,20 @@ use lowroad_lab::workload::script::{ScriptConnection, ScriptWorkload};
 use lowroad_lab::workload::urls::{UrlSpec, UrlWorkload};
 use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 
-/// What a server does with its connections.
+/// The behaviour of a server.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     /// Sends `hello`, or the request's body.
     Answers,
-    /// The same, two requests at a time, the second first.
+    /// The same for pairs of requests, the second first.
     Backwards,
-    /// Resets each third stream.
+    /// Resets every third stream.
     Resets,
     /// Ends each connection after ten requests.
     Leaves,
 }
 
-/// Serves in a thread of its own. Counts requests.
+/// Serves in a separate thread, and counts requests.
 fn serve(way: Way, counter: Arc<AtomicU64>) -> SocketAddr {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -106,7 +106,7 @@ fn get() -> UrlSpec {
     spec
 }
 
-/// Two hundred requests on two connections, eight at a time on each.
+/// Two hundred requests on two connections, with eight streams each.
 fn load(address: SocketAddr, spec: UrlSpec) -> LoadRun {
     let urls = UrlWorkload::new(
         vec![spec],

@@ -1,4 +1,4 @@
-//! The load generator with a script, against a shop that lets nobody skip a step.
+//! The load generator with a script, against a shop that rejects skipped steps.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -32,7 +32,7 @@ take = { bye = 'href="([^"]+)"' }
 path = "{bye}"
 "#;
 
-/// Gives each who comes a number, which has to come back as a cookie and as a token.
+/// Assigns each new user a number, which must be returned as a cookie and as a token.
 fn shop() -> TestOrigin {
     TestOrigin::start(|asked: &OriginRequest, stream: &mut TcpStream| {
         let user = asked
@@ -109,7 +109,7 @@ fn users_go_all_the_way() {
             .map(|class| (&*class.name, class.requests))
             .collect();
         assert_eq!(classes.len(), 4);
-        // Each user is at one of the steps.
+        // Each request belongs to one of the steps.
         assert!(
             classes
                 .values()
@@ -128,7 +128,7 @@ fn so_many_users_begin_a_second() {
     });
     assert_eq!(outcome.errors, 0);
     assert!(outcome.connections >= 50, "{}", outcome.connections);
-    // Some are at the first steps when time is up.
+    // Some users are at their first steps at the end.
     assert!(outcome.requests >= 4 * (outcome.connections - 8));
 }
 

@@ -1,5 +1,5 @@
-//! Peers over real sockets: each starts, serves a file byte for byte, and leaves nothing behind,
-//! whether it is dropped or the lab is killed. Those that are not installed here are skipped.
+//! Peers over real sockets: each starts, serves a file byte for byte, and leaves neither files nor processes behind,
+//! whether it is dropped or the lab is killed. Peers that are not installed are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, skip, wait_until};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
 
-/// A page, and a file that no socket takes at once.
+/// A page, and a file larger than any socket buffer.
 fn site() -> (TempFolder, Vec<u8>) {
     let folder = TempFolder::new();
     folder.file("page.html", "a page\n");
@@ -37,7 +37,7 @@ fn options(folder: &TempFolder, settings: &[(&str, &str)]) -> PeerOptions {
     }
 }
 
-/// Starts a peer, or notes that it can't be here.
+/// Starts a peer, or records that it is not available.
 fn start(test: &str, name: &str, options: &PeerOptions) -> Option<RunningPeer> {
     match peers::start(name, options) {
         Ok(running) => Some(running),
@@ -57,7 +57,7 @@ fn get(address: SocketAddr, path: &str) -> ClientResponse {
     client.response()
 }
 
-/// What a lab with this process id has in the temporary folder.
+/// The files of the lab with this process id in the temporary folder.
 fn left_in_temp(pid: u32) -> Vec<PathBuf> {
     let prefix = format!("lowroad-peer-{pid}-");
     let entries = std::fs::read_dir(std::env::temp_dir()).expect("a folder");
@@ -70,7 +70,7 @@ fn left_in_temp(pid: u32) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Processes that have this text in their command line, or their current folder there.
+/// Processes with this text in their command line or current folder.
 fn processes_with(text: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("a folder").flatten();
     let described = entries.filter_map(|entry| {
@@ -118,7 +118,7 @@ fn serves_and_goes(test: &str, name: &str, settings: &[(&str, &str)]) {
     }
 }
 
-/// Some answers have chunks or no length at all; here they all have one.
+/// Gets a file. Some responses are chunked or end with the connection; `get` handles all.
 fn whole(address: SocketAddr, path: &str) -> Vec<u8> {
     let response = get(address, path);
     assert_eq!(response.status, 200);
@@ -189,7 +189,7 @@ fn caches_serve_and_go() {
     }
 }
 
-/// What was asked for once is answered while the server behind stands still.
+/// A cached file is served while the origin is stopped.
 #[test]
 fn caches_answer_by_themselves() {
     for name in CACHES {
@@ -227,12 +227,12 @@ fn caches_answer_by_themselves() {
             page.head
         );
         assert!(whole(address, "/sub/big.bin") == big, "{name}: big file");
-        // So that it ends when it is told to.
+        // So that it handles the signal to end.
         signal_processes_with(&origin, "CONT");
     }
 }
 
-/// Sends a signal to processes that have this text in their command line, and to their children.
+/// Sends a signal to the processes with this text in their command line, and to their children.
 fn signal_processes_with(text: &str, signal: &str) {
     let found = processes_with(text);
     assert!(!found.is_empty(), "nobody has {text}");
@@ -272,7 +272,7 @@ fn scripts_are_answered() {
         let Some(running) = start("scripts_are_answered", name, &options) else {
             continue;
         };
-        // The programs are in a folder of their own; what they read is the site's.
+        // The programs are in a separate folder and read the site's files.
         let page = get(running.address, "/sum.php?/a/b");
         assert_eq!(
             page.text(),
@@ -328,7 +328,7 @@ fn the_dynamic_set_is_answered_by_fastcgi() {
     assert_eq!(processes_with(&socket), Vec::<String>::new());
 }
 
-/// The page of paper 003 is the same whoever makes it.
+/// The page of paper 003 is equal from every server.
 #[test]
 fn pages_out_of_the_data_base_are_alike() {
     let test = "pages_out_of_the_data_base_are_alike";
@@ -441,7 +441,7 @@ fn what_a_broken_server_printed_is_said() {
     assert!(text.contains("/bin/false ended with status 1"), "{text}");
 }
 
-/// A lab that runs a peer, and the line with its address.
+/// Starts a lab with a peer; returns it with the line that has the address.
 fn lab_with(name: &str, folder: &TempFolder, more: &[&str]) -> (Child, String) {
     let mut lab = Command::new(LAB)
         .args(["peers", "start", name, "--root"])
@@ -517,8 +517,8 @@ fn a_killed_lab_leaves_no_namespace() {
     killed_lab_leaves_nothing("howl", &["--namespace"]);
 }
 
-/// Paper `002`: nothing but the four system calls. Only a build without debug assertions counts:
-/// with them the standard library asks for each descriptor's flags before it closes it.
+/// Paper `002`: exactly the four system calls. Requires a build without debug assertions: with them the standard
+/// library queries each descriptor's flags before it closes it.
 #[test]
 fn howl_makes_four_system_calls_a_request() {
     const REQUESTS: u32 = 200;
@@ -531,7 +531,7 @@ fn howl_makes_four_system_calls_a_request() {
         .args([LAB, "howl", "--listen", "127.0.0.1:0", "--port-file"])
         .arg(&port)
         .arg(folder.path())
-        // Cargo's list of libraries' folders is long, and would be searched.
+        // Cargo sets a long list of library folders, all of which the loader would search.
         .env_remove("LD_LIBRARY_PATH")
         .stdout(Stdio::null())
         .spawn();
@@ -571,7 +571,7 @@ fn howl_makes_four_system_calls_a_request() {
     assert!(table.contains("accept4"), "{table}");
 }
 
-/// Ends the children of a process in an orderly way.
+/// Ends the children of a process by a signal that they can handle.
 fn end_children(parent: u32) {
     let children = format!("/proc/{parent}/task/{parent}/children");
     for pid in std::fs::read_to_string(children)

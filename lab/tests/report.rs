@@ -1,5 +1,5 @@
-//! The report on figures that a bench computed: charts are well-formed and keep their texts apart,
-//! ratios and sentences are those of the data, and partial results say what is missing.
+//! The report with computed figures: charts are well-formed without overlapping texts, ratios and sentences match the
+//! data, and missing results are listed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -318,7 +318,7 @@ fn rehearsed(test: &str) -> Vec<ExperimentStudy> {
     paths.iter().flat_map(read).map(one).collect()
 }
 
-/// Boxes of the texts of a chart.
+/// Bounding boxes of the texts of a chart.
 fn texts(svg: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String)> {
     let number = |node: &roxmltree::Node<'_, '_>, name| -> f64 {
         node.attribute(name)
@@ -363,7 +363,7 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
     assert!(page.contains("A rehearsal"), "computed figures must say so");
 }
 
-/// The medians of a measure by server and point, straight from the records.
+/// The medians of a measure by server and point, computed from the records.
 fn medians(
     study: &ExperimentStudy,
     of: impl Fn(&MeasurementResult) -> f64,
@@ -425,7 +425,7 @@ fn the_reports_numbers_are_those_of_the_results() {
     assert!(checked > 200, "{checked}");
 }
 
-/// No two texts of about the same height touch, and none leaves the chart.
+/// Checks that texts at about the same height do not overlap, and that none leaves the chart.
 fn apart(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
     for (index, (left, right, y, words)) in texts.iter().enumerate() {
         assert!(

@@ -3,7 +3,7 @@
 
 use super::bench::MeasurementJob;
 
-/// Instructions of a figure whose requests are all for one file.
+/// Instructions of a figure, if all requests are for one file.
 const WORK: f64 = 5e7;
 /// Maximum number of requests of such a figure.
 const MOST: f64 = 4000.0;

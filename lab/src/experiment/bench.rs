@@ -50,7 +50,7 @@ pub struct MeasurementJob {
     pub warmup_requests: Option<u64>,
     /// The MTU of the network, if not the default; only a guest's can be set.
     pub mtu: Option<u32>,
-    /// Memory of a guest whose site is on a disk.
+    /// Memory of a guest with its site on a disk.
     pub memory_mib: Option<u32>,
     /// Request the phases of the server's database during the measurement.
     pub phases: bool,

@@ -61,7 +61,7 @@ pub struct GuestKey {
     mtu: Option<u32>,
 }
 
-/// A guest whose server answers.
+/// A guest with an answering server.
 pub struct ReadyGuest {
     /// The guest.
     pub guest: QemuGuest,

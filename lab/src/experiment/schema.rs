@@ -48,7 +48,7 @@ pub struct SweepConfig {
     /// Instead of `values`: rates as shares of the capacity of `reference`.
     #[serde(default)]
     pub relative_to_capacity: Vec<f64>,
-    /// The server, by its name in this file, whose capacity is 1.
+    /// The server with capacity 1, by its name in this file.
     pub reference: Option<String>,
 }
 

@@ -27,7 +27,7 @@ struct HowlConnection {
     close: bool,
 }
 
-/// A reply whose bytes from `from` on are unsent.
+/// A partly sent reply; its bytes from `from` on are unsent.
 struct PendingReply {
     reply: Arc<HowlReply>,
     head_only: bool,

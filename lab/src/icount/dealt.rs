@@ -225,7 +225,7 @@ mod tests {
         dealt.expect("known")
     }
 
-    /// The requests of some clients whose connections come in this order.
+    /// The requests of some clients with connections in this order.
     fn asked(workload: &dyn TrafficWorkload, order: &[u64]) -> Vec<Vec<u8>> {
         let mut clients: Vec<_> = (0..4).map(|number| workload.session(number, 1)).collect();
         let ask = |client: &u64| {

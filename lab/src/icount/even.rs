@@ -11,7 +11,7 @@ const CHOICE: usize = 400;
 /// Maximum number of sampled requests per connection.
 const MOST_REQUESTS: u64 = 1000;
 
-/// Orders `count` connections of a workload whose connections have an end; returns their numbers.
+/// Orders `count` connections of a workload with finite connections; returns their numbers.
 pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64> {
     let mut looked = Vec::new();
     let mut whole = ConnectionContent::none(workload);

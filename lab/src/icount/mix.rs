@@ -1,4 +1,4 @@
-//! A workload's traffic and files for a guest, whose site is at /srv. Independent of servers.
+//! A workload's traffic and files for a guest with its site at /srv. Independent of servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ impl OriginState {
 }
 
 impl GuestOrigin {
-    /// Starts an origin at this address, whose network must be up.
+    /// Starts an origin at this address; the network must be up.
     ///
     /// # Errors
     /// With a text for the user.

@@ -467,7 +467,7 @@ pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
     let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
     made(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
         let source = file.with_extension("c");
-        // By standard input: Varnish reads the file as another user, who may not enter the cache folder.
+        // By standard input: Varnish reads the file as another user without access to the cache folder.
         let mut shown = Command::new(varnishd);
         shown.args(["-C", "-f", "/dev/stdin"]);
         let shown = shown.stdin(in_memory(text.as_bytes())?).output();

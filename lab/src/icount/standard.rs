@@ -29,7 +29,7 @@ const MEMORY_MIB: u32 = 512;
 pub struct StandardPlan {
     /// The servers, in order.
     pub servers: Vec<CountedServer>,
-    /// The table, whose columns define the requests.
+    /// The table; its columns define the requests.
     pub table: CountTable,
     /// The workload of a workload column.
     pub mix: Option<WorkloadMix>,

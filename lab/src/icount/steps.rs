@@ -143,7 +143,7 @@ impl ExternalClock for GuestTime {
 impl Drop for GuestTime {
     fn drop(&mut self) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        // The guest may be about to stop, whatever its last state: the word in the pipe releases it. Errors mean that
+        // The guest may be about to stop, regardless of its last state: the word in the pipe releases it. Errors mean that
         // it has died.
         let _ = guest.stop_at(u64::MAX);
         let _ = guest.go.write_all(&u64::MAX.to_ne_bytes());

@@ -117,7 +117,7 @@ impl ResponseReader {
         }
     }
 
-    /// Handles the end of the connection: returns the response whose body ends with it, if any.
+    /// Handles the end of the connection: returns a response with a body that ends with it, if any.
     pub fn end(&mut self) -> Option<CompleteResponse> {
         let body = self.body.take_if(|body| body.ends_with_connection())?;
         Some(body.whole())

@@ -60,7 +60,7 @@ fn provider(offered: OfferedTls) -> CryptoProvider {
     }
 }
 
-/// Trusts the authorities in the file, and its certificates themselves, whatever other fields they have.
+/// Trusts the authorities in the file, and its certificates themselves regardless of their other fields.
 fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     if tls.insecure {
         return Ok(ServerTrust::any_certificate());

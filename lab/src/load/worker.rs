@@ -292,7 +292,7 @@ impl<'l> LoadWorker<'l> {
         for one in pending.filter(|one| one.sent_ns < end_ns) {
             self.tally.unfinished(one.expected.class);
         }
-        // Due requests whose connection is not established yet.
+        // Due requests that wait for their connection to be established.
         let due = self
             .clients
             .iter()

@@ -1,4 +1,4 @@
-//! As much of a FastCGI client as a test needs: one request at a time on a connection that is kept.
+//! A minimal FastCGI client: one request at a time on a persistent connection.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,10 +9,10 @@ const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 
-/// Sends a request and reads what the program writes.
+/// Sends a request and returns the program's output.
 pub fn ask(client: &mut UnixStream, variables: &[(&str, String)], body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    // A responder, and the connection is kept.
+    // Role: responder; flag: keep the connection.
     record(&mut out, BEGIN, &[0, 1, 1, 0, 0, 0, 0, 0]);
     let mut params = Vec::new();
     for (name, value) in variables {

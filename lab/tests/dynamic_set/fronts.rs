@@ -1,5 +1,5 @@
-//! The fronts of the dynamic set, built and asked. Those for which something is missing on this
-//! machine are left out, and that is noted.
+//! Builds and calls the fronts of the dynamic set. Fronts whose requirements are missing on this machine are skipped,
+//! with a note.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -62,7 +62,7 @@ impl Ask {
     }
 }
 
-/// What is compared of an answer.
+/// The compared parts of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -72,7 +72,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads what a CGI program wrote.
+    /// Parses the output of a CGI program.
     pub fn parse(bytes: &[u8]) -> Answer {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("no head: {:?}", String::from_utf8_lossy(bytes)));
@@ -90,7 +90,7 @@ impl Answer {
         let content_type = field("Content-Type").expect("a type");
         Answer {
             status: status[..3].parse().expect("a status"),
-            // PHP adds its charset.
+            // PHP appends its charset.
             content_type: content_type.split(';').next().unwrap_or("").to_string(),
             set_cookie: field("Set-Cookie"),
             body,
@@ -120,7 +120,7 @@ impl Data {
         self.0.path().join("site")
     }
 
-    /// Where site and data are.
+    /// The folder with site and data.
     pub fn path(&self) -> PathBuf {
         self.0.path().to_path_buf()
     }
@@ -147,7 +147,7 @@ impl Data {
 pub struct Built(PathBuf);
 
 impl Built {
-    /// Builds them once; None, noted, where there is no C compiler.
+    /// Builds them once; `None`, with a note, without a C compiler.
     pub fn new(test: &str) -> Option<Built> {
         static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
         let built = BUILT.get_or_init(build).clone();
@@ -157,12 +157,12 @@ impl Built {
         built.map(Built)
     }
 
-    /// One of the files that were built, if it could be.
+    /// The path of a built file, which may be missing.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Asks the CGI program.
+    /// Calls the CGI program.
     pub fn cgi(&self, data: &Data, ask: &Ask) -> Answer {
         let mut command = Command::new(self.0.join("specweb99.cgi"));
         run_gateway(command.env_clear(), data, ask)
@@ -175,7 +175,7 @@ impl Built {
             .is_ok_and(|output| output.status.success())
     }
 
-    /// Asks the lab's PHP program as a CGI program, where PHP is here.
+    /// Calls the lab's PHP program as a CGI program, if PHP is installed.
     pub fn php(&self, data: &Data, ask: &Ask) -> Option<Answer> {
         if !self.has_php() {
             skip("dynamic set in PHP", "php-cgi is not installed");
@@ -187,12 +187,12 @@ impl Built {
             .env("SCRIPT_FILENAME", script)
             .env("REDIRECT_STATUS", "200");
         let answer = run_gateway(&mut command, data, ask);
-        // What one command lacks, the two say in other words.
+        // The error texts for incomplete commands differ between the two.
         let is_refused_command = ask.query.starts_with("command/") && answer.status == 400;
         (!is_refused_command).then_some(answer)
     }
 
-    /// Asks the shared library, so many times; the last answer.
+    /// Calls the shared library `times` times; returns the last response.
     pub fn library(&self, data: &Data, ask: &Ask, times: usize) -> Answer {
         let mut command = Command::new(self.0.join("host"));
         command.args(["--repeat", &times.to_string()]);
@@ -212,7 +212,7 @@ fn run_gateway(command: &mut Command, data: &Data, ask: &Ask) -> Answer {
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = streams.spawn().expect("the program runs");
     let mut input = child.stdin.take().expect("a pipe");
-    // Who refuses does not read.
+    // A program that rejects the request does not read the form.
     let _ = input.write_all(ask.form.as_bytes());
     drop(input);
     let output = child.wait_with_output().expect("an answer");
@@ -245,7 +245,7 @@ pub struct FastCgi<'a> {
 }
 
 impl<'a> FastCgi<'a> {
-    /// Starts so many; None, noted, where the program was not built.
+    /// Starts this many processes; `None`, with a note, if the program was not built.
     pub fn start(built: &Built, data: &'a Data, processes: usize) -> Option<FastCgi<'a>> {
         let program = built.0.join("specweb99-fastcgi");
         if !program.is_file() {

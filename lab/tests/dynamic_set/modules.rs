@@ -1,4 +1,4 @@
-//! The module in the real host: the shared library and WebAssembly, asked as the server would ask.
+//! The module in the real host: the shared library and WebAssembly, called as by the server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use lowroad_module_host::wasm;
 
 use crate::fronts::{Answer, Ask, Built, Data, get};
 
-/// The files of a set, and its data at `/specweb99-data`. Short files count as in memory.
+/// The files of a set, with its data at `/specweb99-data`. Short files count as cached in memory.
 struct Site(PathBuf);
 
 impl Site {
@@ -50,7 +50,7 @@ impl SubrequestSource for Site {
     }
 }
 
-/// A module that is loaded.
+/// A loaded module.
 pub struct Host {
     handler: Arc<dyn Handler>,
     site: Arc<Site>,
@@ -67,7 +67,7 @@ impl Host {
         Host::new(&*opened.expect("a library"), data)
     }
 
-    /// None where it was not built. `log` is where the forms go.
+    /// `None` if it was not built. Forms are sent to `log`.
     pub fn wasm(built: &Built, data: &Data, log: SocketAddr) -> Option<Host> {
         let file = built.file("specweb99.wasm");
         if !file.is_file() {
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// Asks, and says whether the answer was there at once.
+    /// Calls the module; also returns whether the response was ready at once.
     pub async fn ask(&self, ask: &Ask) -> (Answer, bool) {
         match self.handler.clone().begin(0, self.request(ask)) {
             HandlerResult::Ready(answer) => {
@@ -142,7 +142,7 @@ impl Host {
         }
     }
 
-    /// What a server makes of a response.
+    /// Converts a response in the server's way.
     async fn read(&self, response: HandlerResponse) -> Answer {
         let field = |name: &str| {
             let found = response.fields.values(name).next();
@@ -184,7 +184,7 @@ fn posted(form: &str) -> RequestBody {
     }
 }
 
-/// A server that answers whatever is asked by the CGI program, until the test ends.
+/// A server that answers all requests with the CGI program, until the test ends.
 pub fn serve_cgi(built: &Arc<Built>, data: &Arc<Data>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

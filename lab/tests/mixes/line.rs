@@ -1,5 +1,4 @@
-//! A client, a link and a server with a level, in namespaces, and the files that are served. Knows nothing of
-//! what is asked.
+//! A client, a link and a server with a level, in namespaces, and the served files. Independent of the requests.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,12 +18,12 @@ use lowroad_testkit::{TempFolder, wait_until};
 
 const PORT: u16 = 80;
 
-/// Where the client connects to.
+/// The server's address for the client.
 pub fn server() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(SERVER.0), PORT)
 }
 
-/// Who answers what the level does not.
+/// The server that answers the requests that the level passes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Above {
     /// `lowroad run`, with the level as a part of it.
@@ -33,7 +32,7 @@ pub enum Above {
     Nginx,
 }
 
-/// The server, which another workspace builds into the same folder.
+/// The server's program, which another workspace builds into the same target folder.
 fn program() -> PathBuf {
     FilePath::new(env!("CARGO_BIN_EXE_lowroad-lab")).with_file_name("lowroad")
 }
@@ -59,14 +58,14 @@ pub fn skipped(test: &str, above: Above) -> bool {
 /// The files of a workload; removed with the last test that needs them.
 pub struct Site {
     folder: TempFolder,
-    /// Of the workload.
+    /// The settings of the workload.
     pub settings: BTreeMap<String, String>,
 }
 
 static SITES: Mutex<BTreeMap<&str, Weak<Site>>> = Mutex::new(BTreeMap::new());
 
 impl Site {
-    /// Those of this name, made now if no other test has them. A workload has the same settings in all tests.
+    /// The files of this workload, created if no other test has them. A workload has the same settings in all tests.
     pub fn of(workload: &'static str, settings: &[(&str, &str)]) -> Arc<Site> {
         let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = sites.get(workload).and_then(Weak::upgrade);
@@ -86,19 +85,19 @@ impl Site {
         Site { folder, settings }
     }
 
-    /// Where the lab has made them.
+    /// The folder of the files.
     pub fn folder(&self) -> &FilePath {
         self.folder.path()
     }
 }
 
-/// The whole of it; ends with the value.
+/// Client, link and server; dropping it ends them.
 pub struct Line {
-    // These end before their namespaces do.
+    // Declared first, so that the programs end before their namespaces do.
     programs: Vec<NamespaceProgram>,
     /// The level's maps.
     pub level: SoftirqLevel,
-    /// What is between, and both ends.
+    /// The link and both ends.
     pub path: TestPath,
     /// Configurations and logs.
     logs: TempFolder,
@@ -159,7 +158,7 @@ impl Line {
         named.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// What there is to know of its connections: the level's, and those of both kernels.
+    /// The state of the connections: the level's, and those of both kernels.
     pub fn state(&self) -> String {
         let sockets = |namespace: &net::NetNamespace| {
             let said = namespace.run("ss", &["-tniaoe"]);
@@ -185,7 +184,7 @@ impl Drop for Line {
             }
         }
         self.programs.clear();
-        // No kernel removes pins with the namespace.
+        // The kernel does not remove pinned maps with the namespace.
         let _ = folder::remove(&self.place);
     }
 }
@@ -217,7 +216,7 @@ fn own(logs: &TempFolder, root: &FilePath) -> Command {
     command
 }
 
-/// One process, so that none outlives the one that is killed.
+/// A single process, so that no worker outlives a kill.
 fn nginx(logs: &TempFolder, root: &FilePath) -> Command {
     let (folder, root) = (logs.path().display(), root.display());
     let config = format!(

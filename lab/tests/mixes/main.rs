@@ -1,9 +1,9 @@
-//! The lab's mixes of requests before our own server with its level, and before nginx with `lowroad
-//! attach`, on good links and bad ones: each request is answered, with the right bytes, and nothing hangs.
+//! The lab's mixes of requests to Lowroad with its level, and to nginx with `lowroad attach`, on good and lossy links:
+//! each request is answered with the right bytes, and no connection hangs.
 //!
-//! Of a round, a level is new at first and knows what is asked for often later. The levels are those of
-//! TC: over veth, native XDP has no room behind a short frame. `LOWROAD_MIX_ROUNDS` and `LOWROAD_MIX_REQUESTS`
-//! make the long runs.
+//! At the start of a round a level is empty, and it learns popular responses later. The levels are those of TC: over
+//! veth, native XDP has no room behind a short frame. `LOWROAD_MIX_ROUNDS` and `LOWROAD_MIX_REQUESTS` configure long
+//! runs.
 
 mod line;
 mod stall;
@@ -17,21 +17,22 @@ use lowroad_lab::workload;
 use line::{Above, Line, Site};
 use stall::Watch;
 
-/// Rounds of each test in usual runs.
+/// Default number of rounds of each test.
 const ROUNDS: u64 = 1;
 
-/// Requests of a run in usual runs, and runs of a round: what the first asks for, the second may get from the level.
+/// Default number of requests of a run, and runs of a round: responses of the first run may come from the level in the
+/// second.
 const REQUESTS: u64 = 500;
 const RUNS: u64 = 2;
 
-/// Clients at a time.
+/// Simultaneous clients.
 const CONNECTIONS: u32 = 8;
 
-/// Nothing comes on a connection for this long: it hangs. A client that loses its segment six times in a row
-/// has sent it again by then.
+/// A connection without input for this long hangs. A client that loses a segment six times in a row has retransmitted
+/// it by then.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// A run takes a second or two; of a client that waits for ever this is the end.
+/// Maximum time of a run, which normally takes a second or two.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// A workload of the lab, with settings that make its folder small.
@@ -53,11 +54,11 @@ const WEBBENCH: Mix = Mix {
     settings: &[],
 };
 
-/// Per cent of the frames that are lost, each way.
+/// Loss rates of the link in per cent of the frames, each way.
 const GOOD: f64 = 0.0;
 const BAD: f64 = 2.0;
 
-/// Runs a mix in rounds, each with a network, a server and a level of its own.
+/// Runs a mix in rounds, each with its own network, server and level.
 fn check(test: &str, mix: &Mix, above: Above, loss_percent: f64) {
     if line::skipped(test, above) {
         return;
@@ -65,7 +66,7 @@ fn check(test: &str, mix: &Mix, above: Above, loss_percent: f64) {
     let requests = setting("LOWROAD_MIX_REQUESTS", REQUESTS);
     let site = Site::of(mix.name, mix.settings);
     for round in 0..setting("LOWROAD_MIX_ROUNDS", ROUNDS) {
-        // Rounds differ, and so do tests.
+        // Distinct seeds for rounds and tests.
         let seed = test.bytes().map(u64::from).sum::<u64>() * 1_000_000 + round * RUNS;
         let line = Line::start(&site, above, loss_percent, seed);
         for run in 0..RUNS {

@@ -1,10 +1,10 @@
-//! Tells what is where when nothing comes any more, as long as the connections are still there to be looked at.
+//! Reports the state of all connections when a run stalls, while they still exist.
 
 use lowroad_lab::load::LoadSnapshot;
 
 use crate::line::Line;
 
-/// Looks in a row, of one a second, without an answer.
+/// Number of consecutive snapshots, one a second, without a response.
 const SILENT_LOOKS: u32 = 5;
 
 /// Watches the progress of one run.
@@ -14,12 +14,12 @@ pub struct Watch<'l> {
 }
 
 impl<'l> Watch<'l> {
-    /// Of a run over this line.
+    /// Watches a run over this line.
     pub fn new(line: &'l Line) -> Watch<'l> {
         Watch { line, silent: 0 }
     }
 
-    /// Once a second.
+    /// Handles a snapshot, once a second.
     pub fn look(&mut self, now: &LoadSnapshot) {
         if now.requests_per_s > 0.0 {
             self.silent = 0;

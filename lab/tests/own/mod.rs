@@ -1,10 +1,10 @@
-//! Our own server, for tests that have it run in a guest.
+//! The path of Lowroad's binary, for tests that run it in a guest.
 
 use std::path::{Path, PathBuf};
 
 use lowroad_testkit::skip;
 
-/// The server that is built beside the test of this name. Without it, and where no guest can be started, the test is skipped.
+/// The `lowroad` binary built next to this test. Without it, and where no guest can be started, the test is skipped.
 pub fn for_guest(test: &str) -> Option<PathBuf> {
     if let Err(why) = lowroad_lab::icount::needs::check() {
         skip(test, &why);

@@ -40,7 +40,7 @@ pub struct GuestMaterials<'a> {
     pub has_pages: bool,
 }
 
-/// A guest whose server answers, with the programs that it needs.
+/// A guest with an answering server, and the programs that it needs.
 pub struct PreparedGuest {
     /// The guest.
     pub guest: QemuGuest,

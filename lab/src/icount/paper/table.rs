@@ -6,7 +6,7 @@ use super::super::table::thousands;
 use super::PaperComparison;
 use super::figure::{CountedFigure, find, rounded};
 
-/// Mark of a figure whose repeats differ.
+/// Mark of a figure with differing repeats.
 const MARK: &str = " *";
 
 /// The figures of a paper; servers and loads without figures are left out.
@@ -28,7 +28,7 @@ pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     out
 }
 
-/// Head and lines; figures whose repeats differ are marked.
+/// Head and lines; figures with differing repeats are marked.
 pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<String>> {
     let asked = |name: &str| figures.iter().any(|figure| figure.server == name);
     let subjects = paper.subjects.iter().filter(|subject| asked(subject.name));
