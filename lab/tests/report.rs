@@ -268,7 +268,7 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     assert!(!page.contains("A rehearsal"));
     let summary = markdown::page(&[known()], &[], &InstructionCounts::default(), "levels.svg");
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
-    let one_page = markdown::summary(&[known()], &Counts::default(), "levels.svg");
+    let one_page = markdown::summary(&[known()], &InstructionCounts::default(), "levels.svg");
     assert!(one_page.starts_with("# Results") && !one_page.contains("figures show"));
 }
 

@@ -85,7 +85,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let page = markdown::summary(&studies, &counts, &picture_name(&args.picture, path));
         write(path, &page)?;
     }
-    let experiments = studies.iter().filter(|it| it.experiment.by == By::Clock);
+    let experiments = studies.iter().filter(|it| it.experiment.by == CountUnit::Clock);
     println!(
         "{} and {}: {measured} runs of {} experiments have results",
         args.out.display(),

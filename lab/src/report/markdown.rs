@@ -66,9 +66,9 @@ large, to 3 %; a ratio below 1.05 claims that both are alike.
 
 /// One page: the worth of each level, and the verdict on each tested claim.
 #[must_use]
-pub fn summary(studies: &[Study], counts: &Counts, picture: &str) -> String {
+pub fn summary(studies: &[ExperimentStudy], counts: &InstructionCounts, picture: &str) -> String {
     let mut out = format!("# Results\n\n{SUMMARY_HEAD}\n");
-    if studies.iter().any(Study::pretended) {
+    if studies.iter().any(ExperimentStudy::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
     }
     worth(&mut out, studies, counts, picture);
@@ -80,8 +80,8 @@ pub fn summary(studies: &[Study], counts: &Counts, picture: &str) -> String {
 }
 
 /// The worth of each level: sentence, table and picture.
-fn worth(out: &mut String, studies: &[Study], counts: &Counts, picture: &str) {
-    let levels = Levels::of(studies, &counts.papers);
+fn worth(out: &mut String, studies: &[ExperimentStudy], counts: &InstructionCounts, picture: &str) {
+    let levels = LevelTable::of(studies, &counts.papers);
     if let Some(of_levels) = levels.table() {
         line(out, "## The worth of each level\n");
         line(out, &escape(&levels.sentence()));
@@ -90,7 +90,7 @@ fn worth(out: &mut String, studies: &[Study], counts: &Counts, picture: &str) {
     }
 }
 
-fn section(out: &mut String, study: &Study) {
+fn section(out: &mut String, study: &ExperimentStudy) {
     let experiment = &study.experiment;
     let title = format!("{}{}", experiment.title, parts::by(study));
     line(out, &format!("\n## {}\n", escape(&title)));

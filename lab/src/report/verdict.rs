@@ -152,9 +152,9 @@ pub fn table(judged: &[JudgedClaim]) -> Option<ReportTable> {
 
 /// The tested claims, without their sources, as a table.
 #[must_use]
-pub fn short_table(judged: &[Judged]) -> Option<Table> {
-    let is_tested = |one: &&Judged| !matches!(one.verdict, Verdict::Untested(_));
-    let row = |one: &Judged| {
+pub fn short_table(judged: &[JudgedClaim]) -> Option<ReportTable> {
+    let is_tested = |one: &&JudgedClaim| !matches!(one.verdict, ReportVerdict::Untested(_));
+    let row = |one: &JudgedClaim| {
         vec![
             one.place.clone(),
             one.claim.clone(),
@@ -164,7 +164,7 @@ pub fn short_table(judged: &[Judged]) -> Option<Table> {
     };
     let rows: Vec<Vec<String>> = judged.iter().filter(is_tested).map(row).collect();
     let head = ["figure", "paper", "here", "claim"];
-    (!rows.is_empty()).then(|| Table {
+    (!rows.is_empty()).then(|| ReportTable {
         caption: format!("{} of {} claims, tested here", rows.len(), judged.len()),
         head: head.map(str::to_owned).to_vec(),
         rows,
