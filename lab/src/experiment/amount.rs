@@ -97,16 +97,25 @@ fn as_many(each: f64) -> u64 {
     (WORK / each.max(1.0)).min(MOST) as u64
 }
 
-/// Seconds of the guest's time before counting and of counting, at a rate. A search counts more requests, since few of
+/// The duration of a run in seconds of the guest's time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunSeconds {
+    /// Before counting.
+    pub before_s: f64,
+    /// Of counting.
+    pub counted_s: f64,
+}
+
+/// The duration of a run at a rate, at most `most`. A search counts more requests, since few of
 /// them decide.
-pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64), searches: bool) -> (f64, f64) {
+pub fn lasting_s(rate_per_s: f64, most: RunSeconds, searches: bool) -> RunSeconds {
     const BEFORE: f64 = 100.0;
     let counted = if searches { OF_A_SEARCH } else { OF_A_RATE };
     let as_long = |requests: f64| requests / rate_per_s.max(1.0);
-    (
-        before_s.min(as_long(BEFORE)),
-        counted_s.min(as_long(counted)),
-    )
+    RunSeconds {
+        before_s: most.before_s.min(as_long(BEFORE)),
+        counted_s: most.counted_s.min(as_long(counted)),
+    }
 }
 
 #[cfg(test)]
@@ -151,8 +160,13 @@ mod tests {
 
     #[test]
     fn fast_rates_are_counted_for_a_shorter_time() {
-        assert_eq!(lasting_s(100.0, (0.1, 0.5), false), (0.1, 0.5));
-        assert_eq!(lasting_s(4000.0, (0.1, 0.5), false), (0.025, 0.075));
-        assert_eq!(lasting_s(4000.0, (0.1, 0.5), true), (0.025, 0.15));
+        let seconds = |before_s, counted_s| RunSeconds {
+            before_s,
+            counted_s,
+        };
+        let most = seconds(0.1, 0.5);
+        assert_eq!(lasting_s(100.0, most, false), most);
+        assert_eq!(lasting_s(4000.0, most, false), seconds(0.025, 0.075));
+        assert_eq!(lasting_s(4000.0, most, true), seconds(0.025, 0.15));
     }
 }

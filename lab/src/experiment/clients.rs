@@ -40,8 +40,8 @@ impl<'j> LoadClients<'j> {
             None => EVEN,
             Some(_) => EVEN_ONWARD,
         };
-        let host = (&*address.to_string(), in_order);
-        let traffic = orders.dealt(&job.workload, &job.settings, host)?;
+        let host = address.to_string();
+        let traffic = orders.dealt(&job.workload, &job.settings, &host, in_order)?;
         Ok(LoadClients {
             job,
             traffic,
@@ -71,8 +71,8 @@ impl<'j> LoadClients<'j> {
             None => (self.traffic.from_start(), 0),
             Some(_) => (self.traffic.onward(), self.traffic.next()),
         };
-        let least = (AmountInput::by(self.job).connections(requests), requests);
-        let quota = self.traffic.quota(first, least);
+        let least = AmountInput::by(self.job).connections(requests);
+        let quota = self.traffic.quota(first, least, requests);
         let (what, connections) = (&self.job.workload, self.job.connections);
         by_load(target, what, traffic, quota, connections, self.stop)
     }
@@ -90,7 +90,7 @@ impl<'j> LoadClients<'j> {
         let requests = AmountInput::by(self.job).requests(each);
         match self.traffic.is_endless() {
             // Persistent connections: the slope excludes the cost of opening them.
-            true => slopes(before, ((requests / PAIR).max(1), 1), run),
+            true => slopes(before, (requests / PAIR).max(1), 1, run),
             false => straight(before, requests, run),
         }
     }

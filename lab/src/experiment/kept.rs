@@ -93,6 +93,11 @@ impl<'a> ResultStore<'a> {
         })
     }
 
+    /// The experiment.
+    pub fn experiment(&self) -> &'a ExperimentConfig {
+        self.experiment
+    }
+
     /// The stored figures of a key; failures are repeated.
     #[must_use]
     pub fn figures(&self, key: &ResultKey) -> Option<MeasurementResult> {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::amount::lasting_s;
+use super::amount::{RunSeconds, lasting_s};
 use super::bench::MeasurementJob;
 use super::counting::CountUnit;
 use super::schema::{
@@ -239,8 +239,12 @@ fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSet
         PaceKind::Connections => RequestPace::Connections(total),
     };
     if experiment.by == CountUnit::Instructions && load.pace != PaceKind::Closed {
-        let most = (job.warmup_s, job.duration_s);
-        (job.warmup_s, job.duration_s) = lasting_s(total, most, experiment.search.is_some());
+        let most = RunSeconds {
+            before_s: job.warmup_s,
+            counted_s: job.duration_s,
+        };
+        let lasting = lasting_s(total, most, experiment.search.is_some());
+        (job.warmup_s, job.duration_s) = (lasting.before_s, lasting.counted_s);
     }
     if let (Some(key), true) = (&load.share_setting, total > 0.0) {
         job.settings

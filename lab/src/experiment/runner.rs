@@ -52,7 +52,7 @@ pub fn run(
     let expected_s = plan::expected_s(experiment, setting.extent);
     let all = plan::count(experiment, setting.extent);
     let counter = ProgressCounter::new(all, kept.missing(setting.extent), expected_s);
-    measure(experiment, setting, (&kept, &counter), bench, progress)
+    measure(setting, &kept, &counter, bench, progress)
 }
 
 /// Measures the missing points of an experiment, or of its selected servers.
@@ -60,12 +60,13 @@ pub fn run(
 /// # Errors
 /// A text for the user; earlier results remain.
 pub fn measure(
-    experiment: &ExperimentConfig,
     setting: &RunSetting<'_>,
-    (kept, counter): (&ResultStore<'_>, &ProgressCounter),
+    kept: &ResultStore<'_>,
+    counter: &ProgressCounter,
     bench: &mut dyn TestBench,
     progress: &mut dyn ProgressSink,
 ) -> Result<RunEnd, String> {
+    let experiment = kept.experiment();
     let mut making = |share: f64| {
         let percent = share * 100.0;
         progress.passing(&format!(

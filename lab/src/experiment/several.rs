@@ -153,7 +153,7 @@ impl WorkUnit<'_> {
             extent: &self.extent,
             ..*setting
         };
-        let end = runner::measure(experiment, &setting, (kept, counter), bench, &mut progress);
+        let end = runner::measure(&setting, kept, counter, bench, &mut progress);
         ends.lock().expect("nobody panics with it").push(end);
     }
 }

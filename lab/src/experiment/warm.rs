@@ -37,7 +37,7 @@ impl WarmUpTraffic {
             Some(at) => {
                 let before = run(AmountInput::by(job).trial())?.total;
                 let kept = &mut self.costs[at].1;
-                *kept = settle(job, (before, *kept), run)?;
+                *kept = settle(job, before, *kept, run)?;
                 *kept
             }
             None => {
@@ -56,14 +56,15 @@ fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String>
     let before = first(wanted.trial(), run)?.total;
     let done = run(wanted.trial())?;
     let roughly = (done.total - before) as f64 / done.requests as f64;
-    settle(job, (done.total, roughly), run)
+    settle(job, done.total, roughly, run)
 }
 
 /// Warms up until the cost of an adaptive server is stable, and once for other servers. `before` is the instruction
 /// count and `roughly` the cost of a request so far; returns the cost afterwards.
 fn settle(
     job: &MeasurementJob,
-    (mut before, roughly): (u64, f64),
+    mut before: u64,
+    roughly: f64,
     run: &mut WarmUpRun<'_>,
 ) -> Result<f64, String> {
     /// Upper bound; a server that still adapts then is detected by the repeats.

@@ -36,7 +36,8 @@ impl OrderCache {
         &mut self,
         name: &str,
         settings: &BTreeMap<String, String>,
-        (host, count): (&str, usize),
+        host: &str,
+        count: usize,
     ) -> Result<WorkloadConnections, String> {
         let workload = named(name, settings, host)?;
         let is_it = |(of, _): &&(OrderKey, _)| of.0 == name && of.1 == *settings && of.2 == count;
@@ -99,7 +100,7 @@ impl WorkloadConnections {
     }
 
     /// A quota of connections from `first` on: at least `connections`, with at least `requests` requests in total.
-    pub fn quota(&self, first: u64, (connections, requests): (u64, u64)) -> DriveQuota {
+    pub fn quota(&self, first: u64, connections: u64, requests: u64) -> DriveQuota {
         if self.is_endless() {
             return DriveQuota::Requests(requests);
         }
@@ -221,7 +222,7 @@ mod tests {
 
     fn dealt(name: &str, setting: (&str, &str)) -> WorkloadConnections {
         let settings = [(setting.0.to_owned(), setting.1.to_owned())].into();
-        let dealt = OrderCache::default().dealt(name, &settings, ("host", EVEN));
+        let dealt = OrderCache::default().dealt(name, &settings, "host", EVEN);
         dealt.expect("known")
     }
 
@@ -266,7 +267,7 @@ mod tests {
         let settings = |dirs: &str| [("dirs".to_owned(), dirs.to_owned())].into();
         let mut orders = OrderCache::default();
         let mut even = |dirs, host| {
-            let dealt = orders.dealt("specweb99", &settings(dirs), (host, 10));
+            let dealt = orders.dealt("specweb99", &settings(dirs), host, 10);
             dealt.expect("known").order.even.clone()
         };
         let (first, again, other) = (even("3", "one"), even("3", "another"), even("4", "one"));
@@ -274,7 +275,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &other));
         assert!(
             orders
-                .dealt("specweb99", &settings("none"), ("one", 10))
+                .dealt("specweb99", &settings("none"), "one", 10)
                 .is_err()
         );
     }
@@ -282,13 +283,13 @@ mod tests {
     #[test]
     fn a_quota_is_made_of_whole_connections() {
         let dealt = dealt("specweb99", ("dirs", "3"));
-        let DriveQuota::Connections { count, requests } = dealt.quota(0, (5, 50)) else {
+        let DriveQuota::Connections { count, requests } = dealt.quota(0, 5, 50) else {
             panic!("they have an end");
         };
         let openings = (0..count).map(|at| dealt.order.session(at).open().requests);
         assert_eq!(openings.sum::<u64>(), requests);
         assert!(count >= 5 && requests >= 50);
-        let DriveQuota::Connections { count, .. } = dealt.quota(0, (100, 1)) else {
+        let DriveQuota::Connections { count, .. } = dealt.quota(0, 100, 1) else {
             panic!("they have an end");
         };
         assert_eq!(count, 100);
@@ -306,6 +307,6 @@ mod tests {
         );
         let endless = Arc::new(endless.expect("right URLs"));
         let dealt = WorkloadConnections::in_order(endless, 1, Arc::default());
-        assert_eq!(dealt.quota(0, (5, 50)), DriveQuota::Requests(50));
+        assert_eq!(dealt.quota(0, 5, 50), DriveQuota::Requests(50));
     }
 }

@@ -189,7 +189,8 @@ impl DriveRequest {
 /// # Errors
 /// A connection broke, a response was wrong, input stopped, or the guest ended; the text names which.
 pub fn drive(
-    (life, address): (&GuestLifeline, SocketAddr),
+    life: &GuestLifeline,
+    address: SocketAddr,
     asked: &DriveRequest,
     requests: u64,
     connections: u32,
@@ -345,11 +346,11 @@ mod tests {
         let mut other = Command::new("true").spawn().expect("a process");
         let life = GuestLifeline::of(&other).expect("a descriptor");
         other.wait().expect("an end");
-        let target = (&life, address);
-        assert_eq!(drive(target, &asked(right), 7, 3), Ok(()));
+        assert_eq!(drive(&life, address, &asked(right), 7, 3), Ok(()));
         let right = "test {requests} = 7 && test {connections} = 3";
-        assert_eq!(drive(target, &asked(right), 7, 3), Ok(()));
-        let why = drive(target, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
+        assert_eq!(drive(&life, address, &asked(right), 7, 3), Ok(()));
+        let why =
+            drive(&life, address, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
         assert!(why.contains("no luck") && why.contains('4'), "{why}");
     }
 }

@@ -301,7 +301,7 @@ impl QemuGuest {
     /// The guest was not booted with step support, or does not stop.
     pub fn in_steps(&self, step_ns: u64) -> Result<GuestTime, String> {
         let steps = self.steps.as_ref().ok_or("the guest can't be stopped")?;
-        steps.begin((self.pid(), &self.life), &self.count, step_ns)
+        steps.begin(self.pid(), &self.life, &self.count, step_ns)
     }
 
     /// Instructions so far by the address of their block; empty without a profile.

@@ -62,7 +62,7 @@ pub fn measure(
 ) -> Result<f64, String> {
     let life = guest.life();
     let mut run = |requests| {
-        let done = drive((&life, address), asked, requests, traffic.connections);
+        let done = drive(&life, address, asked, requests, traffic.connections);
         done.map_err(|why| guest.failure(&why))?;
         Ok(CompletedRun {
             total: guest.counted_at_rest(),
@@ -73,7 +73,7 @@ pub fn measure(
     run(traffic.warmup.max(1))?;
     let before = run(1)?.total;
     let short = (traffic.requests / (PAIR * ROUNDS)).max(1);
-    slopes(before, (short, ROUNDS), &mut run)?.middle()
+    slopes(before, short, ROUNDS, &mut run)?.middle()
 }
 
 /// Slopes between short and long runs.
@@ -117,7 +117,8 @@ pub struct CompletedRun<T> {
 /// Those of `run`.
 pub fn slopes<T>(
     mut before: u64,
-    (short, rounds): (u64, u64),
+    short: u64,
+    rounds: u64,
     run: &mut dyn FnMut(u64) -> Result<CompletedRun<T>, String>,
 ) -> Result<RunSlopes<T>, String> {
     let (mut instructions, mut last) = (Vec::new(), None);

@@ -283,7 +283,7 @@ impl StandardTurn<'_> {
         let life = guest.life();
         self.profile(guest, program, column, &mut |requests| {
             let connections = self.plan.traffic.connections;
-            drive((&life, address), &asked, requests, connections).map(|()| requests)
+            drive(&life, address, &asked, requests, connections).map(|()| requests)
         })?;
         Ok(figure.round() as u64)
     }

@@ -66,7 +66,8 @@ impl StepRequirements {
     /// The guest does not stop, or has died.
     pub fn begin(
         &self,
-        (process, life): (u32, &GuestLifeline),
+        process: u32,
+        life: &GuestLifeline,
         count: &File,
         step_ns: u64,
     ) -> Result<GuestTime, String> {

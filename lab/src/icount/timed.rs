@@ -110,7 +110,7 @@ fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
         let address = guest.wait_for(server.port(column))?;
         let asked = DriveRequest::Page(super::standard::path(size), mode);
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
-        drive((&guest.life(), address), &asked, warmup, connections)
+        drive(&guest.life(), address, &asked, warmup, connections)
             .map_err(|why| guest.failure(&why))?;
         for &rate in rates {
             progress(&format!("{}: {rate} a second", server.name));
@@ -132,7 +132,7 @@ fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
             };
             let found = timed(guest, load, &mut |_| {}, &AtomicBool::new(false))?;
             progress("");
-            println!("{}", line(server, (mode, size), rate, &found));
+            println!("{}", line(server, mode, size, rate, &found));
         }
     }
     Ok(())
@@ -150,7 +150,8 @@ fn head() -> String {
 
 fn line(
     server: &CountedServer,
-    (mode, size): (ConnectionMode, u64),
+    mode: ConnectionMode,
+    size: u64,
     rate: f64,
     found: &TimedResult,
 ) -> String {

@@ -83,15 +83,13 @@ impl LoadWorker<'_> {
         let mut used = 0;
         loop {
             let client = &mut self.clients[at as usize];
-            let wants = client.wants;
             let Some(link) = &mut client.link else {
                 return;
             };
             let Some(two) = &mut link.two else {
                 return;
             };
-            let shared = (&mut self.two, self.now_ns, wants);
-            match two.next(&input[used..], shared, &mut link.out) {
+            match two.next(&input[used..], &mut self.two, self.now_ns, &mut link.out) {
                 Err(_) => return self.fail(at, ErrorKind::Malformed),
                 Ok((0, H2InputOutcome::Nothing)) => {
                     two.kept = input[used..].to_vec();

@@ -306,7 +306,7 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
         "--set is for a workload: name it with --workload"
     );
     if let Some(file) = &args.script {
-        return script(args, file, (&host, version));
+        return script(args, file, &host, version);
     }
     ensure!(
         version != WorkloadVersion::Http2 || Method::parse(method(args).as_bytes()).is_some(),
@@ -344,7 +344,8 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
 fn script(
     args: &LoadArgs,
     file: &Path,
-    (host, version): (&str, WorkloadVersion),
+    host: &str,
+    version: WorkloadVersion,
 ) -> anyhow::Result<Arc<dyn TrafficWorkload>> {
     ensure!(
         args.pipeline == 1,

@@ -54,8 +54,8 @@ impl LoadWorker<'_> {
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
         self.now_ns = self.load.now_ns();
         let opening = self.clients[at as usize].session.open();
-        let tls = (self.tls.as_ref(), opening.version);
-        match LoadTransport::connect(address, tls, slow) {
+        let tls = self.tls.as_ref();
+        match LoadTransport::connect(address, tls, opening.version, slow) {
             Ok(transport) => {
                 let mut link = ClientConnection::new(transport, opening, self.now_ns);
                 link.due_ns = due_ns;
@@ -124,7 +124,9 @@ impl LoadWorker<'_> {
 
     /// Continues the TLS handshake, if any, and then sends requests.
     fn shake_hands(&mut self, at: u32) {
-        let Some(link) = &mut self.clients[at as usize].link else {
+        let client = &mut self.clients[at as usize];
+        let wants = client.wants;
+        let Some(link) = &mut client.link else {
             return;
         };
         if link.open {
@@ -144,7 +146,7 @@ impl LoadWorker<'_> {
             if !link.transport.takes_http2() {
                 return self.fail(at, ErrorKind::Tls);
             }
-            let two = H2LoadClient::new(&mut self.two, self.now_ns, &mut link.out);
+            let two = H2LoadClient::new(&mut self.two, wants, self.now_ns, &mut link.out);
             link.two = Some(Box::new(two));
         }
         link.open = true;
@@ -229,8 +231,8 @@ impl LoadWorker<'_> {
             Some(two) => {
                 self.two.request.clear();
                 let expected = client.session.request(last, &mut self.two.request);
-                let how = (link.transport.is_tls(), expected.crc32.is_some());
-                if !two.ask(&mut self.two, how, &mut link.out) {
+                let (is_https, wants_crc32) = (link.transport.is_tls(), expected.crc32.is_some());
+                if !two.ask(&mut self.two, is_https, wants_crc32, &mut link.out) {
                     return self.fail(at, ErrorKind::Malformed);
                 }
                 expected

@@ -41,7 +41,8 @@ impl LoadTransport {
     /// An immediate error of the system.
     pub(crate) fn connect(
         address: SocketAddr,
-        (tls, version): (Option<&TlsStart>, WorkloadVersion),
+        tls: Option<&TlsStart>,
+        version: WorkloadVersion,
         receive_buffer_len: Option<usize>,
     ) -> Result<LoadTransport, Errno> {
         let family = match address {

@@ -24,6 +24,8 @@ const WINDOW_LEN_MAX: u32 = 1 << 24;
 /// The HTTP/2 state of one connection.
 pub(crate) struct H2LoadClient {
     http: H2Client,
+    /// The parts of responses that the session needs.
+    wants: ResponseInterest,
     /// The start of an incomplete frame.
     pub kept: Vec<u8>,
     /// Open streams, by number: each belongs to the request at the same index of `ClientConnection::pending`.
@@ -93,10 +95,16 @@ impl Default for H2Context {
 
 impl H2LoadClient {
     /// Creates the state and writes the connection preface.
-    pub(crate) fn new(shared: &mut H2Context, now_ns: u64, out: &mut Vec<u8>) -> H2LoadClient {
+    pub(crate) fn new(
+        shared: &mut H2Context,
+        wants: ResponseInterest,
+        now_ns: u64,
+        out: &mut Vec<u8>,
+    ) -> H2LoadClient {
         let http = H2Client::new(&mut shared.turn(now_ns, out));
         H2LoadClient {
             http,
+            wants,
             kept: Vec::new(),
             streams: VecDeque::new(),
         }
@@ -111,7 +119,8 @@ impl H2LoadClient {
     pub(crate) fn ask(
         &mut self,
         shared: &mut H2Context,
-        (is_https, wants_crc32): (bool, bool),
+        is_https: bool,
+        wants_crc32: bool,
         out: &mut Vec<u8>,
     ) -> bool {
         if shared.last.request != shared.request && !shared.encode(is_https) {
@@ -174,7 +183,8 @@ impl H2LoadClient {
     pub(crate) fn next(
         &mut self,
         input: &[u8],
-        (shared, now_ns, wants): (&mut H2Context, u64, ResponseInterest),
+        shared: &mut H2Context,
+        now_ns: u64,
         out: &mut Vec<u8>,
     ) -> Result<(usize, H2InputOutcome), AnswerFault> {
         let mut text = std::mem::take(&mut shared.text);
@@ -188,10 +198,10 @@ impl H2LoadClient {
                 Some(at) => {
                     let stream = &mut self.streams[at];
                     stream.status = head.status.code();
-                    if wants.text {
+                    if self.wants.text {
                         stream.text = Some(text_of(stream.status, &head.fields));
                     }
-                    if wants.cookies {
+                    if self.wants.cookies {
                         let cookies = head.fields.filter(|(name, _)| *name == b"set-cookie");
                         let last = cookies.last().map(|(_, value)| value);
                         stream.set_cookie =

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::job::JobStep;
 use super::plan::{PeerPlan, PeerRun};
 use super::programs;
-use super::servers::{self, nginx_as, own_port, program};
+use super::servers::{self, NginxParts, nginx_as, own_port, program};
 
 const VARNISH: &str = include_str!("../../peers/varnish.vcl");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
@@ -132,8 +132,12 @@ fn object_bytes(run: &PeerRun<'_>) -> String {
 pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
-    let part = run.fill(NGINX_CACHE, &[]);
-    nginx_as("front.conf", plan, run, &own_port(run), (&part, &upstream));
+    let parts = NginxParts {
+        listen: &own_port(run),
+        php: &run.fill(NGINX_CACHE, &[]),
+        upstream: &upstream,
+    };
+    nginx_as("front.conf", plan, run, &parts);
 }
 
 /// Lowroad as an accelerator.

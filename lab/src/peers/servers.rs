@@ -106,13 +106,12 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
         "nginx-fastcgi" => {
             let socket = dynamic::start_fastcgi(&mut plan, run);
             let upstream = dynamic::nginx_upstream(run, &socket);
-            nginx_with(
-                &mut plan,
-                run,
-                &own_port(run),
-                &run.fill(NGINX_FASTCGI, &[]),
-                &upstream,
-            );
+            let parts = NginxParts {
+                listen: &own_port(run),
+                php: &run.fill(NGINX_FASTCGI, &[]),
+                upstream: &upstream,
+            };
+            nginx_as("nginx.conf", &mut plan, run, &parts);
         }
         "mariadb" => mariadb(&mut plan, run)?,
         name if programs::is_lowroad(name) => {
@@ -234,22 +233,26 @@ pub(super) fn own_port(run: &PeerRun<'_>) -> String {
 
 /// Adds an nginx with these listen parameters and a part for PHP.
 pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>, listen: &str, php: &str) {
-    nginx_with(plan, run, listen, php, "");
+    let parts = NginxParts {
+        listen,
+        php,
+        upstream: "",
+    };
+    nginx_as("nginx.conf", plan, run, &parts);
 }
 
-/// Like `nginx`, with a part outside the server block.
-fn nginx_with(plan: &mut PeerPlan, run: &PeerRun<'_>, listen: &str, php: &str, upstream: &str) {
-    nginx_as("nginx.conf", plan, run, listen, (php, upstream));
+/// The parts of nginx's configuration that differ between peers.
+pub(super) struct NginxParts<'a> {
+    /// Parameters of `listen`.
+    pub listen: &'a str,
+    /// Locations for programs.
+    pub php: &'a str,
+    /// The part outside of the server block.
+    pub upstream: &'a str,
 }
 
-/// Like `nginx_with`, with the configuration in a file of this name.
-pub(super) fn nginx_as(
-    file: &str,
-    plan: &mut PeerPlan,
-    run: &PeerRun<'_>,
-    listen: &str,
-    (php, upstream): (&str, &str),
-) {
+/// Adds an nginx with its configuration in a file of this name.
+pub(super) fn nginx_as(file: &str, plan: &mut PeerPlan, run: &PeerRun<'_>, parts: &NginxParts<'_>) {
     // As the lab's user it can read all files of the lab.
     let user = if run.as_root { "user root;" } else { "" };
     let sendfile = match run.settings.text("sendfile") {
@@ -258,9 +261,9 @@ pub(super) fn nginx_as(
     };
     let more = [
         ("user", user),
-        ("listen", listen),
-        ("php", php),
-        ("upstream", upstream),
+        ("listen", parts.listen),
+        ("php", parts.php),
+        ("upstream", parts.upstream),
         ("sendfile", sendfile),
         ("conf", file),
     ];

@@ -46,7 +46,7 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let (studies, mut problems) = studies(&args.experiments, &args.results)?;
     if let Some(other) = &args.against {
-        return compare(args, (&studies, problems), other);
+        return compare(args, &studies, problems, other);
     }
     let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
@@ -85,7 +85,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let page = markdown::summary(&studies, &counts, &picture_name(&args.picture, path));
         write(path, &page)?;
     }
-    let experiments = studies.iter().filter(|it| it.experiment.by == CountUnit::Clock);
+    let experiments = studies
+        .iter()
+        .filter(|it| it.experiment.by == CountUnit::Clock);
     println!(
         "{} and {}: {measured} runs of {} experiments have results",
         args.out.display(),
@@ -97,7 +99,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 
 fn compare(
     args: &ReportArgs,
-    (here, mut problems): (&[ExperimentStudy], Vec<String>),
+    here: &[ExperimentStudy],
+    mut problems: Vec<String>,
     folder: &Path,
 ) -> anyhow::Result<ExitCode> {
     let (there, more) = studies(&args.experiments, folder)?;

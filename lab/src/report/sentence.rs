@@ -6,6 +6,13 @@ use super::model::{FigureData, SeriesPoint, ServerRatio, ServerSeries};
 use crate::experiment::counting::CountUnit;
 use crate::experiment::units::number;
 
+/// A server's series, and its point in a comparison.
+#[derive(Clone, Copy)]
+struct ComparedPoint<'a> {
+    series: &'a ServerSeries,
+    point: &'a SeriesPoint,
+}
+
 /// The sentence.
 #[must_use]
 pub fn sentence(shown: &FigureData<'_>) -> String {
@@ -21,8 +28,15 @@ pub fn sentence(shown: &FigureData<'_>) -> String {
             subject.server, against.server
         );
     };
-    let compared = compared(shown, (subject, own), (against, other));
-    let bests = bests(shown, (subject, own), (against, other));
+    let own = ComparedPoint {
+        series: subject,
+        point: own,
+    };
+    let other = ComparedPoint {
+        series: against,
+        point: other,
+    };
+    let (compared, bests) = (compared(shown, own, other), bests(shown, own, other));
     format!("{compared}{bests}{}.", leader(shown, subject, against))
 }
 
@@ -103,10 +117,17 @@ fn same_place<'a>(
 
 fn compared(
     shown: &FigureData<'_>,
-    subject: (&ServerSeries, &SeriesPoint),
-    against: (&ServerSeries, &SeriesPoint),
+    subject: ComparedPoint<'_>,
+    against: ComparedPoint<'_>,
 ) -> String {
-    let ((subject, own), (against, other)) = (subject, against);
+    let ComparedPoint {
+        series: subject,
+        point: own,
+    } = subject;
+    let ComparedPoint {
+        series: against,
+        point: other,
+    } = against;
     let at = match place(shown, own) {
         at if at.is_empty() => String::new(),
         at => format!("{},", capital(at.trim_start())),
@@ -183,15 +204,11 @@ fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String 
 }
 
 /// The best points of both, if they are at another x.
-fn bests(
-    shown: &FigureData<'_>,
-    subject: (&ServerSeries, &SeriesPoint),
-    against: (&ServerSeries, &SeriesPoint),
-) -> String {
+fn bests(shown: &FigureData<'_>, subject: ComparedPoint<'_>, against: ComparedPoint<'_>) -> String {
     if lower_is_better(shown) {
         return String::new();
     }
-    let elsewhere = |(series, point): (&ServerSeries, &SeriesPoint)| {
+    let best_at_another_x = |ComparedPoint { series, point }: ComparedPoint<'_>| {
         let best = series.best(false)?;
         (best.x != point.x).then(|| {
             format!(
@@ -204,7 +221,7 @@ fn bests(
     };
     [subject, against]
         .into_iter()
-        .filter_map(elsewhere)
+        .filter_map(best_at_another_x)
         .collect()
 }
 

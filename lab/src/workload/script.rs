@@ -246,9 +246,14 @@ impl ScriptStep {
         let kind = kind.map(|kind| ("Content-Type", kind.to_owned()));
         let path = target(&self.path.fill(values));
         let head = wire::head(
-            (&self.method, &path, script.version),
+            wire::RequestLine {
+                method: &self.method,
+                target: &path,
+                version: script.version,
+            },
             [host].into_iter().chain(fields).chain(kind),
-            (body.len(), last),
+            body.len(),
+            last,
         );
         out.extend_from_slice(head.as_bytes());
         cookies.append(out);

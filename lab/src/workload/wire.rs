@@ -97,12 +97,26 @@ pub(crate) fn is_method(text: &str) -> bool {
     is_token(text) && text != "CONNECT"
 }
 
+/// The request line (RFC 9112 section 3).
+#[derive(Clone, Copy)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) version: WorkloadVersion,
+}
+
 /// Builds a request up to its last field: `last` marks its connection's last request.
 pub(crate) fn head<'n, V: Display>(
-    (method, target, version): (&str, &str, WorkloadVersion),
+    line: RequestLine<'_>,
     fields: impl Iterator<Item = (&'n str, V)>,
-    (body_len, last): (usize, bool),
+    body_len: usize,
+    last: bool,
 ) -> String {
+    let RequestLine {
+        method,
+        target,
+        version,
+    } = line;
     let mut text = format!("{method} {target}{}", self::version(version));
     for (name, value) in fields {
         text += &format!("{name}: {value}\r\n");

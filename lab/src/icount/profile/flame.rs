@@ -17,14 +17,26 @@ pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
     let total: f64 = all.iter().map(|one| one.instructions).sum();
     let mut out = String::new();
     let scale = WIDTH / total.max(1.0);
-    cell(&mut out, 3, (0.0, WIDTH), title, total);
+    cell(
+        &mut out,
+        3,
+        CellSpan {
+            x: 0.0,
+            width: WIDTH,
+        },
+        title,
+        total,
+    );
     let mut x = 0.0;
     for (place, of_place) in groups(&all, |one| &one.place) {
         let mut inner = x;
         x += cell(
             &mut out,
             2,
-            (x, sum(&of_place) * scale),
+            CellSpan {
+                x,
+                width: sum(&of_place) * scale,
+            },
             place,
             sum(&of_place),
         );
@@ -33,13 +45,19 @@ pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
             inner += cell(
                 &mut out,
                 1,
-                (inner, sum(&of_part) * scale),
+                CellSpan {
+                    x: inner,
+                    width: sum(&of_part) * scale,
+                },
                 part,
                 sum(&of_part),
             );
             for one in of_part {
-                let wide = one.instructions * scale;
-                leaf += cell(&mut out, 0, (leaf, wide), &one.name, one.instructions);
+                let span = CellSpan {
+                    x: leaf,
+                    width: one.instructions * scale,
+                };
+                leaf += cell(&mut out, 0, span, &one.name, one.instructions);
             }
         }
     }
@@ -51,8 +69,16 @@ pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
     )
 }
 
+/// The horizontal extent of a cell.
+#[derive(Clone, Copy)]
+struct CellSpan {
+    x: f64,
+    width: f64,
+}
+
 /// Draws a cell; returns its width.
-fn cell(out: &mut String, level: u32, (x, wide): (f64, f64), name: &str, count: f64) -> f64 {
+fn cell(out: &mut String, level: u32, span: CellSpan, name: &str, count: f64) -> f64 {
+    let CellSpan { x, width: wide } = span;
     if wide < LEAST {
         return wide;
     }

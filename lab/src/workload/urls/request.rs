@@ -94,9 +94,14 @@ fn build(spec: &UrlSpec, style: &UrlStyle, last: bool) -> RequestForm {
     let fields = spec.fields.iter();
     let fields = fields.map(|(name, value)| (name.as_str(), value.as_str()));
     let text = wire::head(
-        (&spec.method, &spec.path, style.version),
+        wire::RequestLine {
+            method: &spec.method,
+            target: &spec.path,
+            version: style.version,
+        },
         host.map(|host| ("Host", host)).into_iter().chain(fields),
-        (spec.body.len(), last),
+        spec.body.len(),
+        last,
     );
     let fields_end = text.len();
     let mut bytes = text.into_bytes();
