@@ -59,6 +59,7 @@ pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
     let site = HowlSite::load(&args.root, args.keep_alive)?;
     let first = listen(args.listen)
         .with_context(|| format!("cannot listen on {}; is it in use?", args.listen))?;
+    // With port 0 the first socket decides the port of the others.
     let address = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
     let mut others = Vec::new();
     for _ in 1..args.workers {
@@ -90,6 +91,7 @@ fn work(
             .spawn(move || {
                 if let Err(error) = serve(&listener, &site) {
                     eprintln!("howl: a worker ended: {error}");
+                    // With a worker less, the measurement would be wrong.
                     std::process::exit(1);
                 }
             })?;
@@ -105,6 +107,7 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
     };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    // SO_REUSEPORT: the kernel distributes connections over the workers' sockets.
     sockopt::set_socket_reuseport(&socket, true)?;
     // Accepted sockets inherit these three options.
     sockopt::set_tcp_nodelay(&socket, true)?;

@@ -125,6 +125,7 @@ impl PeerServer for CountedPeer {
             false => self.count(job, stop),
             true => self.time(job, stop),
         };
+        // A stopped run also fails, so the flag is checked before the result.
         if stop.load(Ordering::Relaxed) {
             let mut cut = MeasurementResult::default();
             cut.outcome.interrupted = true;

@@ -79,6 +79,7 @@ impl<'a> ResultStore<'a> {
         }
         comparable(experiment, setting.extent, pretended, &stored)
             .map_err(|problem| format!("{}: {problem}", path.display()))?;
+        // After the comparison: results of other conditions must not be truncated.
         let writer = ResultWriter::open(&path, stored.whole_len)?;
         Ok(ResultStore {
             experiment,

@@ -175,6 +175,7 @@ pub fn parse(text: &[u8]) -> Result<StoredResults, String> {
             )
         })?;
         stored.whole_len += line.len() as u64;
+        // A later record of the same key replaces a failed one.
         stored.records.insert(record.key(), record);
     }
     Ok(stored)
@@ -219,6 +220,7 @@ impl ResultWriter {
             path: path.to_owned(),
             whole_len,
         };
+        // Removes an incomplete last line, which the next record would otherwise continue.
         writer.cut()?;
         Ok(writer)
     }

@@ -110,6 +110,7 @@ impl ExperimentRun<'_> {
         let mut broken = 0;
         for step in steps {
             let mut next = Some(step);
+            // A point's extra repeats follow at once, while its guest still runs.
             while let Some(step) = next {
                 if !self.step(&step)? {
                     return Ok(RunEnd::Stopped);

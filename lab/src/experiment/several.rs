@@ -77,6 +77,7 @@ pub fn run(
                 stay(number);
                 let mut bench = bench();
                 while let Some(group) = next() {
+                    // One thread for the whole group, so that its bench reuses the guest.
                     for unit in group {
                         if setting.stop.load(Ordering::Relaxed) {
                             return;
@@ -102,6 +103,7 @@ fn units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'
         extent,
         is_first,
     };
+    // All points need the reference's capacity, which one thread measures first.
     if !open.experiment.sweep.relative_to_capacity.is_empty() {
         return vec![unit(extent.clone(), true)];
     }

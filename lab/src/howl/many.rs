@@ -90,6 +90,7 @@ fn accept(
             Err(error) if passes(error) => continue,
             Err(error) => return Err(error.into()),
         };
+        // Descriptors are small and dense, so they index a vector without a hash.
         let at = usize::try_from(socket.as_raw_fd()).expect("not negative");
         epoll::add(poll, &socket, EventData::new_u64(at as u64), EventFlags::IN)?;
         if connections.len() <= at {
@@ -125,6 +126,7 @@ fn attend(
             connections[at] = None;
             return Ok(());
         }
+        // epoll_ctl only on a change of direction: the usual request needs none.
         ConnectionStep::Write if !wrote_before => EventFlags::OUT,
         ConnectionStep::Read if wrote_before => EventFlags::IN,
         _ => return Ok(()),
@@ -147,6 +149,7 @@ impl HowlConnection {
             Err(_) => return ConnectionStep::Close,
         };
         let mut received = &buffer[..len];
+        // A read may bring several pipelined requests.
         while !received.is_empty() && !self.close {
             let answer = site.answer(received);
             self.close = answer.close;

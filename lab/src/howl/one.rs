@@ -24,6 +24,7 @@ pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
 
 /// Serves one connection. An error ends only this connection.
 fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
+    // One read: the request must arrive in one piece.
     let Ok(len @ 1..) = rustix::io::read(connection, &mut *buffer) else {
         return;
     };

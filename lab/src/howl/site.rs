@@ -112,6 +112,7 @@ impl HowlSite {
             close: true,
             used: received.len(),
         };
+        // An incomplete head is rejected, since requests must arrive in one piece.
         let Some(end) = find(received, b"\r\n\r\n") else {
             return refuse(&self.bad);
         };

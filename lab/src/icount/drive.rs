@@ -246,6 +246,7 @@ pub fn by_load(
         None => (LONGEST, PATIENCE),
         Some(_) => (LONGEST_GUEST, PATIENCE_GUEST),
     };
+    // No warm-up: the caller counts around the whole run, and runs its warm-up separately.
     let load = LoadRun {
         time: target.time,
         connections,
@@ -283,6 +284,7 @@ fn is_right(outcome: &LoadResult, requests: u64) -> bool {
     let closed = outcome.errors_by_kind.get("closed").copied();
     let closed = closed.unwrap_or(0);
     let missing = requests.abs_diff(outcome.requests);
+    // A connection that was closed early loses several requests where connections count.
     let is_few = closed * FEW <= requests && missing * FEW_LEFT <= requests;
     outcome.errors == closed && (missing == 0 || (closed > 0 && missing >= closed && is_few))
 }

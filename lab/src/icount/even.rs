@@ -15,6 +15,7 @@ const MOST_REQUESTS: u64 = 1000;
 pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64> {
     let mut looked = Vec::new();
     let mut whole = ConnectionContent::none(workload);
+    // Enough for the statistics of the whole, and for the candidates of the last position.
     while whole.requests < OF_THE_WHOLE || looked.len() < count + CHOICE {
         let one = ConnectionContent::of(workload, looked.len() as u64, seed);
         whole.add(&one);
@@ -29,6 +30,7 @@ pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64>
             .map(|number| dealt.distance_with(&looked[*number], &whole));
         let nearest = distances.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
         let (at, _) = nearest.expect("there is a choice");
+        // The candidate set keeps its size: the next drawn connection replaces the chosen one.
         let number = std::mem::replace(&mut choice[at], next);
         dealt.add(&looked[number]);
         order.push(number as u64);

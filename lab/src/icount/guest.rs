@@ -148,6 +148,7 @@ impl QemuGuest {
         let begun = QemuGuest::start(boot, plugin, network, state.as_deref());
         let mut guest = begun.map_err(|why| saved::failure(why, state.as_deref()))?;
         if boot.system.is_some() {
+            // A saved guest was saved after this point.
             if state.is_none() {
                 guest.wait_until_booted()?;
             }
@@ -166,6 +167,7 @@ impl QemuGuest {
         network: GuestNetwork,
         state: Option<&Path>,
     ) -> Result<QemuGuest, String> {
+        // One page that the plugin maps: the counts can be read without stopping the guest.
         let count = in_memory(&[0; 4096])?;
         let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
         let steps = boot.has_steps.then(|| StepRequirements::new(&network));
@@ -174,6 +176,7 @@ impl QemuGuest {
         let files = boot.system.as_ref().map(|system| {
             let disk = in_memory(&system.content)?;
             let len = disk_len(system.content.len()) as u64;
+            // Whole sectors, which is more than the content.
             disk.set_len(len)
                 .map_err(|why| format!("a file in memory: {why}"))?;
             Ok::<_, String>([in_memory(&system.base)?, disk])
@@ -213,6 +216,7 @@ impl QemuGuest {
         guest.until(BOOT, "no network device from QEMU", |guest| {
             guest.network.exists()
         })?;
+        // The tap device exists only once QEMU has created it, and ends with QEMU.
         guest.network.up()?;
         // QEMU sets up the machine after the network device and still reads the boot files: they must exist until the
         // first counted instruction proves that it runs.
@@ -285,6 +289,7 @@ impl QemuGuest {
         let end = Instant::now() + Duration::from_secs(2);
         let mut before = self.counted();
         loop {
+            // Several timer ticks, so that an idle guest is recognised by its small count.
             sleep(STEP * 3);
             let now = self.counted();
             if now - before < REST || Instant::now() > end {
@@ -329,6 +334,7 @@ impl QemuGuest {
         let port = listener.local_addr().map_err(failed)?.port();
         let line = format!("{command} 2>/dev/null | nc {} {port}", self.network.host);
         self.tell(&line)?;
+        // accept has no timeout of its own, and the guest may never connect.
         listener.set_nonblocking(true).map_err(failed)?;
         let end = Instant::now() + LISTEN;
         let mut stream = loop {

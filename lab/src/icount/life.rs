@@ -42,6 +42,7 @@ impl GuestLifeline {
     /// Calls `run` with a flag that is set once `stop` is set or the guest has ended.
     pub fn watch<T>(&self, stop: &AtomicBool, run: impl FnOnce(&AtomicBool) -> T) -> T {
         let halt = AtomicBool::new(false);
+        // Without descriptors the run goes on unwatched; it still ends by its own timeouts.
         let Ok((is_done, done)) = pipe() else {
             return run(stop);
         };
@@ -49,6 +50,7 @@ impl GuestLifeline {
             let halt = &halt;
             scope.spawn(move || self.wait(&is_done, stop, halt));
             let result = run(halt);
+            // Closing the pipe wakes the watching thread, which the scope joins.
             drop(done);
             result
         })

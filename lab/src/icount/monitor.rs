@@ -54,6 +54,7 @@ impl QemuMonitor {
             "{{\"execute\":\"migrate-set-parameters\",\"arguments\":{{\"max-bandwidth\":{BYTES_PER_S}}}}}"
         );
         self.ask(&parameters)?;
+        // Quoted twice: for the shell of `exec:`, and within the JSON string.
         let to = quoted(file).replace('\\', "\\\\").replace('"', "\\\"");
         self.ask(&format!(
             "{{\"execute\":\"migrate\",\"arguments\":{{\"uri\":\"exec:cat > {to}\"}}}}"
@@ -78,6 +79,7 @@ impl QemuMonitor {
             .write_all(format!("{command}\n").as_bytes())?;
         loop {
             let line = self.line()?;
+            // Lines between are asynchronous events.
             if line.starts_with("{\"return\"") {
                 return Ok(line);
             }

@@ -41,10 +41,12 @@ impl MainLoop {
         loop {
             let mut quiet = 0;
             for _ in 0..LOOKS {
+                // Only consecutive observations count: between two of them the loop may have run.
                 quiet = if self.waits()? { quiet + 1 } else { 0 };
                 if quiet == QUIET {
                     return Ok(());
                 }
+                // The main loop may need this processor.
                 sched_yield();
             }
             if Instant::now() > *end.get_or_insert_with(|| Instant::now() + PATIENCE) {
@@ -57,6 +59,7 @@ impl MainLoop {
         let mut text = [0; PPOLL.len()];
         let len = self.0.read_at(&mut text, 0)?;
         match &text[..len] {
+            // An ended process has an empty file, or -1 as the number.
             [] | [b'-', ..] => Err(io::ErrorKind::UnexpectedEof.into()),
             text => Ok(*text == *PPOLL),
         }

@@ -96,6 +96,7 @@ pub fn run(
         for _ in 0..plan.jobs {
             let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
             scope.spawn(move || {
+                // In a closure, so that the lock is released before the server is measured.
                 let next = || waiting.lock().expect("nobody panics with it").pop_front();
                 while let Some(server) = next() {
                     let work = StandardTurn {
@@ -109,6 +110,7 @@ pub fn run(
                 }
             });
         }
+        // The loop below ends once all workers have dropped their senders.
         drop(tell);
         for told in told {
             match told {

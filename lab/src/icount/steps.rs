@@ -87,7 +87,9 @@ impl StepRequirements {
                 counted: 0,
                 skipped_ns: 0,
             };
+            // The plugin stops the guest once the count has reached this: at 0, at its next checked block.
             guest.stop_at(0)?;
+            // An idle guest executes no instruction, so it would not notice the stop.
             self.wake()?;
             guest.await_stop()?;
             Ok(guest)
@@ -193,6 +195,7 @@ impl GuestStepper {
                 StepState::Stopped => {
                     let step_ns = self.step_ns.min(until_ns - self.now_ns());
                     self.go_on(self.counted + step_ns)?;
+                    // Virtual time has advanced by instructions, so idle time counts anew.
                     idle_since = None;
                 }
                 StepState::Halted if !waits => self.skip_to(until_ns),
@@ -201,7 +204,9 @@ impl GuestStepper {
                 StepState::Halted => {
                     let since = *idle_since.get_or_insert_with(Instant::now);
                     let begun = Instant::now();
+                    // Either a response arrives, or a timer of the guest makes it stop.
                     is_ready_or(ready, self.stopped.as_fd(), WAKES)?;
+                    // Before this, the guest may not have seen the last packet yet, and would wake by itself.
                     if begun.duration_since(since) >= WAKES {
                         let passed_ns = begun.elapsed().as_nanos() as u64;
                         self.skip_to(until_ns.min(self.now_ns() + passed_ns));
@@ -212,6 +217,7 @@ impl GuestStepper {
     }
 
     fn rest(&mut self) -> io::Result<()> {
+        // A bound, since a server with a busy loop would never become idle.
         let end = self.counted + REST_NS;
         self.settle()?;
         while self.counted < end {

@@ -137,6 +137,7 @@ impl ResponseReader {
         } else {
             let known_len = self.partial.len();
             self.partial.extend_from_slice(input);
+            // The empty line may begin in the earlier piece, with at most three of its four bytes.
             let from = known_len.saturating_sub(3);
             if let Some(at) = memmem::find(&self.partial[from..], b"\r\n\r\n") {
                 let end = from + at;
@@ -144,6 +145,7 @@ impl ResponseReader {
                 self.partial.clear();
                 return Ok(Some((end + 4 - known_len, head)));
             }
+            // The first piece may have been shorter than the version.
             check_start(&self.partial)?;
         }
         if self.partial.len() > HEAD_LEN_MAX {
@@ -170,11 +172,14 @@ impl ResponseReader {
 
 impl BodyState {
     fn new(mut head: AnswerHead, wanted: ResponseChecks) -> BodyState {
+        // RFC 9112 section 6.3, rule 1; 1xx responses are skipped before.
         let bodiless = wanted.head_only || head.status == 204 || head.status == 304;
         let framing = match (bodiless, head.chunked, head.length) {
             (true, _, _) => Some(BodyFraming::None),
+            // Transfer-Encoding overrides Content-Length (RFC 9112 section 6.3, rule 3).
             (false, true, _) => Some(BodyFraming::Chunked),
             (false, false, Some(len)) => Some(BodyFraming::Length(len)),
+            // Neither: the body ends with the connection (rule 8).
             (false, false, None) => None,
         };
         let limits = RequestLimits {
@@ -212,6 +217,7 @@ impl BodyState {
         all.extend_from_slice(input);
         let (used, done) = self.decode(&all)?;
         if done {
+            // The held bytes were consumed by earlier calls.
             return Ok((used - held_len, true));
         }
         all.drain(..used);
@@ -244,6 +250,7 @@ impl BodyState {
                 break done;
             }
         };
+        // Bodies with a length end by themselves, and may be larger.
         if self.head.length.is_none() && self.len > UNANNOUNCED_LEN_MAX {
             return Err(AnswerFault::Endless);
         }
@@ -287,6 +294,7 @@ fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerF
     };
     let (minor, status) = parse_status_line(&head[..line_end])?;
     parsed.status = status;
+    // HTTP/1.0 closes by default, HTTP/1.1 persists (RFC 9112 section 9.3).
     let mut kept_alive = minor != b'0';
     let mut rest = &head[line_end + 1..];
     while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -319,6 +327,7 @@ fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerF
         }
     }
     parsed.closes = !kept_alive;
+    // The head was passed without its empty line.
     parsed.text = wanted.text.then(|| [head, b"\r\n"].concat());
     Ok(parsed)
 }

@@ -42,6 +42,7 @@ pub fn run(
     let shared = plan(load);
     let threads = load.threads.min(load.connections);
     let lives: Vec<Arc<Mutex<LiveFigures>>> = (0..threads).map(|_| Arc::default()).collect();
+    // Before the threads start, since the process's CPU time includes them.
     let cpu_before_ns = cpu_ns();
     let counted = thread::scope(|scope| {
         let mut handles = Vec::new();
@@ -74,6 +75,7 @@ pub fn run(
             }
         }
         drop(working);
+        // This thread only reports and watches the stop flag, so that it does not disturb the measurement.
         let mut teller = ProgressReporter::new(load, &shared, &lives);
         while worked.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Relaxed) {
@@ -87,6 +89,7 @@ pub fn run(
             .collect::<Vec<_>>())
     })?;
     let ends = counted.iter().map(|(_, _, end_ns)| *end_ns);
+    // Threads notice the end late; the counted time ends with the run.
     let end_ns = ends.max().unwrap_or(shared.end_ns).min(shared.end_ns);
     let whole_s = end_ns.saturating_sub(shared.begin_ns) as f64 / 1e9;
     let mut outcome = figures(load, &shared, end_ns, &counted);

@@ -29,6 +29,7 @@ impl LoadWorker<'_> {
         let resume_ns = client.line_resume_ns(line);
         let Some(link) = &mut client.link else {
             return match self.load.pace {
+                // In an open loop of connections a connection is opened only when one is due.
                 RequestPace::Connections(_) => self.set_free(at),
                 RequestPace::Closed | RequestPace::Requests(_) => self.connect(at, None),
             };
@@ -39,6 +40,7 @@ impl LoadWorker<'_> {
             }
             client.line_paused = false;
             link.progress_ns = self.now_ns;
+            // Edge-triggered epoll reports the bytes that arrived during the pause only once: read to the end.
             self.receive(at, true);
         }
         self.go_on(at);
@@ -51,6 +53,7 @@ impl LoadWorker<'_> {
         let addresses = &self.load.target.addresses;
         let address = addresses[self.address % addresses.len()];
         self.address += 1;
+        // The receive buffer must be set before connecting: the handshake negotiates the window scale by it.
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
         self.now_ns = self.load.now_ns();
         let opening = self.clients[at as usize].session.open();
@@ -103,6 +106,7 @@ impl LoadWorker<'_> {
         let Some(link) = &mut self.clients[at as usize].link else {
             return false;
         };
+        // A failed connect reports its error by SO_ERROR; HUP without an error is a connection that was closed at once.
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
             && let Some(error) = link.transport.connect_error()
         {
@@ -161,9 +165,11 @@ impl LoadWorker<'_> {
         let Some(link) = &client.link else {
             return;
         };
+        // With HTTP/1, a server that announced the close performs it; otherwise the client closes.
         if link.is_done() && (!link.closing || link.two.is_some()) {
             return self.close(at);
         }
+        // Neither while the user thinks, nor while the line still carries the response.
         let until_ns = client.line_ns.max(client.thinks_until_ns);
         if until_ns > self.now_ns {
             return self.set_timer(at, until_ns);
@@ -185,6 +191,8 @@ impl LoadWorker<'_> {
         while let Some(link) = &mut self.clients[at as usize].link
             && link.takes(self.load.pipeline)
         {
+            // Only the first request of a connection was due together with the connection; the others are due when they
+            // are sent.
             let due_ns = link.due_ns.take();
             if !self.take_quota() {
                 let link = self.clients[at as usize].link.as_ref();
@@ -221,6 +229,7 @@ impl LoadWorker<'_> {
         let Some(link) = &mut client.link else {
             return;
         };
+        // The timeout counts from the first outstanding request, not from the idle time before it.
         if link.pending.is_empty() {
             link.progress_ns = self.now_ns;
         }
@@ -286,6 +295,7 @@ impl LoadWorker<'_> {
             }
             match link.transport.receive(&mut scratch[..into_len]) {
                 ReceiveResult::Bytes(len) => {
+                    // Later reads of a turn may take long enough to distort the times of the responses.
                     if turn > 1 {
                         self.now_ns = self.load.now_ns();
                     }
@@ -326,7 +336,9 @@ impl LoadWorker<'_> {
         };
         let was_idle = link.pending.is_empty();
         match kind {
+            // Closed before any request: no request failed, but a back-off avoids a busy loop of connections.
             ErrorKind::Closed if was_idle && link.made == 0 => self.drop_link(at, BACKOFF_NS),
+            // A server may close an idle persistent connection at any time (RFC 9112 section 9.5): no error.
             ErrorKind::Closed | ErrorKind::Reset if was_idle && link.made > 0 => self.close(at),
             // The server had announced the close: requests behind its last response were not processed (RFC 9112
             // section 9.6) and are sent again.
@@ -349,6 +361,7 @@ impl LoadWorker<'_> {
         let pending = link.pending.split_off(first.min(link.pending.len()));
         self.return_quota(pending.len() as u64);
         if matches!(self.load.pace, RequestPace::Requests(_)) {
+            // In reverse order, so that the longest overdue ends up at the front.
             for one in pending.into_iter().rev() {
                 self.overdue.push_front(one.due_ns);
             }
@@ -380,10 +393,12 @@ impl LoadWorker<'_> {
         } else {
             let pending = link.pending.iter();
             let classes: Vec<u8> = pending.map(|pending| pending.expected.class).collect();
+            // Each outstanding request counts as one error.
             for class in &classes {
                 self.tally.classes[usize::from(*class)].errors += 1;
                 self.tally.error(kind);
             }
+            // A failed handshake has no request, and counts as one error too.
             if classes.is_empty() {
                 self.tally.error(kind);
             }
@@ -442,6 +457,7 @@ fn of_connect(error: &io::Error) -> ErrorKind {
     match error.kind() {
         Io::ConnectionRefused => ErrorKind::ConnectRefused,
         Io::TimedOut => ErrorKind::ConnectTimeout,
+        // EADDRNOTAVAIL: all ephemeral ports are in use, mostly by connections in TIME-WAIT.
         Io::AddrNotAvailable | Io::AddrInUse => ErrorKind::PortsExhausted,
         Io::ConnectionReset => ErrorKind::Reset,
         _ => ErrorKind::ConnectUnreachable,
@@ -450,6 +466,7 @@ fn of_connect(error: &io::Error) -> ErrorKind {
 
 fn of_connection(error: &io::Error) -> ErrorKind {
     match error.kind() {
+        // rustls reports protocol errors as InvalidData.
         Io::InvalidData => ErrorKind::Tls,
         Io::TimedOut => ErrorKind::Timeout,
         _ => ErrorKind::Reset,

@@ -137,6 +137,7 @@ impl H2LoadClient {
         };
         let body = &shared.request[*body_at..];
         let len = match body.len() {
+            // Without a body HEADERS carries END_STREAM, which saves a frame.
             0 => BodyLen::None,
             len => BodyLen::Known(len as u64),
         };

@@ -141,12 +141,14 @@ impl<'l> LoadWorker<'l> {
             let timeout = self.timeout(sweep_ns);
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => &*events,
+                // Mostly EINTR by a signal: the loop checks the stop flag.
                 Err(_) => &[],
             };
             self.now_ns = self.load.now_ns();
             for event in events {
                 self.ready(event.data.u64() as u32, event.flags);
             }
+            // Clients that stopped after READS_MAX reads: edge-triggered epoll does not report their input again.
             for at in std::mem::take(&mut self.again) {
                 self.receive(at, true);
             }
@@ -157,6 +159,7 @@ impl<'l> LoadWorker<'l> {
                 self.sweep();
             }
         }
+        // Only early errors explain a run without any response.
         if !self.shared.reached.load(Relaxed) {
             self.tally.adopt_early_errors();
         }
@@ -171,6 +174,7 @@ impl<'l> LoadWorker<'l> {
         let count = self.clients.len().max(1) as u64;
         let ramp_ns = match self.load.pace {
             RequestPace::Closed => self.load.ramp.as_nanos() as u64,
+            // In an open loop the rate is ramped, not the number of clients.
             RequestPace::Requests(_) | RequestPace::Connections(_) => 0,
         };
         for at in 0..self.clients.len() as u32 {
@@ -185,6 +189,7 @@ impl<'l> LoadWorker<'l> {
     }
 
     fn is_over(&self) -> bool {
+        // Without it a wrong address would keep the run connecting until its end.
         let hopeless = HOPELESS_TRIES * self.clients.len() as u64;
         if self.failed > hopeless && !self.shared.reached.load(Relaxed) {
             self.shared.stop.store(true, Relaxed);
@@ -196,6 +201,7 @@ impl<'l> LoadWorker<'l> {
     }
 
     fn timeout(&mut self, sweep_ns: u64) -> Timespec {
+        // Pending reads must not wait for the next event.
         if !self.again.is_empty() {
             return Timespec::default();
         }
@@ -204,6 +210,7 @@ impl<'l> LoadWorker<'l> {
         if let Some(Reverse((timer_ns, _))) = self.timers.peek() {
             until_ns = until_ns.min(*timer_ns);
         }
+        // Without a free client a due time can't be served, so it must not wake the thread.
         if let (Some(schedule), false) = (&self.schedule, self.free.is_empty() || self.dry) {
             until_ns = until_ns.min(self.shared.begin_ns + schedule.next_ns());
         }
@@ -213,10 +220,12 @@ impl<'l> LoadWorker<'l> {
                 .iter()
                 .filter_map(|client| client.link.as_ref());
             let waits = links.any(ClientConnection::waits);
+            // A guest's clock advances only here; epoll then polls without waiting.
             time.pass(self.epoll.as_fd(), until_ns, waits);
             return Timespec::default();
         }
         let wait_ns = match until_ns.saturating_sub(self.now_ns) {
+            // A sleep this short would end late.
             near if near < SPIN_NS => 0,
             far => far,
         };
@@ -322,6 +331,7 @@ impl<'l> LoadWorker<'l> {
         let Some(quota) = &self.shared.quota else {
             return true;
         };
+        // Requests of the warm-up are free.
         if self.now_ns < self.shared.count_ns {
             return true;
         }
@@ -368,6 +378,7 @@ impl<'l> LoadWorker<'l> {
             let Some(link) = &client.link else {
                 continue;
             };
+            // A paused client does not read, so silence is not the server's fault.
             if link.waits() && !client.line_paused && self.now_ns > link.progress_ns + timeout_ns {
                 self.timed_out(at);
             }
@@ -388,6 +399,7 @@ impl<'l> LoadWorker<'l> {
             return Ok(());
         };
         let data = epoll::EventData::new_u64(u64::from(at));
+        // Edge-triggered, with both directions from the start, so that no request needs an epoll_ctl.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &link.transport, data, flags)
     }

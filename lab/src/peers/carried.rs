@@ -104,6 +104,7 @@ pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
             words.extend(["-p".to_owned(), copies]);
         }
     }
+    // After the plan is complete, since its files and commands name the folders.
     for (from, to) in job.moved {
         rename(&mut plan, &from.display().to_string(), to);
     }

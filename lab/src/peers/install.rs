@@ -46,6 +46,7 @@ pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     }
     println!("$ {line}");
     println!("(services that are not running now are not started: {POLICY} says no meanwhile)");
+    // Removed when dropped, also after a failure.
     let _policy = ServicePolicy::set()?;
     apt(&["update", "-qq"])?;
     let mut words = vec!["install", "-y", "--no-install-recommends"];

@@ -54,6 +54,7 @@ pub fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // The lab needs the number before it sends the job, since the plan has the peer's address.
     let number = keeper.namespace.as_ref().map(NetworkNamespace::number);
     say(&KeeperMessage::Placed(number));
     if let Some(job) = lines
@@ -66,6 +67,7 @@ pub fn run() -> ExitCode {
             tail(&keeper.folder)
         )));
     }
+    // Also after a failure, so that no step leaves programs behind.
     keeper.clear();
     ExitCode::SUCCESS
 }
@@ -120,6 +122,7 @@ impl PeerKeeper {
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|error| text(error.into()))?;
+        // Signals become readable descriptors, so that a single poll waits for children and for the lab.
         let ended = signals(&[SIGCHLD]).map_err(text)?;
         let asked = signals(&[SIGHUP, SIGINT, SIGTERM]).map_err(text)?;
         pin(&place.cpus)?;
@@ -135,6 +138,7 @@ impl PeerKeeper {
         if let Err(error) = std::fs::create_dir(&keeper.folder) {
             let path = keeper.folder.display();
             let text = format!("cannot make the folder {path}: {error}");
+            // The namespace exists already, and would outlive the keeper.
             if let Some(namespace) = &keeper.namespace {
                 namespace.remove();
             }
@@ -171,6 +175,7 @@ impl PeerKeeper {
         }
         say(&KeeperMessage::Ready);
         loop {
+            // Ends with an error: the lab is gone, or a program has ended.
             self.step_on(None)?;
         }
     }
@@ -220,6 +225,7 @@ impl PeerKeeper {
                 match status.exit_status() {
                     Some(0) if dead == pid => return Ok(()),
                     _ if dead == pid => return Err(JobEnd::Failed(told(&argv[0], status))),
+                    // Another child: a started program that ends is a failure of the whole job.
                     _ => self.mourn(dead, status)?,
                 }
             }
@@ -277,11 +283,13 @@ impl PeerKeeper {
         match rustix::event::poll(&mut ready, limit.as_ref()) {
             Ok(0) => return KeeperEvent::Time,
             Ok(_) => {}
+            // EINTR, probably by SIGCHLD: reaping without a child is harmless.
             Err(_) => return KeeperEvent::Child,
         }
         if ready[1..].iter().any(|one| !one.revents().is_empty()) {
             return KeeperEvent::Gone;
         }
+        // Drains the wake-ups: one reap handles all children that have ended.
         let _ = rustix::io::read(&self.ended, &mut [0; 256]);
         KeeperEvent::Child
     }
@@ -297,6 +305,7 @@ impl PeerKeeper {
 
     /// Ends all programs and cleans up.
     fn clear(mut self) {
+        // SIGTERM only to the started programs: servers end their own workers in order.
         for &pid in self.children.keys() {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }

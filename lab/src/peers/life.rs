@@ -46,6 +46,7 @@ pub fn start(
     options: &PeerOptions,
     settings: &CheckedSettings,
 ) -> Result<RunningPeer, PeerFailure> {
+    // Absolute, since the programs run in other folders.
     let root = served(&options.root).map_err(PeerFailure::Broken)?;
     let (mut life, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
     let (address, origin) = match (number, options.place) {
@@ -74,6 +75,7 @@ pub fn start(
     let plan = servers::plan(peer, &run).map_err(PeerFailure::Broken)?;
     let told = |text: String| PeerFailure::Broken(format!("{} does not run: {text}", peer.name));
     life.work(&plan).map_err(told)?;
+    // Steps wait for processes and sockets; only a response proves that the server works.
     if !plan.silent {
         life.wait_for_answer(address).map_err(told)?;
     }
@@ -243,6 +245,7 @@ impl KeeperHandle {
 
 impl Drop for KeeperHandle {
     fn drop(&mut self) {
+        // The end of the pipe makes the keeper clean up.
         drop(self.input.take());
         let end = Instant::now() + CLEAR_MAX;
         // The keeper closes its end of the pipe after it has cleaned up.
@@ -252,6 +255,7 @@ impl Drop for KeeperHandle {
                 break;
             }
         }
+        // A keeper that has not finished by now hangs.
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }

@@ -27,6 +27,7 @@ impl NetworkNamespace {
         for number in 1..=250 {
             match NetworkNamespace::numbered(number) {
                 Ok(namespace) => return Ok(namespace),
+                // Another lab has this number.
                 Err(text) if text.contains("exists") => last = text,
                 Err(text) => return Err(format!("cannot make a network namespace: {text}")),
             }
