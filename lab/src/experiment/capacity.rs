@@ -56,15 +56,18 @@ pub fn search<E>(
         max,
         latency_max_ms,
     } = *limits;
+    // Below this the server is considered broken: 0 is reported.
     let least = start / 64.0;
     let mut good: Option<(f64, MeasurementResult)> = None;
     let mut bad = None;
+    // An earlier result outside of the limits is no start.
     let before = before.filter(|rate| (least..=max).contains(rate));
     let mut rate = before.unwrap_or(start);
     // If the capacity is unchanged, a rate just beyond the earlier result closes the gap at once.
     let mut factor = before.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
     loop {
         let measured = probe(rate)?;
+        // The caller discards interrupted measurements.
         if measured.outcome.interrupted {
             return Ok(measured);
         }
@@ -77,6 +80,7 @@ pub fn search<E>(
             Some(rate_next) => rate = rate_next.max(least),
             None => break,
         }
+        // Only the first step is small: if the capacity has changed, it may be far away.
         factor = FAR;
     }
     let (rate, measured) = good.expect("a search ends with a good rate or returned before");

@@ -102,6 +102,7 @@ impl GuestFactory {
         stop: &AtomicBool,
     ) -> Result<(), String> {
         needs::check()?;
+        // The kernel and the plugin take long to fetch and build, so they are kept for all experiments.
         if self.means.is_none() {
             self.means = Some((GuestKernel::new()?, plugin()?));
         }
@@ -141,6 +142,7 @@ impl GuestFactory {
 
     /// Boots the site as a bare image: files only, without a database and programs.
     fn boot_image(&self, job: &MeasurementJob) -> Result<ReadyGuest, PeerFailure> {
+        // The image runs no programs, and its pages would need a database.
         if forms::is_dynamic(job) || forms::has_pages(job) {
             let text = "the image's pages are counted by `lowroad-lab icount --paper 003`";
             return Err(PeerFailure::Absent(format!("{IMAGE}: {text}")));
@@ -239,6 +241,7 @@ impl GuestFactory {
                 },
                 _ => continue,
             };
+            // The experiment file's own settings take precedence.
             settings.entry(known.name.to_owned()).or_insert(value);
         }
         let moved = fronts.map(|built| (built, FRONTS.to_owned()));

@@ -75,6 +75,7 @@ pub fn points(
     extent: &RunExtent,
 ) -> Vec<AxisValue> {
     let sweep = &experiment.sweep;
+    // An unknown capacity gives rates of 0, which suffices to count the points.
     let relative = |share: &f64| AxisValue::Number(rounded(share * capacity_per_s.unwrap_or(0.0)));
     let all: Vec<AxisValue> = match sweep.values.is_empty() {
         true => sweep.relative_to_capacity.iter().map(relative).collect(),
@@ -130,6 +131,7 @@ pub fn steps(
         CountUnit::Clock => {
             for repeat in 0..extent.repeats(experiment) {
                 let mut order = servers.clone();
+                // Each repeat begins with another server, so that a drift of the machine affects all alike.
                 order.rotate_left(repeat as usize % servers.len().max(1));
                 for x in points {
                     steps.extend(order.iter().map(|server| step(repeat, *server, x)));
@@ -184,6 +186,7 @@ pub fn job(
         requests: experiment.instructions.requests,
         warmup_requests: experiment.instructions.warmup,
         memory_mib: experiment.instructions.memory_mib,
+        // Equal for all servers of a repeat, so that they get the same traffic.
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();
@@ -191,6 +194,7 @@ pub fn job(
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
+    // Before the share of a rate is set: a server is warm for all rates of the same mix.
     job.warm_settings.clone_from(&job.settings);
     offer(experiment, &mut job, &load);
     job
@@ -263,6 +267,7 @@ pub fn at_rate(
     let mut load = experiment.load.clone();
     let mut job = job(experiment, step, extent);
     if experiment.sweep.parameter == AxisParameter::StaticRate {
+        // The swept static rate is kept, since only the dynamic rate is searched for.
         load.static_rate = step.x.number();
     }
     load.rate = Some(rate);

@@ -56,6 +56,7 @@ impl CpioArchive {
         }
         let mut content = fs::read(source).map_err(unreadable)?;
         if content.starts_with(b"\x7fELF") {
+            // Debug information may be most of a program, and would only fill the guest's memory.
             content = stripped(source).unwrap_or(content);
         }
         let mode = metadata.permissions().mode() & 0o777;
@@ -79,6 +80,7 @@ impl CpioArchive {
 
     /// Finishes the archive.
     pub fn finish(mut self) -> Vec<u8> {
+        // The trailer has inode 0.
         self.known.clear();
         self.raw("TRAILER!!!", 0, b"");
         self.bytes

@@ -45,6 +45,7 @@ impl OrderCache {
             Some((_, even)) => even.clone(),
             None => {
                 let even = order_of(&*workload, count, SEED);
+                // The host is not part of the key: it does not affect the order.
                 let kind = (name.to_owned(), settings.clone(), count);
                 self.0.push((kind, even.clone()));
                 even

@@ -31,6 +31,7 @@ pub fn of_folder(folder: &Path, image: &Path) -> Result<PathBuf, String> {
             return Err("mke2fs is missing, which makes a guest's disk: install e2fsprogs".into());
         };
         let size = size(folder)?;
+        // No reserved blocks and no journal: the disk is read-only.
         let features = ["-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal"];
         let same = format!("root_owner=0:0,lazy_itable_init=0,hash_seed={ID}");
         let mut command = Command::new(program);

@@ -69,6 +69,8 @@ impl Drop for GuestOrigin {
 
 fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
     for connection in listener.incoming() {
+        // Locked before the flag is read: the drop sets the flag first, so it closes every connection that is added
+        // here.
         let mut connections = shared.connections();
         if shared.ended.load(SeqCst) {
             return;
@@ -76,6 +78,7 @@ fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
         let Ok(mut connection) = connection else {
             return;
         };
+        // Responses are complete writes, so delaying them by Nagle's algorithm would only add time.
         let _ = connection.set_nodelay(true);
         connections.extend(connection.try_clone());
         drop(connections);
@@ -101,10 +104,12 @@ fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
         if whole > len {
             continue;
         }
+        // The response is built once, since requests of a measurement are alike.
         if known.is_empty() || response_len(&known) != size {
             known = response(size);
         }
         connection.write_all(&known)?;
+        // The start of the next request may have arrived already.
         buffer.copy_within(whole..len, 0);
         len -= whole;
     }

@@ -24,6 +24,7 @@ pub fn state(
     let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual()) else {
         return Ok(None);
     };
+    // The saved guest waits for its content, so the content is not part of the state.
     let system = GuestFiles {
         base: system.base.clone(),
         content: Vec::new(),
@@ -84,6 +85,7 @@ fn save(boot: &BootSpec, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result
     };
     let mut guest = QemuGuest::start(boot, plugin, network.clone(), None)?;
     guest.wait_until_booted()?;
+    // The boot must be over, so that resumed guests do not repeat its last work.
     guest.counted_at_rest();
     let saved = QemuMonitor::connect(&network.name).and_then(|mut monitor| monitor.save(file));
     saved.map_err(|why| guest.failure(&format!("{}: {why}", file.display())))

@@ -44,9 +44,11 @@ impl LoadWorker<'_> {
             let Some(link) = &mut client.link else {
                 return;
             };
+            // Bytes without an outstanding request can't be matched to one: the connection is unusable.
             let Some(wanted) = link.wanted(client.wants) else {
                 return self.fail(at, ErrorKind::Unasked);
             };
+            // HTTP/1 responses arrive in the order of the requests (RFC 9112 section 9.3.2).
             if let Some(pending) = link.pending.front_mut()
                 && pending.first_ns == 0
             {
@@ -91,6 +93,7 @@ impl LoadWorker<'_> {
             };
             match two.next(&input[used..], &mut self.two, self.now_ns, &mut link.out) {
                 Err(_) => return self.fail(at, ErrorKind::Malformed),
+                // The rest is an incomplete frame.
                 Ok((0, H2InputOutcome::Nothing)) => {
                     two.kept = input[used..].to_vec();
                     return two.send(&mut link.out);
@@ -133,6 +136,7 @@ impl LoadWorker<'_> {
                 }
             }
             H2InputOutcome::GoneAway(place) => {
+                // GOAWAY (RFC 9113 section 6.8): later streams were not processed and are sent again.
                 link.closing = true;
                 self.take_back_from(at, place);
             }
@@ -158,6 +162,7 @@ impl LoadWorker<'_> {
         });
         client.thinks_until_ns = self.now_ns + client.session.pause_ns();
         let lacks = client.session.lacks();
+        // A load before the store: the cache line stays shared between the threads.
         if !self.shared.reached.load(Relaxed) {
             self.shared.reached.store(true, Relaxed);
         }
@@ -165,6 +170,7 @@ impl LoadWorker<'_> {
         // With a quota, requests sent before counting began are not part of it.
         let limited = self.shared.quota.is_some();
         let early = limited && pending.sent_ns < self.shared.count_ns;
+        // A response after the end counts as unfinished, as if it had not arrived.
         if self.now_ns >= self.shared.end_ns {
             self.tally.unfinished(pending.expected.class);
         } else if counting && !early {
@@ -184,6 +190,7 @@ impl LoadWorker<'_> {
         }
         class.requests += 1;
         class.body_bytes += whole.body_len;
+        // From the due time, so that a stalled server can't hide the requests that it delayed (coordinated omission).
         let latency_ns = now_ns - pending.due_ns.min(now_ns);
         if several {
             class.latency.record_ns(latency_ns);

@@ -225,6 +225,7 @@ impl LoadTally {
     }
 
     pub(crate) fn status(&mut self, status: u16) {
+        // Three digits are parsed, so 999 is the maximum.
         self.statuses[usize::from(status.min(999))] += 1;
     }
 
@@ -265,6 +266,7 @@ impl LoadTally {
         add_each(&mut self.errors, &other.errors);
         add_each(&mut self.statuses, &other.statuses);
         let len = self.replies.len().max(other.replies.len());
+        // Threads may end in different samples.
         self.replies.resize(len, 0);
         add_each(&mut self.replies, &other.replies);
     }
@@ -309,6 +311,7 @@ impl LoadTally {
     }
 
     fn class_figures(&self, names: &[String]) -> Vec<OperationClass> {
+        // A single class would repeat the totals.
         if names.len() < 2 {
             return Vec::new();
         }
@@ -328,6 +331,7 @@ impl LoadTally {
 
     fn reply_rate(&self, duration_s: f64) -> ReplyRate {
         let sample_s = REPLY_SAMPLE_NS as f64 / 1e9;
+        // Only whole samples: a partial one would look like a low rate.
         let whole = (duration_s / sample_s) as usize;
         let rates: Vec<f64> = (0..whole)
             .map(|at| self.replies.get(at).copied().unwrap_or(0) as f64 / sample_s)
@@ -337,6 +341,7 @@ impl LoadTally {
         }
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+        // The sample standard deviation; 0 for a single sample.
         let stddev = (squares / (rates.len().max(2) - 1) as f64).sqrt();
         ReplyRate {
             samples: rates.len() as u64,

@@ -51,6 +51,7 @@ impl LoadTransport {
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        // Nagle's algorithm would delay pipelined requests until the previous ones are acknowledged.
         sockopt::set_tcp_nodelay(&socket, true)?;
         if let Some(len) = receive_buffer_len {
             sockopt::set_socket_recv_buffer_size(&socket, len)?;
@@ -61,6 +62,7 @@ impl LoadTransport {
         }
         let tls = tls.map(|start| {
             let config = match version {
+                // ALPN offers only the wanted version, so that a server can't choose another.
                 WorkloadVersion::Http2 => &start.http2,
                 _ => &start.http1,
             };

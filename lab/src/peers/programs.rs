@@ -116,6 +116,7 @@ pub fn version(peer: &PeerDescription, lowroad: Option<&Path>) -> String {
                 .programs
                 .iter()
                 .take(2)
+                // Clients and installers of MariaDB are not the server.
                 .filter(|name| !name.starts_with("mariadb-"));
             let lines: Vec<String> = servers
                 .filter(|name| **name != "mariadb")

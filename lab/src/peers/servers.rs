@@ -66,6 +66,7 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
     let mut plan = PeerPlan::default();
     match peer.name {
         "lowroad" => lowroad(&mut plan, run, None)?,
+        // With a dynamic set the levels need a configuration; without one, a command line suffices.
         name if programs::is_lowroad(name) && has_set(run) => {
             let binary = programs::lowroad(run.settings.text("binary"))?;
             dynamic::lowroad(&mut plan, run, name, &binary.display().to_string())?;
@@ -173,6 +174,7 @@ fn attach(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
         ip if ip.is_loopback() => words.extend(["--interface", "lo"]),
         _ => words.extend(["--interface", "eth0"]),
     }
+    // The level attaches to the port of a running server.
     plan.steps.push(JobStep::AwaitPort(run.address));
     plan.start(&words);
     // It first loads programs into the kernel, which takes seconds on an emulated machine.
@@ -340,6 +342,7 @@ fn lighttpd(plan: &mut PeerPlan, run: &PeerRun<'_>) {
         ("backend", backend),
         ("workers", &workers),
         ("descriptors", &descriptors.to_string()),
+        // A connection may need a second descriptor, for the file.
         ("connections", &(descriptors / 2).to_string()),
     ];
     plan.file("lighttpd.conf", run.fill(LIGHTTPD, &more));

@@ -54,6 +54,7 @@ fn of_figure(one: &FigureData<'_>, other: &FigureData<'_>, pairs: &mut Vec<Measu
                 values: [now, then].map(|value| unit.show(value)),
                 more: match now == then {
                     true => 0.0,
+                    // The floor limits the share to a hundred, also for a value near 0.
                     false => (now - then) / then.abs().max(now.abs() / 100.0),
                 },
                 is_time: unit == FigureUnit::Microseconds,

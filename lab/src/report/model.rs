@@ -55,6 +55,7 @@ impl PointSpread {
             high,
             count: values.len(),
             log_mean,
+            // The sample variance; 0 for a single value.
             log_variance: squares / (logs.len().max(2) - 1) as f64,
         })
     }
@@ -64,6 +65,7 @@ impl PointSpread {
     #[must_use]
     pub fn ratio(&self, other: &Self) -> ServerRatio {
         let times = self.median / other.median;
+        // A variance of two values says too little for an interval.
         if self.count < 3 || other.count < 3 {
             return self.range(other);
         }
@@ -390,6 +392,7 @@ impl ExperimentStudy {
         let experiment = &self.experiment;
         let extent = RunExtent::default();
         let count = match experiment.sweep.values.is_empty() {
+            // The rates are unknown without the capacity, but their number is not.
             true => experiment.sweep.relative_to_capacity.len() * experiment.repeats as usize,
             false => {
                 let points = points(experiment, None, &extent);

@@ -84,6 +84,7 @@ pub fn all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
         .iter()
         .filter(|it| it.experiment.by == CountUnit::Clock)
     {
+        // Counts are reproducible, unlike times.
         let better = counted(&study.experiment.name).filter(|study| study.is_measured());
         for shown in better.unwrap_or(study).shown() {
             let of_figure = shown.figure.paper_ratio.iter();

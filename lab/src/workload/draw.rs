@@ -21,6 +21,7 @@ impl WeightedChoice {
             (0..weights.len() as u32).map(|own| (1.0, own)).collect();
         let (mut low, mut high): (Vec<usize>, Vec<usize>) =
             (0..heights.len()).partition(|&column| heights[column] < 1.0);
+        // Vose's construction: each low column is filled up from a high one, which may become low itself.
         while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
             low.pop();
             columns[small] = (heights[small], large as u32);
@@ -35,6 +36,7 @@ impl WeightedChoice {
 
     /// Draws one of `0..n`.
     pub(crate) fn pick(&self, random: &mut SplitMix) -> usize {
+        // Two draws in constant time: a column, and a height within it.
         let column = random.below(self.columns.len() as u64) as usize;
         let (own, other) = self.columns[column];
         if random.unit() < own {

@@ -122,6 +122,7 @@ pub fn make_until(
     let folder = FolderWriter::open(dir)?;
     let mut listed = manifest::load_all(dir)?;
     let missing = missing(plan, &folder, &listed);
+    // Before any file is written, since a set may fill the disk after a long time.
     folder.check_room(missing.iter().map(|file| file.len))?;
     for (path, bytes) in &plan.data {
         folder.write(path, bytes)?;
@@ -141,11 +142,13 @@ pub fn make_until(
         }
         progress(there as f64 / all);
         let entry = write_file(&folder, file, &mut buffer)?;
+        // After the file is complete: an entry without its file would be trusted by the next run.
         journal.add(&file.path, entry)?;
         listed.insert(file.path.clone(), entry);
         there += file.len;
         made.written += 1;
     }
+    // The journal is removed only after the manifest that replaces it.
     manifest::save(&folder, &listed)?;
     journal.remove()?;
     progress(1.0);

@@ -144,6 +144,7 @@ impl ScriptUser {
     /// Starts again as a new user.
     fn begin(&mut self) {
         self.step = 0;
+        // Another user: the server must not recognise the previous one.
         self.cookies = CookieJar::default();
     }
 }
@@ -156,6 +157,7 @@ impl ClientSession for ScriptUser {
         }
         let script = &*self.script;
         let requests = match (script.version, &script.carries) {
+            // HTTP/1.0 without keep-alive: the server closes after each response.
             (WorkloadVersion::Http10, _) => 1,
             (_, ScriptConnection::All) => u64::MAX,
             (_, ScriptConnection::Once) => script.steps.len() as u64,
@@ -193,6 +195,7 @@ impl ClientSession for ScriptUser {
             .iter()
             .all(|take| take.of(text, &mut self.values));
         self.step = (self.step + 1) % script.steps.len();
+        // After a wrong response the later steps would fail too, so a new user begins.
         if self.lacks || !step.is_right(answer.status) || self.step == 0 {
             self.begin();
         }

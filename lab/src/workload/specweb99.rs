@@ -177,6 +177,7 @@ impl TrafficWorkload for SpecWeb99 {
 
     fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession> {
         let mut random = SplitMix::stream(seed, number);
+        // The rules leave the first ad open: it is drawn.
         let last_ad = random.below(ADS as u64) as u32;
         Box::new(SpecWebClient {
             inner: self.0.clone(),
@@ -280,6 +281,7 @@ impl SpecWebClient {
         if conditional {
             return ExpectedResponse {
                 status: Some(304),
+                // A 304 has no body.
                 len: Some(0),
                 ..expected
             };
@@ -339,6 +341,7 @@ impl SpecWebClient {
         let before = out.len();
         body(out);
         let len = out.len() - before;
+        // The body is written twice: once to measure it, since Content-Length precedes it.
         out.truncate(before);
         out.extend_from_slice(b"Content-Length: ");
         wire::decimal(out, len as u64, 1);

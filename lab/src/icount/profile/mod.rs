@@ -75,6 +75,7 @@ impl SymbolProfile {
         let mut symbols: Vec<SymbolShare> = by_symbol.into_iter().map(counted).collect();
         symbols.sort_by(|a, b| {
             let by_count = b.instructions.total_cmp(&a.instructions);
+            // Equal counts in the order of names, for a reproducible output.
             by_count.then_with(|| a.name.cmp(&b.name))
         });
         SymbolProfile { symbols }

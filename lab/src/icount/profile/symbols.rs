@@ -50,6 +50,7 @@ impl SymbolNames {
     /// The guest does not answer.
     pub fn of(guest: &mut QemuGuest, copied: &[CopiedPath]) -> Result<SymbolNames, String> {
         let kernel = guest.output_of("cat /proc/kallsyms")?;
+        // Addresses alone identify a mapping: processes are not distinguished.
         let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
         Ok(SymbolNames {
             kernel: kernel_symbols(&kernel),
@@ -111,6 +112,7 @@ fn kernel_symbols(text: &str) -> AddressTable<(String, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        // Text and weak symbols; data can't be executed.
         let is_code = "tTwW".contains(words.next()?);
         let name = words.next()?.to_owned();
         let place = match words.next() {
@@ -153,6 +155,7 @@ impl ProgramSymbols {
             return ProgramSymbols::default();
         }
         let mut symbols = said("nm", &["-C", "--defined-only"]);
+        // Distribution packages are stripped: only the dynamic symbols remain.
         if symbols.is_empty() {
             symbols = said("nm", &["-C", "-D", "--defined-only"]);
         }

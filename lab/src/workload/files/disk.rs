@@ -25,6 +25,7 @@ impl FolderWriter {
             .map_err(|why| failed("make the folder", root, &why))?;
         let path = root.join(".lock");
         let lock = File::create(&path).map_err(|why| failed("write", &path, &why))?;
+        // The lock ends with the process, so a crash leaves no stale lock.
         if lock.try_lock().is_err() {
             let root = root.display();
             return Err(format!(
@@ -41,6 +42,7 @@ impl FolderWriter {
     pub(super) fn has(&self, path: &str, len: u64) -> bool {
         let found = fs::symlink_metadata(self.root.join("site").join(path));
         found.is_ok_and(|found| {
+            // Length and date instead of a checksum: a set has many gigabytes. `--check` compares the contents.
             found.is_file() && found.len() == len && found.modified().is_ok_and(|at| at == date())
         })
     }
@@ -61,8 +63,10 @@ impl FolderWriter {
         let unfinished = self.root.join(UNFINISHED);
         let mut file = File::create(&unfinished)?;
         file.write_all(bytes)?;
+        // Before the rename, so that a complete file always has its date.
         file.set_times(FileTimes::new().set_modified(date()))?;
         match fs::rename(&unfinished, path) {
+            // Folders are created on demand: nearly all files are in existing ones.
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
                 fs::create_dir_all(path.parent().expect("joined to the root"))?;
                 fs::rename(&unfinished, path)
@@ -76,6 +80,7 @@ impl FolderWriter {
         let stat = rustix::fs::statvfs(&self.root)
             .map_err(|why| failed("look at the file system of", &self.root, &why.into()))?;
         let block = stat.f_frsize.max(1);
+        // Files occupy whole blocks.
         let needed = lens.map(|len| len.div_ceil(block) * block).sum();
         let free = stat.f_bavail.saturating_mul(block);
         check_room(needed, free).map_err(|why| format!("{}: {why}", self.root.display()))

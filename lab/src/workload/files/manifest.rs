@@ -101,6 +101,7 @@ fn read(text: &str, listed: &mut BTreeMap<String, ManifestEntry>) -> Result<bool
         return Ok(false);
     }
     for (number, line) in lines.enumerate() {
+        // A line without its end was being written at a crash.
         let Some(line) = line.strip_suffix('\n') else {
             break;
         };
@@ -156,6 +157,7 @@ impl ManifestJournal {
             let whole = fs::read_to_string(&path).is_ok_and(|text| {
                 text.ends_with('\n') && read(&text, &mut BTreeMap::new()) == Ok(true)
             });
+            // A journal with an incomplete line is started anew: the next entry would continue that line.
             if whole {
                 return OpenOptions::new().append(true).open(&path);
             }

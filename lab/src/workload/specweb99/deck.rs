@@ -59,6 +59,7 @@ impl RequestDeck {
                 });
             }
         }
+        // Fisher-Yates shuffle: the classes were added in order.
         for left in (1..self.0.len()).rev() {
             self.0.swap(left, random.below(left as u64 + 1) as usize);
         }

@@ -22,6 +22,8 @@ impl CookieJar {
         let (name, value) = (name.trim(), value.trim());
         let over = parts.any(|attribute| {
             let (key, age) = attribute.split_once('=').unwrap_or((attribute, ""));
+            // Servers delete a cookie by a Max-Age of 0 or less (RFC 6265 section 5.2.2). Runs are too short for other
+            // ages.
             key.eq_ignore_ascii_case("max-age") && age.parse::<i64>().is_ok_and(|age_s| age_s <= 0)
         });
         let known = self.0.iter().position(|(known, _)| known == name);
