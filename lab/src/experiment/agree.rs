@@ -34,6 +34,7 @@ fn agree(repeats: &[f64]) -> bool {
         return true;
     };
     let bound = SAME * middle.abs();
+    // The median of two is between them, so both would be within half of the bound.
     if let [low, high] = sorted[..] {
         return high - low <= bound;
     }

@@ -93,6 +93,7 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for name in &args.only {
+        // A misspelt name would otherwise measure nothing, silently.
         let known = experiments
             .iter()
             .any(|experiment| experiment.server(name).is_some());

@@ -65,8 +65,10 @@ impl TestBench for CountingBench {
         let key = self.guests.key(job);
         let fits = |(of, ready): &(GuestKey, Rc<RefCell<ReadyGuest>>)| {
             let ready = &mut *ready.borrow_mut();
+            // After a failure the server's state is uncertain, so the next job gets a new guest.
             *of == key && !ready.has_failed && ready.guest.runs()
         };
+        // An unfit guest is dropped before the next one boots, since each takes a processor and memory.
         let kept = self.guest.take().filter(fits);
         let (_, ready) = match kept {
             Some(kept) => self.guest.insert(kept),
@@ -178,9 +180,11 @@ impl CountedPeer {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
         let load = LoadRun {
+            // A virtual clock allows only one thread.
             threads: 1,
             ..job.load(address)?
         };
+        // Warmed up in a closed loop and without steps, since its times are not measured.
         let warming = MeasurementJob {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
@@ -247,6 +251,7 @@ fn in_steps(
 fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String> {
     let instructions = slopes.middle()?;
     let (short, long) = (&slopes.short, &slopes.long);
+    // Differences between the runs, so that the cost of opening connections cancels out.
     let requests = (long.requests - short.requests) as f64;
     let per_request = |of: fn(&LoadResult) -> u64| (of(long) - of(short)) as f64 / requests;
     let rate = PER_SECOND / instructions;

@@ -140,6 +140,7 @@ impl ExperimentConfig {
         }
         let mut counted = self.clone();
         counted.by = CountUnit::Instructions;
+        // Other results, so they go to another file.
         counted.name.push_str(SUFFIX);
         counted.repeats = REPEATS;
         counted.load.connections = counting.connections.unwrap_or(self.load.connections);
@@ -151,6 +152,7 @@ impl ExperimentConfig {
             // The cost of a request determines the capacity, so a search is unnecessary.
             false => {
                 counted.load.pace = PaceKind::Closed;
+                // A slow line only makes clients wait, which costs no instructions.
                 counted.load.line_bits_per_s = None;
                 counted.search = None;
             }
@@ -158,6 +160,7 @@ impl ExperimentConfig {
         counted.workload.settings.extend(counting.settings.clone());
         if !counting.values.is_empty() {
             counted.sweep.values.clone_from(&counting.values);
+            // Given values replace relative ones, which would need the capacity first.
             counted.sweep.relative_to_capacity.clear();
         }
         // A guest has one processor. Servers with one process per connection get as many processes as clients.

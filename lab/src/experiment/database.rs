@@ -92,6 +92,7 @@ fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, St
 /// Returns the output of a command, if it succeeds.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
+    // Bootstrap reads its statements from standard input; other commands must not read the lab's.
     if command.get_args().all(|argument| argument != "--bootstrap") {
         command.stdin(Stdio::null());
     }

@@ -112,6 +112,7 @@ impl PeerServer for FakePeer {
         let bytes = body_bytes(job);
         let capacity = self.capacity_per_s(job, bytes);
         let mut noise = 1.0 + (self.noise.unit() - 0.5) * 0.06;
+        // The first repeat has seed 1.
         if self.learns && job.seed == 1 {
             noise /= 2.0;
         }
@@ -162,6 +163,7 @@ impl FakePeer {
             64
         };
         let crowd = 1.0 + f64::from(closed.saturating_sub(300)) / 2500.0;
+        // A few connections can't use the whole capacity.
         let few = f64::from(job.connections.min(24)) / 24.0;
         let dynamic_us = if job.server.peer.contains("php") {
             320.0

@@ -73,6 +73,7 @@ impl<'a> ResultStore<'a> {
             let aside = aside.display();
             progress.line(&format!("what was measured before is now in {aside}"));
         }
+        // After an old file was renamed, if requested.
         let stored = results::read(&path)?;
         for note in &stored.notes {
             progress.line(&format!("{}: {note}", path.display()));

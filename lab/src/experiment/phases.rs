@@ -55,6 +55,7 @@ impl StatusProbe {
     /// Ends the probe and returns the mean of each phase in microseconds; empty if the server has no such page.
     #[must_use]
     pub fn end(self) -> BTreeMap<String, f64> {
+        // Disconnects the channel, which ends the pause of the thread at once.
         drop(self.end);
         self.thread.join().map(MeanTable::all).unwrap_or_default()
     }
@@ -69,6 +70,7 @@ impl ProbeSchedule {
             ProbeSchedule::ByTime(time) => time,
         };
         let now_ns = || time.upgrade().map(|time| time.now_ns());
+        // Only a weak reference: the clock ends with the run, and the guest must then run freely.
         let Some(since_ns) = now_ns() else {
             return false;
         };

@@ -114,6 +114,7 @@ impl ProgressCounter {
         let number = self.begun.fetch_add(1, Relaxed) + 1;
         let missing = self.missing.fetch_sub(1, Relaxed).saturating_sub(1);
         let each_s = match self.measured.load(Relaxed) {
+            // Before the first measurement only the estimate is known.
             0 => self.expected_s,
             measured => self.since.elapsed().as_secs_f64() / measured as f64,
         };

@@ -67,6 +67,7 @@ impl ClockBench {
             let text = |path: PathBuf| path.display().to_string();
             settings.insert("php_root".into(), text(self.sites.programs()));
             match job.workload.as_str() {
+                // Only this workload has pages from a database, so it is started on demand.
                 "bare" => settings.insert("db".into(), self.database()?),
                 _ => settings.insert("specweb99_data".into(), text(folder.join("specweb99-data"))),
             };
@@ -141,9 +142,11 @@ impl PeerServer for ClockPeer {
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }
+        // After the reset of the forms, whose work does not belong to the run.
         let (before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
         let (after_s, took) = (self.running.cpu_s(), began.elapsed());
+        // Ended before the log is checked, so that its requests are not under way then.
         let phases = probe.map(StatusProbe::end).unwrap_or_default();
         let outcome = outcome.map_err(|error| error.to_string())?;
         if forms::has_forms(job) {

@@ -130,6 +130,7 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
             if let Some(problem) = unknown(experiment, "reference", reference) {
                 return Some(problem);
             }
+            // A capacity is a rate.
             if sweep.parameter != AxisParameter::Rate {
                 return wrong("relative_to_capacity", "is for parameter = \"rate\"");
             }

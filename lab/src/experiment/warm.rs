@@ -33,8 +33,10 @@ impl WarmUpTraffic {
             .position(|(of, _)| *of == job.warm_settings);
         let known = known.filter(|_| job.memory_mib.is_none());
         let each = match known {
+            // The same traffic with no more clients: the server is warm.
             Some(at) if job.connections <= self.connections => self.costs[at].1,
             Some(at) => {
+                // More clients than before: new processes or connections do their one-time work in this run.
                 let before = run(AmountInput::by(job).trial())?.total;
                 let kept = &mut self.costs[at].1;
                 *kept = settle(job, before, *kept, run)?;
@@ -53,6 +55,7 @@ impl WarmUpTraffic {
 
 fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
     let wanted = AmountInput::by(job);
+    // Two short runs, of which only the second is used: the first includes one-time work.
     let before = first(wanted.trial(), run)?.total;
     let done = run(wanted.trial())?;
     let roughly = (done.total - before) as f64 / done.requests as f64;

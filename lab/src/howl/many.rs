@@ -172,6 +172,7 @@ impl HowlConnection {
                 }
                 Ok(len) => waiting.from += len,
                 Err(Errno::INTR) => {}
+                // The socket is full: the rest waits for EPOLLOUT.
                 Err(Errno::AGAIN) => return ConnectionStep::Write,
                 Err(_) => return ConnectionStep::Close,
             }

@@ -138,6 +138,7 @@ pub fn arguments(
         }
         None => add("-append", more),
     }
+    // vhost=off: QEMU's main loop moves the packets, so its idleness shows that they have been delivered.
     let tap = "script=no,downscript=no,vhost=off";
     add(
         "-netdev",
@@ -159,6 +160,7 @@ pub fn arguments(
         add("-device", format!("virtio-blk-pci,drive={id}"));
     };
     if let Some(BootMedia { content, .. }) = media {
+        // The order defines the names in the guest: /dev/vda, then /dev/vdb.
         disk("content", content);
     }
     if let Some(image) = &boot.disk {

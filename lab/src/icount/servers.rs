@@ -371,6 +371,7 @@ impl CountedServer {
             command: self.command.to_owned(),
             ..GuestContent::default()
         };
+        // The level is attached to the port of the running server, so it starts after it.
         if self.level {
             content.command = format!("{}\n{ATTACH}\n{}", self.command, until_said(ATTACHED));
             content.copied.push(CopiedPath {
@@ -447,6 +448,7 @@ pub fn own(given: Option<&Path>) -> Result<PathBuf, String> {
 /// The binary is not built; the text explains how to build it.
 pub fn built() -> Result<PathBuf, String> {
     let me = env::current_exe().map_err(|why| format!("this program's path: {why}"))?;
+    // The lab's program is in the folder of a profile, within the target folder.
     let beside = me.parent().and_then(Path::parent);
     let built = beside.map(|target| target.join("release/lowroad"));
     let found = built

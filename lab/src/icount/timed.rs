@@ -51,6 +51,7 @@ pub fn timed(
     let run = |halt: &AtomicBool| load::run(&load, &mut |_| {}, halt);
     let outcome = guest.life().watch(stop, run);
     let outcome = outcome.map_err(|error| error.to_string())?;
+    // Interrupted without a stop request: the lifeline has seen the guest's end.
     if outcome.interrupted && !stop.load(Relaxed) {
         return Err("it ended while it was asked".into());
     }
@@ -119,6 +120,7 @@ fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
             load.target.tls = tls;
             let load = LoadRun {
                 pace: match mode {
+                    // Without persistent connections each request is a connection, so connections are due.
                     ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
                     ConnectionMode::Close
                     | ConnectionMode::TlsFull

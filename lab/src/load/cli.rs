@@ -203,6 +203,7 @@ fn several(args: &LoadArgs, load: &LoadRun, stop: &AtomicBool) -> anyhow::Result
     if args.json {
         println!("{}", said::json(&outcomes)?);
     }
+    // A single bad run decides the exit status.
     let worst = outcomes
         .iter()
         .find(|outcome| outcome.interrupted || outcome.errors > 0 || outcome.requests == 0);
@@ -234,6 +235,7 @@ fn load_of(args: &LoadArgs, urls: &[String]) -> anyhow::Result<LoadRun> {
     let urls = urls.iter().map(|text| TargetUrl::parse(text));
     let urls: Vec<TargetUrl> = urls.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
     let first = &urls[0];
+    // Connections are shared by all URLs of a run.
     if let Some(other) = urls.iter().find(|url| url.origin() != first.origin()) {
         bail!(
             "all URLs of a run must be of one server, and {} is not {}: start a run for each",

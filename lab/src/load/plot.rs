@@ -22,6 +22,7 @@ fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
 pub(super) fn terminal(times: &TimeDistribution) -> String {
     const WIDTH: f64 = 50.0;
     let least = times.min.max(1) as f64;
+    // Not 0, as it would be if all times are equal.
     let span = (times.max.max(2) as f64 / least).ln().max(1e-9);
     let bar = |(name, _, time): (&str, f64, u64)| {
         let share = (time.max(1) as f64 / least).ln().max(0.0) / span;

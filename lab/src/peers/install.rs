@@ -81,6 +81,7 @@ fn join(packages: &BTreeSet<&str>) -> String {
 /// Runs apt-get, whose progress goes to the terminal.
 fn apt(words: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
+        // Waits for another package manager, such as unattended upgrades, instead of failing.
         .args(["-o", "DPkg::Lock::Timeout=300"])
         .args(words)
         .env("DEBIAN_FRONTEND", "noninteractive")

@@ -205,6 +205,7 @@ fn our_point(shown: &FigureData<'_>, series: &PaperSeries, x: &AxisValue) -> (St
     };
     let unit = shown.unit();
     let relative = &shown.experiment.sweep.relative_to_capacity;
+    // Rates relative to a capacity may equal the paper's x by chance only.
     if let Some(point) = ours.at(x).filter(|_| relative.is_empty()) {
         return (unit.show(point.y.median), name.clone());
     }

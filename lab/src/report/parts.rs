@@ -181,6 +181,7 @@ fn far_apart(study: &ExperimentStudy) -> Vec<String> {
 /// Reports where the load generator used all its processor time and so was the limit. Over loopback the kernel
 /// accounts much of the server's work to it.
 fn limited(study: &ExperimentStudy) -> Option<String> {
+    // From nine tenths on, a thread has no reserve.
     let whole = 0.9 * f64::from(study.experiment.load.threads);
     let all: Vec<f64> = study
         .records

@@ -27,6 +27,7 @@ impl AxisScale {
             }
         };
         let (low, high) = (turn(self.low), turn(self.high));
+        // An axis with a single value must not divide by 0.
         let width = if high > low { high - low } else { 1.0 };
         let share = ((turn(value) - low) / width).clamp(0.0, 1.0);
         self.from + share * (self.to - self.from)
@@ -42,6 +43,7 @@ pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power);
     let step = step
         .into_iter()
+        // The tolerance keeps a rounding error from choosing the next larger step.
         .find(|step| *step >= rough * 0.999)
         .unwrap_or(10.0 * power);
     let first = (low / step).floor() as i64;
@@ -82,6 +84,7 @@ pub fn fitting(places: &[f64], widths: &[f64]) -> Vec<usize> {
     let count = places.len();
     for stride in 1..=count.max(1) {
         let kept: Vec<usize> = (0..count)
+            // Counted from the end, since the last label is always drawn.
             .filter(|i| (count - 1 - i).is_multiple_of(stride))
             .collect();
         let touch = kept.windows(2).any(|pair| {

@@ -65,6 +65,7 @@ fn pair<'a>(shown: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a ServerSe
         .or_else(|| shown.series("lowroad"))
         .or_else(|| best(shown, lower, &[]))?;
     let against = named(&figure.against)
+        // A server is not compared with itself.
         .filter(|series| series.server != subject.server)
         .or_else(|| best(shown, lower, &[&subject.server]))?;
     Some((subject, against))
@@ -110,6 +111,7 @@ fn same_place<'a>(
     let both = |own: &'a SeriesPoint| against.at(&own.x).map(|other| (own, other));
     let mut common: Vec<_> = subject.points.iter().filter_map(both).collect();
     if !lower_is_better(shown) {
+        // For throughput the best common point is last; for times the greatest x is.
         common.sort_by(|(a, _), (b, _)| a.y.median.total_cmp(&b.y.median));
     }
     common.pop()
@@ -242,6 +244,7 @@ fn leader(shown: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries
         let second = best(shown, lower, &[&subject.server]);
         let doubt = second.map_or("", |second| same(shown, subject, second));
         return match shown.series.len() {
+            // Of two servers the comparison itself shows which is faster.
             0..3 => String::new(),
             all => format!("; it is the fastest of {all}{doubt}"),
         };

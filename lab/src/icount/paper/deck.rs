@@ -54,10 +54,12 @@ struct DeckHand {
 
 impl ClientSession for DeckHand {
     fn open(&mut self) -> ConnectionOpening {
+        // All lists open connections alike, so any of them may decide.
         self.sessions[0].open()
     }
 
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
+        // One counter for all clients, so the shares hold for any order of the clients.
         let at = self.dealt.fetch_add(1, Relaxed) % self.order.len();
         let part = self.order[at];
         let class = u8::try_from(part).unwrap_or(u8::MAX);

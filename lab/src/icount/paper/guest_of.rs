@@ -77,6 +77,7 @@ impl PreparedGuest {
             }
         };
         let mut guest = QemuGuest::boot(&boot, materials.plugin, network.clone())?;
+        // After QEMU, which creates the network device that has the database's address.
         let database = has_database
             .then(|| database::start(&network))
             .transpose()?;
@@ -195,6 +196,7 @@ fn filled(
         all.insert(known.name.to_owned(), value);
     }
     let given = settings.iter();
+    // The subject's own settings take precedence.
     all.extend(given.map(|&(name, value)| (name.to_owned(), value.to_owned())));
     if !programs::is_lowroad(peer.name) {
         all.remove("binary");

@@ -244,12 +244,14 @@ impl PaperTurn<'_> {
                     kernel: self.kernel,
                     plugin: self.plugin,
                     lowroad: self.plan.lowroad.as_deref(),
+                    // The guest serves all loads, so any of them decides whether it needs a database.
                     has_pages: loads.iter().any(|load| load.sizes().next().is_some()),
                 };
                 ready.insert(PreparedGuest::boot(self.subject, &materials)?)
             }
         };
         self.step(load.title);
+        // Before counting: a fast wrong response would be a good figure.
         ready.check(self.subject, load)?;
         let asked = load.asked(self.subject, &ready.address.to_string())?;
         let traffic = requests(self.plan, load);

@@ -83,6 +83,7 @@ fn cell(out: &mut String, level: u32, span: CellSpan, name: &str, count: f64) ->
         return wide;
     }
     let y = f64::from(level) * HIGH;
+    // The name is cut to the width: 11 px monospace letters are about 6.7 px wide.
     let letters = ((wide - 4.0) / 6.7).max(0.0) as usize;
     let shown: String = match letters {
         0..3 => String::new(),
