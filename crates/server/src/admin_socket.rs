@@ -172,7 +172,7 @@ fn answer(
             let what = lines.next().transpose()?.unwrap_or_default();
             let port = lines.next().transpose()?.unwrap_or_default();
             let is_soft = lines.next().transpose()?.is_some_and(|line| line == SOFT);
-            purge(running, (&what, is_soft), port.parse().ok())
+            purge(running, &what, is_soft, port.parse().ok())
         }
         "reload" => {
             let news = news.clone();
@@ -210,11 +210,7 @@ fn stop(mut stream: UnixStream) -> io::Result<()> {
 }
 
 /// Purges stored responses, unless a port is given at which the server does not listen.
-fn purge(
-    running: &Mutex<RunningServer>,
-    (what, is_soft): (&str, bool),
-    port: Option<u16>,
-) -> String {
+fn purge(running: &Mutex<RunningServer>, what: &str, is_soft: bool, port: Option<u16>) -> String {
     let (store, ports) = {
         let running = lock(running);
         let addresses = running.listeners.addresses.iter();

@@ -134,14 +134,16 @@ pub fn run(
     let programs = HandlerRuntime::start(logger.clone(), locals.collect()).map_err(text)?;
     let (tier, unsaved) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
     // After root is given up: handlers open their files as the server's user.
-    let mut running = prepare(
+    let mut running = prepare(ServerParts {
         config,
-        (listeners, tls),
-        &helpers,
+        listeners,
+        tls,
+        helpers: &helpers,
         programs,
-        (logger, tier),
+        logger,
+        tier,
         changes,
-    )?;
+    })?;
     if let (Some(tier), Some(unsaved)) = (running.store.tier(), unsaved) {
         let (store, logger) = (running.store.clone(), running.logger.clone());
         tier.keep_up(unsaved, store, logger).map_err(text)?;
@@ -257,15 +259,30 @@ fn open_tier(
     opened.inspect_err(say).ok()
 }
 
-/// Creates the state that the threads share, before there are workers.
-fn prepare(
+/// The parts of which the running server consists, opened or started before it.
+struct ServerParts<'a> {
     config: Config,
-    (listeners, tls): (ListenerSet, TlsListeners),
-    helpers: &HelperPool,
+    listeners: ListenerSet,
+    tls: TlsListeners,
+    helpers: &'a HelperPool,
     programs: HandlerRuntime,
-    (logger, tier): (ErrorLogger, Option<Arc<DiskCache>>),
+    logger: ErrorLogger,
+    tier: Option<Arc<DiskCache>>,
     changes: Arc<ChangeFeed>,
-) -> Result<RunningServer, String> {
+}
+
+/// Creates the state that the threads share, before there are workers.
+fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
+    let ServerParts {
+        config,
+        listeners,
+        tls,
+        helpers,
+        programs,
+        logger,
+        tier,
+        changes,
+    } = parts;
     let opened = programs.open(&config)?;
     let sites = SiteTable::new(&config, &listeners, &tls, &opened, None)
         .map_err(|error| error.to_string())?;

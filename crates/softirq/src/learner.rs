@@ -33,7 +33,7 @@ pub use self::account::FetchBudgetRules as Trust;
 pub use self::action::{FetchTicket, LearnAction, ResponseSerial, WithdrawnResponse};
 pub use self::denial_kind::DenialKind;
 use self::jobs::{FetchJob, FetchJobs};
-use self::responses::{LearnedResponse, LearnedResponses};
+use self::responses::{LearnedResponse, LearnedResponses, ResponseTimes};
 pub use self::settings::LearnSettings;
 pub use self::verdict::{FetchDenial, PublishableResponse, VerdictTerms, judge};
 use crate::pattern::{RequestPattern, is_meant};
@@ -350,7 +350,7 @@ impl ResponseLearner {
             key.clone(),
             hash,
             stored,
-            (now_ns, expires_ns),
+            ResponseTimes { now_ns, expires_ns },
             accepted.prepared.bytes.len(),
         ));
         self.counters.published += 1;

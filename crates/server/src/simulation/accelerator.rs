@@ -75,7 +75,8 @@ struct SharedParts {
 impl SimAccelerator {
     /// Creates a world with a seed and a number of workers, a configuration, and a script for the origin.
     pub fn new(
-        (seed, workers): (u64, usize),
+        seed: u64,
+        workers: usize,
         config: &Config,
         script: Box<OriginScript>,
         asked: Arc<Mutex<Vec<OriginRequest>>>,

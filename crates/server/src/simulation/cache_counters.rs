@@ -23,7 +23,7 @@ fn answer(asked: &OriginRequest) -> String {
 #[test]
 fn a_request_counts_once_however_often_the_store_is_looked_up() {
     for_each_seed(0..20, |seed| {
-        let front = TestFront::by((seed, 1), answer);
+        let front = TestFront::by(seed, 1, answer);
         assert_eq!(front.cache_counters(), ([0; 3], [0; 3]));
         front.get("/fresh", "");
         assert_eq!(front.cache_counters(), ([0, 1, 0], [0; 3]), "a miss");
@@ -44,7 +44,7 @@ fn a_request_counts_once_however_often_the_store_is_looked_up() {
 #[test]
 fn revalidated_and_stale_responses_count_as_misses_and_hits() {
     for_each_seed(0..20, |seed| {
-        let front = TestFront::by((seed, 1), answer);
+        let front = TestFront::by(seed, 1, answer);
         front.get("/short", "");
         front.get("/reused", "");
         // Both responses are stale by then.
@@ -59,7 +59,7 @@ fn revalidated_and_stale_responses_count_as_misses_and_hits() {
 #[test]
 fn requests_that_join_a_fetch_count_as_coalesced_misses() {
     for_each_seed(0..20, |seed| {
-        let front = TestFront::by((seed, 1), answer);
+        let front = TestFront::by(seed, 1, answer);
         let mut clients: Vec<_> = (0..4).map(|_| front.connect()).collect();
         for client in &mut clients {
             client.send("GET /fresh HTTP/1.1\r\nHost: test\r\n\r\n");

@@ -70,31 +70,36 @@ impl TestFront {
 
     /// An accelerator in front of this origin, with these lines of `[site.route.cache]`.
     pub fn caching(origin: TestOrigin, lines: &str) -> TestFront {
-        TestFront::started(seeds::world_seed(), origin, ("", lines))
+        let (seed, workers) = seeds::world_seed();
+        TestFront::started(seed, workers, origin, "", lines)
     }
 
     /// An accelerator with this seed and number of workers, in front of an origin that answers with `answer`.
     pub fn by(
-        (seed, workers): (u64, usize),
+        seed: u64,
+        workers: usize,
         answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
     ) -> TestFront {
-        TestFront::started((seed, workers), TestOrigin::saying(answer), ("", ""))
+        TestFront::started(seed, workers, TestOrigin::saying(answer), "", "")
     }
 
     /// An accelerator with this seed, one worker, and these lines of `[[site]]` before its route.
     pub fn with_site(seed: u64, origin: TestOrigin, site: &str) -> TestFront {
-        TestFront::started((seed, 1), origin, (site, ""))
+        TestFront::started(seed, 1, origin, site, "")
     }
 
     fn started(
-        by: (u64, usize),
+        seed: u64,
+        workers: usize,
         mut origin: TestOrigin,
-        (site, caching): (&str, &str),
+        site: &str,
+        caching: &str,
     ) -> TestFront {
         // The accelerator owns the script; the origin keeps the list of requests.
         let script = origin.script.take().expect("it has no front yet");
         let accelerator = SimAccelerator::new(
-            by,
+            seed,
+            workers,
             &accelerator::config(site, caching),
             script,
             origin.asked.clone(),

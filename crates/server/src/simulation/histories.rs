@@ -61,7 +61,8 @@ fn run(seed: u64) {
     });
     let asked = Arc::default();
     let accelerator = Rc::new(SimAccelerator::new(
-        (seed, 2),
+        seed,
+        2,
         &config("", ""),
         script,
         Arc::clone(&asked),

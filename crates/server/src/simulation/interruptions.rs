@@ -12,7 +12,7 @@ use super::front::{SimClient, TestFront, numbered};
 /// the POST.
 fn nobody_gets_what_a_post_has_ended(control: &'static str) {
     for_each_seed(0..40, |seed| {
-        let front = TestFront::by((seed, 2), move |asked| match asked.number {
+        let front = TestFront::by(seed, 2, move |asked| match asked.number {
             0 => numbered(
                 asked,
                 &format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"),
@@ -51,7 +51,7 @@ fn what_is_refreshed_stands_in_for_nobody_after_a_post() {
 #[test]
 fn what_another_worker_has_stored_meanwhile_is_not_asked_for_again() {
     for_each_seed(0..40, |seed| {
-        let front = TestFront::by((seed, 2), |asked| {
+        let front = TestFront::by(seed, 2, |asked| {
             numbered(asked, "Cache-Control: max-age=600\r\n")
         });
         front.interrupt_once(|front| assert_eq!(front.get("/", "").text(), "0"));

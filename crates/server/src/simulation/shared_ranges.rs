@@ -83,7 +83,7 @@ fn wait_for_requests(front: &TestFront, count: usize) {
 #[test]
 fn ranges_share_the_whole_of_an_origin_that_ignores_them() {
     for_each_seed(0..40, |seed| {
-        let front = TestFront::by((seed, 1 + (seed % 2) as usize), |_| {
+        let front = TestFront::by(seed, 1 + (seed % 2) as usize, |_| {
             response("200 OK", FIELDS, TEXT)
         });
         receive_all(send_ranges(&front, "/", ""));
@@ -127,7 +127,7 @@ fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
 #[test]
 fn an_origin_that_ignores_ranges_from_now_on_is_asked_once_again() {
     for_each_seed(0..10, |seed| {
-        let front = TestFront::by((seed, 1), |asked| match asked.number {
+        let front = TestFront::by(seed, 1, |asked| match asked.number {
             0 => response(
                 "206 Partial Content",
                 "Content-Range: bytes 0-5/20\r\n",
@@ -159,7 +159,7 @@ fn ranges_on_conditions_neither_wait_nor_are_waited_for() {
 #[test]
 fn a_response_that_may_not_be_stored_is_no_other_requests() {
     for_each_seed(0..10, |seed| {
-        let front = TestFront::by((seed, 1), |_| {
+        let front = TestFront::by(seed, 1, |_| {
             response("200 OK", "Cache-Control: private\r\n", TEXT)
         });
         receive_all(send_ranges(&front, "/", ""));

@@ -108,16 +108,16 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     })?;
     let level = SoftirqLevel::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
-    let server = DaemonInputs {
+    let inputs = DaemonInputs {
+        learning: rules::behind(learning, &folder),
+        setting_bits: settings(args, &policy),
         offered: parent.map(|parent| managed_level::follow(level.clone(), news.clone(), parent)),
         news: &news,
         held: &held,
     };
     // Before the programs serve: they must never answer a denied client.
     policy.clients().choose(&level)?;
-    let learning = rules::behind(learning, &folder);
-    let bits = settings(args, &policy);
-    let done = serve(args, &level, (learning, bits), placed, &server);
+    let done = serve(args, &level, placed, &inputs);
     if args.own && done.is_err() {
         // The supervisor starts the daemon again, which takes over the level and its connections.
         return done;
@@ -150,8 +150,11 @@ fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The inputs of the daemon from other processes.
+/// The inputs of the daemon: its rules, and requests of other processes.
 struct DaemonInputs<'a> {
+    learning: LearnSettings,
+    /// The settings for the programs, as bits.
+    setting_bits: u32,
     /// Requests responses from the own server without a connection.
     offered: Option<OfferLookup>,
     news: &'a DaemonMessage,
@@ -172,15 +175,14 @@ fn check_servers(ports: &[u16]) -> Result<(), String> {
 fn serve(
     args: &AttachArgs,
     level: &Arc<SoftirqLevel>,
-    (learning, bits): (LearnSettings, u32),
     placed: Vec<AttachedInterface>,
-    server: &DaemonInputs<'_>,
+    inputs: &DaemonInputs<'_>,
 ) -> Result<(), String> {
     // A previous daemon may have found a packet filter: admission stays on until this daemon has looked itself.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
         .prepare(
-            bits | was_admitting,
+            inputs.setting_bits | was_admitting,
             args.idle,
             placement::least_mtu(&placed),
         )
@@ -197,22 +199,22 @@ fn serve(
     let connect = origin::connector(level.clone());
     let seen = first_page::LevelQuery {
         ports: &args.ports,
-        learning: learning.clone(),
+        learning: inputs.learning.clone(),
         connect: connect.clone(),
     };
     let daemon = DaemonContext {
         level,
-        learning,
+        learning: inputs.learning.clone(),
         rest: bypass::LevelBypassRules::default(),
         connect,
         is_own: args.own,
-        offered: server.offered.clone(),
+        offered: inputs.offered.clone(),
         admission: args.admit.into(),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| terminal_output::note(text)),
-        brief: &server.news.brief,
-        changes: &server.news.changes,
-        stop: &server.news.stop,
+        brief: &inputs.news.brief,
+        changes: &inputs.news.changes,
+        stop: &inputs.news.stop,
     };
     // Programs answer only from here on: maps, ports and settings are complete.
     placed.iter().for_each(terminal_output::note);
@@ -236,7 +238,7 @@ fn serve(
         }
         let done = daemon.run().map_err(|error| error.to_string());
         // Before joining the threads, which may wait for the server's response.
-        server.held.begin_end(args.drain);
+        inputs.held.begin_end(args.drain);
         over.store(true, Ordering::Relaxed);
         done
     });

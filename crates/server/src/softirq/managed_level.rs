@@ -71,7 +71,14 @@ pub fn start(
     let ports = ports(config);
     let launched = match ports.is_empty() {
         true => Err("no fixed TCP port to answer on".to_owned()),
-        false => launch(interface, &ports, access, logger, (&health, changes)),
+        false => launch(LaunchOptions {
+            interface,
+            ports: &ports,
+            access,
+            logger,
+            health: &health,
+            changes,
+        }),
     };
     let described = health.clone();
     let shown: LevelHealth = Arc::new(move || described.text());
@@ -107,13 +114,25 @@ fn ports(config: &Config) -> Vec<u16> {
     ports
 }
 
-fn launch(
-    interface: Option<&str>,
-    ports: &[u16],
+/// The interface and ports of a level, and the destinations of its reports.
+struct LaunchOptions<'a> {
+    interface: Option<&'a str>,
+    ports: &'a [u16],
     access: Option<(LineSink, AccessLogFormat)>,
-    logger: &ErrorLogger,
-    (health, changes): (&Arc<LevelHealthState>, &Arc<ChangeFeed>),
-) -> Result<LevelSupervisor, String> {
+    logger: &'a ErrorLogger,
+    health: &'a Arc<LevelHealthState>,
+    changes: &'a Arc<ChangeFeed>,
+}
+
+fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
+    let LaunchOptions {
+        interface,
+        ports,
+        access,
+        logger,
+        health,
+        changes,
+    } = options;
     let format = access.as_ref().map(|(_, format)| *format);
     let command = command(interface, ports, format)?;
     let (mut process, channel) = ChildProcess::spawn_with_channel(command)

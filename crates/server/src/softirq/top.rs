@@ -54,7 +54,7 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
     while left != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
         let now = look(&levels)?;
         // Asked again for each page: the user may have resized the terminal.
-        let urls_max = terminal.as_ref().map_or(URLS_MAX, |one| one.size().0);
+        let urls_max = terminal.as_ref().map_or(URLS_MAX, |one| one.size().rows);
         let page: Vec<String> = before
             .iter()
             .zip(&now)

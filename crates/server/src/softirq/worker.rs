@@ -62,11 +62,7 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
     process::run(
         config,
         None,
-        Some(Box::new(WorkerFront::new(
-            places,
-            policy,
-            (held, args.drain),
-        ))),
+        Some(Box::new(WorkerFront::new(places, policy, held, args.drain))),
     )
 }
 

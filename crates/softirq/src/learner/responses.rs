@@ -51,25 +51,32 @@ pub(super) struct LearnedResponse {
     weight: u64,
 }
 
+/// The current time and the end of a response's freshness (CLOCK_MONOTONIC).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResponseTimes {
+    pub(super) now_ns: u64,
+    pub(super) expires_ns: u64,
+}
+
 impl LearnedResponse {
     pub(super) fn new(
         serial: ResponseSerial,
         key: RequestKey,
         hash: u64,
         stored: FetchedResponse,
-        (now_ns, expires_ns): (u64, u64),
+        times: ResponseTimes,
         len: usize,
     ) -> LearnedResponse {
         LearnedResponse {
             len: len as u64,
-            published_ns: now_ns,
-            stored_ns: now_ns,
+            published_ns: times.now_ns,
+            stored_ns: times.now_ns,
             serial,
             key,
             hash,
             stored: Arc::new(stored),
-            expires_ns,
-            due_ns: due_ns(now_ns, expires_ns),
+            expires_ns: times.expires_ns,
+            due_ns: due_ns(times.now_ns, times.expires_ns),
             hits: 0,
             hits_since_fetch: 0,
             weight: 0,
@@ -267,7 +274,11 @@ mod tests {
             body: Vec::new(),
             at_unix_secs: 0,
         };
-        LearnedResponse::new(ResponseSerial(number), key, number, stored, (0, 100), 1000)
+        let times = ResponseTimes {
+            now_ns: 0,
+            expires_ns: 100,
+        };
+        LearnedResponse::new(ResponseSerial(number), key, number, stored, times, 1000)
     }
 
     fn published(len: u64) -> LearnedResponses {

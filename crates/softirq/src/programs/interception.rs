@@ -55,14 +55,15 @@ pub struct SocketInterception {
 
 impl SocketInterception {
     /// Intercepts new connections to these addresses in the network namespace of the thread, except from clients with
-    /// denied prefixes (IPv4 as `::ffff:a.b.c.d`). The pair holds denied prefixes, then allowed ones. The longest
-    /// matching prefix decides, and a denial wins between equal ones.
+    /// denied prefixes (IPv4 as `::ffff:a.b.c.d`). The longest matching prefix of both lists decides, and a denial wins
+    /// between equal ones.
     ///
     /// `LevelError::Verifier` with its last lines; `LevelError::Usage` when there are too many addresses; `LevelError::System`
     /// when the kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
     pub fn start(
         all: &[InterceptAddress<'_>],
-        (denied, allowed): (&[ClientPrefix], &[ClientPrefix]),
+        denied: &[ClientPrefix],
+        allowed: &[ClientPrefix],
     ) -> Result<SocketInterception, LevelError> {
         if all.len() > index(layout::TAKEN_MAX) {
             let (count, max) = (all.len(), layout::TAKEN_MAX);

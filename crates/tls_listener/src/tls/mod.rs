@@ -144,7 +144,7 @@ impl TlsListeners {
         for address in sites.iter().flat_map(config::SiteConfig::tls_addresses) {
             if !offers.contains_key(address) {
                 let mut offer =
-                    TlsEndpoint::new(*address, &sites, (&pairs, &client_authorities), &process)?;
+                    TlsEndpoint::new(*address, &sites, &pairs, &client_authorities, &process)?;
                 offer.may_offload = matches!(kernel, KernelTls::On);
                 offers.insert(*address, Arc::new(offer));
             }
@@ -318,7 +318,8 @@ impl TlsEndpoint {
     fn new(
         address: SocketAddr,
         sites: &[config::SiteConfig],
-        (pairs, client_authorities): (&KeyPairSet, &ClientAuthorities),
+        pairs: &KeyPairSet,
+        client_authorities: &ClientAuthorities,
         process: &TlsProcess,
     ) -> Result<TlsEndpoint, String> {
         let automatic = process.automatic.source();

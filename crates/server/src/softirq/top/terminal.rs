@@ -19,6 +19,13 @@ pub struct TerminalPage {
     before: Option<Termios>,
 }
 
+/// Lines and columns of a terminal.
+#[derive(Clone, Copy)]
+pub struct TerminalSize {
+    pub rows: usize,
+    pub columns: usize,
+}
+
 impl TerminalPage {
     /// Takes over the terminal of standard output; `None` if it is none.
     pub fn take() -> io::Result<Option<TerminalPage>> {
@@ -41,11 +48,18 @@ impl TerminalPage {
         Ok(Some(terminal))
     }
 
-    /// Lines and columns.
-    pub fn size(&self) -> (usize, usize) {
+    /// The current size.
+    pub fn size(&self) -> TerminalSize {
         match tcgetwinsize(stdout()) {
-            Ok(size) if size.ws_row > 0 => (size.ws_row.into(), size.ws_col.into()),
-            _ => (24, 80),
+            Ok(size) if size.ws_row > 0 => TerminalSize {
+                rows: size.ws_row.into(),
+                columns: size.ws_col.into(),
+            },
+            // The size of the VT100, for terminals that do not report theirs.
+            _ => TerminalSize {
+                rows: 24,
+                columns: 80,
+            },
         }
     }
 
@@ -98,12 +112,12 @@ fn write(text: &str) -> io::Result<()> {
 }
 
 /// Control sequences that draw a page over the previous one.
-fn frame(page: &str, (rows, columns): (usize, usize)) -> String {
+fn frame(page: &str, size: TerminalSize) -> String {
     let mut out = String::from(HOME);
-    let lines: Vec<&str> = page.lines().take(rows.saturating_sub(1)).collect();
+    let lines: Vec<&str> = page.lines().take(size.rows.saturating_sub(1)).collect();
     for line in lines {
         // Control characters of URLs must not reach the terminal.
-        out.extend(line.chars().filter(|c| !c.is_control()).take(columns));
+        out.extend(line.chars().filter(|c| !c.is_control()).take(size.columns));
         out.push_str(CLEAR_LINE);
     }
     out.push_str(CLEAR_BELOW);
@@ -116,7 +130,13 @@ mod tests {
 
     #[test]
     fn pages_are_cut_to_the_size_and_can_not_steer_the_terminal() {
-        let drawn = frame("abcdef\nx\x1b[2Jy\nlast", (3, 4));
+        let drawn = frame(
+            "abcdef\nx\x1b[2Jy\nlast",
+            TerminalSize {
+                rows: 3,
+                columns: 4,
+            },
+        );
         assert_eq!(drawn, "\x1b[Habcd\x1b[K\r\nx[2J\x1b[K\r\n\x1b[J");
     }
 }

@@ -43,7 +43,8 @@ impl WorkerFront {
     pub fn new(
         places: Vec<FrontAddress>,
         policy: AttachPolicy,
-        (held, drain_s): (LevelLock, u32),
+        held: LevelLock,
+        drain_s: u32,
     ) -> WorkerFront {
         WorkerFront {
             places,
@@ -78,9 +79,8 @@ impl FrontServer for WorkerFront {
             listeners.stand_for(*id, place.asked);
         }
         let clients = self.policy.clients();
-        let clients = (clients.denied(), clients.allowed());
-        let started = SocketInterception::start(&taken, clients).map_err(|error| error.to_string());
-        self.interception = Some(started?);
+        let started = SocketInterception::start(&taken, clients.denied(), clients.allowed());
+        self.interception = Some(started.map_err(|error| error.to_string())?);
         Ok(())
     }
 
