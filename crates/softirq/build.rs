@@ -24,7 +24,7 @@ fn main() -> BuildResult<()> {
     compile(&lookup, &headers, &out.join("lookup.bpf.o"), &[])?;
     let shared = source.join("shared.h");
     types(&shared, &out.join("shared.rs"))?;
-    types(&source.join("intercepted.h"), &out.join("taken.rs"))?;
+    types(&source.join("intercepted.h"), &out.join("intercepted.rs"))?;
     fs::write(
         out.join("reasons.rs"),
         reasons(&fs::read_to_string(shared)?)?,

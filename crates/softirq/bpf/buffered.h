@@ -8,16 +8,16 @@
 #include "connections.h"
 #include "checksum.h"
 
-#define HELD_ENTRIES 128
-#define HELD_MAX 1400
+#define BUFFER_ENTRIES 128
+#define BUFFERED_MAX 1400
 /* The frame that is rewritten must become longer: only then does the kernel verify its checksum again. */
-#define HELD_MIN 8
+#define BUFFERED_MIN 8
 
 /* Clients may cut a retransmission differently, but no shorter (Linux: tcp_min_snd_mss). A shorter segment is not
  * accepted as a request: it would cost less than a request, and trigger as much. */
 #define REPEAT_MIN 48
 
-struct held {
+struct segment_buffer {
 	struct tuple tuple;
 	/* Lock: one processor at a time; the others do not buffer. */
 	__u32 busy;
@@ -28,28 +28,28 @@ struct held {
 	__u16 first_len;
 	__u8 has_fin;
 	__u8 spare[3];
-	/* Twice the maximum, so that the verifier need not see that pieces end at HELD_MAX. */
-	__u8 bytes[2 * HELD_MAX];
+	/* Twice the maximum, so that the verifier need not see that pieces end at BUFFERED_MAX. */
+	__u8 bytes[2 * BUFFERED_MAX];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, HELD_ENTRIES);
+	__uint(max_entries, BUFFER_ENTRIES);
 	__type(key, __u32);
-	__type(value, struct held);
+	__type(value, struct segment_buffer);
 } segment_buffers SEC(".maps");
 
 /* Locks the connection's buffer, which must be released; 0 if another processor has it. */
-static __always_inline struct held *borrow_buffer(const struct segment *segment)
+static __always_inline struct segment_buffer *borrow_buffer(const struct segment *segment)
 {
-	__u32 index = segment->hash & (HELD_ENTRIES - 1);
-	struct held *held = bpf_map_lookup_elem(&segment_buffers, &index);
-	return held && __sync_val_compare_and_swap(&held->busy, 0, 1) == 0 ? held : 0;
+	__u32 index = segment->hash & (BUFFER_ENTRIES - 1);
+	struct segment_buffer *buffer = bpf_map_lookup_elem(&segment_buffers, &index);
+	return buffer && __sync_val_compare_and_swap(&buffer->busy, 0, 1) == 0 ? buffer : 0;
 }
 
-static __always_inline void release_buffer(struct held *held)
+static __always_inline void release_buffer(struct segment_buffer *buffer)
 {
-	__sync_val_compare_and_swap(&held->busy, 1, 0);
+	__sync_val_compare_and_swap(&buffer->busy, 1, 0);
 }
 
 static __always_inline int is_same_tuple(const struct tuple *a, const struct tuple *b)
@@ -63,30 +63,31 @@ static __always_inline int is_same_tuple(const struct tuple *a, const struct tup
 }
 
 /* Whether the buffer holds the next data of this connection. */
-static __always_inline int is_buffer_of(const struct held *held, const struct segment *segment,
+static __always_inline int is_buffer_of(const struct segment_buffer *buffer, const struct segment *segment,
 				      const struct connection *connection)
 {
-	return held->seq == connection->rcv_nxt && is_same_tuple(&held->tuple, &segment->tuple);
+	return buffer->seq == connection->rcv_nxt && is_same_tuple(&buffer->tuple, &segment->tuple);
 }
 
-static __always_inline int buffer_request(context *ctx, const struct segment *segment, struct held *held, __u32 skip)
+static __always_inline int buffer_request(context *ctx, const struct segment *segment, struct segment_buffer *buffer,
+					  __u32 skip)
 {
-	__u32 at = held->len, len = segment->payload_len - skip;
+	__u32 at = buffer->len, len = segment->payload_len - skip;
 
 	/* No data follows a FIN. */
-	if (held->has_fin || at + len > HELD_MAX)
+	if (buffer->has_fin || at + len > BUFFERED_MAX)
 		return -1;
 	if (len) {
 		OPAQUE(at);
 		OPAQUE(len);
-		if (at > HELD_MAX || len == 0 || len > HELD_MAX ||
-		    frame_load(ctx, segment->payload_at + skip, held->bytes + at, len))
+		if (at > BUFFERED_MAX || len == 0 || len > BUFFERED_MAX ||
+		    frame_load(ctx, segment->payload_at + skip, buffer->bytes + at, len))
 			return -1;
 	}
 	if (!at)
-		held->first_len = len;
-	held->len += len;
-	held->has_fin = segment->flags & FLAG_FIN;
+		buffer->first_len = len;
+	buffer->len += len;
+	buffer->has_fin = segment->flags & FLAG_FIN;
 	return 0;
 }
 
@@ -95,21 +96,21 @@ static __always_inline int buffer_request(context *ctx, const struct segment *se
 SEPARATE int hold(context *ctx, const struct segment *segment ARG,
 		  const struct connection *connection ARG, __u32 skip)
 {
-	struct held *held = borrow_buffer(segment);
+	struct segment_buffer *buffer = borrow_buffer(segment);
 	__u32 seq = segment->seq + skip;
 	int failed = -1;
 
-	if (!held)
+	if (!buffer)
 		return -1;
 	/* The next data of a connection replaces the buffer's content, possibly of another connection. */
 	if (seq == connection->rcv_nxt) {
-		held->tuple = segment->tuple;
-		held->seq = seq;
-		held->len = held->has_fin = 0;
+		buffer->tuple = segment->tuple;
+		buffer->seq = seq;
+		buffer->len = buffer->has_fin = 0;
 	}
-	if (is_buffer_of(held, segment, connection) && held->seq + held->len == seq)
-		failed = buffer_request(ctx, segment, held, skip);
-	release_buffer(held);
+	if (is_buffer_of(buffer, segment, connection) && buffer->seq + buffer->len == seq)
+		failed = buffer_request(ctx, segment, buffer, skip);
+	release_buffer(buffer);
 	return failed;
 }
 
@@ -144,16 +145,16 @@ static __always_inline int write_buffered_headers(context *ctx, const struct seg
 }
 
 /* Rewrites the frame into the described segment: first its data, then its headers. */
-static __always_inline int write_buffered(context *ctx, const struct segment *segment, struct held *held,
+static __always_inline int write_buffered(context *ctx, const struct segment *segment, struct segment_buffer *buffer,
 				      __u32 old_len)
 {
-	__u32 len = held->len;
+	__u32 len = buffer->len;
 	__u16 check;
 	__s64 sum;
 
 	OPAQUE(len);
-	if (len == 0 || len > HELD_MAX || frame_resize(ctx, old_len, segment->frame_len) ||
-	    frame_store(ctx, segment->payload_at, held->bytes, len) || write_buffered_headers(ctx, segment))
+	if (len == 0 || len > BUFFERED_MAX || frame_resize(ctx, old_len, segment->frame_len) ||
+	    frame_store(ctx, segment->payload_at, buffer->bytes, len) || write_buffered_headers(ctx, segment))
 		return -1;
 	/* A partial checksum is that of the pseudo-header only. */
 	check = fold(pseudo_sum(segment));
@@ -168,29 +169,29 @@ static __always_inline int write_buffered(context *ctx, const struct segment *se
 
 /* Rewrites a segment that acknowledges all our data into the buffered one: 1. 0 if nothing is buffered; negative:
  * the frame is damaged, and the client retransmits the buffered data. */
-SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct connection *connection ARG)
+SEPARATE int take_buffered(context *ctx, struct segment *segment ARG, const struct connection *connection ARG)
 {
-	struct held *held = borrow_buffer(segment);
-	int taken = 0;
+	struct segment_buffer *buffer = borrow_buffer(segment);
+	int result = 0;
 
-	if (!held)
+	if (!buffer)
 		return 0;
-	if (is_buffer_of(held, segment, connection) && (held->len >= HELD_MIN || (!held->len && held->has_fin))) {
+	if (is_buffer_of(buffer, segment, connection) && (buffer->len >= BUFFERED_MIN || (!buffer->len && buffer->has_fin))) {
 		__u32 old_len = segment->frame_len;
 
-		segment->seq = held->seq;
-		segment->flags = FLAG_ACK | (held->len ? FLAG_PSH : 0) | (held->has_fin ? FLAG_FIN : 0);
-		segment->payload_len = held->len;
+		segment->seq = buffer->seq;
+		segment->flags = FLAG_ACK | (buffer->len ? FLAG_PSH : 0) | (buffer->has_fin ? FLAG_FIN : 0);
+		segment->payload_len = buffer->len;
 		/* Data overwrites options other than timestamps. */
 		segment->payload_at = segment->tcp_at + TCP_LEN + (segment->has_timestamps ? TIMESTAMPS_LEN : 0);
 		/* The memo hash was computed over the old payload. */
 		segment->payload_hash = 0;
-		if (held->len)
-			segment->frame_len = segment->payload_at + held->len;
-		segment->is_pieced = held->first_len < held->len && held->first_len < REPEAT_MIN;
-		taken = held->len && write_buffered(ctx, segment, held, old_len) ? -1 : 1;
-		held->len = held->has_fin = 0;
+		if (buffer->len)
+			segment->frame_len = segment->payload_at + buffer->len;
+		segment->is_pieced = buffer->first_len < buffer->len && buffer->first_len < REPEAT_MIN;
+		result = buffer->len && write_buffered(ctx, segment, buffer, old_len) ? -1 : 1;
+		buffer->len = buffer->has_fin = 0;
 	}
-	release_buffer(held);
-	return taken;
+	release_buffer(buffer);
+	return result;
 }

@@ -34,7 +34,7 @@ static __always_inline struct connection_bucket *bucket_of(const struct segment 
 	return bpf_map_lookup_elem(&connections, &index);
 }
 
-static __always_inline struct connection *bucket_place(struct connection_bucket *bucket, __u32 tag)
+static __always_inline struct connection *find_way(struct connection_bucket *bucket, __u32 tag)
 {
 #pragma unroll
 	for (int i = 0; i < CONNECTION_WAYS; i++)
@@ -59,12 +59,12 @@ static __always_inline struct connection *find_connection(const struct segment *
 {
 	__u32 tag = tag_of(segment);
 	struct connection_bucket *bucket = bucket_of(segment, 0);
-	struct connection *found = bucket ? bucket_place(bucket, tag) : 0;
+	struct connection *found = bucket ? find_way(bucket, tag) : 0;
 	/* Tags of different tuples may be equal. */
 	if (found && is_of(found, &segment->tuple))
 		return found;
 	bucket = bucket_of(segment, 1);
-	found = bucket ? bucket_place(bucket, tag) : 0;
+	found = bucket ? find_way(bucket, tag) : 0;
 	return found && is_of(found, &segment->tuple) ? found : 0;
 }
 
@@ -80,7 +80,7 @@ static __always_inline void set_reply_options(struct segment *segment, const str
 
 /* Eviction rank of a slot: 0 is free, then connections that have just finished, then markers of kernel connections,
  * then live connections by idle time. Live connections rank 0x10000 at least, those that need their slot
- * (needs_place) higher. */
+ * (needs_slot) higher. */
 static __always_inline __u32 eviction_rank(const struct connection *connection, __u16 now, __u32 idle)
 {
 	__u16 age = units_since(now, connection->seen);
@@ -125,13 +125,13 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
 SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 {
 	struct control *control = steering();
-	struct handshake what = {
+	struct handshake handshake = {
 		.client_isn = old->rcv_nxt - 1, .isn = old->snd_nxt - 1,
-		.can = { .mss = old->mss, .options = old->options },
+		.offer = { .mss = old->mss, .options = old->options },
 	};
 
 	if (control && old->state == STATE_OPEN && !old->request_len)
-		record_half_open(&old->tuple, hash_of(&old->tuple, control), control, &what, now_ns);
+		record_half_open(&old->tuple, hash_of(&old->tuple, control), control, &handshake, now_ns);
 	return 0;
 }
 
@@ -142,19 +142,19 @@ static __always_inline struct connection *allocate_connection(const struct segme
 	__u32 tag = tag_of(segment);
 	__u16 now = seen_at(segment->now_ns);
 	struct connection_bucket *first = bucket_of(segment, 0), *second = bucket_of(segment, 1);
-	struct connection *place, *other;
+	struct connection *slot, *other;
 
 	if (!first || !second)
 		return 0;
 	/* A known connection keeps its slot. Of two connections with the same tag in one bucket, lookups would not
 	 * find the second. */
-	place = bucket_place(first, tag);
-	other = bucket_place(second, tag);
-	if (other && (!place || is_of(other, &segment->tuple)))
-		place = other;
-	if (place && !is_of(place, &segment->tuple) && eviction_rank(place, now, idle) >= WORTH_LIVE >> 8)
+	slot = find_way(first, tag);
+	other = find_way(second, tag);
+	if (other && (!slot || is_of(other, &segment->tuple)))
+		slot = other;
+	if (slot && !is_of(slot, &segment->tuple) && eviction_rank(slot, now, idle) >= WORTH_LIVE >> 8)
 		return 0;
-	if (!place) {
+	if (!slot) {
 		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);
 		/* The bucket with more free slots; without free slots, the one with the lower-ranking victim. */
 		int is_second = of_first >> 32 != of_second >> 32 ? of_second >> 32 > of_first >> 32
@@ -166,19 +166,19 @@ static __always_inline struct connection *allocate_connection(const struct segme
 				return 0;
 			count(reason_tcp_evicted);
 		}
-		place = &(is_second ? second : first)->way[least & (CONNECTION_WAYS - 1)];
+		slot = &(is_second ? second : first)->way[least & (CONNECTION_WAYS - 1)];
 		if (least >= WORTH_LIVE)
-			remember_evicted(place, segment->now_ns);
+			remember_evicted(slot, segment->now_ns);
 	}
 	/* Without a tag, other processors do not find the slot while it is filled. */
-	place->tag = 0;
-	place->tuple = segment->tuple;
-	place->answer = 0;
-	place->answer_len = 0;
-	place->request_len = 0;
-	place->socket = SOCKET_NONE;
-	place->socket_rcv = place->socket_snd = 0;
-	place->seen = now;
-	place->handshake = 0;
-	return place;
+	slot->tag = 0;
+	slot->tuple = segment->tuple;
+	slot->answer = 0;
+	slot->answer_len = 0;
+	slot->request_len = 0;
+	slot->socket = SOCKET_NONE;
+	slot->socket_rcv = slot->socket_snd = 0;
+	slot->seen = now;
+	slot->handshake = 0;
+	return slot;
 }

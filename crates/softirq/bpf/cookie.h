@@ -69,25 +69,25 @@ static __always_inline __u32 cookie_hash(const struct control *control, const st
 
 /* Encodes options as a class, which is the largest that the client's options include: after decoding, windows and
  * segments may be smaller than necessary. Most clients announce SACK and a scale of 6 to 8. */
-static __always_inline __u32 class_of(const struct abilities *can)
+static __always_inline __u32 class_of(const struct syn_offer *offer)
 {
-	__u32 scale = can->options & OPTION_SCALE_MASK, class = 1;
+	__u32 scale = offer->options & OPTION_SCALE_MASK, class = 1;
 
 	if (scale == OPTION_SCALE_NONE)
 		class = 0;
-	else if (scale >= 6 && can->options & OPTION_SACK)
+	else if (scale >= 6 && offer->options & OPTION_SACK)
 		class = scale >= 7 ? 3 : 2;
-	return class << 1 | (can->mss >= MSS_LARGE);
+	return class << 1 | (offer->mss >= MSS_LARGE);
 }
 
-static __always_inline void read_class(__u32 class, int is_v6, struct abilities *can)
+static __always_inline void read_class(__u32 class, int is_v6, struct syn_offer *offer)
 {
-	can->mss = class & 1 ? MSS_LARGE : is_v6 ? 1220 : 536;
+	offer->mss = class & 1 ? MSS_LARGE : is_v6 ? 1220 : 536;
 	switch (class >> 1) {
-	case 0: can->options = OPTION_SCALE_NONE; break;
-	case 1: can->options = 0; break;
-	case 2: can->options = OPTION_SACK | 6; break;
-	default: can->options = OPTION_SACK | 7;
+	case 0: offer->options = OPTION_SCALE_NONE; break;
+	case 1: offer->options = 0; break;
+	case 2: offer->options = OPTION_SACK | 6; break;
+	default: offer->options = OPTION_SACK | 7;
 	}
 }
 
@@ -96,31 +96,31 @@ static __always_inline void read_class(__u32 class, int is_v6, struct abilities 
 #define COOKIE_LIFE_NS 10000000000ull
 
 static __always_inline __u32 make_cookie(const struct control *control, const struct segment *syn,
-					 const struct abilities *can)
+					 const struct syn_offer *offer)
 {
 	return cookie_hash(control, &syn->tuple, syn->seq, syn->now_ns / MINUTE_NS) ^
-	       class_of(can) << CLASS_SHIFT;
+	       class_of(offer) << CLASS_SHIFT;
 }
 
 static __always_inline int is_cookie_of(const struct control *control, const struct segment *segment,
-					__u64 minute, struct abilities *can)
+					__u64 minute, struct syn_offer *offer)
 {
 	__u32 class = (segment->ack - 1) ^ cookie_hash(control, &segment->tuple, segment->seq - 1, minute);
 
-	read_class(class >> CLASS_SHIFT, segment->is_v6, can);
+	read_class(class >> CLASS_SHIFT, segment->is_v6, offer);
 	/* All bits below the class must be equal. */
 	return !(class << (32 - CLASS_SHIFT));
 }
 
 /* Whether the segment acknowledges a valid cookie; decodes its class. */
 static __always_inline int check_cookie(const struct control *control, const struct segment *segment,
-					struct abilities *can)
+					struct syn_offer *offer)
 {
 	__u64 minute = segment->now_ns / MINUTE_NS, before = (segment->now_ns - COOKIE_LIFE_NS) / MINUTE_NS;
 
 	/* In the first seconds of a minute, cookies of the previous one are valid, too. */
-	return is_cookie_of(control, segment, minute, can) ||
-	       (before != minute && is_cookie_of(control, segment, before, can));
+	return is_cookie_of(control, segment, minute, offer) ||
+	       (before != minute && is_cookie_of(control, segment, before, offer));
 }
 
 /* Guessing: from this number of wrong cookies in a second, cookies are rejected for the rest of it. */
@@ -184,20 +184,20 @@ SEPARATE __s64 timestamp_of(context *ctx, const struct segment *syn ARG)
 }
 
 /* Parses the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
-SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct abilities *can ARG)
+SEPARATE int read_syn_offer(context *ctx, const struct segment *syn ARG, struct syn_offer *offer ARG)
 {
 	__u8 bytes[44] = {};
 	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
 	const __u32 *words = linux_options(ctx, syn);
 
 	/* The default of IPv4 (RFC 9293 §3.7.1). */
-	can->mss = 536;
-	can->options = OPTION_SCALE_NONE;
+	offer->mss = 536;
+	offer->options = OPTION_SCALE_NONE;
 	if (words) {
 		__u32 scale = bpf_ntohl(words[4]) & 0xff;
-		can->mss = bpf_ntohl(words[0]);
+		offer->mss = bpf_ntohl(words[0]);
 		/* RFC 7323 §2.3: larger scales count as 14. */
-		can->options = OPTION_SACK | (scale > 14 ? 14 : scale);
+		offer->options = OPTION_SACK | (scale > 14 ? 14 : scale);
 	}
 	if (!len || words)
 		return 0;
@@ -216,12 +216,12 @@ SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct 
 		if (bytes[at + 1] < 2 || next > len)
 			return -1;
 		if (bytes[at] == 2 && next == at + 4)
-			can->mss = (__u16)bytes[at + 2] << 8 | bytes[at + 3];
+			offer->mss = (__u16)bytes[at + 2] << 8 | bytes[at + 3];
 		else if (bytes[at] == 3 && next == at + 3)
-			can->options = (can->options & OPTION_SACK) |
+			offer->options = (offer->options & OPTION_SACK) |
 				       (bytes[at + 2] > 14 ? 14 : bytes[at + 2]);
 		else if (bytes[at] == 4)
-			can->options |= OPTION_SACK;
+			offer->options |= OPTION_SACK;
 		at = next;
 	}
 	return 0;

@@ -32,19 +32,19 @@ static __always_inline void emit_answered(struct scratch *scratch, const struct 
 static __always_inline void emit_requested(struct scratch *scratch, __u32 key_len, __u64 hash, __u64 now_ns)
 {
 	__u32 index = hash & (ASKED_ENTRIES - 1), tag = hash >> 32;
-	struct asked *place = bpf_map_lookup_elem(&request_counts, &index);
+	struct asked *slot = bpf_map_lookup_elem(&request_counts, &index);
 	__u32 now = now_ns >> 30;
-	if (!place)
+	if (!slot)
 		return;
-	if (place->tag != tag) {
-		place->tag = tag;
-		place->not_before = 0;
+	if (slot->tag != tag) {
+		slot->tag = tag;
+		slot->not_before = 0;
 		return;
 	}
-	if ((__s32)(now - place->not_before) < 0)
+	if ((__s32)(now - slot->not_before) < 0)
 		return;
 	/* Gives the daemon this long to publish the response. */
-	place->not_before = now + 2;
+	slot->not_before = now + 2;
 	scratch->asked.hash = hash;
 	scratch->asked.kind = EVENT_ASKED;
 	scratch->asked.key_len = key_len;

@@ -9,7 +9,7 @@
 #include "packet.h"
 
 /* The client's TCP options, from its SYN. */
-struct abilities {
+struct syn_offer {
 	__u16 mss;
 	__u8 options;
 };
@@ -18,32 +18,32 @@ struct abilities {
 struct handshake {
 	__u32 client_isn;
 	__u32 isn;
-	struct abilities can;
+	struct syn_offer offer;
 };
 
 /* Units of 2^30 ns in which an overwritten handshake may complete by its cookie: clients retransmit after 1 s and 3
  * s. */
 #define FORGOTTEN_LIFE 8
 
-static __always_inline struct half_open *place_of_half_open(__u64 hash)
+static __always_inline struct half_open *half_open_slot(__u64 hash)
 {
 	__u32 index = hash & (HALF_OPEN_ENTRIES - 1);
 	return bpf_map_lookup_elem(&half_open, &index);
 }
 
 /* Reads the pending handshake of this tuple, if the entry holds it. */
-static __always_inline int read_half_open(const struct half_open *place, const struct tuple *tuple, __u64 hash,
+static __always_inline int read_half_open(const struct half_open *slot, const struct tuple *tuple, __u64 hash,
 					  const struct control *control, struct handshake *found)
 {
-	__u64 who = *(volatile __u64 *)&place->who, what = *(volatile __u64 *)&place->what;
-	__u64 numbers = who - identity_of(tuple, control);
+	__u64 identity = *(volatile __u64 *)&slot->identity, contents = *(volatile __u64 *)&slot->contents;
+	__u64 numbers = identity - identity_of(tuple, control);
 
 	found->client_isn = numbers >> 32;
 	found->isn = numbers;
-	found->can.mss = what >> 16;
-	found->can.options = what;
+	found->offer.mss = contents >> 16;
+	found->offer.options = contents;
 	/* Both words must match: another processor may write between the two reads. */
-	return who && what >> 32 == ((__u32)(hash >> 32) ^ found->isn);
+	return identity && contents >> 32 == ((__u32)(hash >> 32) ^ found->isn);
 }
 
 /* Units of 2^30 ns in which a SYN with another sequence number does not displace it; as in Linux. */
@@ -52,58 +52,59 @@ static __always_inline int read_half_open(const struct half_open *place, const s
 static __always_inline int find_half_open(const struct segment *segment, const struct control *control,
 					  struct handshake *found)
 {
-	struct half_open *place = place_of_half_open(segment->hash);
-	return place && read_half_open(place, &segment->tuple, segment->hash, control, found);
+	struct half_open *slot = half_open_slot(segment->hash);
+	return slot && read_half_open(slot, &segment->tuple, segment->hash, control, found);
 }
 
 static __always_inline int is_young(const struct segment *syn)
 {
-	struct half_open *place = place_of_half_open(syn->hash);
-	return place && (__u32)(syn->now_ns >> 30) - place->at <= HALF_OPEN_LIFE;
+	struct half_open *slot = half_open_slot(syn->hash);
+	return slot && (__u32)(syn->now_ns >> 30) - slot->at <= HALF_OPEN_LIFE;
 }
 
-static __always_inline int was_recently_removed(const struct half_open *place, __u32 now)
+static __always_inline int was_recently_removed(const struct half_open *slot, __u32 now)
 {
-	return now - place->forgotten_at <= FORGOTTEN_LIFE;
+	return now - slot->forgotten_at <= FORGOTTEN_LIFE;
 }
 
 /* Records a handshake. If the entry belongs to another tuple, that one is overwritten, and counted. */
 static __always_inline void record_half_open(const struct tuple *tuple, __u64 hash, const struct control *control,
-				     const struct handshake *what, __u64 now_ns)
+				     const struct handshake *handshake, __u64 now_ns)
 {
-	struct half_open *place = place_of_half_open(hash);
+	struct half_open *slot = half_open_slot(hash);
 	__u32 tag = hash >> 32, now = now_ns >> 30;
 	struct handshake old;
 
-	if (!place)
+	if (!slot)
 		return;
 	/* The overwritten handshake may complete by its cookie. */
-	if (place->who && !read_half_open(place, tuple, hash, control, &old)) {
-		place->forgotten = was_recently_removed(place, now) ? place->forgotten + 1 : 1;
-		place->forgotten_at = now;
+	if (slot->identity && !read_half_open(slot, tuple, hash, control, &old)) {
+		slot->forgotten = was_recently_removed(slot, now) ? slot->forgotten + 1 : 1;
+		slot->forgotten_at = now;
 	}
-	place->at = now;
-	place->who = identity_of(tuple, control) + ((__u64)what->client_isn << 32 | what->isn);
-	place->what = (__u64)(tag ^ what->isn) << 32 | (__u32)what->can.mss << 16 | what->can.options;
+	slot->at = now;
+	slot->identity = identity_of(tuple, control) + ((__u64)handshake->client_isn << 32 | handshake->isn);
+	slot->contents = (__u64)(tag ^ handshake->isn) << 32 | (__u32)handshake->offer.mss << 16 |
+			 handshake->offer.options;
 }
 
 /* Removes the half-open entry of the segment's tuple. */
 static __always_inline void remove_half_open(const struct segment *segment)
 {
-	struct half_open *place = place_of_half_open(segment->hash);
-	if (place)
-		place->who = 0;
+	struct half_open *slot = half_open_slot(segment->hash);
+	if (slot)
+		slot->identity = 0;
 }
 
 /* Whether an overwritten handshake may complete by its cookie now: each overwritten entry permits one attempt. A
  * guesser therefore needs a SYN for each guess. */
-static __always_inline int may_be_forgotten(const struct segment *segment)
+static __always_inline int may_complete_by_cookie(const struct segment *segment)
 {
-	struct half_open *place = place_of_half_open(segment->hash);
+	struct half_open *slot = half_open_slot(segment->hash);
 
 	/* Concurrent processors may decrement below zero, by one each; negative counts permit nothing. */
-	if (!place || (__s32)place->forgotten <= 0 || !was_recently_removed(place, segment->now_ns >> 30))
+	if (!slot || (__s32)slot->forgotten <= 0 || !was_recently_removed(slot, segment->now_ns >> 30))
 		return 0;
-	__sync_fetch_and_add(&place->forgotten, -1);
+	__sync_fetch_and_add(&slot->forgotten, -1);
 	return 1;
 }

@@ -38,8 +38,8 @@ static __always_inline int is_denied(const struct control *control, const struct
 	if (!(control->settings & SETTING_DENY))
 		return 0;
 	memcpy(prefix.address_be, segment->tuple.client_be, 16);
-	__u32 *says = bpf_map_lookup_elem(&denied_clients, &prefix);
-	return says && *says != PREFIX_ALLOWED;
+	__u32 *rule = bpf_map_lookup_elem(&denied_clients, &prefix);
+	return rule && *rule != PREFIX_ALLOWED;
 }
 
 static __always_inline struct entrance entrance_of(context *ctx, const struct segment *segment)
@@ -216,7 +216,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	struct control *control = steering();
 	struct connection *old = find_connection(syn);
 	struct handshake known;
-	struct abilities can;
+	struct syn_offer offer;
 	int listener, is_strange;
 
 	if (!control)
@@ -232,22 +232,22 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	if (is_denied(control, syn))
 		return pass_syn(ctx, syn, old, reason_pass_denied);
 	/* With a smaller MSS the kernel would refuse the migration (bpf_sk_assign_tcp_reqsk). */
-	if (read_abilities(ctx, syn, &can) || can.mss < (syn->is_v6 ? 1220 : 536))
+	if (read_syn_offer(ctx, syn, &offer) || offer.mss < (syn->is_v6 ? 1220 : 536))
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (!is_service_address(ctx, syn))
 		return pass_to_kernel(reason_pass_syn_foreign);
 	/* Options that are off in the kernel (sysctl): it would refuse the migration of a connection with them. */
 	if (control->settings & SETTING_NO_SACK)
-		can.options &= OPTION_SCALE_MASK;
+		offer.options &= OPTION_SCALE_MASK;
 	if (control->settings & SETTING_NO_SCALE)
-		can.options |= OPTION_SCALE_NONE;
+		offer.options |= OPTION_SCALE_NONE;
 	/* The SYN-ACK replaces the SYN in its frame, so options that do not fit into the SYN's option space are not
 	 * agreed to. */
 	if (syn->payload_at - syn->tcp_at - TCP_LEN < 8)
-		can.options = OPTION_SCALE_NONE;
+		offer.options = OPTION_SCALE_NONE;
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
-		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
-		can.options &= OPTION_SCALE_MASK;
+		 (offer.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
+		offer.options &= OPTION_SCALE_MASK;
 	is_strange = is_unknown_client(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
 	/* A reclaimed connection may still have its old socket, and the egress program drops the segments of that. */
 	if (old && is_live(old) && old->socket != SOCKET_NONE)
@@ -269,7 +269,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	/* A listener was found, so the kernel has no socket any more: the marker is stale. */
 	if (old && is_kernel_owned(old))
 		old->tag = 0;
-	return SYN_TAKEN | can.mss << 8 | can.options;
+	return SYN_TAKEN | offer.mss << 8 | offer.options;
 }
 
 /* MSS; SACK permitted, timestamps; window scale. */
@@ -290,13 +290,13 @@ static __always_inline int agrees_to_timestamps(context *ctx, const struct contr
 
 /* Writes the options of the SYN-ACK, no longer than those of the SYN. Returns their length. */
 static __always_inline __u32 choose_syn_options(context *ctx, const struct control *control, const struct segment *syn,
-						const struct abilities *can, __u32 *options)
+						const struct syn_offer *offer, __u32 *options)
 {
 	__u32 room = syn->payload_at - syn->tcp_at - TCP_LEN;
-	__u32 scale = (can->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
+	__u32 scale = (offer->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
 			      ? NO_OPERATIONS : bpf_htonl(0x01030300 | WINDOW_SCALE);
 	__u32 mss = control->mtu - (syn->is_v6 ? 60 : 40), most = syn->is_v6 ? 1440 : 1460;
-	int has_sack = can->options & OPTION_SACK;
+	int has_sack = offer->options & OPTION_SACK;
 
 	if (room < 4)
 		return 0;
@@ -325,11 +325,11 @@ static __always_inline __u32 choose_syn_options(context *ctx, const struct contr
 
 /* Sends the SYN-ACK in the frame of the SYN. */
 static __always_inline int send_syn_ack(context *ctx, const struct control *control, const struct segment *syn,
-					const struct handshake *what)
+					const struct handshake *handshake)
 {
-	__u32 options[SYN_OPTION_WORDS_MAX] = {}, len = choose_syn_options(ctx, control, syn, &what->can, options);
+	__u32 options[SYN_OPTION_WORDS_MAX] = {}, len = choose_syn_options(ctx, control, syn, &handshake->offer, options);
 	struct answer answer = {
-		.seq = what->isn, .ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
+		.seq = handshake->isn, .ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
 	};
 	__u32 size = syn->tcp_at + TCP_LEN + len;
 
@@ -350,29 +350,29 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 }
 
 /* Answers a SYN. `taken`: the result of on_syn. */
-SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
+SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 accepted)
 {
 	struct control *control = steering();
-	struct handshake what;
+	struct handshake handshake;
 
 	if (!control)
 		return pass_to_kernel(reason_pass_syn_off);
 	/* An earlier connection of this tuple has no influence on this one. */
 	syn->reply_options_len = 0;
-	int is_known = find_half_open(syn, control, &what);
+	int is_known = find_half_open(syn, control, &handshake);
 	/* A forged SYN must not displace the client's handshake (RFC 5961 §4; Linux does the same). */
-	if (is_known && what.client_isn != syn->seq && is_young(syn)) {
+	if (is_known && handshake.client_isn != syn->seq && is_young(syn)) {
 		count(reason_tcp_challenge);
-		return reply_bare(ctx, syn, what.isn + 1, what.client_isn + 1, FLAG_ACK, what.can.options);
+		return reply_bare(ctx, syn, handshake.isn + 1, handshake.client_isn + 1, FLAG_ACK, handshake.offer.options);
 	}
-	what.can.mss = taken >> 8;
-	what.can.options = taken;
+	handshake.offer.mss = accepted >> 8;
+	handshake.offer.options = accepted;
 	/* A retransmitted SYN gets the same initial sequence number again. */
-	if (!is_known || what.client_isn != syn->seq)
-		what.isn = make_cookie(control, syn, &what.can);
-	what.client_isn = syn->seq;
-	record_half_open(&syn->tuple, syn->hash, control, &what, syn->now_ns);
-	return send_syn_ack(ctx, control, syn, &what);
+	if (!is_known || handshake.client_isn != syn->seq)
+		handshake.isn = make_cookie(control, syn, &handshake.offer);
+	handshake.client_isn = syn->seq;
+	record_half_open(&syn->tuple, syn->hash, control, &handshake, syn->now_ns);
+	return send_syn_ack(ctx, control, syn, &handshake);
 }
 
 static __always_inline __u16 handshake_of(const struct segment *segment)
@@ -389,7 +389,7 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 }
 
 /* Creates a connection from its first segment, and counts the reason. Returns 1 on success. */
-SEPARATE int open_connection(const struct segment *segment ARG, const struct abilities *can ARG, __u32 reason)
+SEPARATE int open_connection(const struct segment *segment ARG, const struct syn_offer *offer ARG, __u32 reason)
 {
 	struct control *control = steering();
 	struct connection *connection = control ? allocate_connection(segment, control->idle, 1) : 0;
@@ -398,8 +398,8 @@ SEPARATE int open_connection(const struct segment *segment ARG, const struct abi
 		return 0;
 	connection->rcv_nxt = segment->seq;
 	connection->snd_nxt = segment->ack;
-	connection->mss = can->mss;
-	connection->options = can->options;
+	connection->mss = offer->mss;
+	connection->options = offer->options;
 	/* If the SYN-ACK had timestamps, clients send them in all later segments, and otherwise never (RFC 7323
 	 * §3.2). */
 	connection->has_timestamps = segment->has_timestamps;
@@ -434,7 +434,7 @@ enum relation {
 
 /* Only the segment directly after the SYN completes a handshake: one that overtook others would open the connection
  * behind their data. */
-SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *can ARG)
+SEPARATE int relation_of(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {
 	struct control *control = steering();
 	struct handshake known;
@@ -453,22 +453,22 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 		return OVERTAKES;
 	/* Each handshake completes once. */
 	remove_half_open(segment);
-	*can = known.can;
+	*offer = known.offer;
 	return COMPLETES;
 }
 
 /* Whether the segment completes a handshake with an overwritten entry: reason_count if so, else the reason to pass
  * or drop it. Does not reopen a connection that is over. */
-SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct abilities *can ARG)
+SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {
 	struct control *control = steering();
 	struct connection *old = find_connection(segment);
 
-	if (!control || (old && old->handshake == handshake_of(segment)) || !may_be_forgotten(segment))
+	if (!control || (old && old->handshake == handshake_of(segment)) || !may_complete_by_cookie(segment))
 		return reason_pass_unknown;
 	if (is_cookie_flood(control, segment))
 		return reason_drop_cookie;
-	if (check_cookie(control, segment, can))
+	if (check_cookie(control, segment, offer))
 		return reason_count;
 	count_wrong_cookie(control, segment);
 	return reason_drop_cookie;

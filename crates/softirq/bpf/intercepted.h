@@ -5,10 +5,10 @@
 #include <linux/types.h>
 
 /* Maximum number of intercepted addresses, with ports. */
-#define TAKEN_MAX 1024
+#define INTERCEPTED_MAX 1024
 
 /* A local address and port; IPv4 as ::ffff:a.b.c.d. */
-struct taken {
+struct intercepted_address {
 	__u32 address_be[4];
 	/* In host order. */
 	__u32 port;

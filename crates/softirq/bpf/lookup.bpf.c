@@ -11,26 +11,26 @@
 /* Listener for each intercepted address. The kernel removes a socket when it is closed, however its process ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
-	__uint(max_entries, TAKEN_MAX);
-	__type(key, struct taken);
+	__uint(max_entries, INTERCEPTED_MAX);
+	__type(key, struct intercepted_address);
 	__type(value, __u64);
 } listen_sockets SEC(".maps");
 
-struct ends {
+struct endpoints {
 	__u32 remote_be[4];
 	__u32 local_be[4];
 };
 
 /* IPv4 as ::ffff:a.b.c.d. Reads both forms, through volatile: from two branches clang makes one load at a computed
  * offset of the context, which the verifier refuses ("dereference of modified ctx ptr"). */
-static __always_inline struct ends ends_of(const volatile struct bpf_sk_lookup *ctx)
+static __always_inline struct endpoints endpoints_of(const volatile struct bpf_sk_lookup *ctx)
 {
 	__u32 remote_be = ctx->remote_ip4, local_be = ctx->local_ip4;
-	struct ends v6 = {
+	struct endpoints v6 = {
 		{ ctx->remote_ip6[0], ctx->remote_ip6[1], ctx->remote_ip6[2], ctx->remote_ip6[3] },
 		{ ctx->local_ip6[0], ctx->local_ip6[1], ctx->local_ip6[2], ctx->local_ip6[3] },
 	};
-	struct ends v4 = {
+	struct endpoints v4 = {
 		{ 0, 0, bpf_htonl(0xffff), remote_be },
 		{ 0, 0, bpf_htonl(0xffff), local_be },
 	};
@@ -44,48 +44,48 @@ static __always_inline int is_same(const __u32 *a, const __u32 *b)
 }
 
 /* The longest prefix that matches a client decides. */
-static __always_inline int is_denied(const struct ends *ends)
+static __always_inline int is_denied(const struct endpoints *endpoints)
 {
 	struct prefix prefix = { .bits = 128 };
-	__u32 *says;
+	__u32 *rule;
 
-	memcpy(prefix.address_be, ends->remote_be, sizeof(prefix.address_be));
-	says = bpf_map_lookup_elem(&denied_clients, &prefix);
-	return says && *says == PREFIX_DENIED;
+	memcpy(prefix.address_be, endpoints->remote_be, sizeof(prefix.address_be));
+	rule = bpf_map_lookup_elem(&denied_clients, &prefix);
+	return rule && *rule == PREFIX_DENIED;
 }
 
 /* Connections from this machine are left to its server: our own requests to it, which come from reserved addresses,
  * and those of other local clients, to which it may grant more than to remote ones. No other host can use these
  * addresses: the kernel drops such packets, or answers them to this machine. The interface is no criterion: for a
  * connection to a local address the kernel reports the interface with that address, not lo. */
-static __always_inline int is_from_here(const struct ends *ends)
+static __always_inline int is_from_this_machine(const struct endpoints *endpoints)
 {
-	__u32 outsider_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
-	__u32 outsider_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
-	struct ends other = *ends;
+	__u32 probe_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
+	__u32 probe_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
+	struct endpoints other = *endpoints;
 
 	/* Pass-through connections use the address with the last bit set. */
 	other.remote_be[3] &= ~bpf_htonl(1);
-	return is_same(ends->remote_be, ends->local_be) || is_same(other.remote_be, outsider_v4) ||
-	       is_same(other.remote_be, outsider_v6);
+	return is_same(endpoints->remote_be, endpoints->local_be) || is_same(other.remote_be, probe_v4) ||
+	       is_same(other.remote_be, probe_v6);
 }
 
 /* Without an assigned socket, SK_PASS continues the normal lookup, as if there were no program. */
 SEC("sk_lookup")
 int lowroad_lookup(struct bpf_sk_lookup *ctx)
 {
-	struct taken asked = {};
+	struct intercepted_address address = {};
 	struct bpf_sock *sk;
-	struct ends ends;
+	struct endpoints endpoints;
 
 	if (ctx->protocol != IPPROTO_TCP)
 		return SK_PASS;
-	ends = ends_of(ctx);
-	if (is_from_here(&ends) || is_denied(&ends))
+	endpoints = endpoints_of(ctx);
+	if (is_from_this_machine(&endpoints) || is_denied(&endpoints))
 		return SK_PASS;
-	memcpy(asked.address_be, ends.local_be, sizeof(asked.address_be));
-	asked.port = ctx->local_port;
-	sk = bpf_map_lookup_elem(&listen_sockets, &asked);
+	memcpy(address.address_be, endpoints.local_be, sizeof(address.address_be));
+	address.port = ctx->local_port;
+	sk = bpf_map_lookup_elem(&listen_sockets, &address);
 	if (!sk)
 		return SK_PASS;
 	/* If several sockets share the port (SO_REUSEPORT), the kernel selects one by the connection's hash. A

@@ -187,9 +187,9 @@ struct connection_bucket {
  * entry nor that of another tuple is accepted. */
 struct half_open {
 	/* The second hash + (the client's initial sequence number << 32 | ours); 0: free. */
-	__u64 who;
+	__u64 identity;
 	/* (tag ^ our initial sequence number) << 32 | mss << 16 | options */
-	__u64 what;
+	__u64 contents;
 	/* Number of entries overwritten here before their handshake completed, and time of the last: units of 2^30
 	 * ns. */
 	__u32 forgotten;

@@ -199,11 +199,11 @@ SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connect
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
-	__u32 beside = segment->seq - acknowledged_to(connection);
+	__u32 distance = segment->seq - acknowledged_to(connection);
 
-	if (!beside || segment->seq == connection->rcv_nxt)
+	if (!distance || segment->seq == connection->rcv_nxt)
 		connection->state = STATE_OVER;
-	else if (beside < WINDOW)
+	else if (distance < WINDOW)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
 	return drop(reason_tcp_reset);
 }
@@ -262,14 +262,14 @@ static __always_inline int on_unexpected_seq(context *ctx, struct segment *segme
 			   (__s32)before > 0 ? reason_tcp_old : reason_tcp_early);
 }
 
-enum ahead { AHEAD_NOT_OURS, AHEAD_HELD, AHEAD_TAKEN, AHEAD_SPOILT };
+enum ahead { AHEAD_NOT_OURS, AHEAD_BUFFERED, AHEAD_REPLACED, AHEAD_SPOILT };
 
 /* Processes a segment beyond rcv_nxt. It may continue the buffered data, and it may acknowledge the response for
  * which that waits: then the buffered segment takes its place and is processed. */
 static __always_inline enum ahead on_future_seq(context *ctx, struct segment *segment,
 					   struct connection *connection)
 {
-	int has_more = segment->payload_len || segment->flags & FLAG_FIN, taken;
+	int has_more = segment->payload_len || segment->flags & FLAG_FIN, result;
 
 	/* Beyond the window, an acknowledgement of unsent data, or no room in the buffer. */
 	if (segment->seq - connection->rcv_nxt > WINDOW ||
@@ -277,12 +277,12 @@ static __always_inline enum ahead on_future_seq(context *ctx, struct segment *se
 	    (has_more && hold(ctx, segment, connection, 0)))
 		return AHEAD_NOT_OURS;
 	if (segment->ack != connection->snd_nxt)
-		return has_more ? AHEAD_HELD : AHEAD_NOT_OURS;
+		return has_more ? AHEAD_BUFFERED : AHEAD_NOT_OURS;
 	connection->answer = 0;
-	taken = take_held(ctx, segment, connection);
-	if (taken)
-		return taken > 0 ? AHEAD_TAKEN : AHEAD_SPOILT;
-	return has_more ? AHEAD_HELD : AHEAD_NOT_OURS;
+	result = take_buffered(ctx, segment, connection);
+	if (result)
+		return result > 0 ? AHEAD_REPLACED : AHEAD_SPOILT;
+	return has_more ? AHEAD_BUFFERED : AHEAD_NOT_OURS;
 }
 
 /* Processes a segment of a live connection. */
@@ -310,11 +310,11 @@ static __always_inline int on_connection_segment(context *ctx, const struct cont
 		switch (on_future_seq(ctx, segment, connection)) {
 		case AHEAD_NOT_OURS:
 			return on_unexpected_seq(ctx, segment, connection);
-		case AHEAD_HELD:
+		case AHEAD_BUFFERED:
 			return drop(reason_drop_pipelined);
 		case AHEAD_SPOILT:
 			return drop(reason_drop_no_room);
-		case AHEAD_TAKEN:
+		case AHEAD_REPLACED:
 			break;
 		}
 	}
@@ -345,12 +345,12 @@ static __always_inline int on_connection_segment(context *ctx, const struct cont
  * a reason to pass or drop the segment, or reason_count if a connection was opened. */
 SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 {
-	struct abilities can = {};
-	int relation = relation_of(segment, &can), reason;
+	struct syn_offer offer = {};
+	int relation = relation_of(segment, &offer), reason;
 	__u32 state;
 
 	if (relation == COMPLETES)
-		return open_connection(segment, &can, reason_tcp_open) ? reason_count : reason_pass_unknown;
+		return open_connection(segment, &offer, reason_tcp_open) ? reason_count : reason_pass_unknown;
 	if (relation == RESETS)
 		return reason_tcp_reset;
 	if (!is_plain_ack(segment))
@@ -369,8 +369,8 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 		return reason_pass_unknown;
 	/* Of one handshake, either the cookie or the half-open entry is compared, not both: else a guess would have
 	 * two numbers to hit. */
-	reason = relation == MISSES ? reason_drop_cookie : completes_by_cookie(segment, &can);
-	if (reason == reason_count && !open_connection(segment, &can, reason_tcp_open_cookie))
+	reason = relation == MISSES ? reason_drop_cookie : completes_by_cookie(segment, &offer);
+	if (reason == reason_count && !open_connection(segment, &offer, reason_tcp_open_cookie))
 		return reason_pass_unknown;
 	return reason;
 }
@@ -386,14 +386,14 @@ static __always_inline int is_far(const struct segment *segment, __u32 rcv_nxt)
  * proves that only if the segment can't be a late one of the old connection. */
 SEPARATE int open_anew(const struct segment *segment ARG, __u32 rcv_nxt)
 {
-	struct abilities can = {};
-	int relation = relation_of(segment, &can);
+	struct syn_offer offer = {};
+	int relation = relation_of(segment, &offer);
 
 	if (relation == COMPLETES)
-		return open_connection(segment, &can, reason_tcp_open);
+		return open_connection(segment, &offer, reason_tcp_open);
 	if (relation == NO_HANDSHAKE && is_far(segment, rcv_nxt) && is_plain_ack(segment) &&
-	    completes_by_cookie(segment, &can) == reason_count)
-		return open_connection(segment, &can, reason_tcp_open_cookie);
+	    completes_by_cookie(segment, &offer) == reason_count)
+		return open_connection(segment, &offer, reason_tcp_open_cookie);
 	return 0;
 }
 

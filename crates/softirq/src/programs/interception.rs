@@ -26,7 +26,7 @@ use super::loader::{AlignedObject, last_lines, messages};
     clippy::pedantic
 )]
 mod layout {
-    include!(concat!(env!("OUT_DIR"), "/taken.rs"));
+    include!(concat!(env!("OUT_DIR"), "/intercepted.rs"));
 }
 
 static OBJECT: &AlignedObject<[u8]> =
@@ -35,7 +35,7 @@ static OBJECT: &AlignedObject<[u8]> =
 /// The program's name in the kernel, where names have at most 15 bytes.
 pub const PROGRAM: &str = "lowroad_lookup";
 
-const KEY_LEN: usize = size_of::<layout::taken>();
+const KEY_LEN: usize = size_of::<layout::intercepted_address>();
 
 /// An intercepted address, and the socket that gets its connections.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl SocketInterception {
         denied: &[ClientPrefix],
         allowed: &[ClientPrefix],
     ) -> Result<SocketInterception, LevelError> {
-        if all.len() > index(layout::TAKEN_MAX) {
-            let (count, max) = (all.len(), layout::TAKEN_MAX);
+        if all.len() > index(layout::INTERCEPTED_MAX) {
+            let (count, max) = (all.len(), layout::INTERCEPTED_MAX);
             return Err(LevelError::Usage(format!(
                 "{count} addresses can't be intercepted, {max} can"
             )));
@@ -172,7 +172,7 @@ fn attach(object: &Object) -> Result<OwnedFd, LevelError> {
     .map_err(LevelError::system("intercepting connections (sk_lookup)"))
 }
 
-/// `struct taken`.
+/// `struct intercepted_address`.
 fn key(asked: SocketAddr) -> [u8; KEY_LEN] {
     let address = match asked.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -309,9 +309,9 @@ impl Bench {
     pub fn displace_half_open(&self) {
         let now = u32::try_from(lowroad_softirq::now_ns() >> 30).expect("soon after boot");
         self.change_half_open(|place| {
-            place.forgotten += u32::from(place.who != 0);
+            place.forgotten += u32::from(place.identity != 0);
             place.forgotten_at = now;
-            place.who = 0;
+            place.identity = 0;
         });
     }
 
