@@ -74,6 +74,7 @@ fn strip(clang: &str, object: &Path) {
 fn types(header: &Path, to: &Path) -> BuildResult<()> {
     let bindings = bindgen::Builder::default()
         .header(header.display().to_string())
+        // Without the types of the kernel's headers that it includes.
         .allowlist_file(header.display().to_string())
         .derive_default(true)
         .prepend_enum_name(false)

@@ -33,6 +33,7 @@ pub(super) fn start(
     let (jobs, waiting) = channel::<FetchOrder>();
     let waiting = Arc::new(Mutex::new(waiting));
     let (results, done) = channel();
+    // Without any thread, orders would wait for ever.
     for number in 0..count.max(1) {
         let (waiting, results) = (waiting.clone(), results.clone());
         let mut asker = asker();
@@ -40,6 +41,7 @@ pub(super) fn start(
             loop {
                 // One idle thread waits for a job, the others for the lock.
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
+                // The daemon's loop has dropped the sender.
                 let Some(job) = job else { return };
                 let result = asker.fetch(&job.key.parts(), &job.validators);
                 let done = FetchCompletion {

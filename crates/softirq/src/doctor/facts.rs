@@ -80,6 +80,7 @@ fn own_programs() -> Vec<u32> {
 }
 
 fn has_handover() -> Option<bool> {
+    // The kernel's BTF lists a kfunc only if it was built with it.
     let btf = Btf::from_path(BTF).ok()?;
     Some(
         btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk")

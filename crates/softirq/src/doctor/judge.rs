@@ -37,6 +37,7 @@ pub fn judge(facts: &DoctorFacts) -> DoctorReport {
     };
     for interface in &facts.interfaces {
         let (xdp, tc) = (xdp(interface, facts.machine.cpus), tc(interface));
+        // One tier suffices: without native XDP, `attach` uses TC.
         let has_tier = [&xdp, &tc]
             .iter()
             .any(|line| line.verdict != DoctorVerdict::No);

@@ -67,6 +67,7 @@ impl FetchBudget {
         if self.left() >= price(1) {
             return true;
         }
+        // During the pause the programs report no misses, which saves events (`BypassControl::tick`).
         self.paused_until_ns = Some(now_ns.saturating_add(self.pause_ns_next));
         self.pause_ns_next = (self.pause_ns_next.saturating_mul(2)).min(self.rules.pause_ns_max);
         false
@@ -84,6 +85,7 @@ impl FetchBudget {
 
     /// Credits hits, with their projection: `hit_forecast::promise`.
     pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
+        // Bounded, so that hits of long ago do not pay for a walk over a whole site.
         let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
         self.hits = self.hits.saturating_add(signed(hits)).min(most);
         self.outlook.add(promised, now_ns);

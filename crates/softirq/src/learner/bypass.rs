@@ -156,6 +156,7 @@ impl LevelBypass {
             {
                 self.wake()
             }
+            // Pending handshakes had time to complete, so the remaining connections can be counted.
             SamplingState::Resting { since_ns, until_ns }
                 if now_ns.saturating_sub(since_ns) >= self.rules.settle_ns =>
             {
@@ -191,11 +192,13 @@ impl LevelBypass {
     ) -> Option<LevelBypassAction> {
         let came = seen.since(before);
         let read = came.answers.saturating_add(came.handed_up);
+        // Requests on kernel connections are not parsed, so their segments stand for them.
         let requests = read.saturating_add(came.kernel_segments / SEGMENTS_PER_REQUEST);
         let passed_ns = now_ns.saturating_sub(begin_ns);
         let is_vain = prospect == AnswerProspect::Nothing && came.published == 0;
         let rules = &self.rules;
         let is_enough = passed_ns >= rules.window_ns && requests >= rules.requests_min;
+        // Nothing could have been answered in this window, so less evidence is needed.
         let is_enough_in_vain =
             is_vain && passed_ns >= rules.vain_window_ns && read >= rules.vain_requests_min;
         if !(is_enough || is_enough_in_vain) {
@@ -211,6 +214,7 @@ impl LevelBypass {
         if prospect == AnswerProspect::New && came.published > 0 {
             return None;
         }
+        // Exponential backoff: between two bypasses a window of traffic is examined, for nothing if little has changed.
         let until_ns = now_ns.saturating_add(self.rest_ns_next);
         self.rest_ns_next = self
             .rest_ns_next

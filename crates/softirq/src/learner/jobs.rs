@@ -53,6 +53,7 @@ impl FetchJobs {
 
     /// Takes the next key. The caller must continue with `FetchJobs::begin`.
     pub(super) fn next_waiting(&mut self) -> Option<(RequestKey, u64)> {
+        // Its hash stays known: further requests for the key must not enqueue it again.
         self.waiting.pop_front()
     }
 
@@ -66,6 +67,7 @@ impl FetchJobs {
     /// Removes a fetch at its end; `None` if it was removed before.
     pub(super) fn end(&mut self, ticket: FetchTicket) -> Option<FetchJob> {
         let job = self.under_way.remove(&ticket)?;
+        // Only now can the key be enqueued again.
         self.known.remove(&job.hash);
         Some(job)
     }
@@ -79,6 +81,7 @@ impl FetchJobs {
     /// Marks matching fetches so that their results are discarded.
     pub(super) fn overtake(&mut self, is_meant: impl Fn(&RequestKey) -> bool) {
         for job in self.under_way.values_mut() {
+            // A job that an earlier purge has matched stays overtaken.
             job.overtaken |= is_meant(&job.key);
         }
     }

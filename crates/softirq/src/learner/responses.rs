@@ -86,6 +86,7 @@ impl LearnedResponse {
     /// Whether the new response would be sent as the same bytes.
     pub(super) fn is_sent_as(&self, accepted: &PublishableResponse, with_age: bool) -> bool {
         let class = self.key.parts().class;
+        // No limit of length: the accepted form, to which it must be equal, has met the limit.
         verdict::prepared(&self.stored, class, with_age, usize::MAX)
             .is_ok_and(|own| own.is_same_as(&accepted.prepared))
     }
@@ -95,6 +96,7 @@ impl LearnedResponse {
         self.stored = Arc::new(stored);
         self.stored_ns = now_ns;
         self.expires_ns = expires_ns;
+        // Hits before this validation do not justify the next one.
         self.due_ns = due_ns(now_ns, expires_ns);
         self.hits_since_fetch = 0;
     }
@@ -236,6 +238,7 @@ impl LearnedResponses {
         let mut fewest: Option<(u64, ResponseSerial, usize)> = None;
         let mut looked_at = 0;
         for _ in 0..self.slots.len() {
+            // The hand keeps its position between calls, so that all entries get their turn.
             let at = self.hand % self.slots.len();
             self.hand = at + 1;
             let Some(entry) = &mut self.slots[at] else {
@@ -243,6 +246,7 @@ impl LearnedResponses {
             };
             let candidate = (entry.weight, entry.serial, at);
             fewest = Some(fewest.map_or(candidate, |known| known.min(candidate)));
+            // Halved at each pass, so that hits of long ago do not protect an entry.
             entry.weight /= 2;
             looked_at += 1;
             if looked_at == WINDOW {

@@ -90,6 +90,7 @@ impl FetchDenial {
             | FetchDenial::Busy
             | FetchDenial::NoRoom => true,
             FetchDenial::Fetch(error) => {
+                // These three are properties of the response itself, not failures to get it.
                 let says_something = matches!(
                     error,
                     FetchError::TooLong { .. } | FetchError::Unframed | FetchError::ForFew { .. }
@@ -151,6 +152,7 @@ pub fn judge(
     terms: &VerdictTerms<'_>,
 ) -> Result<PublishableResponse, FetchDenial> {
     let fetched = result.map_err(FetchDenial::Fetch)?;
+    // RFC 9111 §4.3.3: a server error may be treated as if the server had not answered.
     if fetched.status >= 500 {
         return Err(FetchDenial::ServerError(fetched.status));
     }
@@ -210,6 +212,7 @@ fn storable(
 /// How long a response is published.
 fn left_ms(freshness: &Freshness, settings: &LearnSettings) -> u64 {
     let secs_max = match freshness.source {
+        // A heuristic lifetime is a guess, so it has a limit of its own.
         LifetimeSource::Heuristic => settings.lifetime_secs_max.min(settings.guessed_secs_max),
         _ => settings.lifetime_secs_max,
     };

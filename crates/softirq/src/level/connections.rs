@@ -51,6 +51,7 @@ impl SoftirqLevel {
                 layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
                 layout::STATE_HANDED => found.handed += 1,
                 layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,
+                // Ended connections, which keep their slots for a while.
                 _ => {}
             }
         }
@@ -76,6 +77,7 @@ pub(crate) fn ends_of(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
 fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
     let mut bytes = [0; 16];
     for (to, word) in bytes.chunks_exact_mut(4).zip(address_be) {
+        // The words are in network byte order already.
         to.copy_from_slice(&word.to_ne_bytes());
     }
     SocketAddrV6::new(bytes.into(), u16::from_be(port_be), 0, 0)

@@ -74,6 +74,7 @@ impl<'a> EventRing<'a> {
     /// When the ring can't be read.
     pub fn take(&self) -> Result<bool, LevelError> {
         match self.ring.consume_raw_n(TURN_MAX) {
+            // A full batch: more events may be in the ring.
             taken @ 0.. => Ok(usize::try_from(taken).is_ok_and(|taken| taken >= TURN_MAX)),
             status => Err(LevelError::system("reading events")(
                 std::io::Error::from_raw_os_error(-status),

@@ -26,6 +26,7 @@ impl FreeExtents {
     #[must_use]
     pub fn new(len: u32) -> FreeExtents {
         let mut all = FreeExtents::default();
+        // An incomplete grain at the end stays unused.
         all.insert(0, len / Self::GRAIN * Self::GRAIN);
         all
     }
@@ -34,6 +35,7 @@ impl FreeExtents {
     #[must_use]
     pub fn rounded(len: usize) -> u32 {
         u32::try_from(len)
+            // Longer than any store, and without overflow when it is rounded up.
             .unwrap_or(u32::MAX - Self::GRAIN)
             .next_multiple_of(Self::GRAIN)
     }
@@ -41,6 +43,7 @@ impl FreeExtents {
     /// Best fit: takes the smallest free extent that holds this many bytes, and returns the rest of it.
     pub fn take(&mut self, len: usize) -> Option<StoreExtent> {
         let wanted = Self::rounded(len);
+        // Sorted by length, then offset: the first long enough extent is the shortest one.
         let (found, at) = *self.by_len.range((wanted, 0)..).next()?;
         self.remove(at, found);
         self.insert(at + wanted, found - wanted);
@@ -49,6 +52,7 @@ impl FreeExtents {
 
     /// Takes this exact extent; false if it is not completely free.
     pub fn take_at(&mut self, wanted: StoreExtent) -> bool {
+        // Free extents do not overlap, so only the last one that begins at or before the offset can contain it.
         let before = self.by_place.range(..=wanted.at).next_back();
         let Some((at, len)) = before.map(|(at, len)| (*at, *len)) else {
             return false;
@@ -66,6 +70,7 @@ impl FreeExtents {
     /// Frees an extent.
     pub fn give_back(&mut self, extent: StoreExtent) {
         let StoreExtent { mut at, mut len } = extent;
+        // Merged with both neighbours, so that long responses find room again.
         let before = self.by_place.range(..at).next_back();
         if let Some((before_at, before_len)) = before.map(|(at, len)| (*at, *len))
             && before_at + before_len == at

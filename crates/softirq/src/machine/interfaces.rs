@@ -69,6 +69,7 @@ pub fn all() -> io::Result<Vec<InterfaceDetails>> {
         };
         let name = entry.interface_name;
         let mtu = match device::mtu(&name) {
+            // It has disappeared since it was listed.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
             other => other.unwrap_or(1500),
         };
@@ -108,6 +109,7 @@ pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
 /// `AddrNotAvailable` if it is not local, or exists on several devices, which may belong to different servers.
 pub fn own(local: SocketAddr) -> io::Result<SocketAddr> {
     match local.ip().is_loopback() {
+        // All of 127.0.0.0/8 is local, though only one of its addresses is assigned.
         true => Ok(local),
         false => own_among(local, &assigned()?),
     }

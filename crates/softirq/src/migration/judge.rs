@@ -143,6 +143,7 @@ impl MigrationJudge {
                 continue;
             }
             let (at, repeats) = old.remove(&ends).unwrap_or((one.seen, 0));
+            // Another segment of a client without a socket is a retransmission.
             let repeats = repeats + u32::from(at != one.seen);
             if repeats < REPEATS {
                 self.suspects.insert(ends, (one.seen, repeats));

@@ -203,11 +203,13 @@ fn load_as(
     maps: &dyn MapSource,
     is_trial: bool,
 ) -> Result<LoadedProgram, LevelError> {
+    // Emptied before each load: after a failure it holds the verifier's log of this load.
     let messages = messages();
     let mut open = ObjectBuilder::default()
         .open_memory(bytes)
         .map_err(LevelError::bpf("opening the programs"))?;
     for mut program in open.progs_mut() {
+        // An object holds several programs, of which each call loads one.
         program.set_autoload(program.name() == name);
         if is_trial && program.name() == name {
             program.set_attach_type(ProgramAttachType::Xdp);

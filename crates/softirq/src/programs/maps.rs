@@ -51,6 +51,7 @@ impl MapSource for PinnedMaps<'_> {
         if path.exists() {
             return Ok(());
         }
+        // None of the earlier programs had this map.
         map.pin(&path)
             .map_err(LevelError::bpf(format!("pinning {}", path.display())))
     }

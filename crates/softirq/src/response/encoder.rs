@@ -88,6 +88,7 @@ pub fn prepare(
 ) -> Result<EncodedResponse, PrepareError> {
     check(response)?;
     let mut head = HeadDraft::new(response);
+    // In the origin's order, which is significant for fields of one name (RFC 9110 §5.3).
     for (name, value) in response.fields() {
         head.copy(response, form, name, value)?;
     }
@@ -189,7 +190,9 @@ impl HeadDraft {
             // A 304 may carry the length of the content of a 200 (RFC 9110 §8.6).
             304 if !self.has_length => {}
             204 | 304 => return Ok(()),
+            // With a wrong length, the client would take the next response for the rest of this one.
             _ if decimal(value) != Some(response.body.len()) => return Err(PrepareError::Length),
+            // Repeated equal values become one (RFC 9112 §6.3).
             _ if self.has_length => return Ok(()),
             _ => {}
         }
@@ -246,6 +249,7 @@ fn check(response: &FetchedResponse) -> Result<(), PrepareError> {
     if !(200..1000).contains(&response.status) {
         return Err(PrepareError::Status(response.status));
     }
+    // These statuses have no content (RFC 9110 §6.4.1).
     if matches!(response.status, 204 | 304) && !response.body.is_empty() {
         return Err(PrepareError::BodyNotAllowed);
     }

@@ -83,6 +83,7 @@ impl TrialSegment<'_> {
         let words = len_of(20 + self.options.len()) / 4;
         tcp.extend((words << 12 | u16::from(self.flags)).to_be_bytes());
         tcp.extend(WINDOW.to_be_bytes());
+        // The checksum, which is filled in below, and the urgent pointer.
         tcp.extend([0; 4]);
         tcp.extend(self.options);
         tcp.extend(self.payload);
