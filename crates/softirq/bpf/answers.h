@@ -6,7 +6,7 @@
 #include "handshake.h"
 
 /* The response to send; or, if there is none, the reason to punt the request. */
-struct choice {
+struct response_choice {
 	__u32 number;
 	/* Value of connection.answer. */
 	__u32 answer;
@@ -40,7 +40,7 @@ static __always_inline int is_still_stored(const struct connection *connection)
 
 /* Records the response to the segment's request as in flight, with this many unacknowledged bytes of the request. */
 static __always_inline void set_in_flight(struct connection *connection, const struct segment *segment,
-					  const struct choice *choice, __u32 unacknowledged)
+					  const struct response_choice *choice, __u32 unacknowledged)
 {
 	connection->rcv_nxt = segment->seq + segment->payload_len;
 	connection->snd_nxt += choice->len + !!choice->closes;
@@ -78,7 +78,7 @@ static __always_inline __u32 parts_of(__u32 len, __u32 cut)
 /* Number of segments of the response: 0 if it is too long for this level. */
 static __always_inline __u32 parts_for(const struct control *control, const struct segment *segment,
 				       const struct connection *connection, const struct response *response,
-				       struct choice *choice, int is_head)
+				       struct response_choice *choice, int is_head)
 {
 	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
 	__u32 mss = connection->mss - segment->reply_options_len;
@@ -114,10 +114,10 @@ SEPARATE int load_request(context *ctx, const struct segment *segment ARG)
 }
 
 /* Parses the request in the segment and looks up its response: reason_count, or why there is none. */
-SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, struct reading *reading ARG)
+SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, struct request_summary *summary ARG)
 {
 	struct scratch *scratch = scratch_memory();
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct request *request;
 
 	if (!control || !scratch || load_request(ctx, segment))
@@ -136,12 +136,12 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 			emit_requested(scratch, request->key_len, hash, segment->now_ns);
 		return response ? reason_up_expired : reason_up_miss;
 	}
-	reading->hash = hash;
-	reading->number = number;
-	reading->is_head = request->is_head;
-	reading->closes = scratch->key[0] & CLASS_CLOSE;
+	summary->hash = hash;
+	summary->number = number;
+	summary->is_head = request->is_head;
+	summary->closes = scratch->key[0] & CLASS_CLOSE;
 	if (segment->payload_hash)
-		keep_reading(segment, reading, purges);
+		store_memo(segment, summary, purges);
 	return reason_count;
 }
 
@@ -153,11 +153,11 @@ static __always_inline int is_recorded(const struct control *control)
 
 /* Chooses the stored response to the request in the segment. */
 SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct connection *connection ARG,
-		    struct choice *choice ARG)
+		    struct response_choice *choice ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct response *response = 0;
-	struct reading reading = {};
+	struct request_summary summary = {};
 
 	choice->number = NO_RESPONSE;
 	choice->reason = reason_up_miss;
@@ -165,23 +165,23 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 		return 0;
 	/* Computed already if the checksum was verified here. */
 	if (!segment->payload_hash)
-		walk(ctx, control, segment);
+		sum_payload(ctx, control, segment);
 	if (segment->payload_hash)
-		response = recall_reading(ctx, control, segment, &reading);
+		response = recall_request(ctx, control, segment, &summary);
 	if (!response) {
-		choice->reason = read_and_find(ctx, segment, &reading);
+		choice->reason = read_and_find(ctx, segment, &summary);
 		if (choice->reason != reason_count)
 			return 0;
-		__u32 number = reading.number;
+		__u32 number = summary.number;
 		response = bpf_map_lookup_elem(&responses, &number);
 		if (!response)
 			return 0;
 	} else if (is_recorded(control)) {
 		load_request(ctx, segment);
 	}
-	choice->len = reading.is_head ? response->head_len : response->len;
-	choice->closes = reading.closes;
-	choice->parts = parts_for(control, segment, connection, response, choice, reading.is_head);
+	choice->len = summary.is_head ? response->head_len : response->len;
+	choice->closes = summary.closes;
+	choice->parts = parts_for(control, segment, connection, response, choice, summary.is_head);
 	if (!choice->parts) {
 		choice->reason = reason_up_large;
 		return 0;
@@ -192,18 +192,18 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 		return 0;
 	}
 	choice->reason = reason_count;
-	choice->number = reading.number;
-	choice->answer = response_for(reading.number, response);
+	choice->number = summary.number;
+	choice->answer = response_for(summary.number, response);
 	return 1;
 }
 
 /* Rewrites the frame into the chosen response, from `seq` on: 0, or negative with the frame unchanged. */
 SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
-			  const struct connection *connection ARG, const struct choice *choice ARG, __u32 seq)
+			  const struct connection *connection ARG, const struct response_choice *choice ARG, __u32 seq)
 {
 	__u32 number = choice->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
-	struct control *control = steering();
+	struct control *control = level_control();
 
 	if (!response || !control)
 		return -1;
@@ -219,7 +219,7 @@ SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 
 /* Counts and reports an answer. */
 static __always_inline void account(const struct control *control, const struct segment *segment,
-				     const struct choice *choice)
+				     const struct response_choice *choice)
 {
 	__u32 number = choice->number;
 

@@ -93,7 +93,7 @@ static __always_inline int buffer_request(context *ctx, const struct segment *se
 
 /* Buffers the segment from its byte `skip` on, if that is the next data, or continues the buffered data: 0 on
  * success. */
-SEPARATE int hold(context *ctx, const struct segment *segment ARG,
+SEPARATE int buffer_data(context *ctx, const struct segment *segment ARG,
 		  const struct connection *connection ARG, __u32 skip)
 {
 	struct segment_buffer *buffer = borrow_buffer(segment);

@@ -34,19 +34,19 @@ static __always_inline __s64 sum_of_header(context *ctx, const struct segment *s
 #define SUM_CHUNK 512
 #define SUM_CHUNKS_MAX (65536 / SUM_CHUNK + 1)
 
-struct summing {
+struct sum_cursor {
 	context *ctx;
 	struct scratch *scratch;
 };
 
-static long sum_step(__u64 index, struct summing *summing)
+static long sum_step(__u64 index, struct sum_cursor *cursor)
 {
-	struct scratch *scratch = summing->scratch;
+	struct scratch *scratch = cursor->scratch;
 	struct request *request = &scratch->request;
 	__u32 len = request->len < SUM_CHUNK ? request->len : SUM_CHUNK;
 
 	OPAQUE(len);
-	if (len == 0 || len > SUM_CHUNK || frame_load(summing->ctx, request->at, scratch->head, len))
+	if (len == 0 || len > SUM_CHUNK || frame_load(cursor->ctx, request->at, scratch->head, len))
 		return 1;
 	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
 	request->at += len;
@@ -64,14 +64,14 @@ static long sum_step(__u64 index, struct summing *summing)
 SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 {
 	struct scratch *scratch = scratch_memory();
-	struct summing summing = { .ctx = ctx, .scratch = scratch };
+	struct sum_cursor cursor = { .ctx = ctx, .scratch = scratch };
 
 	if (!scratch)
 		return -1;
 	scratch->request.at = segment->tcp_at;
 	scratch->request.len = segment->payload_at - segment->tcp_at + segment->payload_len;
 	scratch->request.hash = 0;
-	bpf_loop(SUM_CHUNKS_MAX, sum_step, &summing, 0);
+	bpf_loop(SUM_CHUNKS_MAX, sum_step, &cursor, 0);
 	/* Bytes remain if a part could not be loaded. */
 	return scratch->request.len ? -1 : (__s64)(__u32)scratch->request.hash;
 }
@@ -109,7 +109,7 @@ SEPARATE int has_odd_sum(context *ctx, const struct segment *segment ARG)
 /* Whether the TCP checksum is right, if it is not verified yet. */
 static __always_inline int has_right_sum(context *ctx, const struct control *control, struct segment *segment)
 {
-	__s64 payload = segment->payload_len ? walk(ctx, control, segment) : 0, sum;
+	__s64 payload = segment->payload_len ? sum_payload(ctx, control, segment) : 0, sum;
 
 	if (payload >= 0) {
 		sum = sum_of_header(ctx, segment);

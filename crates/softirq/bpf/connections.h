@@ -124,7 +124,7 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
  * completes the handshake a second time. */
 SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct handshake handshake = {
 		.client_isn = old->rcv_nxt - 1, .isn = old->snd_nxt - 1,
 		.offer = { .mss = old->mss, .options = old->options },

@@ -48,7 +48,7 @@ static __always_inline int frame_reply(context *ctx)
 }
 
 /* XDP_TX bypasses the egress program, so the frame needs no mark. */
-static __always_inline void frame_is_answer(context *ctx)
+static __always_inline void mark_as_answer(context *ctx)
 {
 }
 
@@ -83,7 +83,7 @@ static __always_inline int is_on_loopback(context *ctx)
 /* Stores a mark in the frame's metadata. Not 0: the driver has no room for metadata, or does not pass it on. */
 static __always_inline int frame_mark(context *ctx, __u32 mark)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	__u32 *meta;
 
 	if (!control)
@@ -102,9 +102,9 @@ static __always_inline int frame_mark(context *ctx, __u32 mark)
 
 /* Marks the frame for full processing by the program at TC. If true, the caller must return VERDICT_PASS, and must
  * not have changed any state for the frame. */
-static __always_inline int frame_again(context *ctx)
+static __always_inline int defer_to_tc(context *ctx)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	return control && !control->meta_broken && !frame_mark(ctx, META_AGAIN);
 }
 
@@ -135,7 +135,7 @@ static __always_inline int frame_reply(context *ctx)
 }
 
 /* The mark lets the egress program pass it. */
-static __always_inline void frame_is_answer(context *ctx)
+static __always_inline void mark_as_answer(context *ctx)
 {
 	ctx->tc_index = TC_INDEX_ANSWER;
 }
@@ -179,7 +179,7 @@ static __always_inline int is_on_loopback(context *ctx)
 }
 
 /* This is the program at TC already. */
-static __always_inline int frame_again(context *ctx)
+static __always_inline int defer_to_tc(context *ctx)
 {
 	return 0;
 }

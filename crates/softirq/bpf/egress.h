@@ -100,22 +100,22 @@ SEPARATE __u32 on_response_head(struct __sk_buff *skb, const struct segment *seg
 	return 0;
 }
 
-struct chunks {
+struct chunk_cursor {
 	struct __sk_buff *skb;
 	const struct segment *segment;
 	struct connection *connection;
 };
 
-static long chunk_step(__u64 index, struct chunks *chunks)
+static long chunk_step(__u64 index, struct chunk_cursor *cursor)
 {
-	struct connection *connection = chunks->connection;
-	const struct segment *segment = chunks->segment;
+	struct connection *connection = cursor->connection;
+	const struct segment *segment = cursor->segment;
 	struct scratch *scratch = scratch_memory();
 	__u32 at = connection->answer - segment->seq, len, step;
 
 	if (!scratch || at >= segment->payload_len)
 		return 1;
-	len = load_payload(chunks->skb, segment, at, CHUNK_HEAD_MAX);
+	len = load_payload(cursor->skb, segment, at, CHUNK_HEAD_MAX);
 	step = len ? read_chunk(scratch, len) : NO_CHUNK;
 	if (step == NO_CHUNK) {
 		stop_tracking(connection);
@@ -134,7 +134,7 @@ static long chunk_step(__u64 index, struct chunks *chunks)
 
 SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG, struct connection *connection ARG)
 {
-	struct chunks chunks = { skb, segment, connection };
+	struct chunk_cursor cursor = { skb, segment, connection };
 
 	/* A retransmission: the chunk headers in it were read already, unless it reaches beyond the next one. */
 	if ((__s32)(connection->answer - segment->seq) < 0) {
@@ -142,7 +142,7 @@ SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG,
 			stop_tracking(connection);
 		return 0;
 	}
-	bpf_loop(CHUNKS_MAX, chunk_step, &chunks, 0);
+	bpf_loop(CHUNKS_MAX, chunk_step, &cursor, 0);
 	return 0;
 }
 
@@ -189,7 +189,7 @@ static __always_inline void answer_parked(struct __sk_buff *skb, const struct se
 					struct connection *connection)
 {
 	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
-	struct control *control = steering();
+	struct control *control = level_control();
 	__u16 age = units_since(seen_at(coarse_now_ns()), connection->seen);
 	/* A client that was silent for that long may be gone. */
 	int is_stale = !control || age > control->idle;
@@ -247,7 +247,7 @@ static __always_inline int on_egress_data(struct __sk_buff *skb, struct segment 
 
 static __always_inline int on_egress(struct __sk_buff *skb)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *connection;
 	struct segment segment;
 

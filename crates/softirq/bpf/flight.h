@@ -84,7 +84,7 @@ static __always_inline void reset_recovery(const struct segment *segment, const 
 
 /* Starts the flight: updates the connection and sends. NOT_SENT: nothing has changed. */
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
-			  const struct choice *choice ARG)
+			  const struct response_choice *choice ARG)
 {
 	__u32 rcv_nxt = connection->rcv_nxt, snd_nxt = connection->snd_nxt;
 	struct parts parts = {
@@ -111,7 +111,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const struct connection *connection ARG,
 			__u32 most)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	__u32 all;
 	struct parts parts = {
 		.number = in_flight_number(connection), .seq = acknowledged_from(connection), .ack = connection->rcv_nxt - WITHHELD,
@@ -235,7 +235,7 @@ static __always_inline int on_ack(struct recovery *known, const struct segment *
 static __always_inline int flight_action(context *ctx, const struct segment *segment, struct connection *connection,
 					 enum reason *reason)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct recovery *known = recovery_of(segment, connection);
 	__u32 part = acknowledged_part(segment, connection);
 	__s32 before = connection->rcv_nxt - segment->seq;
@@ -249,7 +249,7 @@ static __always_inline int flight_action(context *ctx, const struct segment *seg
 		return on_ack(known, segment, connection, part, cut);
 	/* Data beyond the request in flight belongs to the next one. */
 	if (len + fin > before)
-		hold(ctx, segment, connection, before > 0 ? before : 0);
+		buffer_data(ctx, segment, connection, before > 0 ? before : 0);
 	if (len && before >= 1 && before <= len)
 		return on_flight_timer(known, connection, part, cut);
 	*reason = len && before > len ? reason_tcp_old : len ? reason_drop_pipelined : reason_tcp_fin;

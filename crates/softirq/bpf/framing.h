@@ -27,7 +27,7 @@ static __always_inline int is_keep_alive(const struct scratch *scratch, __u32 at
 
 #define LENGTH_DIGITS_MAX 9
 
-static __always_inline void length_field(struct scratch *scratch, __u32 at, __u32 to)
+static __always_inline void parse_length_field(struct scratch *scratch, __u32 at, __u32 to)
 {
 	struct request *request = &scratch->request;
 	__u64 length = 0;
@@ -48,12 +48,12 @@ static __always_inline void length_field(struct scratch *scratch, __u32 at, __u3
 }
 
 /* A field line that begins with "Content-". */
-static __always_inline void content_field(struct scratch *scratch, __u32 at, __u32 to)
+static __always_inline void parse_content_field(struct scratch *scratch, __u32 at, __u32 to)
 {
 	__u64 rest = lower_word(scratch, at + 8);
 
 	if (rest == WORD("length: "))
-		length_field(scratch, at + 16, to);
+		parse_length_field(scratch, at + 16, to);
 	else if ((rest & BYTES(6)) == WORD("length"))
 		scratch->request.seen |= HEAD_ODD;
 }
@@ -69,7 +69,7 @@ static __always_inline __u32 end_of_line(struct scratch *scratch, __u32 at)
 }
 
 /* A field that switches the protocol, encodes the body, or authenticates the connection. */
-static __always_inline int is_odd_in_request(const struct scratch *scratch, __u64 name, __u32 at, __u32 to)
+static __always_inline int is_unsupported_field(const struct scratch *scratch, __u64 name, __u32 at, __u32 to)
 {
 	if (name == WORD("connecti"))
 		return !is_keep_alive(scratch, at, to);
@@ -91,10 +91,10 @@ static long request_line_step(__u64 index, struct cursor *cursor)
 		return 1;
 	}
 	to = end_of_line(scratch, at);
-	if (!to || is_odd_in_request(scratch, name, at, to))
+	if (!to || is_unsupported_field(scratch, name, at, to))
 		request->seen |= HEAD_ODD;
 	else if (name == WORD("content-"))
-		content_field(scratch, at, to);
+		parse_content_field(scratch, at, to);
 	request->at = to + 2;
 	return (request->seen & HEAD_ODD) != 0;
 }
@@ -130,13 +130,13 @@ static __always_inline __u32 length_of_request(struct scratch *scratch, __u32 le
 
 /* Maximum length of a response head that is parsed. */
 #define RESPONSE_HEAD_MAX 1024
-static __always_inline void response_field(struct scratch *scratch, __u32 at, __u32 to)
+static __always_inline void parse_response_field(struct scratch *scratch, __u32 at, __u32 to)
 {
 	struct request *request = &scratch->request;
 	__u64 name = lower_word(scratch, at);
 
 	if (name == WORD("content-")) {
-		content_field(scratch, at, to);
+		parse_content_field(scratch, at, to);
 	} else if (name == WORD("transfer")) {
 		int is_plain = to - at == 26 && lower_word(scratch, at + 8) == WORD("-encodin") &&
 			       lower_word(scratch, at + 16) == WORD("g: chunk") &&
@@ -160,7 +160,7 @@ static long response_line_step(__u64 index, struct cursor *cursor)
 	}
 	to = end_of_line(scratch, at);
 	if (to)
-		response_field(scratch, at, to);
+		parse_response_field(scratch, at, to);
 	else
 		request->seen |= HEAD_ODD;
 	request->at = to + 2;

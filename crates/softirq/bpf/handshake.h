@@ -42,27 +42,27 @@ static __always_inline int is_denied(const struct control *control, const struct
 	return rule && *rule != PREFIX_ALLOWED;
 }
 
-static __always_inline struct entrance entrance_of(context *ctx, const struct segment *segment)
+static __always_inline struct admission_key admission_key_of(context *ctx, const struct segment *segment)
 {
-	struct entrance entrance = {
+	struct admission_key key = {
 		.interface = interface_of(ctx), .local_port_be = segment->tuple.local_port_be,
 	};
 
-	memcpy(entrance.client_be, segment->tuple.client_be, 16);
-	memcpy(entrance.local_be, segment->tuple.local_be, 16);
-	return entrance;
+	memcpy(key.client_be, segment->tuple.client_be, 16);
+	memcpy(key.local_be, segment->tuple.local_be, 16);
+	return key;
 }
 
 /* Whether the kernel has admitted the client on this interface, within the given time and under the current filter
  * rules. */
 SEPARATE int is_admitted(context *ctx, const struct segment *segment ARG, __u64 within_ns)
 {
-	struct control *control = steering();
-	struct entrance entrance = entrance_of(ctx, segment);
+	struct control *control = level_control();
+	struct admission_key key = admission_key_of(ctx, segment);
 
 	if (!control)
 		return 0;
-	__u64 *when = bpf_map_lookup_elem(&admissions, &entrance);
+	__u64 *when = bpf_map_lookup_elem(&admissions, &key);
 	return when && *when > control->rules_ns && (__s64)(segment->now_ns - *when) < (__s64)within_ns;
 }
 
@@ -164,7 +164,7 @@ static __always_inline __u32 rules_of(const struct control *control)
 /* Records the owner of the segment's connection, and for a SYN the rules under which it was passed. */
 SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *connection = control ? allocate_connection(segment, control->idle, 0) : 0;
 
 	if (!connection)
@@ -191,29 +191,29 @@ static __always_inline int lookup_kernel_socket(context *ctx, const struct segme
 /* Processes a segment after a SYN that was left to the kernel. Once the kernel has a socket with a
  * completed handshake, the client is admitted, and its address is not forged. `rules`: those under which the SYN was
  * passed; the current ones might not have accepted it. */
-SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rules)
+SEPARATE int check_admission(context *ctx, const struct segment *segment ARG, __u32 rules)
 {
 	__u32 state = socket_state(ctx, segment);
-	struct entrance entrance = entrance_of(ctx, segment);
-	struct control *control = steering();
+	struct admission_key key = admission_key_of(ctx, segment);
+	struct control *control = level_control();
 
 	if (!control || rules != rules_of(control))
 		return 0;
 	if (!state || state == TCP_STATE_LISTEN || state == TCP_STATE_SYN_RECV ||
 	    state == TCP_STATE_NEW_SYN_RECV)
 		return 0;
-	bpf_map_update_elem(&admissions, &entrance, &segment->now_ns, BPF_ANY);
+	bpf_map_update_elem(&admissions, &key, &segment->now_ns, BPF_ANY);
 	count(reason_tcp_admitted);
 	return 1;
 }
 
-/* Larger than any verdict; the lower bits hold the client's abilities. */
-#define SYN_TAKEN 0x1000000
+/* Larger than any verdict; the lower bits hold the options of the client's SYN. */
+#define SYN_ACCEPTED 0x1000000
 
-/* Verdict on a SYN, or SYN_TAKEN if answer_syn shall answer it. Two functions, so that each has the whole stack. */
+/* Verdict on a SYN, or SYN_ACCEPTED if answer_syn shall answer it. Two functions, so that each has the whole stack. */
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *old = find_connection(syn);
 	struct handshake known;
 	struct syn_offer offer;
@@ -269,7 +269,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	/* A listener was found, so the kernel has no socket any more: the marker is stale. */
 	if (old && is_kernel_owned(old))
 		old->tag = 0;
-	return SYN_TAKEN | offer.mss << 8 | offer.options;
+	return SYN_ACCEPTED | offer.mss << 8 | offer.options;
 }
 
 /* MSS; SACK permitted, timestamps; window scale. */
@@ -349,10 +349,10 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 	return frame_reply(ctx);
 }
 
-/* Answers a SYN. `taken`: the result of on_syn. */
+/* Answers a SYN. `accepted`: the result of on_syn. */
 SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 accepted)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct handshake handshake;
 
 	if (!control)
@@ -391,7 +391,7 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 /* Creates a connection from its first segment, and counts the reason. Returns 1 on success. */
 SEPARATE int open_connection(const struct segment *segment ARG, const struct syn_offer *offer ARG, __u32 reason)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *connection = control ? allocate_connection(segment, control->idle, 1) : 0;
 
 	if (!connection)
@@ -436,7 +436,7 @@ enum relation {
  * behind their data. */
 SEPARATE int relation_of(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct handshake known;
 
 	if (!control || !find_half_open(segment, control, &known))
@@ -461,7 +461,7 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct syn_offer *of
  * or drop it. Does not reopen a connection that is over. */
 SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *old = find_connection(segment);
 
 	if (!control || (old && old->handshake == handshake_of(segment)) || !may_complete_by_cookie(segment))

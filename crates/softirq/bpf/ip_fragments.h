@@ -57,7 +57,7 @@ static __always_inline int has_all_numbers(const struct wrapping *found)
 /* Reads the headers of such a frame. 0 if it is addressed to one of the ports, and the kernel would not drop it. */
 SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	__u32 words[10];
 
 	if (!control || bpf_skb_load_bytes(skb, ETH_HLEN, words, 20))
@@ -196,7 +196,7 @@ static __always_inline int needs_unwrapping(const struct segment *segment, const
 /* Processes a frame with such headers. The segment re-enters the level without them. */
 static __always_inline int on_wrapped(struct __sk_buff *skb)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct wrapping found = {};
 	struct segment segment = {};
 	struct connection *connection;

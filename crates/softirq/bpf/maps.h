@@ -102,7 +102,7 @@ struct {
 
 /* Key of an admission: client, local address, port and interface, which are all that an input filter may
  * distinguish. */
-struct entrance {
+struct admission_key {
 	__u32 client_be[4];
 	__u32 local_be[4];
 	__u32 interface;
@@ -115,7 +115,7 @@ struct entrance {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
-	__type(key, struct entrance);
+	__type(key, struct admission_key);
 	__type(value, __u64);
 } admissions SEC(".maps");
 
@@ -176,7 +176,7 @@ struct {
 /* Set by user space before loading. */
 const volatile struct constants constants = {};
 
-static __always_inline struct control *steering(void)
+static __always_inline struct control *level_control(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&control, &zero);

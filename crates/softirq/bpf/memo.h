@@ -43,7 +43,7 @@ struct {
 } request_memos SEC(".maps");
 
 /* Result of parsing and lookup. */
-struct reading {
+struct request_summary {
 	__u64 hash;
 	__u32 number;
 	__u16 is_head;
@@ -94,28 +94,28 @@ static __always_inline long frame_pull(context *ctx, __u32 len)
 	return 0;
 }
 
-struct walking {
+struct payload_sums {
 	__u64 hash;
 	__u64 sum;
 };
 
-static __always_inline void walk_over(struct walking *walking, __u64 word, const __u32 *key)
+static __always_inline void add_word(struct payload_sums *sums, __u64 word, const __u32 *key)
 {
-	walking->sum += word;
+	sums->sum += word;
 	/* The carry wraps around. */
-	if (walking->sum < word)
-		walking->sum++;
-	walking->hash += nh_of_word(word, key);
+	if (sums->sum < word)
+		sums->sum++;
+	sums->hash += nh_of_word(word, key);
 	/* One word after the other: of four at a time the compiler would keep half on the stack. */
-	OPAQUE(walking->hash);
+	OPAQUE(sums->hash);
 }
 
 /* Walks over the payload once for both its hash and its checksum: sets the hash, returns the checksum. Negative: it
  * is too long for a memo. */
-SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segment *segment ARG)
+SEPARATE __s64 sum_payload(context *ctx, const struct control *control ARG, struct segment *segment ARG)
 {
 	__u32 left = segment->payload_len;
-	struct walking walking;
+	struct payload_sums sums;
 	const __u32 *key;
 	__u64 word;
 
@@ -125,8 +125,8 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
 	/* The address is hashed, too, so that each has its own memos. */
 	key = control->hash_key.words + 2 * HASHED_WORDS_MAX;
-	walking.hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
-	walking.sum = 0;
+	sums.hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
+	sums.sum = 0;
 	key = control->hash_key.words;
 	for (int i = 0; i < MEMO_MAX / 8 / STRIDE && left >= 8 * STRIDE; i++) {
 		OPAQUE(end);
@@ -134,7 +134,7 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 			return -1;
 #pragma unroll
 		for (int j = 0; j < STRIDE; j++)
-			walk_over(&walking, ((__u64 *)at)[j], key + 2 * j);
+			add_word(&sums, ((__u64 *)at)[j], key + 2 * j);
 		at += 8 * STRIDE;
 		key += 2 * STRIDE;
 		left -= 8 * STRIDE;
@@ -143,15 +143,15 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 		OPAQUE(end);
 		if (at + 8 > end)
 			return -1;
-		walk_over(&walking, *(__u64 *)at, key);
+		add_word(&sums, *(__u64 *)at, key);
 	}
 	if (left) {
 		if (last_partial_word(ctx, segment, left, &word))
 			return -1;
-		walk_over(&walking, word, key);
+		add_word(&sums, word, key);
 	}
-	segment->payload_hash = mix_hash(walking.hash, &control->hash_key);
-	return (walking.sum & 0xffffffff) + (walking.sum >> 32);
+	segment->payload_hash = mix_hash(sums.hash, &control->hash_key);
+	return (sums.sum & 0xffffffff) + (sums.sum >> 32);
 }
 
 /* Whether the memo's request has the same bytes. */
@@ -184,8 +184,8 @@ static __always_inline int is_memo_of(context *ctx, const struct memo *memo, con
 }
 
 /* The response to the segment's request, if a valid memo has it. */
-static __always_inline struct response *recall_reading(context *ctx, const struct control *control,
-						       const struct segment *segment, struct reading *reading)
+static __always_inline struct response *recall_request(context *ctx, const struct control *control,
+						       const struct segment *segment, struct request_summary *summary)
 {
 	struct memo *memo = memo_at(segment);
 
@@ -197,19 +197,19 @@ static __always_inline struct response *recall_reading(context *ctx, const struc
 	if (!response || response->id != memo->id || response->hash != memo->hash ||
 	    response->expires_ns <= segment->now_ns || !is_memo_of(ctx, memo, segment))
 		return 0;
-	reading->number = number;
-	reading->is_head = memo->is_head;
-	reading->closes = memo->closes;
+	summary->number = number;
+	summary->is_head = memo->is_head;
+	summary->closes = memo->closes;
 	return response;
 }
 
 /* Stores a memo of the request in scratch. `purges`: the count before the lookup. */
-SEPARATE int keep_reading(const struct segment *segment ARG, const struct reading *reading ARG, __u32 purges)
+SEPARATE int store_memo(const struct segment *segment ARG, const struct request_summary *summary ARG, __u32 purges)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct scratch *scratch = scratch_memory();
 	struct memo *memo = memo_at(segment);
-	__u32 number = reading->number;
+	__u32 number = summary->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 
 	if (!control || !scratch || !memo || !response || segment->payload_len > MEMO_MAX)
@@ -222,12 +222,12 @@ SEPARATE int keep_reading(const struct segment *segment ARG, const struct readin
 	memo->terms = terms_of(segment, control);
 	memo->local[0] = local_word(segment, 0);
 	memo->local[1] = local_word(segment, 1);
-	memo->hash = reading->hash;
+	memo->hash = summary->hash;
 	memo->number = number;
 	memo->id = response->id;
 	memo->purges = purges;
-	memo->is_head = reading->is_head;
-	memo->closes = reading->closes;
+	memo->is_head = summary->is_head;
+	memo->closes = summary->closes;
 	for (__u32 i = 0; i < MEMO_MAX / 8 && i * 8 < segment->payload_len; i++)
 		memo->words[i] = *(__u64 *)(scratch->head + 8 * i);
 	return 1;

@@ -73,7 +73,7 @@ static __always_inline int is_in(const __u64 *ports, __u16 port)
 static __always_inline int is_marked(struct __sk_buff *skb, __u32 mark, __u32 port_at)
 {
 	void *begin = frame_begin(skb), *end = frame_end(skb), *tcp = begin + V4_TCP_AT;
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct ethhdr *eth = begin;
 
 	if (skb->tc_index != mark || !control || tcp + TCP_LEN > end)
@@ -300,7 +300,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
-	frame_is_answer(ctx);
+	mark_as_answer(ctx);
 	if (!answer->is_turned)
 		swap_addresses(begin);
 	if (!segment->is_v6) {

@@ -53,7 +53,7 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 #ifdef TIER_XDP
 
 /* A batch of parts, made of the copies of a frame. */
-struct parcel {
+struct part_batch {
 	struct segment segment;
 	struct parts parts;
 	/* Serial number, which the frame carries. */
@@ -64,35 +64,35 @@ struct parcel {
 
 /* Batches of a processor. Copies are sent at the end of the driver's NAPI poll at the latest, and about sixteen at
  * once, so that fewer batches than this are pending. */
-#define PARCELS 64
-struct parcels {
+#define PART_BATCHES 64
+struct part_batch_ring {
 	/* Serial number of the last batch. */
 	__u32 serial;
 	__u32 spare;
-	struct parcel parcel[PARCELS];
+	struct part_batch batch[PART_BATCHES];
 };
 
 /* Offset of the serial number in the frame: behind the longest headers. */
 #define SERIAL_AT (V6_TCP_AT + TCP_LEN)
-#define PARCEL_LEN (SERIAL_AT + sizeof(__u32))
+#define BATCH_FRAME_LEN (SERIAL_AT + sizeof(__u32))
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct parcels);
+	__type(value, struct part_batch_ring);
 } part_batches SEC(".maps");
 
-static __always_inline struct parcel *part_batch(__u32 serial)
+static __always_inline struct part_batch *find_part_batch(__u32 serial)
 {
 	__u32 zero = 0;
-	struct parcels *all = bpf_map_lookup_elem(&part_batches, &zero);
+	struct part_batch_ring *all = bpf_map_lookup_elem(&part_batches, &zero);
 
 	if (!all)
 		return 0;
 	/* The compiler must not fold the offset in before the null check. */
 	OPAQUE(all);
-	return &all->parcel[serial & (PARCELS - 1)];
+	return &all->batch[serial & (PART_BATCHES - 1)];
 }
 
 /* The serial number in the frame; 0: the frame is too short. */
@@ -132,27 +132,27 @@ static __always_inline int can_send(context *ctx, __u32 count)
 static __always_inline int record_part_batch(context *ctx, const struct segment *segment, const struct parts *parts)
 {
 	__u32 zero = 0, *serial = serial_in(ctx);
-	struct parcels *all = bpf_map_lookup_elem(&part_batches, &zero);
-	struct parcel *parcel;
+	struct part_batch_ring *all = bpf_map_lookup_elem(&part_batches, &zero);
+	struct part_batch *batch;
 
 	if (!all || !serial)
 		return -1;
-	parcel = part_batch(++all->serial);
-	if (!parcel)
+	batch = find_part_batch(++all->serial);
+	if (!batch)
 		return -1;
-	parcel->segment = *segment;
+	batch->segment = *segment;
 	/* The length of the copies. */
-	parcel->segment.frame_len = PARCEL_LEN;
-	parcel->parts = *parts;
-	parcel->serial = *serial = all->serial;
-	parcel->made = 0;
+	batch->segment.frame_len = BATCH_FRAME_LEN;
+	batch->parts = *parts;
+	batch->serial = *serial = all->serial;
+	batch->made = 0;
 	return 0;
 }
 
 /* Sends the parts, or NOT_SENT. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	void *copies;
 
 	if (!control)
@@ -160,7 +160,7 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 	if (parts->count == 1)
 		return write_part(ctx, control, segment, parts, parts->first) ? NOT_SENT : frame_reply(ctx);
 	copies = copies_for(ctx, parts->count);
-	if (!copies || frame_resize(ctx, segment->frame_len, PARCEL_LEN))
+	if (!copies || frame_resize(ctx, segment->frame_len, BATCH_FRAME_LEN))
 		return NOT_SENT;
 	/* The frame is truncated by now: after a failure only the client can repeat the request. */
 	return record_part_batch(ctx, segment, parts) ? VERDICT_DROP : bpf_redirect_map(copies, 0, BPF_F_BROADCAST);
@@ -171,13 +171,13 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 static __always_inline int make_part(context *ctx)
 {
 	__u32 *serial = serial_in(ctx);
-	struct parcel *parcel = serial ? part_batch(*serial) : 0;
-	struct control *control = steering();
+	struct part_batch *batch = serial ? find_part_batch(*serial) : 0;
+	struct control *control = level_control();
 
 	/* A foreign frame, or a copy of a batch that was overwritten. */
-	if (!control || !parcel || parcel->serial != *serial || parcel->made >= parcel->parts.count)
+	if (!control || !batch || batch->serial != *serial || batch->made >= batch->parts.count)
 		return XDP_DROP;
-	return write_part(ctx, control, &parcel->segment, &parcel->parts, parcel->parts.first + parcel->made++)
+	return write_part(ctx, control, &batch->segment, &batch->parts, batch->parts.first + batch->made++)
 		       ? XDP_DROP : XDP_PASS;
 }
 
@@ -191,7 +191,7 @@ static __always_inline int can_send(context *ctx, __u32 count)
 /* Sends the parts, or NOT_SENT. After the first, a failure is handled like a loss on the wire. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 
 	for (__u32 i = 0; control && i < PARTS_MAX && i < parts->count; i++) {
 		if (write_part(ctx, control, segment, parts, parts->first + i))

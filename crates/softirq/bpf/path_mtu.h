@@ -66,7 +66,7 @@ static __always_inline int read_quote(struct __sk_buff *skb, const struct contro
 /* Translates the quoted sequence number if its connection needs it. After a failure the kernel ignores the message. */
 SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u32 at)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *connection;
 	__u32 was, is;
 
@@ -86,14 +86,14 @@ SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u
 #endif
 
 /* Processes a frame that is not a TCP segment to one of the ports. */
-static __always_inline void on_foreign(context *ctx, void *begin, void *end, struct segment *segment)
+static __always_inline void on_other_frame(context *ctx, void *begin, void *end, struct segment *segment)
 {
 	__u32 at = quote_at(begin, end);
 
 	if (!at)
 		return;
 #ifdef TIER_XDP
-	frame_again(ctx);
+	defer_to_tc(ctx);
 #else
 	shift_quote(ctx, segment, at);
 #endif

@@ -35,14 +35,14 @@ static __always_inline int is_next_request(const struct segment *segment, struct
 /* Whether this level is about to be detached or bypassed, so that translation must end. */
 static __always_inline int is_closing(const struct segment *segment)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	return !control || control->resting != AWAKE || is_draining(control, segment);
 }
 
 /* Whether the fast path may answer the segment. */
 SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 
 	return control && may_reclaim(control) && !control->handover_broken && !is_closing(segment) &&
 	       is_alive(control, segment) && !is_denied(control, segment) &&
@@ -80,7 +80,7 @@ static __always_inline int migrate_with_request(context *ctx, const struct segme
  * to be answered. */
 SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
-	struct choice choice;
+	struct response_choice choice;
 
 	/* A reclaimed connection migrates to a new socket with the client's numbers. */
 	if (is_shifted(connection) && is_closing(segment) && migrate_with_request(ctx, segment, connection))
@@ -107,7 +107,7 @@ static __always_inline int pass_to_socket(context *ctx, const struct segment *se
 		return pass_to_kernel(reason_pass_kernel);
 #ifdef TIER_XDP
 	/* TC translates the segment, either at once or as a marked frame. */
-	if (frame_again(ctx))
+	if (defer_to_tc(ctx))
 		return VERDICT_PASS;
 #else
 	if (segment->flags & FLAG_RST && expects(ctx, segment, segment->seq - connection->socket_rcv))

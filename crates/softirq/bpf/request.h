@@ -127,7 +127,7 @@ static __always_inline void add_to_key(struct scratch *scratch, __u8 id, __u32 f
 }
 
 /* A field that is part of the key: it may occur once, and its value has no surrounding spaces to trim. */
-static __always_inline void keep_field(struct scratch *scratch, __u8 id, __u32 mark, __u32 from, __u32 to)
+static __always_inline void add_field_to_key(struct scratch *scratch, __u8 id, __u32 mark, __u32 from, __u32 to)
 {
 	struct request *request = &scratch->request;
 	__u8 first = scratch->head[from & (HEAD_SIZE - 1)];
@@ -142,7 +142,7 @@ static __always_inline void keep_field(struct scratch *scratch, __u8 id, __u32 m
 	add_to_key(scratch, id, from, to);
 }
 
-static __always_inline void connection_field(struct scratch *scratch, __u32 from, __u32 to)
+static __always_inline void parse_connection_field(struct scratch *scratch, __u32 from, __u32 to)
 {
 	struct request *request = &scratch->request;
 	__u64 word = head_word(scratch, from) | ONES * 0x20;
@@ -193,7 +193,7 @@ static __always_inline void parse_field(struct scratch *scratch, __u32 name_len,
 		break;
 	case 4:
 		if (name[0] == WORD("host"))
-			keep_field(scratch, KEY_HOST, SEEN_HOST, from, to);
+			add_field_to_key(scratch, KEY_HOST, SEEN_HOST, from, to);
 		break;
 	case 5:
 		if (name[0] == WORD("range"))
@@ -225,14 +225,14 @@ static __always_inline void parse_field(struct scratch *scratch, __u32 name_len,
 	/* Connection; CF-Visitor. */
 	case 10:
 		if (name[0] == WORD("connecti") && name[1] == WORD("on"))
-			connection_field(scratch, from, to);
+			parse_connection_field(scratch, from, to);
 		else if (name[0] == WORD("cf-visit"))
 			request->reason = reason_up_field;
 		break;
 	/* If-None-Match; Authorization; Cache-Control. */
 	case 13:
 		if (name[0] == WORD("if-none-") && name[1] == WORD("match"))
-			keep_field(scratch, KEY_IF_NONE_MATCH, SEEN_NONE_MATCH, from, to);
+			add_field_to_key(scratch, KEY_IF_NONE_MATCH, SEEN_NONE_MATCH, from, to);
 		else if (name[0] == WORD("authoriz"))
 			request->reason = reason_up_field;
 		else if (name[0] == WORD("cache-co") &&
@@ -247,7 +247,7 @@ static __always_inline void parse_field(struct scratch *scratch, __u32 name_len,
 	/* Accept-Encoding; Front-End-Https. */
 	case 15:
 		if (name[0] == WORD("accept-e") && name[1] == WORD("ncoding"))
-			keep_field(scratch, KEY_ACCEPT_ENCODING, SEEN_ENCODING, from, to);
+			add_field_to_key(scratch, KEY_ACCEPT_ENCODING, SEEN_ENCODING, from, to);
 		else if (name[0] == WORD("front-en"))
 			request->reason = reason_up_field;
 		break;
@@ -259,7 +259,7 @@ static __always_inline void parse_field(struct scratch *scratch, __u32 name_len,
 	/* If-Modified-Since; Transfer-Encoding. */
 	case 17:
 		if (name[0] == WORD("if-modif") && name[1] == WORD("ied-sinc") && name[2] == WORD("e"))
-			keep_field(scratch, KEY_IF_MODIFIED_SINCE, SEEN_SINCE, from, to);
+			add_field_to_key(scratch, KEY_IF_MODIFIED_SINCE, SEEN_SINCE, from, to);
 		else if (name[0] == WORD("transfer"))
 			request->reason = reason_up_field;
 		break;
@@ -331,7 +331,7 @@ static long line_step(__u64 index, struct cursor *cursor)
 }
 
 /* Parses "GET /x HTTP/1.1" and the end of the line. */
-static __always_inline void request_line(struct scratch *scratch)
+static __always_inline void parse_request_line(struct scratch *scratch)
 {
 	struct request *request = &scratch->request;
 	__u64 word = head_word(scratch, 0);
@@ -386,7 +386,7 @@ static __always_inline void parse_request(struct scratch *scratch, const struct 
 	*(__u16 *)(scratch->key + KEY_PORT_AT) = segment->tuple.local_port_be;
 	put_key_word(scratch, KEY_ADDRESS_AT, local_word(segment, 0));
 	put_key_word(scratch, KEY_ADDRESS_AT + 8, local_word(segment, 1));
-	request_line(scratch);
+	parse_request_line(scratch);
 	if (request->reason != reason_count)
 		return;
 	bpf_loop(LINES_MAX, line_step, &cursor, 0);
@@ -406,25 +406,25 @@ static __always_inline void parse_request(struct scratch *scratch, const struct 
 	put_key_word(scratch, request->key_len, 0);
 }
 
-struct hashing {
+struct hash_cursor {
 	struct scratch *scratch;
 	const struct control *control;
 };
 
-static long hash_step(__u64 index, struct hashing *hashing)
+static long hash_step(__u64 index, struct hash_cursor *cursor)
 {
-	const __u32 *key = hashing->control->hash_key.words + 2 * (index & (HASHED_WORDS_MAX - 1));
-	hashing->scratch->request.hash += nh_of_word(key_word(hashing->scratch, index * 8), key);
+	const __u32 *key = cursor->control->hash_key.words + 2 * (index & (HASHED_WORDS_MAX - 1));
+	cursor->scratch->request.hash += nh_of_word(key_word(cursor->scratch, index * 8), key);
 	return 0;
 }
 
 /* Keyed, so that an attacker can't fill a bucket on purpose. */
 static __always_inline __u64 hash_of_key(struct scratch *scratch, const struct control *control)
 {
-	struct hashing hashing = { scratch, control };
+	struct hash_cursor cursor = { scratch, control };
 	__u32 len = scratch->request.key_len;
 
 	scratch->request.hash = nh_hash(len, 0, control->hash_key.words + 2 * HASHED_WORDS_MAX);
-	bpf_loop((len + 7) / 8, hash_step, &hashing, 0);
+	bpf_loop((len + 7) / 8, hash_step, &cursor, 0);
 	return mix_hash(scratch->request.hash, &control->hash_key);
 }

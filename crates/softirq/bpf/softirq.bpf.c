@@ -32,7 +32,7 @@ static __always_inline int is_off(const struct control *control)
 
 static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 frame_len)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct segment segment;
 	enum parsed parsed;
 
@@ -42,7 +42,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 #ifdef TIER_XDP
 	/* bpf_skb_adjust_room, which removes these headers, exists at TC only. */
 	if (parsed != PARSED && is_wrapped(begin, end))
-		return frame_again(ctx) ? VERDICT_PASS : pass_to_kernel(reason_pass_fragment);
+		return defer_to_tc(ctx) ? VERDICT_PASS : pass_to_kernel(reason_pass_fragment);
 #endif
 	switch (parsed) {
 	case PARSED:
@@ -52,7 +52,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 	case WRONG_SUM:
 		return pass_to_kernel(reason_drop_sum);
 	default:
-		on_foreign(ctx, begin, end, &segment);
+		on_other_frame(ctx, begin, end, &segment);
 		return pass_to_kernel(reason_pass_other);
 	}
 }
@@ -77,7 +77,7 @@ int lowroad_part(struct xdp_md *ctx)
 
 static __always_inline int on_skb(struct __sk_buff *skb)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 
 	/* First, so that a level that is off costs other traffic next to nothing. */
 	if (!control || is_off(control))
@@ -108,7 +108,7 @@ int lowroad_tc(struct __sk_buff *skb)
 
 static __always_inline int on_migrated_segment(struct __sk_buff *skb)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	struct connection *connection;
 	struct segment segment;
 
@@ -132,7 +132,7 @@ SEC("tc")
 int lowroad_marked(struct __sk_buff *skb)
 {
 	__u32 *meta = (void *)(long)skb->data_meta, mark = 0;
-	struct control *control = steering();
+	struct control *control = level_control();
 
 	if (!control || is_for_kernel(skb))
 		return TCX_NEXT;

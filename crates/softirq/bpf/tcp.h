@@ -33,7 +33,7 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 				 struct connection *connection, enum reason reason)
 {
 	if (connection->socket == SOCKET_KEPT) {
-		if (frame_again(ctx))
+		if (defer_to_tc(ctx))
 			return VERDICT_PASS;
 		close_parked(ctx, segment, connection, FLAG_RST);
 	}
@@ -47,11 +47,11 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 static __always_inline int punt(context *ctx, const struct segment *segment,
 			      struct connection *connection, enum reason reason)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	int is_kept = connection->socket == SOCKET_KEPT, is_understood = 0;
 
 	/* Only TC can translate the segment's sequence numbers. */
-	if (is_kept && frame_again(ctx))
+	if (is_kept && defer_to_tc(ctx))
 		return VERDICT_PASS;
 	count(reason);
 	if (control)
@@ -66,12 +66,12 @@ static __always_inline int punt(context *ctx, const struct segment *segment,
 /* Sends a response of several segments. If this tier can't, the program at TC processes the frame. */
 static __always_inline int on_long_answer(context *ctx, const struct control *control,
 					  const struct segment *segment, struct connection *connection,
-					  const struct choice *choice)
+					  const struct response_choice *choice)
 {
 	int verdict;
 
 	if (!can_send(ctx, choice->parts))
-		return frame_again(ctx) ? VERDICT_PASS : punt(ctx, segment, connection, reason_up_large);
+		return defer_to_tc(ctx) ? VERDICT_PASS : punt(ctx, segment, connection, reason_up_large);
 	verdict = begin_flight(ctx, segment, connection, choice);
 	if (verdict == NOT_SENT)
 		return punt(ctx, segment, connection, reason_up_room);
@@ -83,7 +83,7 @@ static __always_inline int on_long_answer(context *ctx, const struct control *co
 static __always_inline int on_request(context *ctx, const struct control *control,
 				      struct segment *segment, struct connection *connection)
 {
-	struct choice choice;
+	struct response_choice choice;
 
 	/* If the response were lost, such a client might retransmit only the first piece, which would not be
 	 * recognized as the request. */
@@ -116,7 +116,7 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 			  struct connection *connection ARG)
 {
-	struct choice choice = {
+	struct response_choice choice = {
 		.number = in_flight_number(connection),
 		.len = connection->answer_len,
 		.closes = connection->state == STATE_CLOSING,
@@ -151,7 +151,7 @@ static __always_inline int on_same_request(context *ctx, struct segment *segment
 
 	/* Clients may coalesce segments when they retransmit: buffer the data behind the request. */
 	if (segment->payload_len + (segment->flags & FLAG_FIN) > len)
-		hold(ctx, segment, connection, len);
+		buffer_data(ctx, segment, connection, len);
 	segment->payload_len = len;
 	return answer_again(ctx, segment, connection);
 }
@@ -213,7 +213,7 @@ static __always_inline int buffer_segment(context *ctx, const struct segment *se
 				const struct connection *connection, enum reason reason)
 {
 	if (connection->answer && segment->ack == acknowledged_from(connection))
-		hold(ctx, segment, connection, 0);
+		buffer_data(ctx, segment, connection, 0);
 	return drop(reason);
 }
 
@@ -256,17 +256,17 @@ static __always_inline int on_unexpected_seq(context *ctx, struct segment *segme
 	if (!segment->payload_len && !(segment->flags & FLAG_FIN))
 		return drop(reason_tcp_ack);
 	/* The request before it may have been punted and be on its way to TC, to the parked socket. */
-	if ((__s32)before < 0 && connection->socket == SOCKET_KEPT && frame_again(ctx))
+	if ((__s32)before < 0 && connection->socket == SOCKET_KEPT && defer_to_tc(ctx))
 		return VERDICT_PASS;
 	return acknowledge(ctx, segment, connection,
 			   (__s32)before > 0 ? reason_tcp_old : reason_tcp_early);
 }
 
-enum ahead { AHEAD_NOT_OURS, AHEAD_BUFFERED, AHEAD_REPLACED, AHEAD_SPOILT };
+enum future_result { AHEAD_NOT_OURS, AHEAD_BUFFERED, AHEAD_REPLACED, AHEAD_DAMAGED };
 
 /* Processes a segment beyond rcv_nxt. It may continue the buffered data, and it may acknowledge the response for
  * which that waits: then the buffered segment takes its place and is processed. */
-static __always_inline enum ahead on_future_seq(context *ctx, struct segment *segment,
+static __always_inline enum future_result on_future_seq(context *ctx, struct segment *segment,
 					   struct connection *connection)
 {
 	int has_more = segment->payload_len || segment->flags & FLAG_FIN, result;
@@ -274,14 +274,14 @@ static __always_inline enum ahead on_future_seq(context *ctx, struct segment *se
 	/* Beyond the window, an acknowledgement of unsent data, or no room in the buffer. */
 	if (segment->seq - connection->rcv_nxt > WINDOW ||
 	    acknowledged_part(segment, connection) > in_flight(connection) ||
-	    (has_more && hold(ctx, segment, connection, 0)))
+	    (has_more && buffer_data(ctx, segment, connection, 0)))
 		return AHEAD_NOT_OURS;
 	if (segment->ack != connection->snd_nxt)
 		return has_more ? AHEAD_BUFFERED : AHEAD_NOT_OURS;
 	connection->answer = 0;
 	result = take_buffered(ctx, segment, connection);
 	if (result)
-		return result > 0 ? AHEAD_REPLACED : AHEAD_SPOILT;
+		return result > 0 ? AHEAD_REPLACED : AHEAD_DAMAGED;
 	return has_more ? AHEAD_BUFFERED : AHEAD_NOT_OURS;
 }
 
@@ -312,7 +312,7 @@ static __always_inline int on_connection_segment(context *ctx, const struct cont
 			return on_unexpected_seq(ctx, segment, connection);
 		case AHEAD_BUFFERED:
 			return drop(reason_drop_pipelined);
-		case AHEAD_SPOILT:
+		case AHEAD_DAMAGED:
 			return drop(reason_drop_no_room);
 		case AHEAD_REPLACED:
 			break;
@@ -412,7 +412,7 @@ static __always_inline int may_reuse_tuple(const struct segment *segment, const 
 static __always_inline int is_bypassed(context *ctx, const struct segment *segment,
 					     struct connection *connection, __u16 now)
 {
-	if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
+	if (connection->state == STATE_ASKED && check_admission(ctx, segment, connection->rcv_nxt))
 		connection->state = STATE_KERNEL;
 	/* Written once per unit only: each write takes the cache line from other processors. */
 	if (connection->seen != now)
@@ -503,7 +503,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	if (connection->state == STATE_HANDED)
 		return on_migrated(ctx, segment, connection);
 	if (ends_parked(segment, connection)) {
-		if (frame_again(ctx))
+		if (defer_to_tc(ctx))
 			return VERDICT_PASS;
 		close_parked(ctx, segment, connection, segment->flags & FLAG_RST ? FLAG_RST : FLAG_FIN | FLAG_ACK);
 	}

@@ -79,7 +79,7 @@ enum listener { LISTENER_NONE, LISTENER_FOUND, LISTENER_AGAIN };
  * program at TC. */
 SEPARATE int find_listener(context *ctx, const struct segment *syn ARG, int may_end)
 {
-	struct control *control = steering();
+	struct control *control = level_control();
 	__u32 state = socket_state(ctx, syn);
 
 	if (state == TCP_STATE_LISTEN)
@@ -88,7 +88,7 @@ SEPARATE int find_listener(context *ctx, const struct segment *syn ARG, int may_
 	if (!may_end || state != TCP_STATE_TIME_WAIT || !control || control->settings & SETTING_KEEP_TIME_WAIT ||
 	    !is_listened_to(ctx, syn))
 		return LISTENER_NONE;
-	if (frame_again(ctx))
+	if (defer_to_tc(ctx))
 		return LISTENER_AGAIN;
 	return reopen(ctx, syn) ? LISTENER_FOUND : LISTENER_NONE;
 }
