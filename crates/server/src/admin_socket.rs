@@ -21,8 +21,8 @@ use rustix::net::{
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
+use crate::events::MainEvent;
 use crate::limits;
-use crate::news::MainEvent;
 use crate::running_server::{RunningServer, lock};
 use crate::status;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use lowroad_site::listeners::{ListenerSet, NewSockets};
 
-use crate::news::MainEvent;
+use crate::events::MainEvent;
 use crate::running_server::RunningServer;
 
 /// Describes the level for `lowroad status`.

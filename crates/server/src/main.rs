@@ -20,6 +20,7 @@ mod admin;
 mod admin_socket;
 mod cli;
 mod config_check;
+mod events;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
 mod image;
@@ -29,7 +30,6 @@ mod limits;
 mod man_pages;
 mod memory;
 mod module_template;
-mod news;
 mod process;
 mod reload;
 mod running_server;

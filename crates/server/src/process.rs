@@ -52,9 +52,9 @@ use lowroad_tls_listener::TlsListeners;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::admin_socket::AdminSocket;
+use crate::events::MainEvent;
 use crate::level::{FrontServer, LevelKeeper};
 use crate::memory;
-use crate::news::MainEvent;
 use crate::reload;
 use crate::running_server::{RunningServer, WorkerBox, keep_applications, lock};
 use crate::site_files::SiteFollower;

@@ -12,8 +12,8 @@ use lowroad_site::listeners::{ListenerSet, NewSockets};
 use lowroad_softirq::programs::interception::{InterceptAddress, SocketInterception};
 use signal_hook::consts::SIGTERM;
 
+use crate::events::MainEvent;
 use crate::level::FrontServer;
-use crate::news::MainEvent;
 use crate::softirq::level_lock::LevelLock;
 use crate::softirq::policy::AttachPolicy;
 
