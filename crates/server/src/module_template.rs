@@ -1,10 +1,10 @@
 //! `lowroad new module NAME`: the files of a working module with its test. Pure: returns names and contents, and writes
 //! nothing.
 //!
-//! The skeletons in `new/` contain the placeholders `NAME` and `CRATE`. The module API is included, so that a build
+//! The skeletons in `module_template/` contain the placeholders `NAME` and `CRATE`. The module API is included, so that a build
 //! downloads nothing.
 
-/// What a module is written in.
+/// The language of a new module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ModuleLanguage {
     /// Rust, with cargo.

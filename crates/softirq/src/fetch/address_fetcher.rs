@@ -24,8 +24,8 @@ pub enum ConnectSource {
 pub type ServerConnector =
     Arc<dyn Fn(SocketAddr, ConnectSource) -> io::Result<TcpStream> + Send + Sync>;
 
-/// Asks a server of ours for its response at this address without a connection; `None`: it must be fetched like from
-/// other servers.
+/// Requests our own server's response at this address without a connection; `None`: it must be fetched over TCP, like
+/// the responses of other servers.
 pub type OfferLookup = Arc<dyn Fn(SocketAddr, &[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
 type BoxedConnector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;

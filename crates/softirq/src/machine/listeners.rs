@@ -31,8 +31,7 @@ pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// Describes the servers that are asked for responses: each listener for requests to its address. An error if there is
-/// none.
+/// Describes the servers that get the daemon's requests: each listener those to its address. An error if there is none.
 ///
 /// # Errors
 /// A text for the user.

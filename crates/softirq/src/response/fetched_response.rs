@@ -3,7 +3,7 @@
 /// Name and value.
 type FetchedField = (Vec<u8>, Vec<u8>);
 
-/// A whole response.
+/// A complete response of the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedResponse {
     /// The status.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchError {
-    /// The address that was asked is no address of this machine any more, or one of several devices.
+    /// The requested address no longer belongs to this machine, or belongs to several of its devices.
     AddressGone(IpAddr),
     /// No connection could be made.
     Connect(ErrorKind),
@@ -15,7 +15,7 @@ pub enum FetchError {
     Broken(ErrorKind),
     /// The origin took too long.
     TimedOut,
-    /// The origin closed the connection before the response was whole.
+    /// The origin closed the connection before the response was complete.
     Closed,
     /// The body ends with the connection, so that its completeness is unknown.
     Unframed,

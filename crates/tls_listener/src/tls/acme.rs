@@ -102,6 +102,7 @@ impl AutomaticTls {
         // Set first, so that changes during the following steps reach the new endpoints.
         *lock(&self.current) = Arc::downgrade(offers);
         let sites = wanted(config);
+        // Without names there is nothing to order, unless clients' names are ordered on demand.
         let Some(acme) = config
             .acme
             .as_ref()
@@ -127,6 +128,7 @@ impl AutomaticTls {
         }
         let manager = running.as_ref().map(|running| running.manager.clone());
         drop(running);
+        // The certificates may have other files now.
         *lock(&self.file_watch) = FileWatch::Missing;
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) =
             manager.as_ref().map(|manager| manager.tokens());
@@ -268,6 +270,7 @@ pub fn wanted(config: &Config) -> Vec<Vec<String>> {
         let names = site.names.iter().filter_map(|name| match name {
             SiteName::Exact(host) => Some(host.clone()),
             SiteName::Wildcard(host) => Some(format!("*.{host}")),
+            // The default site has no name that an authority could verify.
             SiteName::Default => None,
         });
         names.collect()
