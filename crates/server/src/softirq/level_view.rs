@@ -127,6 +127,7 @@ impl LevelView {
                 .collect(),
             mode: mode_name(control.mode),
             pid: level_lock::keeper(level.folder()),
+            // 0: no daemon has served this level yet.
             heartbeat_age_ms: (heard != 0).then_some(age_ms),
             published: (control.published, level.places()),
             connections: level.connections(),
@@ -146,7 +147,7 @@ impl LevelView {
     /// Reads a level's state, and the counters of the server above.
     ///
     /// # Errors
-    /// As [`LevelView::of`].
+    /// As [`LevelView::new`].
     pub fn with_above(level: &SoftirqLevel) -> Result<LevelView, String> {
         let view = LevelView::new(level)?;
         let above = upper_server::at(&view.ports);

@@ -240,6 +240,7 @@ fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
         *hot.entry(levels::name_of(key).0).or_default() += hits - old.unwrap_or(&0);
     }
     let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
+    // Equal counts are sorted by URL, so that lines keep their places from page to page.
     hot.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     if hot.is_empty() {
         return;

@@ -70,6 +70,7 @@ pub fn check_machine() -> Result<(), String> {
                 .into(),
         );
     }
+    // `None` (unknown) is no obstacle: without the function the programs do not load.
     if doctor::machine().has_handover == Some(false) {
         return Err(
             "the kernel can't take connections over from eBPF (bpf_sk_assign_tcp_reqsk, Linux \
@@ -256,6 +257,7 @@ impl<'a> TierPrograms<'a> {
     }
 
     fn attach(&mut self, details: &InterfaceDetails, tier: ProgramTier) -> Result<(), LevelError> {
+        // Loaded once per tier: the interfaces share the programs.
         let there = self.loaded.iter().position(|(other, _)| *other == tier);
         let at = match there {
             Some(at) => at,
@@ -271,6 +273,7 @@ impl<'a> TierPrograms<'a> {
 
 /// Whether an interface has 802.1Q subinterfaces.
 fn has_vlans(name: &str) -> bool {
+    // Missing without the kernel module 8021q, and then there are no VLAN devices.
     let table = fs::read_to_string("/proc/net/vlan/config").unwrap_or_default();
     table.lines().any(|line| {
         line.rsplit('|')
