@@ -10,7 +10,10 @@ use aws_lc_rs::aead::{
 };
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, InvalidMessage, PeerMisbehaved};
+use rustls::{
+    AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets, InvalidMessage,
+    PeerMisbehaved,
+};
 
 use crate::byte_queue::ByteQueue;
 use crate::failure::{TlsFailure, TlsFault};
@@ -70,15 +73,16 @@ impl EstablishedSession {
     /// Continues with the secrets of both directions.
     pub fn new(
         connection: KernelConnection<ServerConnectionData>,
-        to_send: (u64, ConnectionTrafficSecrets),
-        to_receive: (u64, ConnectionTrafficSecrets),
+        secrets: ExtractedSecrets,
         pending: Vec<u8>,
         records: RecordParser,
     ) -> Result<EstablishedSession, TlsFailure> {
+        let (send_sequence, send_secrets) = secrets.tx;
+        let (receive_sequence, receive_secrets) = secrets.rx;
         Ok(EstablishedSession {
             connection,
-            sealing: EncryptionState::ours(to_send)?,
-            to_receive: TrafficKey::new(&to_receive)?,
+            sealing: EncryptionState::ours(send_sequence, send_secrets)?,
+            to_receive: TrafficKey::new(receive_sequence, &receive_secrets)?,
             pending,
             records,
             key_update: KeyUpdateReader::default(),
@@ -206,8 +210,9 @@ impl EstablishedSession {
     fn update_to_receive(&mut self, wanted: bool, to_send: &mut Vec<u8>) -> Result<(), Error> {
         let left = self.updates_left.checked_sub(1);
         self.updates_left = left.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
-        let secrets = self.connection.update_rx_secret()?;
-        self.to_receive = TrafficKey::new(&secrets).map_err(|_| Error::General("a key".into()))?;
+        let (sequence, secrets) = self.connection.update_rx_secret()?;
+        self.to_receive =
+            TrafficKey::new(sequence, &secrets).map_err(|_| Error::General("a key".into()))?;
         match &mut self.sealing {
             EncryptionState::Ours(..) if wanted => self.update_to_send(to_send),
             // The kernel's key can't be changed here, so the connection is closed after the current responses.
@@ -225,10 +230,10 @@ impl EstablishedSession {
         if let EncryptionState::Ours(key, _) = &mut self.sealing {
             key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
         }
-        let secrets = self.connection.update_tx_secret()?;
+        let (sequence, secrets) = self.connection.update_tx_secret()?;
         // The new key's sequence numbers start at 0.
         self.sealing =
-            EncryptionState::ours(secrets).map_err(|_| Error::General("a key".into()))?;
+            EncryptionState::ours(sequence, secrets).map_err(|_| Error::General("a key".into()))?;
         Ok(())
     }
 
@@ -322,9 +327,12 @@ impl EstablishedSession {
 }
 
 impl EncryptionState {
-    fn ours(secrets: (u64, ConnectionTrafficSecrets)) -> Result<EncryptionState, TlsFailure> {
-        let key = TrafficKey::new(&secrets)?;
-        Ok(EncryptionState::Ours(key, secrets.1))
+    fn ours(
+        sequence: u64,
+        secrets: ConnectionTrafficSecrets,
+    ) -> Result<EncryptionState, TlsFailure> {
+        let key = TrafficKey::new(sequence, &secrets)?;
+        Ok(EncryptionState::Ours(key, secrets))
     }
 
     /// Whether the key has reached its limit of records.
@@ -347,9 +355,7 @@ impl EncryptionState {
 }
 
 impl TrafficKey {
-    fn new(
-        (sequence, secrets): &(u64, ConnectionTrafficSecrets),
-    ) -> Result<TrafficKey, TlsFailure> {
+    fn new(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Result<TrafficKey, TlsFailure> {
         use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
         let (algorithm, key, iv): (&'static Algorithm, _, _) = match secrets {
             Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
@@ -363,7 +369,7 @@ impl TrafficKey {
             (Ok(key), Ok(iv)) => Ok(TrafficKey {
                 key: LessSafeKey::new(key),
                 iv,
-                sequence: *sequence,
+                sequence,
             }),
             _ => Err(TlsFault::Internal.into()),
         }

@@ -76,8 +76,7 @@ impl TlsServer {
         // The interface of `rustls` for kernel TLS; here `EstablishedSession` takes the secrets.
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, connection) = extracted.map_err(TlsFailure::from_error)?;
-        let settled =
-            EstablishedSession::new(connection, secrets.tx, secrets.rx, pending, records)?;
+        let settled = EstablishedSession::new(connection, secrets, pending, records)?;
         self.spoken = ServerStage::Settled(Box::new(settled));
         Ok(())
     }
