@@ -114,7 +114,8 @@ pub struct Lease<O: PoolConnector> {
 
 impl<O: PoolConnector> Lease<O> {
     fn again(
-        (connection, of): (O::PooledConnection, ConnectionUse),
+        connection: O::PooledConnection,
+        of: ConnectionUse,
         worker: usize,
         permit: Permit,
     ) -> Lease<O> {
@@ -243,8 +244,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
     /// Leases an idle connection, if that is possible without waiting.
     pub fn lease_now(self: &Arc<Self>, worker: usize) -> Option<Lease<O>> {
         let permit = self.bound.try_acquire_on(self.number_of(worker))?;
-        let idle = self.take_idle(worker)?;
-        Some(Lease::again(idle, worker, permit))
+        let (connection, of) = self.take_idle(worker)?;
+        Some(Lease::again(connection, of, worker, permit))
     }
 
     /// Waits for a connection on this worker: an idle one, unless it must be `fresh`, or a new one.
@@ -271,8 +272,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
         let mut connecting = false;
         let leasing = async {
             let permit = self.permit(worker).await?;
-            if !fresh && let Some(idle) = self.take_idle(worker) {
-                return Ok(Lease::again(idle, worker, permit));
+            if !fresh && let Some((connection, of)) = self.take_idle(worker) {
+                return Ok(Lease::again(connection, of, worker, permit));
             }
             // From here a timeout is a failure of the server (`ConnectTimeout`), before it is a full pool (`NoneFree`).
             connecting = true;
