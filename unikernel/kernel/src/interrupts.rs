@@ -4,6 +4,7 @@
 
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cores;
@@ -72,16 +73,16 @@ pub fn open() {
     gate(SPURIOUS, nothing as *const () as u64, 2);
     enter(
         0,
-        (&raw const stack_bottom as u64, &raw const stack_top as u64),
+        &raw const stack_bottom as u64..&raw const stack_top as u64,
         STACKS.0.get() as u64,
     );
 }
 
 /// Makes the calling processor core number `core`: `stack` is its current stack, the two interrupt stacks begin at
 /// `interrupt_stacks`. Called once on each core, with interrupts off.
-pub fn enter(core: u16, stack: (u64, u64), interrupt_stacks: u64) {
+pub fn enter(core: u16, stack: Range<u64>, interrupt_stacks: u64) {
     let first_end = interrupt_stacks + STACK_LEN as u64;
-    cores::set_stacks(core, stack.0..stack.1, interrupt_stacks..first_end);
+    cores::set_stacks(core, stack, interrupt_stacks..first_end);
     let task = TASKS[usize::from(core)].0.get();
     let selector = cores::TASK + 16 * core;
     // SAFETY: this core's own parts of the tables; the descriptor has the format of the processor's manual (AMD64

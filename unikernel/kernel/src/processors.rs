@@ -186,7 +186,7 @@ fn wait(us: u64, clock: &mut TickClock, is_done: impl Fn() -> bool) -> bool {
 pub extern "C" fn begin(core: u64, top: u64) -> ! {
     let core = core as u16;
     let end = top + 16;
-    interrupts::enter(core, (end - STACK_LEN as u64, end), end);
+    interrupts::enter(core, end - STACK_LEN as u64..end, end);
     let local = LocalApic::enter();
     cores::set_id(core, local.id());
     HERE.store(core, Ordering::Release);
