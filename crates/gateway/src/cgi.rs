@@ -31,7 +31,9 @@ use crate::head::reply::CgiReply;
 use crate::head::{HeadLimits, OutputForm};
 use crate::script::exchange::{self, ScriptTerms};
 use crate::script::lookup::{self, kind_below};
-use crate::script::{LocatedScript, PathMeaning, ScriptRules, base_of, find, mounted};
+use crate::script::{
+    LocatedScript, PathMeaning, RequestedPath, ScriptFolder, ScriptRules, base_of, find, mounted,
+};
 
 /// The handler of a route to CGI programs.
 pub struct CgiHandler {
@@ -91,8 +93,8 @@ impl CgiHandler {
 
     /// Runs the programs as this user and group.
     #[must_use]
-    pub fn as_user(mut self, user: (u32, u32)) -> CgiHandler {
-        self.user = Some(user);
+    pub fn as_user(mut self, uid: u32, gid: u32) -> CgiHandler {
+        self.user = Some((uid, gid));
         self
     }
 
@@ -201,10 +203,15 @@ impl CgiHandler {
         if place.is_file() {
             return Ok((mounted(request.path(), &self.base), place));
         }
-        let script = self.script(
-            (&place, way_len),
-            (request.path(), request.plain_path_len()),
-        );
+        let folder = ScriptFolder {
+            folder: &place,
+            prefix_len: way_len,
+        };
+        let requested = RequestedPath {
+            path: request.path(),
+            plain_len: request.plain_path_len(),
+        };
+        let script = self.script(folder, requested);
         let script = script.ok_or_else(HandlerFailure::not_found)?;
         let file = file(&place, way_len, &script);
         Ok((script, file))
@@ -212,12 +219,12 @@ impl CgiHandler {
 
     fn script(
         &self,
-        (folder, way_len): (&Path, usize),
-        path: (&[u8], usize),
+        folder: ScriptFolder<'_>,
+        requested: RequestedPath<'_>,
     ) -> Option<LocatedScript> {
-        path.0.strip_prefix(self.base.as_bytes())?;
-        let look = |name: &[u8]| kind_below(folder, (name, way_len), self.symlinks);
-        match find(path, &self.rules, look) {
+        requested.path.strip_prefix(self.base.as_bytes())?;
+        let look = |name: &[u8]| kind_below(folder, name, self.symlinks);
+        match find(requested, &self.rules, look) {
             PathMeaning::Script(script) => Some(script),
             PathMeaning::SlashMissing | PathMeaning::Nothing => None,
         }

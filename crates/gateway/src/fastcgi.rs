@@ -44,7 +44,8 @@ use crate::head::{HeadLimits, OutputForm};
 use crate::script::exchange::{ScriptFailure, ScriptTerms, answer};
 use crate::script::lookup::{ScriptCache, kind_below};
 use crate::script::{
-    LocatedScript, PathMeaning, ScriptRules, base_of, find, find_by_name, front, mounted,
+    LocatedScript, PathMeaning, RequestedPath, ScriptFolder, ScriptRules, base_of, find,
+    find_by_name, front, mounted,
 };
 
 /// The handler of a route to FastCGI servers.
@@ -220,7 +221,11 @@ impl FastCgiHandler {
         let is_plain = plain_len >= request.path().len();
         // With script_root the files may be on another machine, so only the name is checked. Aliases are local.
         if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
-            return Ok(find_by_name((request.path(), plain_len), &self.rules));
+            let requested = RequestedPath {
+                path: request.path(),
+                plain_len,
+            };
+            return Ok(find_by_name(requested, &self.rules));
         }
         let (folder, way_len) = request.files();
         // An encoded slash changes the look-up's result, but not the decoded path, so such paths bypass the cache.
@@ -230,7 +235,17 @@ impl FastCgiHandler {
         // A slow disk must not block the worker, so a helper thread does the look-up.
         let (handler, path) = (self.clone(), request.path().to_vec());
         let within = folder.clone();
-        let looking = local.offload(move || handler.look((&within, way_len), (&path, plain_len)));
+        let looking = local.offload(move || {
+            let folder = ScriptFolder {
+                folder: &within,
+                prefix_len: way_len,
+            };
+            let requested = RequestedPath {
+                path: &path,
+                plain_len,
+            };
+            handler.look(folder, requested)
+        });
         let Ok(looking) = looking else {
             let detail = "too much waits for the disk to look for a script";
             return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
@@ -274,10 +289,10 @@ impl FastCgiHandler {
         folder.join(std::ffi::OsStr::from_bytes(name)).into()
     }
 
-    /// Looks a script up in a folder; `way_len` bytes of the path lead to the folder. Blocks.
-    fn look(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> PathMeaning {
-        let look = |path: &[u8]| kind_below(folder, (path, way_len), self.symlinks);
-        find(path, &self.rules, look)
+    /// Looks a script up in a folder. Blocks.
+    fn look(&self, folder: ScriptFolder<'_>, requested: RequestedPath<'_>) -> PathMeaning {
+        let look = |name: &[u8]| kind_below(folder, name, self.symlinks);
+        find(requested, &self.rules, look)
     }
 
     /// Connects to a server for a request. Servers that refuse the connection have not seen the request, so the next
@@ -351,7 +366,8 @@ impl FastCgiHandler {
     fn complaints(&self, asked: &ScriptRequest) -> StderrLines {
         StderrLines::new(
             asked.file.clone(),
-            (asked.request.method, asked.request.raw_path()),
+            asked.request.method,
+            asked.request.raw_path(),
             self.terms.notice.clone(),
         )
     }

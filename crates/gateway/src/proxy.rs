@@ -289,7 +289,8 @@ impl ProxyHandler {
                     failure,
                     outcome(&why),
                     attempt,
-                    (body, leave),
+                    body,
+                    leave,
                 ));
             }
         };
@@ -328,12 +329,12 @@ impl ProxyHandler {
             Err(_) => {
                 let failure =
                     HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
-                let body = (body, leave);
                 return Err(ProxyFailure::before(
                     failure,
                     AttemptOutcome::Cancelled,
                     attempt,
                     body,
+                    leave,
                 ));
             }
         };

@@ -8,6 +8,8 @@ pub mod lookup;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use lowroad_config::PathPattern;
 
 /// The kind of a path below a folder.
@@ -53,16 +55,34 @@ pub enum PathMeaning {
     Nothing,
 }
 
+/// A request's decoded path.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestedPath<'p> {
+    /// The path, beginning with `/`.
+    pub path: &'p [u8],
+    /// The length before the first needlessly encoded byte. The name of a script must end within it.
+    pub plain_len: usize,
+}
+
+/// A folder of scripts in the URL space.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptFolder<'f> {
+    /// The folder in the file system.
+    pub folder: &'f Path,
+    /// The length of the path's prefix that leads to the folder.
+    pub prefix_len: usize,
+}
+
 /// Finds the script for a decoded path: the first of its prefixes that is a file.
 ///
 /// If that file is no script by the rules, there is no script: text after a file's name never turns it into one (an
-/// uploaded picture must not be executed), and no further candidates are tried. The name of a script ends within the
-/// first `plain_len` bytes, before any needlessly encoded byte; the rest is PATH_INFO.
+/// uploaded picture must not be executed), and no further candidates are tried. The rest of the path is PATH_INFO.
 pub fn find(
-    (path, plain_len): (&[u8], usize),
+    requested: RequestedPath<'_>,
     rules: &ScriptRules,
     mut kind: impl FnMut(&[u8]) -> ScriptKind,
 ) -> PathMeaning {
+    let RequestedPath { path, plain_len } = requested;
     for end in ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
         match kind(name) {
@@ -78,8 +98,9 @@ pub fn find(
 }
 
 /// Finds the script for a decoded path by its text alone, for files on another machine: the first of its
-/// prefixes with a script's name. The server reports a missing script. `plain_len` as in [`find()`].
-pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &ScriptRules) -> PathMeaning {
+/// prefixes with a script's name. The server reports a missing script.
+pub fn find_by_name(requested: RequestedPath<'_>, rules: &ScriptRules) -> PathMeaning {
+    let RequestedPath { path, plain_len } = requested;
     // Without a suffix every prefix could be a script, so the whole path is taken.
     let is_any_name = rules.pattern.has_capture() && rules.ending.is_empty();
     for end in ends(path).take_while(|end| *end <= plain_len) {

@@ -54,7 +54,7 @@ impl GatewayConnections {
         let handler = handler.map_err(|error| error.to_string())?;
         let handler = match account::program_account(cgi.user.as_deref())? {
             // The spawner, which may be root, changes to this user for each program.
-            Some(user) => handler.as_user(user),
+            Some((uid, gid)) => handler.as_user(uid, gid),
             None => handler,
         };
         Ok(Arc::new(handler.with_spools(route.spools.clone())))

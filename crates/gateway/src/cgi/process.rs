@@ -98,7 +98,8 @@ impl CgiProcess {
         Ok(CgiProcess {
             complaints: StderrLines::new(
                 file.clone(),
-                (request.method, request.raw_path()),
+                request.method,
+                request.raw_path(),
                 keep.notice.clone(),
             ),
             file,

@@ -25,11 +25,7 @@ pub struct StderrLines {
 
 impl StderrLines {
     /// Lines of the program `who`, for a request with this method and raw path.
-    pub fn new(
-        who: Arc<Path>,
-        (method, path): (Method, &[u8]),
-        notice: OperatorNotice,
-    ) -> StderrLines {
+    pub fn new(who: Arc<Path>, method: Method, path: &[u8], notice: OperatorNotice) -> StderrLines {
         StderrLines {
             who,
             method,
@@ -86,7 +82,7 @@ mod tests {
         let notice: OperatorNotice =
             Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
         let mut complaints =
-            StderrLines::new(Arc::from(Path::new("a")), (Method::Get, b"/x"), notice);
+            StderrLines::new(Arc::from(Path::new("a")), Method::Get, b"/x", notice);
         complaints.take(b"one\r\n\ntw");
         complaints.take(b"o\x1b[2J\nthree");
         complaints.end_line();

@@ -539,7 +539,8 @@ mod tests {
             ended: Arc::default(),
             complaints: StderrLines::new(
                 Arc::from(Path::new("a")),
-                (lowroad_http::method::Method::Get, b"/"),
+                lowroad_http::method::Method::Get,
+                b"/",
                 Arc::new(|_| {}),
             ),
         };

@@ -100,7 +100,8 @@ impl ProxyFailure {
         failure: HandlerFailure,
         outcome: AttemptOutcome,
         attempt: Option<OriginAttempt>,
-        (body, leave): (Option<ProxyRequestBody>, RoutePermit),
+        body: Option<ProxyRequestBody>,
+        leave: RoutePermit,
     ) -> ProxyFailure {
         ProxyFailure {
             failure,

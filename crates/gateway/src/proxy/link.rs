@@ -202,7 +202,7 @@ impl OriginLink {
                     passed_on(head.fields, &mut self.dates)?,
                 )),
                 Some(H1ClientEvent::Upgraded(head)) => {
-                    let mut named = head.fields.clone().filter(is_upgrade);
+                    let mut named = head.fields.clone().filter(|(name, _)| is_upgrade(name));
                     let (Some((_, protocol)), None) = (named.next(), named.next()) else {
                         return Err(OriginFault::Bad(
                             "changed to a protocol that it does not name",
@@ -278,7 +278,7 @@ fn behind(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
     (!trailers.is_empty()).then(|| Box::new(ResponseFields::from_trailers(trailers)))
 }
 
-fn is_upgrade((name, _): &(&[u8], &[u8])) -> bool {
+fn is_upgrade(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"upgrade")
 }
 

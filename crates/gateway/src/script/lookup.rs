@@ -14,23 +14,19 @@ use lowroad_config::SymlinkPolicy;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{PathMeaning, ScriptKind};
+use super::{PathMeaning, ScriptFolder, ScriptKind};
 
 /// The kind of the decoded path `path` below `folder`.
 pub fn kind(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
     kind_of(folder, path, symlinks).unwrap_or(ScriptKind::Nothing)
 }
 
-/// The same for a path whose first `way_len` bytes lead to the folder.
-pub fn kind_below(
-    folder: &Path,
-    (path, way_len): (&[u8], usize),
-    symlinks: SymlinkPolicy,
-) -> ScriptKind {
-    match path.get(way_len..) {
+/// The same for a path of the URL space.
+pub fn kind_below(folder: ScriptFolder<'_>, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
+    match path.get(folder.prefix_len..) {
         // The folders above it need not exist.
         None | Some([]) => ScriptKind::Folder,
-        Some(path) => kind(folder, path, symlinks),
+        Some(path) => kind(folder.folder, path, symlinks),
     }
 }
 

@@ -1,8 +1,8 @@
 use lowroad_config::PathPattern;
 
 use super::{
-    LocatedScript, PathMeaning, ScriptKind, ScriptRules, base_of, find, find_by_name, front,
-    mounted,
+    LocatedScript, PathMeaning, RequestedPath, ScriptKind, ScriptRules, base_of, find,
+    find_by_name, front, mounted,
 };
 
 const FILES: &[&str] = &[
@@ -39,8 +39,15 @@ fn found(pattern: &str, path: &str) -> Option<(String, String)> {
     found_within(pattern, path, path.len())
 }
 
+fn requested(path: &str, plain_len: usize) -> RequestedPath<'_> {
+    RequestedPath {
+        path: path.as_bytes(),
+        plain_len,
+    }
+}
+
 fn found_within(pattern: &str, path: &str, plain_len: usize) -> Option<(String, String)> {
-    match find((path.as_bytes(), plain_len), &rules(pattern), kind) {
+    match find(requested(path, plain_len), &rules(pattern), kind) {
         PathMeaning::Script(LocatedScript { name, info }) => Some((
             String::from_utf8(name).expect("text"),
             String::from_utf8(info).expect("text"),
@@ -165,7 +172,7 @@ fn scripts_on_another_machine_are_known_by_name() {
             Some(("/.well-known/a.php", "")),
         ),
     ] {
-        let meaning = find_by_name((path.as_bytes(), path.len()), &rules(pattern));
+        let meaning = find_by_name(requested(path, path.len()), &rules(pattern));
         let want = want.map_or(PathMeaning::Nothing, |(name, info)| {
             PathMeaning::Script(LocatedScript {
                 name: name.into(),
@@ -175,7 +182,7 @@ fn scripts_on_another_machine_are_known_by_name() {
         assert_eq!(meaning, want, "{pattern} {path}");
     }
     // A name ends before a needlessly encoded byte.
-    let encoded = find_by_name((b"/a.php/x", 3), &rules("/**"));
+    let encoded = find_by_name(requested("/a.php/x", 3), &rules("/**"));
     assert_eq!(encoded, PathMeaning::Nothing);
     // Without a suffix, the whole path is the script.
     let any = ScriptRules {
@@ -183,7 +190,7 @@ fn scripts_on_another_machine_are_known_by_name() {
         index: String::new(),
         ..rules("/cgi/**")
     };
-    let meaning = find_by_name((b"/cgi/a/b", 8), &any);
+    let meaning = find_by_name(requested("/cgi/a/b", 8), &any);
     assert_eq!(
         meaning,
         PathMeaning::Script(LocatedScript {
