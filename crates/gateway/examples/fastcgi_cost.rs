@@ -18,7 +18,7 @@ use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_gateway::fastcgi::FastCgiHandler;
 use lowroad_gateway::fastcgi::server::FastCgiServers;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerRequest, HandlerResult, RequestBody, ResponseContent, SubrequestLoad,
     SubrequestSource,
@@ -106,7 +106,15 @@ fn request(objects: &Arc<dyn SubrequestSource>, root: &Arc<Path>) -> HandlerRequ
     HandlerRequest {
         method: Method::Get,
         version: HttpVersion::Http11,
-        head: RequestHead::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
+        head: RequestHead::new(
+            RawTarget {
+                path: b"/",
+                query: None,
+            },
+            b"/",
+            b"localhost",
+            b"Host: localhost\r\n",
+        ),
         peer: [127, 0, 0, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),

@@ -172,6 +172,15 @@ fn names_http(protocols: &[u8]) -> bool {
     })
 }
 
+/// A request target, split at the question mark.
+#[derive(Clone, Copy, Debug)]
+pub struct RawTarget<'t> {
+    /// The path as sent by the client.
+    pub path: &'t [u8],
+    /// The query without the question mark.
+    pub query: Option<&'t [u8]>,
+}
+
 /// The head of a request, in a single allocation.
 pub struct RequestHead {
     /// Target, decoded path, host and field lines, concatenated.
@@ -184,13 +193,12 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// A head of these parts, see [`HandlerRequest`]: the target is given as path and query.
-    pub fn new(
-        (raw_path, query): (&[u8], Option<&[u8]>),
-        path: &[u8],
-        host: &[u8],
-        lines: &[u8],
-    ) -> RequestHead {
+    /// A head of these parts, see [`HandlerRequest`].
+    pub fn new(target: RawTarget<'_>, path: &[u8], host: &[u8], lines: &[u8]) -> RequestHead {
+        let RawTarget {
+            path: raw_path,
+            query,
+        } = target;
         let query_start = raw_path.len() + 1;
         let target_end = raw_path.len() + query.map_or(0, |query| query.len() + 1);
         let path_end = target_end + path.len();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerRequest, HandlerResult, RequestBody, SubrequestLoad, SubrequestSource,
 };
@@ -91,7 +91,15 @@ fn request(objects: &Arc<dyn SubrequestSource>, root: &Arc<Path>) -> HandlerRequ
     HandlerRequest {
         method: Method::Get,
         version: HttpVersion::Http11,
-        head: RequestHead::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
+        head: RequestHead::new(
+            RawTarget {
+                path: b"/",
+                query: None,
+            },
+            b"/",
+            b"localhost",
+            b"Host: localhost\r\n",
+        ),
         peer: [127, 0, 0, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerRequest, HandlerResult, RequestBody, SubrequestLoad, SubrequestSource,
 };
@@ -94,7 +94,15 @@ fn main() -> Result<(), String> {
     let request = HandlerRequest {
         method: Method::Get,
         version: HttpVersion::Http11,
-        head: RequestHead::new((b"/page", None), b"/page", b"example.com", LINES),
+        head: RequestHead::new(
+            RawTarget {
+                path: b"/page",
+                query: None,
+            },
+            b"/page",
+            b"example.com",
+            LINES,
+        ),
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
@@ -188,7 +196,15 @@ fn copy(request: &HandlerRequest) -> HandlerRequest {
     HandlerRequest {
         method: request.method,
         version: request.version,
-        head: RequestHead::new((b"/page", None), b"/page", b"example.com", LINES),
+        head: RequestHead::new(
+            RawTarget {
+                path: b"/page",
+                query: None,
+            },
+            b"/page",
+            b"example.com",
+            LINES,
+        ),
         peer: request.peer,
         peer_port: request.peer_port,
         local: request.local,

@@ -9,7 +9,7 @@ use std::thread;
 use bytes::Bytes;
 use lowroad_config::{AllowedDestination, ModuleCode, ModuleConfig};
 use lowroad_engine::stream::{StreamItem, stream};
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerRequest, HandlerResponse, HandlerResult, RequestBody, ResponseContent,
     SubrequestLoad, SubrequestSource,
@@ -124,7 +124,10 @@ impl Host {
             },
             version: HttpVersion::Http11,
             head: RequestHead::new(
-                (b"/specweb99", Some(ask.query.as_bytes())),
+                RawTarget {
+                    path: b"/specweb99",
+                    query: Some(ask.query.as_bytes()),
+                },
                 b"/specweb99",
                 b"h",
                 lines.as_bytes(),

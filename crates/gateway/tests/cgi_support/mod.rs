@@ -15,7 +15,7 @@ use lowroad_config::{
 use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_gateway::cgi::spawner::{CgiSpawner, serve};
 use lowroad_handler::operator_notice::OperatorNotice;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
     ResponseContent, SubrequestLoad, SubrequestSource,
@@ -71,7 +71,12 @@ pub fn head(target: &str, lines: &str) -> RequestHead {
         None => (target, None),
     };
     let path = path.as_bytes();
-    RequestHead::new((path, query), path, b"example.org:8080", lines.as_bytes())
+    RequestHead::new(
+        RawTarget { path, query },
+        path,
+        b"example.org:8080",
+        lines.as_bytes(),
+    )
 }
 
 /// A POST request with these bytes.

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use bytes::Bytes;
 use lowroad_config::AllowedDestination;
 use lowroad_engine::stream::StreamItem;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
     ResponseContent, SubrequestLoad, SubrequestSource,
@@ -49,7 +49,7 @@ pub fn request(target: &str) -> HandlerRequest {
     HandlerRequest {
         method: Method::Get,
         version: HttpVersion::Http11,
-        head: RequestHead::new((path, query), path, b"example.com", lines),
+        head: RequestHead::new(RawTarget { path, query }, path, b"example.com", lines),
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),

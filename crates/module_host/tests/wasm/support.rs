@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, PendingResponse,
     RequestBody, ResponseContent, SubrequestLoad, SubrequestSource,
@@ -143,7 +143,12 @@ pub fn request(target: &str) -> HandlerRequest {
     HandlerRequest {
         method: Method::Get,
         version: HttpVersion::Http11,
-        head: RequestHead::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
+        head: RequestHead::new(
+            RawTarget { path, query },
+            path,
+            b"example.com",
+            b"X-Field: value\r\n",
+        ),
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),

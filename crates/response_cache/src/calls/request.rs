@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lowroad_access_control::passwords::BasicCredentials;
 use lowroad_engine::Exchange;
 use lowroad_handler::interim_responses::InterimSink;
-use lowroad_handler::request::{PathAlias, RequestExtra, RequestHead};
+use lowroad_handler::request::{PathAlias, RawTarget, RequestExtra, RequestHead};
 use lowroad_handler::{HandlerRequest as ProgramRequest, RequestBody, SubrequestSource};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::forwarding;
@@ -74,7 +74,15 @@ pub fn request_of(
     ProgramRequest {
         method: request.method,
         version: exchange.protocol,
-        head: RequestHead::new((raw_path, query), call.path, host, lines),
+        head: RequestHead::new(
+            RawTarget {
+                path: raw_path,
+                query,
+            },
+            call.path,
+            host,
+            lines,
+        ),
         peer: exchange.peer,
         peer_port: exchange.peer_port,
         local: call.local,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_config::schema;
 use lowroad_engine::stream::stream;
-use lowroad_handler::request::RequestHead;
+use lowroad_handler::request::{RawTarget, RequestHead};
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
     ResponseContent, SubrequestLoad, SubrequestSource,
@@ -222,7 +222,7 @@ impl Ask<'_> {
             method: self.method,
             version: HttpVersion::Http11,
             head: RequestHead::new(
-                (path, query),
+                RawTarget { path, query },
                 path,
                 self.host.as_bytes(),
                 self.lines.as_bytes(),

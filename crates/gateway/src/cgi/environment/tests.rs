@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_handler::HandlerRequest;
-use lowroad_handler::request::{RequestBody, RequestHead, SubrequestLoad, SubrequestSource};
+use lowroad_handler::request::{
+    RawTarget, RequestBody, RequestHead, SubrequestLoad, SubrequestSource,
+};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 
@@ -27,7 +29,10 @@ fn request(host: &'static str, lines: &'static str) -> HandlerRequest {
         method: Method::Post,
         version: HttpVersion::Http11,
         head: RequestHead::new(
-            (b"/a%20b.php/x", Some(b"q=1&r")),
+            RawTarget {
+                path: b"/a%20b.php/x",
+                query: Some(b"q=1&r"),
+            },
             b"/a b.php/x",
             host.as_bytes(),
             lines.as_bytes(),

@@ -273,7 +273,10 @@ fn request(head: CallHead) -> HandlerRequest {
             HttpVersion::Http11
         },
         head: lowroad_handler::request::RequestHead::new(
-            (raw_path, query),
+            lowroad_handler::request::RawTarget {
+                path: raw_path,
+                query,
+            },
             &head.path,
             &head.host,
             &head.lines,
