@@ -25,6 +25,7 @@ use self::address::DatabaseAddress;
 use self::pool::DatabasePool;
 use self::trouble::{DriverError, GOODBYES, is_goodbye};
 use super::budget;
+use super::statement::SqlDialect;
 
 pub use self::answer::DatabaseAnswer;
 pub use self::call::{CallMode, DatabaseCall, ResultShape};
@@ -42,6 +43,8 @@ pub struct PageDatabase {
     pub timeout: Duration,
     /// How many rows an answer may have.
     pub rows_max: usize,
+    /// The rules for its statements.
+    pub dialect: SqlDialect,
     pool: DatabasePool,
 }
 
@@ -96,6 +99,7 @@ impl PageDatabase {
             name: configured.name.clone(),
             timeout,
             rows_max: configured.rows_max,
+            dialect: address.dialect(),
             pool: DatabasePool::new(address, configured.connections_max as usize),
         }))
     }

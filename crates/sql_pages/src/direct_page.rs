@@ -84,14 +84,19 @@ impl DirectPage<'_> {
             RunStep::Failed(_) => return None,
             RunStep::Query { statement, values } => {
                 let params = values.map(param).collect::<Option<Vec<SqlParam>>>()?;
-                if statement::parameters(statement) != params.len() {
+                if statement::parameters(statement, self.database.dialect) != params.len() {
                     return None;
                 }
                 Some(DatabaseCall {
                     sql: statement.into(),
                     params,
                     want: ResultShape::Rows,
-                    mode: CallMode::from_sql(statement, ResultShape::Rows, true)?,
+                    mode: CallMode::from_sql(
+                        statement,
+                        self.database.dialect,
+                        ResultShape::Rows,
+                        true,
+                    )?,
                     len_max: 0,
                     rows_max: self.database.rows_max,
                     timeout: self.database.timeout,

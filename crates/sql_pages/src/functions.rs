@@ -10,7 +10,7 @@ use super::csrf;
 use super::database::{CallMode, DatabaseCall, DatabaseFault, ResultShape};
 use super::render_attempt::{self, RenderAttempt, RenderStop};
 use super::reply::SetCookie;
-use super::statement;
+use super::statement::{self, SqlDialect};
 use super::value::SqlParam;
 
 /// The most database calls of a page.
@@ -93,15 +93,17 @@ fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Re
     let sql = sql
         .to_str()
         .ok_or_else(|| wrong("the statement is no text"))?;
-    let (sql, params) = bound(&sql, params)?;
+    let database = render_attempt::with(|attempt| database(attempt, name.as_deref()))?;
+    // Outside of `with`: iterating over the values may call the page's functions, which need the attempt.
+    let (sql, params) = bound(&sql, params, database.dialect)?;
     render_attempt::with(|attempt| {
         if attempt.calls == CALLS_MAX {
             return Err(wrong(format!(
                 "a page may make {CALLS_MAX} calls of databases: join tables instead"
             )));
         }
-        let database = database(attempt, name.as_deref())?;
-        let Some(mode) = CallMode::from_sql(&sql, want, attempt.visit.safe) else {
+        let Some(mode) = CallMode::from_sql(&sql, database.dialect, want, attempt.visit.safe)
+        else {
             return Err(wrong(
                 "only reading is allowed for GET and HEAD, which anybody can make a browser send: \
                  write in answer to a form with method=\"post\"",
@@ -121,8 +123,12 @@ fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Re
 }
 
 /// The statement with one `?` per value. A list takes several: see [`statement::spread`].
-fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<SqlParam>), Error> {
-    let wanted = statement::parameters(sql);
+fn bound<'s>(
+    sql: &'s str,
+    given: &[Value],
+    dialect: SqlDialect,
+) -> Result<(Cow<'s, str>, Vec<SqlParam>), Error> {
+    let wanted = statement::parameters(sql, dialect);
     if wanted != given.len() {
         return Err(wrong(format!(
             "the statement has {wanted} times ?, but {} values are given for them",
@@ -157,7 +163,7 @@ fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<SqlPara
         }
         counts.push((at, count));
     }
-    let sql = statement::spread(sql, &counts).map_err(|at| {
+    let sql = statement::spread(sql, &counts, dialect).map_err(|at| {
         wrong(format!(
             "value {} is a list; a list can only be given where the statement has IN (?)",
             at + 1

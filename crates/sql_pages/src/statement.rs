@@ -3,6 +3,18 @@
 
 use std::borrow::Cow;
 
+/// The rules of a database for comments and texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SqlDialect {
+    /// MariaDB and MySQL in their default mode: backslashes escape, `#` begins a comment, `--` only before a space,
+    /// and executable comments (`/*! … */`) are code.
+    MySql,
+    /// PostgreSQL.
+    PostgreSql,
+    /// SQLite.
+    Sqlite,
+}
+
 /// A statement's effect on its database, as far as its text shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementEffect {
@@ -14,36 +26,38 @@ pub enum StatementEffect {
     Writes,
 }
 
-/// A statement's effect by its first word. `WITH` and `EXPLAIN` may introduce a write, `INTO` creates a table of the
-/// result, and a second statement may follow a semicolon.
-pub fn effect(sql: &str) -> StatementEffect {
+/// A statement's effect by its first word. `WITH` and `EXPLAIN` may introduce a write, `INTO` creates a table or a file
+/// of the result, and a second statement may follow a semicolon.
+pub fn effect(sql: &str, dialect: SqlDialect) -> StatementEffect {
     const READING: &[&str] = &["SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE"];
     const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
-    let word = first_word(sql);
+    let word = first_word(sql, dialect);
     let is = |known: &&str| known.eq_ignore_ascii_case(word);
     if UNSURE.iter().any(is) {
         return StatementEffect::Unsure;
     }
     match READING.iter().any(is) {
-        true if has_more(sql) => StatementEffect::Unsure,
+        true if has_more(sql, dialect) => StatementEffect::Unsure,
         true => StatementEffect::Reads,
         false => StatementEffect::Writes,
     }
 }
 
-/// Whether it contains the word INTO or a semicolon.
-fn has_more(sql: &str) -> bool {
+/// Whether it contains the word INTO, a semicolon, or an executable comment, which a server skips or executes by its
+/// version.
+fn has_more(sql: &str, dialect: SqlDialect) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    StatementPieces::new(sql)
-        .filter(|(kind, _)| *kind == PieceKind::Code)
-        .any(|(_, piece)| {
+    StatementPieces::new(sql, dialect).any(|(kind, piece)| match kind {
+        PieceKind::Code => {
             let mut words = piece.split(|c| !is_word(c));
             piece.contains(';') || words.any(|word| word.eq_ignore_ascii_case("INTO"))
-        })
+        }
+        kind => kind == PieceKind::Executable,
+    })
 }
 
-fn first_word(sql: &str) -> &str {
-    let start = StatementPieces::new(sql)
+fn first_word(sql: &str, dialect: SqlDialect) -> &str {
+    let start = StatementPieces::new(sql, dialect)
         .find(|(kind, piece)| {
             *kind == PieceKind::Code && !piece.trim_matches([' ', '(']).is_empty()
         })
@@ -54,8 +68,8 @@ fn first_word(sql: &str) -> &str {
 }
 
 /// The number of parameters of a statement.
-pub fn parameters(sql: &str) -> usize {
-    StatementPieces::new(sql)
+pub fn parameters(sql: &str, dialect: SqlDialect) -> usize {
+    StatementPieces::new(sql, dialect)
         .filter(|(kind, _)| *kind == PieceKind::Parameter)
         .count()
 }
@@ -67,14 +81,16 @@ pub fn numbered(sql: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(sql.len() + 8);
     let mut number = 0;
-    for (kind, piece) in StatementPieces::new(sql) {
+    for (kind, piece) in StatementPieces::new(sql, SqlDialect::PostgreSql) {
         match kind {
             PieceKind::Parameter => {
                 number += 1;
                 out.push_str(&format!("${number}"));
             }
             PieceKind::Operator => out.push('?'),
-            PieceKind::Code | PieceKind::Quoted | PieceKind::Comment => out.push_str(piece),
+            PieceKind::Code | PieceKind::Quoted | PieceKind::Comment | PieceKind::Executable => {
+                out.push_str(piece)
+            }
         }
     }
     Cow::Owned(out)
@@ -85,13 +101,17 @@ pub fn numbered(sql: &str) -> Cow<'_, str> {
 ///
 /// # Errors
 /// The parameter of a list that is not alone in the parentheses of an `IN`.
-pub fn spread<'s>(sql: &'s str, lists: &[(usize, usize)]) -> Result<Cow<'s, str>, usize> {
+pub fn spread<'s>(
+    sql: &'s str,
+    lists: &[(usize, usize)],
+    dialect: SqlDialect,
+) -> Result<Cow<'s, str>, usize> {
     if lists.is_empty() {
         return Ok(Cow::Borrowed(sql));
     }
     let mut out = String::with_capacity(sql.len() + 64);
     let mut at = 0;
-    let mut pieces = StatementPieces::new(sql).peekable();
+    let mut pieces = StatementPieces::new(sql, dialect).peekable();
     while let Some((kind, piece)) = pieces.next() {
         if kind != PieceKind::Parameter {
             out.push_str(piece);
@@ -133,6 +153,8 @@ enum PieceKind {
     /// A text or a quoted name.
     Quoted,
     Comment,
+    /// The beginning of an executable comment; its content follows as code.
+    Executable,
     /// `?`
     Parameter,
     /// `??`
@@ -142,11 +164,77 @@ enum PieceKind {
 /// Splits a statement into pieces, which together are the whole text.
 struct StatementPieces<'a> {
     rest: &'a str,
+    dialect: SqlDialect,
+    /// Within an executable comment.
+    is_executable: bool,
 }
 
 impl StatementPieces<'_> {
-    fn new(rest: &str) -> StatementPieces<'_> {
-        StatementPieces { rest }
+    fn new(rest: &str, dialect: SqlDialect) -> StatementPieces<'_> {
+        StatementPieces {
+            rest,
+            dialect,
+            is_executable: false,
+        }
+    }
+
+    fn first_piece(&mut self) -> (PieceKind, usize) {
+        let text = self.rest;
+        if text.starts_with("??") {
+            return (PieceKind::Operator, 2);
+        }
+        if text.starts_with('?') {
+            return (PieceKind::Parameter, 1);
+        }
+        if self.begins_line_comment(text) {
+            return (PieceKind::Comment, text.find('\n').unwrap_or(text.len()));
+        }
+        if self.is_executable && text.starts_with("*/") {
+            self.is_executable = false;
+            return (PieceKind::Comment, 2);
+        }
+        if text.starts_with("/*") {
+            let executable = ["/*!", "/*M!"].into_iter().find(|it| text.starts_with(it));
+            if let Some(begin) = executable.filter(|_| self.dialect == SqlDialect::MySql) {
+                self.is_executable = true;
+                // The lowest version of the server that executes it may follow.
+                let content = text[begin.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+                return (PieceKind::Executable, text.len() - content.len());
+            }
+            let end = text[2..].find("*/").map_or(text.len(), |at| at + 4);
+            return (PieceKind::Comment, end);
+        }
+        if let Some(quote) = text.chars().next().filter(|c| "'\"`".contains(*c)) {
+            // Backslashes in quoted names are plain characters.
+            let has_escapes = self.dialect == SqlDialect::MySql && quote != '`';
+            return (PieceKind::Quoted, quoted_len(text, quote, has_escapes));
+        }
+        (PieceKind::Code, self.code_len(text))
+    }
+
+    fn begins_line_comment(&self, text: &str) -> bool {
+        if self.dialect != SqlDialect::MySql {
+            return text.starts_with("--");
+        }
+        // `5--1` is a difference.
+        text.starts_with('#')
+            || text.strip_prefix("--").is_some_and(|rest| {
+                let next = rest.chars().next();
+                next.is_none_or(|c| c.is_whitespace() || c.is_control())
+            })
+    }
+
+    /// The length of the code up to the next quote, comment or parameter; at least one character.
+    fn code_len(&self, text: &str) -> usize {
+        let stops = |at: usize, c: char| {
+            let rest = &text[at..];
+            matches!(c, '?' | '\'' | '"' | '`')
+                || self.begins_line_comment(rest)
+                || rest.starts_with("/*")
+                || self.is_executable && rest.starts_with("*/")
+        };
+        let end = text.char_indices().skip(1).find(|(at, c)| stops(*at, *c));
+        end.map_or(text.len(), |(at, _)| at)
     }
 }
 
@@ -157,43 +245,23 @@ impl<'a> Iterator for StatementPieces<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let (kind, len) = first_piece(self.rest);
+        let (kind, len) = self.first_piece();
         let (piece, rest) = self.rest.split_at(len);
         self.rest = rest;
         Some((kind, piece))
     }
 }
 
-fn first_piece(text: &str) -> (PieceKind, usize) {
-    if text.starts_with("??") {
-        return (PieceKind::Operator, 2);
-    }
-    if text.starts_with('?') {
-        return (PieceKind::Parameter, 1);
-    }
-    if text.starts_with("--") {
-        return (PieceKind::Comment, text.find('\n').unwrap_or(text.len()));
-    }
-    if text.starts_with("/*") {
-        let end = text.find("*/").map_or(text.len(), |at| at + 2);
-        return (PieceKind::Comment, end);
-    }
-    if let Some(quote) = text.chars().next().filter(|c| "'\"`".contains(*c)) {
-        let end = text[1..].find(quote).map_or(text.len(), |at| at + 2);
-        return (PieceKind::Quoted, end);
-    }
-    (PieceKind::Code, code_len(text))
-}
-
-/// The length of the code up to the next quote, comment or parameter; at least one character.
-fn code_len(text: &str) -> usize {
-    let stops = |at: usize, c: char| {
-        matches!(c, '?' | '\'' | '"' | '`')
-            || text[at..].starts_with("--")
-            || text[at..].starts_with("/*")
-    };
-    let end = text.char_indices().skip(1).find(|(at, c)| stops(*at, *c));
-    end.map_or(text.len(), |(at, _)| at)
+/// The length of a text or name with its quotes. A doubled quote ends one text and begins the next, which has the same
+/// effect.
+fn quoted_len(text: &str, quote: char, has_escapes: bool) -> usize {
+    let mut is_escaped = false;
+    let end = text.char_indices().skip(1).find(|(_, c)| {
+        let ends = *c == quote && !is_escaped;
+        is_escaped = has_escapes && *c == '\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |(at, _)| at + 1)
 }
 
 #[cfg(test)]
@@ -203,7 +271,7 @@ mod tests {
     #[test]
     fn parameters_are_found_outside_of_texts_names_and_comments() {
         let sql = "SELECT '?' , \"a?\", `b?` -- ?\n, /* ? */ x FROM t WHERE a = ? AND b = 'it''s ?' AND c=?";
-        assert_eq!(parameters(sql), 2);
+        assert_eq!(parameters(sql, SqlDialect::MySql), 2);
         let numbered = numbered(sql);
         assert!(numbered.contains("a = $1") && numbered.ends_with("c=$2"));
         assert!(numbered.contains("'it''s ?'"), "{numbered}");
@@ -211,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_doubled_mark_is_an_operator() {
-        assert_eq!(parameters("SELECT a ?? ?"), 1);
+        assert_eq!(parameters("SELECT a ?? ?", SqlDialect::PostgreSql), 1);
         assert_eq!(numbered("SELECT a ?? ?"), "SELECT a ? $1");
         assert_eq!(numbered("SELECT 1"), "SELECT 1");
     }
@@ -219,7 +287,8 @@ mod tests {
     #[test]
     fn lists_are_spread_in_the_parentheses_of_in() {
         let sql = "SELECT '?' FROM t WHERE a = ? AND b in ( ? ) AND c NOT IN (?)";
-        let spread = |lists: &[(usize, usize)]| spread(sql, lists).map(Cow::into_owned);
+        let spread =
+            |lists: &[(usize, usize)]| spread(sql, lists, SqlDialect::Sqlite).map(Cow::into_owned);
         assert_eq!(spread(&[]), Ok(sql.to_owned()));
         assert_eq!(
             spread(&[(1, 2), (2, 0)]),
@@ -233,7 +302,11 @@ mod tests {
             "x IN ?",
             "x IN (1, ?)",
         ] {
-            assert_eq!(super::spread(sql, &[(0, 2)]), Err(0), "{sql}");
+            assert_eq!(
+                super::spread(sql, &[(0, 2)], SqlDialect::Sqlite),
+                Err(0),
+                "{sql}"
+            );
         }
     }
 
@@ -246,7 +319,11 @@ mod tests {
             "VALUES (1)",
             "SELECT into_x, 'INTO ;' FROM t -- ; INTO",
         ] {
-            assert_eq!(effect(sql), StatementEffect::Reads, "{sql}");
+            assert_eq!(
+                effect(sql, SqlDialect::MySql),
+                StatementEffect::Reads,
+                "{sql}"
+            );
         }
         for sql in [
             "/* a */ WITH x",
@@ -254,7 +331,11 @@ mod tests {
             "SELECT a into b FROM t",
             "SELECT 1; DELETE FROM t",
         ] {
-            assert_eq!(effect(sql), StatementEffect::Unsure, "{sql}");
+            assert_eq!(
+                effect(sql, SqlDialect::MySql),
+                StatementEffect::Unsure,
+                "{sql}"
+            );
         }
         for sql in [
             "INSERT INTO t",
@@ -263,14 +344,70 @@ mod tests {
             "selection",
             "PRAGMA x = 1",
         ] {
-            assert_eq!(effect(sql), StatementEffect::Writes, "{sql}");
+            assert_eq!(
+                effect(sql, SqlDialect::MySql),
+                StatementEffect::Writes,
+                "{sql}"
+            );
         }
+    }
+
+    #[test]
+    fn texts_end_by_the_rules_of_the_database() {
+        let escaped = r#"SELECT 'it\'s ?', "\"?" FROM t WHERE a = ? AND b = '\\' AND c = ?"#;
+        assert_eq!(parameters(escaped, SqlDialect::MySql), 2);
+        // A backslash is a plain character elsewhere, and in quoted names.
+        let plain = r"SELECT '\', ? FROM t WHERE a = '?'";
+        assert_eq!(parameters(plain, SqlDialect::Sqlite), 1);
+        assert_eq!(parameters(plain, SqlDialect::PostgreSql), 1);
+        assert_eq!(parameters(r"SELECT `a\`, ?", SqlDialect::MySql), 1);
+        let hidden = r"SELECT 'a\'' INTO OUTFILE '/x'";
+        assert_eq!(effect(hidden, SqlDialect::MySql), StatementEffect::Unsure);
+        for sql in [r"'\", r"'\'", r"'\é'", r"'é\'?"] {
+            let pieces = StatementPieces::new(sql, SqlDialect::MySql);
+            let all: String = pieces.map(|(_, piece)| piece).collect();
+            assert_eq!(all, sql);
+        }
+    }
+
+    #[test]
+    fn executable_comments_are_code_of_mysql() {
+        for sql in [
+            "SELECT 1 /*! INTO OUTFILE '/x' */",
+            "SELECT 1 /*M!100100 INTO OUTFILE '/x' */",
+            // By its version a server takes either of the words.
+            "/*!99999 SELECT */ DELETE FROM t",
+        ] {
+            let of = |dialect| effect(sql, dialect);
+            assert_eq!(of(SqlDialect::MySql), StatementEffect::Unsure, "{sql}");
+            assert_ne!(of(SqlDialect::Sqlite), StatementEffect::Unsure, "{sql}");
+        }
+        let sql = "/*!40101 DELETE */ FROM t";
+        assert_eq!(effect(sql, SqlDialect::MySql), StatementEffect::Writes);
+        let sql = "SELECT /*! ? */ /* ? */ 2*/*!3*/? /*!";
+        assert_eq!(parameters(sql, SqlDialect::MySql), 2);
+        assert_eq!(parameters(sql, SqlDialect::Sqlite), 1);
+        let pieces = StatementPieces::new(sql, SqlDialect::MySql);
+        assert_eq!(pieces.map(|(_, piece)| piece).collect::<String>(), sql);
+    }
+
+    #[test]
+    fn line_comments_begin_by_the_rules_of_the_database() {
+        // MySQL: minus minus one.
+        let sql = "SELECT 5--1 INTO OUTFILE '/x'";
+        assert_eq!(effect(sql, SqlDialect::MySql), StatementEffect::Unsure);
+        assert_eq!(effect(sql, SqlDialect::Sqlite), StatementEffect::Reads);
+        let sql = "SELECT ? # it's ?\n, ? --\tis it ?";
+        assert_eq!(parameters(sql, SqlDialect::MySql), 2);
+        assert_eq!(parameters("SELECT a # ?", SqlDialect::PostgreSql), 1);
     }
 
     #[test]
     fn unfinished_texts_end_with_the_statement() {
         for sql in ["'?", "/* ?", "-- ?", "`?", "é?é'"] {
-            let all: String = StatementPieces::new(sql).map(|(_, piece)| piece).collect();
+            let all: String = StatementPieces::new(sql, SqlDialect::MySql)
+                .map(|(_, piece)| piece)
+                .collect();
             assert_eq!(all, sql);
         }
     }

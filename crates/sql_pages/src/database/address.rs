@@ -17,6 +17,7 @@ use super::postgres;
 use super::postgres::PostgresAddress;
 use super::sqlite::SqliteLink;
 use super::trouble::DriverError;
+use crate::statement::SqlDialect;
 
 /// The address of a database.
 pub enum DatabaseAddress {
@@ -55,6 +56,15 @@ impl DatabaseAddress {
             }
         }
         .map_err(|error| format!("its url is wrong: {error}"))
+    }
+
+    /// The rules for the database's statements.
+    pub fn dialect(&self) -> SqlDialect {
+        match self {
+            DatabaseAddress::Sqlite(_) => SqlDialect::Sqlite,
+            DatabaseAddress::MySql(..) => SqlDialect::MySql,
+            DatabaseAddress::Postgres(_) => SqlDialect::PostgreSql,
+        }
     }
 
     /// Connects to the database.

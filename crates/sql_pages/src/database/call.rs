@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::statement::{self, StatementEffect};
+use crate::statement::{self, SqlDialect, StatementEffect};
 use crate::value::SqlParam;
 
 /// Statements that a connection keeps prepared.
@@ -49,8 +49,13 @@ pub enum CallMode {
 impl CallMode {
     /// The mode for a statement; none if it writes, which a page must not in answer to a method
     /// that promises to change nothing. `safe` = that is its method.
-    pub fn from_sql(sql: &str, want: ResultShape, safe: bool) -> Option<CallMode> {
-        match (statement::effect(sql), safe) {
+    pub fn from_sql(
+        sql: &str,
+        dialect: SqlDialect,
+        want: ResultShape,
+        safe: bool,
+    ) -> Option<CallMode> {
+        match (statement::effect(sql, dialect), safe) {
             (StatementEffect::Reads, _) if want != ResultShape::Done => Some(CallMode::Read),
             (StatementEffect::Unsure, true) if want != ResultShape::Done => {
                 Some(CallMode::ReadGuarded)
