@@ -111,6 +111,7 @@ impl<P> MemberGroup<P> {
 
     /// Adds a member with its target. If the group is already in use, it begins with a slow start.
     pub fn add(&mut self, new: NewMember, place: P, now_ms: u64) -> MemberId {
+        // Ids of removed members must not name a later one in the same slot.
         self.generation = self.generation.wrapping_add(1);
         let member = GroupMember {
             generation: self.generation,
@@ -123,6 +124,7 @@ impl<P> MemberGroup<P> {
             circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
             opposed: 0,
+            // While the group has had no request, all members are equally cold.
             grows_since_ms: self.at_work.then_some(now_ms),
             turn: 0,
             requests: 0,
@@ -224,6 +226,7 @@ impl<P> MemberGroup<P> {
 
     /// Records that a request has its connection: it is no longer pending.
     pub fn connected(&mut self, picked: &mut PickedMember) {
+        // Once per request: `report` calls this again.
         if std::mem::take(&mut picked.pending)
             && let Some(member) = self.member_mut(picked.member)
         {
@@ -243,6 +246,7 @@ impl<P> MemberGroup<P> {
 
     /// Records the outcome of a request.
     pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
+        // A request that ended before its connection was established is pending still.
         self.connected(&mut picked);
         let settings = self.settings;
         // Without panic routing every failing member is ejected; with it, never the last healthy one.
@@ -290,6 +294,7 @@ impl<P> MemberGroup<P> {
         }
         (member.is_healthy, member.opposed) = (passed, 0);
         if passed {
+            // A passed check is evidence enough; without this the ejection would outlast it.
             member.circuit.close(now_ms);
             member.begin_slowly(now_ms);
         }
@@ -446,6 +451,7 @@ impl<P> MemberGroup<P> {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
         for (at, candidate) in candidates.iter().enumerate() {
             if let Some(member) = &mut self.members[candidate.slot] {
+                // Smooth weighted round robin, as in nginx: each gains its weight, and the chosen one pays the sum.
                 member.turn = member.turn.saturating_add_unsigned(candidate.weight);
                 if at == taken {
                     member.turn = member.turn.saturating_sub_unsigned(total);

@@ -105,6 +105,7 @@ impl<C> IdleConnections<C> {
     /// A new connection has received bytes, or is closed.
     pub fn heard(&mut self, number: u64) {
         self.unheard.retain(|unheard| unheard.number != number);
+        // Crowding ends with the last silent connection.
         self.crowded &= !self.unheard.is_empty();
     }
 
@@ -140,6 +141,7 @@ impl<C> IdleConnections<C> {
             return None;
         }
         let waits = |unheard: &UnprovenEntry| unheard.may_wait(now_ms, CROWDED_MS);
+        // Stays set until `heard`, so that connections returned in between are not kept.
         self.crowded = self.unheard.iter().any(waits);
         match self.crowded {
             true => Some(self.clear()),

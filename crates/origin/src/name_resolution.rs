@@ -42,6 +42,7 @@ impl NameResolver for SystemResolver {
         local: &WorkerHandle,
     ) -> io::Result<Vec<SocketAddr>> {
         let host = host.to_string();
+        // getaddrinfo(3) blocks.
         let asking = local.offload(move || addresses(&host, port));
         let asking = asking.map_err(|_| io::Error::other("too much waits for helpers"))?;
         asking

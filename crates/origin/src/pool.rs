@@ -309,6 +309,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
             permit,
             ..
         } = lease;
+        // Before the idle list is asked: a crowded server is crowded no more if this was the silent connection.
         drop(unheard);
         let now_ms = self.now_ms(worker);
         let is_old = now_ms.saturating_sub(of.opened_ms) >= self.age_ms_max;
@@ -347,10 +348,12 @@ impl<O: PoolConnector> ConnectionPool<O> {
         patience: AcquireTimeouts,
     ) -> Result<O::PooledConnection, PoolUnavailable> {
         let mut failing = ConnectFailures {
+            // Also counts attempts whose future is dropped by a timeout.
             pool: self,
             over: false,
         };
         let opening = connector::connect(&self.opener, &self.address, self.local(worker));
+        // The total time limit is applied by `wait_for_lease` already.
         let opened = match patience.connecting < patience.total {
             true => self.in_time(worker, patience.connecting, opening).await,
             false => Some(opening.await),

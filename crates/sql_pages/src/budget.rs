@@ -61,6 +61,7 @@ pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> 
 fn room() -> usize {
     CURRENT.with_borrow(|current| match current {
         Some(budget) => {
+            // Freeing memory from before the page makes the difference negative.
             let taken = held().wrapping_sub(budget.before).max(0).cast_unsigned();
             budget.len_max.saturating_sub(taken)
         }
@@ -186,6 +187,7 @@ pub fn items(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_else(|| {
+            // Items of an iterator without a length are counted by iterating, which must end for an endless one.
             let max = (room() / ITEM_LEN).saturating_add(1);
             value.try_iter().map_or(0, |items| items.take(max).count())
         }),

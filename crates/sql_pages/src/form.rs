@@ -90,6 +90,7 @@ async fn multipart(content_type: &str, body: Vec<u8>) -> Result<FormPairs, multe
         };
         let is_file = part.file_name().is_some();
         let bytes = part.bytes().await?.to_vec();
+        // Stops instead of failing, like the other encodings.
         if pairs.len() == PAIRS_MAX {
             break;
         }

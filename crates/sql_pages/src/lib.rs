@@ -102,6 +102,7 @@ impl PagesHandler {
 
     async fn answer(&self, mut request: HandlerRequest) -> Result<HandlerResponse, HandlerFailure> {
         let (folder, way_len) = request.files();
+        // Below the route's base or alias, as for files.
         let path = request.path().get(way_len..).unwrap_or_default();
         let name = templates::page_name(path).ok_or_else(HandlerFailure::not_found)?;
         let (site, templates) = self.sites.site_templates(folder);
@@ -131,6 +132,7 @@ impl PagesHandler {
         name: &str,
         request: &mut HandlerRequest,
     ) -> Result<VisitContext, HandlerFailure> {
+        // Before the body is read, which could be large.
         if !form::is_safe(request.method) && request_values::is_from_elsewhere(request) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -150,6 +152,7 @@ impl PagesHandler {
                 format!("{name}: the form can't be read: {reason}"),
             )
         })?;
+        // Also for browsers that do not send Sec-Fetch-Site.
         if !form::is_safe(request.method) && !request_values::has_token(request, &form, &self.key) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -172,6 +175,7 @@ impl PagesHandler {
         name: &str,
         visit: &VisitContext,
     ) -> Option<Result<HandlerResponse, HandlerFailure>> {
+        // The direct renderer keeps one Cookie line only.
         if !visit.safe || visit.has_several_cookie_lines() {
             return None;
         }
@@ -213,6 +217,7 @@ impl PagesHandler {
             match tried.end {
                 PageEnd::Call(database, call) => {
                     answers = tried.answers;
+                    // Databases run between attempts, not during one: the engine's thread never waits for a database.
                     let answer = session.call(&database, &call).await;
                     rows_len += answer.as_ref().map_or(0, DatabaseAnswer::len);
                     answers.push(answer.map(|answer| answer.value(call.want)));
@@ -221,6 +226,7 @@ impl PagesHandler {
                 PageEnd::Rendered(text) => {
                     let response = tried.reply.response(text, visit.is_personal(), visit.safe);
                     let response = response.map_err(|reason| page.failure(&reason))?;
+                    // Committed only after the response is known to be valid.
                     session.end().await.map_err(|fault| {
                         HandlerFailure::new(
                             fault.status,
@@ -243,7 +249,9 @@ impl PagesHandler {
         }
         let permit = self.heavy.acquire(0, 0).await;
         let page = page.clone();
+        // A thread for blocking work: the workers of the runtime are few and shared with all other requests.
         let thread = tokio::task::spawn_blocking(move || {
+            // The permit moves into the thread, so that an abandoned request still counts until its rendering ends.
             let _permit = permit;
             page.tried(attempt)
         });
@@ -289,6 +297,7 @@ impl SitePage {
             attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
         let end = match (attempt.stop, rendered) {
             (Some(RenderStop::Call(database, call)), _) => PageEnd::Call(database, call),
+            // `redirect()` ends the page with an error of the engine, which is no failure.
             (Some(RenderStop::Ended), _) => PageEnd::Rendered(Vec::new()),
             (Some(RenderStop::Fault(fault)), Err(error)) => {
                 PageEnd::Failed(failure(&self.templates, fault.status, &error))
@@ -344,6 +353,7 @@ struct BoundedText(Vec<u8>);
 
 impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // Checked while the text grows, since a loop may print without end.
         if self.0.len() + bytes.len() > PAGE_LEN_MAX {
             let reason = format!("the page is longer than {PAGE_LEN_MAX} bytes");
             return Err(std::io::Error::other(reason));
@@ -391,6 +401,7 @@ fn failure(
     let mut at = (error.name().unwrap_or_default().to_string(), error.line());
     let mut reason = reason(error);
     let mut source = std::error::Error::source(error);
+    // The innermost error has the line of the fault; outer ones have those of the includes.
     while let Some(inner) = source {
         if let Some(wrong) = inner.downcast_ref::<TemplateFault>() {
             at = (wrong.name.clone(), Some(wrong.line));

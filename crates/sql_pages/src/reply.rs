@@ -68,6 +68,7 @@ pub struct SetCookie<'a> {
 impl PageResponseHead {
     /// Sets the status.
     pub fn status(&mut self, code: u16) -> Result<(), String> {
+        // 1xx are interim and not for pages.
         let status = StatusCode::new(code).filter(|status| (200..600).contains(&status.code()));
         self.status = Some(status.ok_or(format!("{code} is no status of a response"))?);
         Ok(())
@@ -75,6 +76,7 @@ impl PageResponseHead {
 
     /// Sets a field, replacing one of the same name.
     pub fn field(&mut self, name: &str, value: &str) -> Result<(), String> {
+        // Fields that belong to the server's framing, or to `cookie()`.
         const OTHERS: &[&str] = &[
             "set-cookie",
             "content-length",
@@ -89,6 +91,7 @@ impl PageResponseHead {
                 "{name} is not for pages; for cookies there is cookie()"
             ));
         }
+        // A line break would begin another field.
         if value
             .bytes()
             .any(|byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
@@ -104,6 +107,7 @@ impl PageResponseHead {
     /// Redirects the client, within the site unless `outside` is set.
     pub fn redirect(&mut self, to: &str, code: u16, outside: bool) -> Result<(), String> {
         let mut inside = to.bytes();
+        // Browsers read `//` and `/\` as the beginning of another host (open redirect).
         let is_inside = inside.next() == Some(b'/') && !matches!(inside.next(), Some(b'/' | b'\\'));
         if !is_inside && !outside {
             return Err(
@@ -116,6 +120,7 @@ impl PageResponseHead {
             return Err(format!("{code} is no status of a redirect"));
         }
         self.status(code)?;
+        // Encoded here, since pages often build the target from a visitor's text.
         self.field("Location", &utf8_percent_encode(to, ADDRESS).to_string())
     }
 
@@ -140,6 +145,7 @@ impl PageResponseHead {
         if cookie.http_only {
             line.push_str("; HttpOnly");
         }
+        // Browsers refuse SameSite=None without Secure.
         if cookie.secure || cookie.same_site == "None" {
             line.push_str("; Secure");
         }
@@ -175,6 +181,7 @@ impl PageResponseHead {
         }
         if !self.has("Content-Type") {
             self.field("Content-Type", "text/html; charset=utf-8")?;
+            // Always set: without it caches may choose a lifetime by themselves (RFC 9111 §4.2.2).
         }
         let control = self.cache_control(personal, safe);
         self.field("Cache-Control", &control)?;
@@ -202,6 +209,7 @@ impl PageResponseHead {
     fn cache_control(&self, personal: bool, safe: bool) -> String {
         let said = self.said("Cache-Control");
         match &self.kept {
+            // First: no wish of the page may publish a token or a cookie.
             _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
             _ if said.is_some() && personal => private(said.unwrap_or_default()),
             _ if said.is_some() => said.unwrap_or_default().into(),
@@ -227,6 +235,7 @@ impl PageResponseHead {
 /// Whether these fields allow a cache to reuse the response for some time.
 pub fn may_be_kept(fields: &ResponseFields) -> bool {
     let lasts = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
+        // Compared with the defaults of `cache_control`, which let nothing be reused without a question to the server.
         name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
         name => name.ends_with("cache-control") || name == "expires",
     };

@@ -58,6 +58,7 @@ impl TemplateSet {
         let files = Arc::new(Mutex::new(HashMap::new()));
         let mut environment = Environment::new();
         let (folder, noted) = (root.clone(), files.clone());
+        // The engine loads included templates itself, so the loader checks and records every file.
         environment.set_loader(move |name| load(&folder, name, &noted));
         environment.set_path_join_callback(|name, parent| joined(name, parent).into());
         environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -96,6 +97,7 @@ impl TemplateSet {
 
     /// Marks a page as slow to render.
     pub fn note_heavy(&self, name: &str) {
+        // Only grows, but its names are those of existing pages.
         lock(&self.heavy).insert(name.to_string());
         // A slow page needs the engine, which has threads for it.
         self.keep_direct(name, None);
@@ -190,6 +192,7 @@ fn joined(name: &str, parent: &str) -> String {
             .collect(),
     };
     for part in name.trim_start_matches('/').split('/') {
+        // The unchanged name contains `..`, which `is_name` refuses.
         match part {
             "." => {}
             ".." if parts.pop().is_none() => return name.to_string(),
@@ -224,6 +227,7 @@ fn source(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<Strin
     let Ok(real) = path.canonicalize() else {
         return Ok(None);
     };
+    // Through a symbolic link, for which the name looks harmless.
     if !real.starts_with(root) {
         return Err(Error::new(
             ErrorKind::InvalidOperation,

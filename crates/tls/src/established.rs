@@ -99,6 +99,7 @@ impl EstablishedSession {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<ReceiveProgress, TlsFailure> {
+        // Input behind close_notify or a failure is ignored, as TLS demands (RFC 8446, sections 6.1 and 6.2).
         if self.failed || self.closed {
             return Ok(ReceiveProgress::default());
         }
@@ -123,6 +124,7 @@ impl EstablishedSession {
     ) -> Result<(), Error> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
+            // Only up to the end of the pending record, so that the rest needs no copy.
             let (now, later) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
             rest = later;
             let mut pending = std::mem::take(&mut self.pending);
@@ -155,6 +157,7 @@ impl EstablishedSession {
             if header[0] != APPLICATION_DATA {
                 return Err(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into());
             }
+            // Before the record is complete, so that the buffer stays bounded.
             if len > SEALED_LEN_MAX {
                 return Err(Error::PeerSentOversizedRecord);
             }
@@ -162,6 +165,7 @@ impl EstablishedSession {
             let Some(record) = rest.get_mut(..len) else {
                 break;
             };
+            // The header is additional data (RFC 8446, section 5.2), so it is authenticated with the record.
             let opened = self.to_receive.open(*header, record)?;
             used += HEADER_LEN + len;
             self.understand(opened, plain, to_send)?;
@@ -180,6 +184,7 @@ impl EstablishedSession {
         let end = opened.iter().rposition(|byte| *byte != 0);
         let end = end.ok_or(PeerMisbehaved::IllegalTlsInnerPlaintext)?;
         let content = &opened[..end];
+        // The limit of the content applies without the padding (RFC 8446, section 5.4).
         if content.len() > FULL_LEN {
             return Err(Error::PeerSentOversizedRecord);
         }
@@ -208,6 +213,7 @@ impl EstablishedSession {
 
     /// Handles a key update: the client uses its next key from now on and may request that this side does, too.
     fn update_to_receive(&mut self, wanted: bool, to_send: &mut Vec<u8>) -> Result<(), Error> {
+        // Each update costs a key derivation, at no cost for the client.
         let left = self.updates_left.checked_sub(1);
         self.updates_left = left.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
         let (sequence, secrets) = self.connection.update_rx_secret()?;
@@ -306,6 +312,7 @@ impl EstablishedSession {
 
     /// See `TlsServer::leave_to_kernel`.
     pub fn leave_to_kernel(&mut self) {
+        // The keys are dropped here: a second record with one of their sequence numbers would repeat its nonce.
         self.sealing = EncryptionState::Kernel {
             is_worn: false,
             is_over: false,
@@ -400,6 +407,7 @@ impl TrafficKey {
         to_send.extend_from_slice(&header);
         let start = to_send.len();
         write(to_send);
+        // The content type is behind the content, and encrypted with it (RFC 8446, section 5.2).
         to_send.push(kind);
         let (nonce, aad) = (self.nonce(), Aad::from(header));
         let sealed = self

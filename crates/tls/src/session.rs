@@ -157,6 +157,7 @@ impl<S: SessionSide> RustlsSession<S> {
         if !self.failed && !self.closed {
             self.take(wire, &mut sinks)?;
         }
+        // An idle half-closed connection keeps no buffer.
         if self.closed {
             self.pending = Vec::new();
         }

@@ -134,6 +134,7 @@ impl HostedCall {
         if let Some(event) = self.again.take() {
             return Poll::Ready(Ok(WaitEvent::Event(event)));
         }
+        // Before new input: a completed fetch needs no wait, and holds memory until it is read.
         if let Some(number) = self.over.pop_front() {
             return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Fetched(number))));
         }
@@ -158,6 +159,7 @@ impl HostedCall {
 
     /// The next part of the body, once the module has read the one before it.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<CallEvent, ClientGone>> {
+        // Back-pressure: the next part is taken only when the module has read this one, so its sender is slowed down.
         if self.body_ended || self.body_held || !self.at_hand.is_empty() {
             return Poll::Pending;
         }
@@ -168,6 +170,7 @@ impl HostedCall {
         Poll::Ready(match part {
             Part::Bytes(bytes) => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                // The part replaces an empty one, which the check above ensures.
                 self.at_hand = bytes;
                 Ok(CallEvent::Body(len))
             }
@@ -186,6 +189,7 @@ impl HostedCall {
     }
 
     fn source(&mut self, from: u32) -> Option<&mut Bytes> {
+        // 0 is the request's body, n the fetch n.
         let Some(index) = from.checked_sub(1) else {
             return Some(&mut self.at_hand);
         };
@@ -245,6 +249,7 @@ impl CallHost for HostedCall {
     }
 
     fn status(&mut self, status: u32) -> bool {
+        // 1xx are interim responses, which modules cannot send.
         let found = u16::try_from(status)
             .ok()
             .filter(|code| (200..600).contains(code));
@@ -275,6 +280,7 @@ impl CallHost for HostedCall {
     }
 
     fn send_stored(&mut self, path: &[u8]) -> bool {
+        // Objects are looked up by their path as in the site, so dot segments must not lead out of it.
         let good = parts::is_path(path) && self.outgoing.send_stored(path);
         self.accept(
             good,
@@ -295,6 +301,7 @@ impl CallHost for HostedCall {
     }
 
     fn fetch(&mut self, target: &[u8]) -> Option<u32> {
+        // Bounded: each fetch may hold a response in memory.
         let good = self.fetches.len() < FETCHES_MAX
             && (parts::is_path(target) || target.starts_with(b"http://"));
         let refused =
@@ -322,6 +329,7 @@ impl CallHost for HostedCall {
     }
 
     fn ticket(&mut self) -> ResumeTicket {
+        // Created on demand: most calls need none.
         self.held.get_or_insert_with(TicketGuard::new).ticket()
     }
 

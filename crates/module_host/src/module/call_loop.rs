@@ -83,6 +83,7 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
         increment(&self.identity.counts.calls);
         let limits = self.limits;
+        // Before the instance is created, which may cost a process or memory of a WebAssembly instance.
         let slot = match CallSlot::take(&self) {
             Ok(slot) => slot,
             Err(failure) => return HandlerResult::Ready(Err(failure)),
@@ -94,6 +95,7 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
             Ok(instance) => instance,
             Err(failure) => return HandlerResult::Ready(Err(failure)),
         };
+        // A module that responds at once needs neither a future nor the runtime.
         match instance.now(CallEvent::Request) {
             Some(first) => match go_on_now(&mut instance, first) {
                 Ok(CallStep::Wait) => HandlerResult::OnRuntime(Box::pin(drive(
@@ -117,6 +119,7 @@ fn go_on_now<I: Instance>(
     first: Result<CallStep, HandlerFailure>,
 ) -> Result<CallStep, HandlerFailure> {
     let mut next = first?;
+    // Bounded, so that a module with always-ready events does not occupy the worker.
     for _ in 0..EVENTS_NOW_MAX {
         // Once the head is to be sent, the response is a stream, which `stream` serves on the runtime.
         if next != CallStep::Wait || instance.call().outgoing.is_flushed() {
@@ -166,6 +169,7 @@ async fn drive<I: Instance, C: ModuleBackend>(
         let wait = match &mut wait {
             Some(wait) => wait,
             None => {
+                // The first wait of the call: tokio's timers need the runtime.
                 increment(&instance.call().identity().counts.waited);
                 on_the_runtime().await;
                 wait.insert(CallWait::new(limits))
@@ -175,6 +179,7 @@ async fn drive<I: Instance, C: ModuleBackend>(
         if instance.call().outgoing.is_flushed() {
             let response = instance.call().outgoing.begin_stream();
             let wait = CallWait::new(limits);
+            // The response must be returned for its head to be sent, while the module still produces the body.
             tokio::spawn(stream(instance, wait, slot));
             return Ok(response);
         }
@@ -198,6 +203,7 @@ async fn first_events<I: Instance>(
             None => return Ok(next),
         }
     }
+    // The budget of events is used up; the runtime goes on with the next one.
     instance.call().again(event);
     Ok(CallStep::Wait)
 }
@@ -223,6 +229,7 @@ async fn early_event<I: Instance>(
         if let Poll::Ready(next) = begun {
             return next;
         }
+        // The future is moved to the runtime at its first wait, since a timeout needs its timers.
         on_the_runtime().await;
         let limit = Duration::from_millis(limits.timeout_ms);
         tokio::time::timeout(limit, handling).await
@@ -271,6 +278,7 @@ async fn step<I: Instance>(
     };
     let handled = {
         let handling = pin!(instance.handle(event));
+        // A module may compute or wait within one event, so each one is timed.
         tokio::time::timeout(wait.limit(), handling).await
     };
     handled.unwrap_or_else(|_| Err(late(instance)))

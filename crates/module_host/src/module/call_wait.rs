@@ -66,12 +66,15 @@ impl CallWait {
         call: &mut HostedCall,
         context: &mut Context<'_>,
     ) -> Poll<Result<CallEvent, AbandonReason>> {
+        // First: the module may have requested a timer or a fetch in its last event.
         self.begin(call);
         loop {
+            // In the loop, since progress of the client does not end the wait.
             self.poll_fetches(call, context);
             match call.poll(context) {
                 Poll::Ready(Ok(WaitEvent::Moved)) => self.progress(),
                 Poll::Ready(Ok(WaitEvent::Event(event))) => {
+                    // Only bytes of the bodies count as progress: timers could defer the limit for ever.
                     if matches!(event, CallEvent::Body(_) | CallEvent::BodyEnd) {
                         self.progress();
                     }
@@ -90,6 +93,7 @@ impl CallWait {
             self.timer = None;
             return Poll::Ready(Ok(CallEvent::Timer));
         }
+        // Last, so that an event that is ready at the deadline still counts.
         self.deadline
             .as_mut()
             .poll(context)
@@ -99,6 +103,7 @@ impl CallWait {
     /// Whether the client has read nothing for so long that it gets a spool.
     fn poll_stall(&mut self, call: &HostedCall, context: &mut Context<'_>) -> bool {
         if !call.outgoing.is_stalled() {
+            // The next stall is timed from its own beginning.
             self.stall = None;
             return false;
         }
@@ -113,6 +118,7 @@ impl CallWait {
             self.timer = Some(Box::pin(sleep_until(until)));
         }
         let identity = call.identity().clone();
+        // Fetches are numbered from 1.
         for (number, asked) in (1..).zip(&mut call.fetches) {
             if let FetchRequest::Wanted(target) = asked {
                 let future = fetch(&identity, &call.request, target, &self.limits);
@@ -124,6 +130,7 @@ impl CallWait {
 
     fn poll_fetches(&mut self, call: &mut HostedCall, context: &mut Context<'_>) {
         self.fetching
+            // All are polled, so that each registers its waker.
             .retain_mut(|(number, fetching)| match fetching.as_mut().poll(context) {
                 Poll::Ready((status, bytes)) => {
                     call.fetch_over(*number, status, bytes);

@@ -85,6 +85,7 @@ impl LibraryCode {
         // Recorded before the attempt: a bad file is not tried again until it changes.
         *version = FileVersion::new(found);
         let counts = &self.identity.counts;
+        // Loaded next to the old version, so that a version that does not start changes nothing.
         let started = start(&self.path, &self.identity, self.workers.len());
         let (stamp, started) = started.inspect_err(|_| increment(&counts.rejected))?;
         *version = FileVersion::new(stamp);

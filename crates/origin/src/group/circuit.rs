@@ -129,6 +129,7 @@ impl CircuitBreaker {
     ) -> CircuitDecision {
         match self.state {
             CircuitState::Closed(_) => CircuitDecision::Open,
+            // Clients that caused none of the failures are not kept away.
             CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. }
                 if !concerns(by, clients) =>
             {
@@ -184,6 +185,7 @@ impl CircuitBreaker {
             return CircuitChange::None;
         }
         match (&mut self.state, found) {
+            // Cancelled requests have no report and are no evidence.
             (CircuitState::Closed(window), Some(found)) => {
                 window.add(found, clients, settings.window_ms, now_ms);
                 if found != CircuitReport::Well && may_open && window.is_bad(settings, now_ms) {
@@ -203,6 +205,7 @@ impl CircuitBreaker {
                 }
             }
             (CircuitState::HalfOpen { trials, by }, found) if begun.is_trial => {
+                // Also for a cancelled trial, so that another one may follow.
                 *trials = trials.saturating_sub(1);
                 let by = by.union(clients);
                 match found {
@@ -234,11 +237,13 @@ impl CircuitBreaker {
 
     /// Ejects the member. Each time is longer, unless a single client found all failures.
     fn open(&mut self, by: ClientSet, settings: &settings::CircuitSettings, now_ms: u64) {
+        // After a long time without failures the backoff begins anew.
         let was_well = matches!(self.state, CircuitState::Closed(_))
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
         if was_well {
             self.opened_in_a_row = 0;
         }
+        // The failures of one client alone do not lengthen the ejection of all.
         let is_repeated = by.len() > 1;
         // Exponential backoff, up to `open_ms_max`.
         let doublings = if is_repeated { self.opened_in_a_row } else { 0 };
@@ -277,6 +282,7 @@ impl FailureWindow {
             self.before = if passed == 1 {
                 last
             } else {
+                // More than one window without requests: the earlier one is too old.
                 RequestTally::default()
             };
             self.start_ms += passed * window_ms;
@@ -321,6 +327,7 @@ impl FailureWindow {
         if settings.absences_max > 0 && is_away && self.are_many(self.now.absent, settings) {
             return true;
         }
+        // Sliding window: the share of the earlier window that is still within `window_ms`.
         let into_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
         let reaches = |count: u64| count.saturating_mul(window_ms - into_ms) / window_ms;
         let bad = self.now.bad + reaches(self.before.bad);

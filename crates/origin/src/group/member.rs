@@ -153,6 +153,7 @@ impl<P> GroupMember<P> {
     /// Whether it has the maximum of requests, or of pending ones.
     pub fn is_full(&self, settings: &GroupSettings) -> bool {
         let circuit = &settings.circuit;
+        // Tunnels last for days and have their own bound.
         self.requests - self.tunnels >= circuit.requests_max || self.pending >= circuit.pending_max
     }
 
@@ -165,6 +166,7 @@ impl<P> GroupMember<P> {
     /// Begins a slow start.
     pub fn begin_slowly(&mut self, now_ms: u64) {
         self.grows_since_ms = Some(now_ms);
+        // A credit from before the failure would send a burst at once.
         self.turn = 0;
     }
 
@@ -176,6 +178,7 @@ impl<P> GroupMember<P> {
         if grown_ms >= settings.slow_start_ms {
             return 100;
         }
+        // Never 0: without requests it could not warm up.
         (grown_ms * 100 / settings.slow_start_ms).max(SLOW_START_PERCENT_MIN)
     }
 }

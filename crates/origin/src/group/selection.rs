@@ -68,6 +68,7 @@ pub fn choose(
 
 /// Smooth weighted round robin (nginx): the candidate with the highest credit.
 fn next_turn(candidates: &[MemberCandidate]) -> usize {
+    // The current turn has not been credited yet.
     let behind =
         |candidate: &MemberCandidate| candidate.turn.saturating_add_unsigned(candidate.weight);
     let mut best = 0;
@@ -82,6 +83,7 @@ fn next_turn(candidates: &[MemberCandidate]) -> usize {
 /// Whether one more request loads `a` less than `b`, relative to their weights.
 fn is_less(a: &MemberCandidate, b: &MemberCandidate) -> bool {
     // a/wa < b/wb without division, so exact; u128 cannot overflow.
+    // The new request counts, so that weights matter among idle members.
     let with_one = |candidate: &MemberCandidate| u128::from(candidate.load) + 1;
     with_one(a) * u128::from(b.weight) < with_one(b) * u128::from(a.weight)
 }
@@ -117,6 +119,7 @@ fn draw(candidates: &[MemberCandidate], not: Option<usize>, random: u64) -> usiz
         all.filter(move |(at, _)| Some(*at) != not)
     };
     let total: u64 = others().map(|(_, candidate)| candidate.weight).sum();
+    // `max` only guards the division: weights are at least 1.
     let mut left = random % total.max(1);
     for (at, candidate) in others() {
         if left < candidate.weight {
@@ -137,12 +140,15 @@ fn by_key(
 ) -> (usize, SelectionReason) {
     let total_weight: u128 = candidates.iter().map(|one| u128::from(one.weight)).sum();
     let total_load: u128 = candidates.iter().map(|one| u128::from(one.load)).sum();
+    // Below 100 % the shares could not hold the total load.
     let percent = u128::from(load_percent_max.max(100));
+    // Consistent hashing with bounded loads (Mirrokni et al., 2016).
     let has_room = |one: &MemberCandidate| {
         let share = (total_load + 1) * u128::from(one.weight) * percent;
         u128::from(one.load) < share.div_ceil(total_weight * 100)
     };
     let mut best: Option<(usize, f64)> = None;
+    // Rendezvous hashing: the highest score of all candidates, so that a removed member moves only its own keys.
     for (at, candidate) in candidates.iter().enumerate() {
         let score = score(candidate, key);
         if has_room(candidate) && best.is_none_or(|(_, highest)| score > highest) {

@@ -1,4 +1,4 @@
-//! What a database answers, and its rows as they come.
+//! Results of calls, and the collection of rows as they arrive.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use super::trouble::DriverError;
 use crate::table::{self, RowTable};
 use crate::value::StatementResult;
 
-/// What a database answers.
+/// The result of a call.
 pub enum DatabaseAnswer {
-    /// The rows of what reads.
+    /// The rows of a read.
     Rows(Arc<RowTable>),
-    /// What was written.
+    /// The effect of a write.
     Done(StatementResult),
 }
 
 impl DatabaseAnswer {
-    /// As a template's value.
+    /// Converts it to a template's value.
     pub fn value(self, want: ResultShape) -> Value {
         match (self, want) {
             (DatabaseAnswer::Rows(table), ResultShape::Row) => table::first_row(table),
@@ -27,7 +27,7 @@ impl DatabaseAnswer {
         }
     }
 
-    /// Bytes that it takes.
+    /// Its memory in bytes.
     pub fn len(&self) -> usize {
         match self {
             DatabaseAnswer::Rows(table) => table.len(),
@@ -36,7 +36,7 @@ impl DatabaseAnswer {
     }
 }
 
-/// The rows of an answer as they come.
+/// Collects the rows of a result, within the limits of the call.
 pub(super) struct AnswerRows<'c> {
     call: &'c DatabaseCall,
     pub(super) table: RowTable,
@@ -50,14 +50,14 @@ impl<'c> AnswerRows<'c> {
         }
     }
 
-    /// A row comes, with columns of these names: those of the first are all rows'.
+    /// Begins a row. The names of the first row's columns apply to all rows.
     pub(super) fn begin_row<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         if self.table.row_count() == 0 {
             self.table.begin(names);
         }
     }
 
-    /// A row has come whole.
+    /// Ends a row.
     pub(super) fn end_row(&mut self) -> Result<(), DriverError> {
         if self.table.row_count() == self.call.rows_max {
             return Err(DriverError::TooManyRows);

@@ -1,4 +1,4 @@
-//! What a page asks a database. Knows no database.
+//! Calls of pages to databases. Independent of drivers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,49 +6,49 @@ use std::time::Duration;
 use crate::statement::{self, SqlDialect, StatementEffect};
 use crate::value::SqlParam;
 
-/// Statements that a connection keeps prepared.
+/// The maximum of statements that a connection keeps prepared.
 pub(super) const STATEMENTS_MAX: usize = 256;
 
-/// What a page asks a database.
+/// One call of a page to a database.
 #[derive(Clone)]
 pub struct DatabaseCall {
     /// The statement, with `?` for parameters.
     pub sql: Arc<str>,
-    /// One for each `?`.
+    /// A value for each `?`.
     pub params: Vec<SqlParam>,
-    /// What it wants to hear.
+    /// The expected result.
     pub want: ResultShape,
-    /// How it is made.
+    /// The protection against writes.
     pub mode: CallMode,
-    /// Bytes of its rows.
+    /// The maximum of bytes of its rows.
     pub len_max: usize,
-    /// How many rows it may have: the database's limit.
+    /// The maximum of rows: the database's limit.
     pub rows_max: usize,
     /// The database's time limit.
     pub timeout: Duration,
 }
 
 impl DatabaseCall {
-    /// Whether it only reads, so that it may be made again after a failure.
+    /// Whether it only reads, so that a retry after a failure is safe.
     pub fn reads(&self) -> bool {
         self.mode != CallMode::Write
     }
 }
 
-/// How a call is made.
+/// The protection of a call against writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallMode {
-    /// As it is: it only reads, so that it may be made again after a failure.
+    /// None: the text shows that it only reads. A retry after a failure is safe.
     Read,
-    /// Where the database refuses to write; again after a failure too.
+    /// A read-only transaction, in which the database refuses writes. A retry after a failure is safe.
     ReadGuarded,
-    /// As part of what is kept when the page ends well.
+    /// A part of the page's transaction, which is committed if the page succeeds.
     Write,
 }
 
 impl CallMode {
-    /// The mode for a statement; none if it writes, which a page must not in answer to a method
-    /// that promises to change nothing. `safe` = that is its method.
+    /// The mode for a statement. `None`: it writes, but the request's method is `safe` (RFC 9110 §9.2.1), so that
+    /// any link could cause the write.
     pub fn from_sql(
         sql: &str,
         dialect: SqlDialect,
@@ -66,13 +66,13 @@ impl CallMode {
     }
 }
 
-/// What a page wants to hear.
+/// The result that a page expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultShape {
     /// All rows.
     Rows,
     /// The first row, or none.
     Row,
-    /// How many rows it wrote.
+    /// The number of rows that it wrote.
     Done,
 }

@@ -51,14 +51,17 @@ impl MySqlLink {
         };
         let mut heard = StatementReply::default();
         link.finish(&mut heard).await?;
+        // MySQL asks for TLS before the login, so the password is only sent encrypted.
         if heard.starts_tls {
             link.send_output().await?;
+            // Read per connection, so that renewed files are used.
             let connector = address.connector()?;
             link.stream.start_tls(&connector, &address.host).await?;
             link.client.tls_started()?;
             link.finish(&mut StatementReply::default()).await?;
         }
         let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
+        // MariaDB's variable first; MySQL refuses the unknown name.
         if link.run(&mariadb).await.is_err() {
             let mysql = format!("SET SESSION max_execution_time = {}", timeout.as_millis());
             // A server that knows neither variable is still bound by this side's time limit.
@@ -101,6 +104,7 @@ impl MySqlLink {
         loop {
             self.send_output().await?;
             let bytes = self.stream.receive().await?;
+            // The server's reason is more useful than a protocol error behind it.
             let taken = self.client.input(bytes, &mut |event| heard.hear(event));
             if let Some(trouble) = heard.trouble.take() {
                 return Err(trouble);
@@ -149,10 +153,12 @@ impl StatementReply<'_> {
                 put(value, kind.unwrap_or(ColumnType::Null), &mut rows.table);
             }
             (MySqlEvent::RowEnd, Some(rows)) if !self.is_further && self.trouble.is_none() => {
+                // Rows behind a failure may arrive in the same input.
                 self.column = 0;
                 self.trouble = rows.end_row().err();
             }
             (MySqlEvent::Columns(columns), Some(rows)) => {
+                // Procedures send several results.
                 self.is_further = !self.kinds.is_empty();
                 if !self.is_further {
                     let names = columns.iter().map(|column| column.name.as_str());
@@ -161,6 +167,7 @@ impl StatementReply<'_> {
                 }
             }
             (MySqlEvent::Done { affected, last_id }, _) => {
+                // 0 stands for no AUTO_INCREMENT value.
                 let id = i64::try_from(last_id).ok().filter(|id| *id != 0);
                 let count = affected;
                 self.done = Some(StatementResult { count, id });

@@ -40,8 +40,10 @@ impl DatabasePool {
     /// # Errors
     /// A new connection cannot be made.
     pub async fn take(&self, sure: bool) -> Result<DatabaseLease, DriverError> {
+        // In line: pages wait in the order of their arrival.
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
+        // After a restart of the database all idle connections are dead, so the loop goes on to a new one.
         while let Some(mut link) = self.pop() {
             if !sure || link.is_alive().await {
                 return Ok(DatabaseLease {

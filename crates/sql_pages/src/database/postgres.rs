@@ -34,6 +34,7 @@ pub async fn call(
     let query = sqlx::query_with(&sql, arguments);
     if call.want == ResultShape::Done {
         let count = query.execute(link).await?.rows_affected();
+        // No id: PostgreSQL reports none, statements have RETURNING for it.
         return Ok(DatabaseAnswer::Done(StatementResult { count, id: None }));
     }
     let mut stream = query.fetch(link);
@@ -56,6 +57,8 @@ async fn arguments(
     if params.is_empty() {
         return Ok(arguments);
     }
+    // Preparing reveals the types that the server inferred; the driver sends values in binary, so each must have
+    // exactly its parameter's type.
     let prepared = link.prepare(sql).await?;
     let Some(Either::Left(types)) = prepared.parameters() else {
         return Ok(arguments);
@@ -83,6 +86,7 @@ pub fn data_fault(sqlstate: &str) -> Option<DataFault> {
 }
 
 fn add(to: &mut PgArguments, param: &SqlParam, wanted: &str) -> Result<(), String> {
+    // NULL fits each type.
     if *param == SqlParam::Null {
         return to.add(None::<String>).map_err(|error| error.to_string());
     }
@@ -149,6 +153,7 @@ fn parsed<T: std::str::FromStr>(param: &SqlParam, wanted: &str) -> Result<T, Str
 
 /// Parses `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
 fn moment(param: &SqlParam, wanted: &str) -> Result<NaiveDateTime, String> {
+    // Browsers send `datetime-local` inputs with `T` and without seconds.
     let text = text(param).unwrap_or_default().replacen('T', " ", 1);
     let moment = text
         .parse::<NaiveDate>()
@@ -188,6 +193,7 @@ fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut RowTable) -> Result<(), BoxDyn
         "TIME" => return shown(to, <NaiveTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMP" => return shown(to, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMPTZ" => {
+            // Like TIMESTAMP, so that templates show one format; the session's time zone does not matter.
             let moment = <DateTime<Utc> as Decode<Postgres>>::decode(raw)?;
             return shown(to, moment.naive_utc());
         }
@@ -208,10 +214,12 @@ fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut RowTable) -> Result<(), BoxDyn
 
 /// A number with as many decimals as its column has.
 fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
+    // The binary format's header: digits, weight, sign, scale, of two bytes each.
     let scale = raw
         .as_bytes()?
         .get(6..8)
         .map_or(0, |bytes| i64::from(bytes[0]) << 8 | i64::from(bytes[1]));
+    // The decoder drops trailing zeros, which a price needs.
     let number = <BigDecimal as Decode<Postgres>>::decode(raw)?;
     Ok(number.with_scale(scale).to_plain_string())
 }

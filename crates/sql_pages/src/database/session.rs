@@ -72,6 +72,7 @@ impl SessionConnection {
     ) -> Result<DatabaseAnswer, DatabaseFault> {
         let answer = match self.attempt(call, end).await? {
             // The connection was lost while it was idle. Only reads may be repeated: a write may have been executed.
+            // A guard on `writing`: a new connection would not be in the transaction.
             Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {
                 self.lease = Some(self.take(true, end).await?);
                 self.attempt(call, end).await?
@@ -96,6 +97,7 @@ impl SessionConnection {
         let started = self.writing;
         let asked = async {
             if writes && !started {
+                // Within the first write's attempt, so that a page that only reads needs no transaction.
                 lease.link.begin().await?;
             }
             match call.mode {
@@ -104,8 +106,10 @@ impl SessionConnection {
             }
         };
         let result = timeout_at(end, asked).await;
+        // On a timeout the lease is dropped here: the reply of an abandoned statement would be read as the next one's.
         let result = result.map_err(|_| self.database.slow())?;
         self.writing |= writes;
+        // A reply proves that the connection is alive.
         if !result.as_ref().is_err_and(DriverError::breaks_connection) {
             lease.unsure = false;
             self.lease = Some(lease);
@@ -114,6 +118,8 @@ impl SessionConnection {
     }
 
     async fn take(&self, sure: bool, end: Instant) -> Result<DatabaseLease, DatabaseFault> {
+        // The writes of the transaction are rolled back with its connection; a new one would commit only the later
+        // writes.
         if self.writing {
             return Err(self
                 .database
@@ -134,6 +140,8 @@ impl SessionConnection {
             return Ok(());
         };
         if self.writing {
+            // A new time limit: that of the last statement may be nearly used up, and an unconfirmed commit is the
+            // worst outcome.
             let committed = tokio::time::timeout(self.database.timeout, lease.link.commit()).await;
             let committed = committed.map_err(|_| self.database.slow())?;
             committed.map_err(|trouble| self.database.fault(trouble))?;
@@ -145,6 +153,7 @@ impl SessionConnection {
 
 impl Drop for SessionConnection {
     fn drop(&mut self) {
+        // Closing a connection that wrote makes the database roll back.
         if let Some(lease) = self.lease.take().filter(|_| !self.writing) {
             self.database.pool.give_back(lease);
         }

@@ -54,6 +54,7 @@ impl SqliteLink {
             start: Instant::now(),
             end_ms: AtomicU64::new(u64::MAX),
         });
+        // SQLite does not wait for a network, so dropping the future would not end a statement: the handler must.
         let watched = clock.clone();
         link.lock_handle()
             .await?
@@ -65,6 +66,7 @@ impl SqliteLink {
 
     /// Runs a statement without parameters and rows.
     pub async fn run(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        // The deadline of an earlier call must not interrupt it.
         self.clock.end_ms.store(u64::MAX, Relaxed);
         self.link.execute(sql).await.map(drop)
     }
@@ -84,6 +86,7 @@ impl SqliteLink {
                 id: Some(done.last_insert_rowid()),
             }));
         }
+        // A stream: rows beyond the limit are never fetched.
         let mut stream = query.fetch(&mut self.link);
         let mut rows = AnswerRows::new(call);
         while let Some(row) = stream.try_next().await? {
@@ -139,6 +142,7 @@ fn cell(raw: SqliteValueRef<'_>, to: &mut RowTable) -> Result<(), BoxDynError> {
         return Ok(());
     }
     let kind = raw.type_info().into_owned();
+    // By the value's type, since a column may hold all of them.
     to.push(match kind.name() {
         "INTEGER" => Cell::Int(<i64 as Decode<Sqlite>>::decode(raw)?),
         "REAL" => Cell::Float(<f64 as Decode<Sqlite>>::decode(raw)?),

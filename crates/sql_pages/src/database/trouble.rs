@@ -1,23 +1,23 @@
-//! Why a driver gives no answer.
+//! Failures of drivers, and whether a connection survives them.
 
-/// Why a driver gives nothing.
+/// The failure of a call or a connection.
 #[derive(Debug)]
 pub(super) enum DriverError {
-    /// What sqlx says.
+    /// An error of sqlx.
     Driver(sqlx::Error),
-    /// The answer of MariaDB or MySQL: its number, and its reason.
+    /// An error packet of MariaDB or MySQL, with its number and reason.
     Refused { code: u16, message: String },
-    /// The failure of our client of theirs.
+    /// A failure of Lowroad's client for MariaDB and MySQL.
     Client(lowroad_mysql::MySqlError),
-    /// The connection is not there.
+    /// There is no connection, or it was lost.
     Lost(String),
     /// There are more rows than allowed.
     TooManyRows,
-    /// The rows are longer than so many bytes, which is what the page may take.
+    /// The rows are longer than this number of bytes, which is the rest of the page's memory.
     TooLong(usize),
-    /// A parameter does not fit.
+    /// A value does not fit its parameter.
     Unfit(String),
-    /// A column has a type that is not known here.
+    /// A column has an unsupported type.
     Unknown(String),
 }
 
@@ -47,8 +47,8 @@ impl DriverError {
         DriverError::Lost(reason.to_string())
     }
 
-    /// Whether the connection can be used no more: only what the database itself said leaves it as
-    /// it should be.
+    /// Whether the connection is unusable. Only after an error that the database itself reported is its protocol
+    /// in a known state.
     pub(super) fn breaks_connection(&self) -> bool {
         match self {
             DriverError::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
@@ -59,17 +59,18 @@ impl DriverError {
             | DriverError::TooManyRows
             | DriverError::TooLong(_)
             | DriverError::Unknown(_) => true,
+            // Found before any byte was sent.
             DriverError::Unfit(_) => false,
         }
     }
 
-    /// Whether the connection was lost, perhaps long before it was used.
+    /// Whether the connection was lost, perhaps while it was idle.
     pub(super) fn is_lost(&self) -> bool {
         match self {
             DriverError::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
             DriverError::Driver(sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed) => true,
             DriverError::Refused { code, .. } => GOODBYES.contains(code),
-            // A goodbye that came while nobody asked looks like a wrong answer.
+            // A goodbye that arrived while the connection was idle looks like a reply out of order.
             DriverError::Client(
                 lowroad_mysql::MySqlError::Dismissed | lowroad_mysql::MySqlError::Protocol(_),
             ) => true,

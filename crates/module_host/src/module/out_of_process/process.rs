@@ -63,6 +63,7 @@ impl ModuleProcess {
 
     fn greet(&mut self, shared: &SeparateState) -> io::Result<Result<(), String>> {
         let limit = Some(Duration::from_millis(START_MS_MAX));
+        // A process that hangs during its start must not block this thread for ever.
         self.socket.set_read_timeout(limit)?;
         stream::write(
             &mut self.socket,
@@ -74,6 +75,7 @@ impl ModuleProcess {
                 response_len_max: shared.response_len_max,
             },
         )?;
+        // Lines of the log may come before the outcome of the start.
         loop {
             match stream::read(&mut self.socket)? {
                 FromModule::Started(started) => return Ok(started),
@@ -122,6 +124,7 @@ impl ProcessConnection {
     /// Sends a message about a call and returns the receiver of its reply. The queue is bounded by the number of
     /// concurrent calls.
     pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
+        // Encoded before the lock is taken, since a message may hold megabytes.
         let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
@@ -134,6 +137,7 @@ impl ProcessConnection {
             return None;
         }
         state.was_asked = true;
+        // In the order of the channel, under the same lock: the order shows the messages that a worker had not taken.
         state.unanswered.sent(message.worker(), call);
         state.replies.insert(call, sender);
         Some(receiver)
@@ -165,6 +169,7 @@ impl ProcessConnection {
     pub fn ticket(&self, call: u64, number: u64) {
         let mut state = self.state();
         state.tickets.insert(call, number);
+        // The process died in the meantime, and only this wakes the call.
         if state.closed {
             drop(state);
             tickets::go_on(number);
@@ -184,6 +189,7 @@ impl ProcessConnection {
         match message {
             FromModule::Handled { call, handled } => {
                 let mut state = self.state();
+                // The lock is released before the waiting call runs.
                 state.unanswered.answered(call);
                 let reply = state.replies.remove(&call);
                 drop(state);
@@ -213,6 +219,7 @@ impl ProcessConnection {
         // The receivers of these replies get an error.
         state.replies.clear();
         let waiting = std::mem::take(&mut state.tickets);
+        // Tickets wake calls, which may lock the state again.
         drop(state);
         for ticket in waiting.into_values() {
             tickets::go_on(ticket);
@@ -243,6 +250,7 @@ pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> Modu
             None => {
                 // The process may have ended already.
                 process.child.signal(Signal::KILL);
+                // The process is dead, but its last output is still in the socket.
                 timeout(REST_MAX, reading).await.ok()
             }
         };
@@ -275,6 +283,7 @@ async fn read(
 /// The socket, for the runtime.
 fn socket(process: &ModuleProcess) -> io::Result<tokio::net::UnixStream> {
     let socket = process.socket.try_clone()?;
+    // The timeout of the start applies to blocking reads only.
     socket.set_read_timeout(None)?;
     socket.set_nonblocking(true)?;
     tokio::net::UnixStream::from_std(socket)

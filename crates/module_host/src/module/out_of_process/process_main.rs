@@ -42,6 +42,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     };
     let lines = out.clone();
     let sink = Box::new(move |level, text: &str| {
+        // The module's lines go to the server, whose log the process cannot open.
         let (level, text) = (level as u32, text.to_string());
         lines.send(&FromModule::Line { level, text });
     });
@@ -49,6 +50,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     let code = match LibraryCode::open(&library, &identity, workers) {
         Ok(code) => code,
         Err(problem) => {
+            // Not an error of this process: the server logs the problem.
             out.send(&FromModule::Started(Err(problem)));
             return Ok(());
         }
@@ -92,6 +94,7 @@ struct MessageWriter(Arc<Mutex<UnixStream>>);
 
 impl MessageWriter {
     fn send(&self, message: &FromModule) {
+        // One lock for a whole message, so that messages of several threads do not mix.
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stream::write(&mut *socket, message).is_err() {
             // The shutdown wakes the reader, and the process ends.
@@ -128,6 +131,7 @@ impl ServeThread {
                             self.calls.insert(call, calling);
                             self.handle(call, CallEvent::Request);
                         }
+                        // The server waits for an answer of each message.
                         Err(_) => self.answer(call, failed()),
                     }
                 }
@@ -160,6 +164,7 @@ impl ServeThread {
         let call = calling.call();
         match event {
             CallEvent::Body(_) => {
+                // The module may not have read all of the earlier part.
                 let mut at_hand = BytesMut::from(&call.at_hand[..]);
                 at_hand.extend_from_slice(&bytes);
                 call.at_hand = at_hand.freeze();
@@ -193,6 +198,7 @@ impl ServeThread {
             Some(Ok(next)) => next,
             _ => CallStep::Failed,
         };
+        // Before the call is removed: its output belongs to the answer.
         let handled = take(calling.call(), next);
         self.answer(number, handled);
         let Some(calling) = self.calls.get_mut(&number) else {
@@ -205,6 +211,7 @@ impl ServeThread {
                 call: number,
                 out: self.out.clone(),
             }));
+            // Used before the waker was registered.
             if let Poll::Ready(()) = held.poll_used(&mut Context::from_waker(&waker)) {
                 waker.wake();
             }
@@ -281,6 +288,7 @@ fn request(head: CallHead) -> HandlerRequest {
             &head.host,
             &head.lines,
         ),
+        // The fields of the connection are not part of the protocol; modules have no access to them.
         peer: head.peer,
         peer_port: 0,
         local: head.local,

@@ -83,6 +83,7 @@ impl LiveProcess {
 impl ProcessTable {
     /// Moves the calls to the spare, and fails those of the dead process once it can receive no new ones.
     fn replace_active(&mut self, dead: &DeadProcess) {
+        // At once: the spare has started already, so calls have no gap.
         self.active = self.spare.take();
         if self.starting.is_none() {
             // A spare may fail only while another process runs: some modules need a resource exclusively.
@@ -90,6 +91,7 @@ impl ProcessTable {
             self.start_next(end(dead));
         }
         self.show();
+        // Last: calls that the dead process had not begun are repeated, and must find the new one.
         self.close(dead);
     }
 
@@ -106,6 +108,7 @@ impl ProcessTable {
                     Some(_) => self.spare = Some(live),
                     None => {
                         self.active = Some(live);
+                        // It took the place of the active one, so a spare is still missing.
                         self.start_after(Duration::ZERO);
                     }
                 }
@@ -159,6 +162,7 @@ fn end(dead: &DeadProcess) -> ProcessEnd {
 
 fn start(shared: Arc<SeparateState>) -> StartFuture {
     Box::pin(async move {
+        // Starting blocks: it forks, and waits for the process.
         let started = tokio::task::spawn_blocking(move || ModuleProcess::start(&shared));
         started.await.unwrap_or_else(|error| Err(error.to_string()))
     })
@@ -171,6 +175,7 @@ fn bury(dead: DeadProcess) {
 
 /// Waits until this process dies, if there is one.
 async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
+    // A branch of select! without a process never completes.
     let Some(talked_to) = live else {
         return pending().await;
     };

@@ -47,6 +47,7 @@ impl MySqlStream {
             MySqlEndpoint::Socket(path) => Box::new(UnixStream::connect(path).await?),
             MySqlEndpoint::Host(port) => {
                 let stream = TcpStream::connect((&*address.host, *port)).await?;
+                // Commands are single small writes, for which Nagle's algorithm would wait for an ACK.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
@@ -105,6 +106,7 @@ impl MySqlStream {
             return self.wire.read().await.map(|bytes| &*bytes);
         };
         tls.plain.clear();
+        // A record may hold no data, such as a session ticket.
         while tls.plain.is_empty() {
             tls.read(&mut self.wire).await?;
         }
@@ -136,8 +138,10 @@ impl TlsState {
         let progress = self
             .client
             .receive(bytes, &mut self.plain, &mut self.records);
+        // Before the failure is returned, since the records may hold the alert that explains it to the server.
         let sent = self.send_records(wire).await;
         let progress = progress.map_err(DriverError::lost)?;
+        // Data before close_notify is still a valid reply.
         match progress.closed && self.plain.is_empty() {
             true => Err(DriverError::lost(CLOSED)),
             false => sent,
