@@ -13,6 +13,10 @@ use crate::database::trouble::DriverError;
 
 const PORT: u16 = 3306;
 
+/// The names of the parameters, for messages.
+const PARAMETERS: &str =
+    "socket, ssl-mode, ssl-ca, ssl-cert, ssl-key, charset, collation and time-zone";
+
 /// A server, the account there, and TLS.
 pub struct MySqlAddress {
     pub place: MySqlEndpoint,
@@ -92,7 +96,7 @@ impl MySqlAddress {
                 "charset" => address.login.charset = word(&name, &value)?,
                 "collation" => address.login.collation = word(&name, &value)?,
                 "timezone" | "time-zone" => address.login.time_zone = word(&name, &value)?,
-                _ => {}
+                name => return Err(unknown_parameter(name, url.query().unwrap_or_default())),
             }
         }
         address.identity = match (certificate, key) {
@@ -166,6 +170,16 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(String::from).map_err(|error| error.to_string())
 }
 
+/// The message for an unknown parameter, which may be a misspelt `ssl-mode`.
+fn unknown_parameter(name: &str, query: &str) -> String {
+    // A raw `?` in a password turns its rest into parameters, up to the `@` before the host.
+    let named = match query.contains('@') {
+        true => "a parameter is unknown".to_owned(),
+        false => format!("unknown parameter {name:?}"),
+    };
+    format!("{named}; known are {PARAMETERS}")
+}
+
 /// Checks a value that is inserted into a statement.
 fn word(name: &str, value: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
@@ -198,7 +212,7 @@ mod tests {
         let address = parsed("mariadb://[::1]/");
         assert_eq!((&*address.host, &*address.login.user), ("::1", "root"));
         assert!(matches!(address.place, MySqlEndpoint::Host(3306)));
-        let address = parsed("mysql://u@localhost/n?socket=/run/my%20sql.sock&unknown=1");
+        let address = parsed("mysql://u@localhost/n?socket=/run/my%20sql.sock");
         assert!(
             matches!(&address.place, MySqlEndpoint::Socket(path) if path == Path::new("/run/my sql.sock"))
         );
@@ -215,7 +229,7 @@ mod tests {
             ("&ssl-mode=verify_ca", Required, Required),
             ("&ssl-mode=VERIFY_IDENTITY", Required, Required),
         ] {
-            let host = parsed(&format!("mysql://u@h/n?x=y{mode}"));
+            let host = parsed(&format!("mysql://u@h/n?charset=utf8mb4{mode}"));
             let socket = parsed(&format!("mysql://u@h/n?socket=/s{mode}"));
             assert_eq!(
                 (host.login.tls, socket.login.tls),
@@ -255,6 +269,26 @@ mod tests {
             let wrong = MySqlAddress::parse(url).err().expect(url);
             assert!(
                 wrong.contains(reason) && !wrong.contains("secret"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_parameters_are_refused_without_a_password() {
+        // Ignored, the misspelt name would turn verification off.
+        let url = "mysql://u:secret@h/n?ssl-mod=verify_identity";
+        let wrong = MySqlAddress::parse(url).err().expect(url);
+        assert!(
+            wrong.contains("\"ssl-mod\"") && wrong.contains("ssl-mode, ssl-ca"),
+            "{wrong}"
+        );
+        assert!(!wrong.contains("secret"), "{wrong}");
+        // A raw `?` in a password begins the parameters.
+        for url in ["mysql://u:12?secret@h/n", "mysql://u:p@1?secret&x=y@h/n"] {
+            let wrong = MySqlAddress::parse(url).err().expect(url);
+            assert!(
+                wrong.contains("ssl-mode") && !wrong.contains("secret"),
                 "{wrong}"
             );
         }
