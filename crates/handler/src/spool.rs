@@ -48,6 +48,7 @@ impl SpoolLimits {
         account: Arc<SpoolAccount>,
         notice: OperatorNotice,
     ) -> Result<Arc<SpoolLimits>, String> {
+        // Reported when the configuration is loaded, not with the first slow client.
         check_folder(limits)?;
         let folder = limits.temp_path.clone().unwrap_or_else(default_folder);
         Ok(Arc::new(SpoolLimits {

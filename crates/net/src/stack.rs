@@ -50,6 +50,7 @@ impl TcpStack {
         let count = settings.connections_max;
         let cores = settings.share.map_or(1, |share| share.steering.count());
         // All cores together must not exceed the rates of a single stack.
+        // Rounded up, so that no core has a rate of 0.
         let share_of = |rate: u32| rate.div_ceil(u32::from(cores));
         let core = StackCore {
             now_us: 0,
@@ -133,6 +134,7 @@ impl TcpStack {
             arp::ETHERTYPE => arp_message(&mut cx, from, rest),
             _ => cx.core.counters.frames_other += 1,
         }
+        // Replies of all callbacks leave together, after the frame was processed.
         flush(&mut cx, service);
     }
 
@@ -145,6 +147,7 @@ impl TcpStack {
     ) -> Option<u64> {
         let mut cx = StackContext::new(&mut self.core, link, now_us);
         lease::tick(&mut cx, service);
+        // Gratuitous ARP, for the caches of neighbours and the tables of switches.
         announce(&mut cx);
         while let Some(index) = cx.core.wheel.pop(cx.core.now_us) {
             timers::look(&mut cx, service, index);
@@ -296,6 +299,7 @@ fn other<L: LinkDevice, S: TcpService>(
     packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
+    // Before the address is compared: a machine without one has none to compare.
     if packet.protocol == ipv4::UDP && cx.core.dhcp.is_some() {
         return lease::datagram(cx, service, packet, sum_is_good);
     }

@@ -69,6 +69,7 @@ impl TempFile {
     pub async fn append(&mut self, bytes: &mut Vec<u8>) -> Result<(), SpoolFailure> {
         let spools = &self.spools;
         let more = bytes.len() as u64;
+        // Reserved before the write, so that concurrent writes cannot exceed the total.
         if !spools
             .account
             .take_bytes(more, spools.limits.temp_total_len_max)
@@ -77,6 +78,7 @@ impl TempFile {
         }
         let at = self.len;
         self.len += more;
+        // The buffer travels to the thread and back, so that an error loses no bytes.
         let (file, taken) = (self.file(), std::mem::take(bytes));
         let wrote = on_disk(spools, &self.threads, move || {
             let wrote = file.write_all_at(&taken, at);
@@ -124,6 +126,7 @@ impl Drop for TempFile {
     fn drop(&mut self) {
         let spools = &self.spools;
         spools.account.give_back_bytes(self.len);
+        // A file is free again, so the next lack of files is reported.
         spools.told.store(false, Relaxed);
         // Freeing the blocks of a long file takes time, so the close runs on a disk thread too, if one is available.
         if let Some(turn) = spools.account.turns.try_acquire() {
@@ -140,6 +143,7 @@ impl Drop for TempFile {
 /// Creates a file without a name that only its owner may open.
 pub fn make(folder: &Path) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
+    // Whatever the umask: bodies may contain passwords.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }

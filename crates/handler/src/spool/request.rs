@@ -65,6 +65,7 @@ impl Handler for BufferingHandler {
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: HandlerRequest) -> HandlerResult {
+        // A body of known length can be streamed to such a program.
         if self.only_without_length && request.body.len.is_some() {
             return self.inner.clone().begin(worker, request);
         }
@@ -89,12 +90,14 @@ impl SpoolLimits {
         let (mut held, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
         loop {
+            // At least the memory's share, so that small bodies need no file; more if it is there, for fewer writes.
             let len = len_max..=BATCH_LEN_MAX;
             match poll_fn(|context| poll_take(&from, &mut held, len.clone(), context)).await {
                 StreamChunk::Enough => self.put_away(&mut file, &mut held).await?,
                 StreamChunk::End => break,
                 StreamChunk::Cut => return Err(cut()),
             }
+            // Otherwise a client that pauses would occupy the memory of the largest batch.
             held.shrink_to(len_max);
         }
         let len = file.as_ref().map_or(0, TempFile::len) + held.len() as u64;
@@ -103,6 +106,7 @@ impl SpoolLimits {
         // Announced before the body: a handler that forwards it must choose a framing with room for trailers.
         to.announce(trailers);
         match file {
+            // A file is read while the program runs, so that its content is never in memory as a whole.
             Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to))),
             None => {
                 to.push(held.into()).expect("the receiver is here");
@@ -132,6 +136,7 @@ impl SpoolLimits {
         };
         put.await.map_err(|trouble: super::SpoolFailure| {
             let failure = trouble.failure(self);
+            // Only a lack of resources is a refusal; a disk error is counted by the file.
             if failure.status == StatusCode::SERVICE_UNAVAILABLE {
                 increment(&self.account.refused);
             }

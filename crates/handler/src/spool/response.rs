@@ -88,10 +88,12 @@ impl ResponseSpool {
     }
 
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<SpoolStep> {
+        // The client first: bytes that it accepts need no buffer.
         if let Poll::Ready(turn) = self.poll_client(context) {
             return Poll::Ready(turn);
         }
         let enough = self.poll_more(context);
+        // Once more, since the new bytes may be sent directly.
         match self.poll_client(context) {
             Poll::Pending if enough && !self.full => Poll::Ready(SpoolStep::PutAway),
             turn => turn,
@@ -101,6 +103,7 @@ impl ResponseSpool {
     fn poll_client(&self, context: &mut Context<'_>) -> Poll<SpoolStep> {
         match (self.is_empty(), self.last) {
             (true, Some(_)) => Poll::Ready(SpoolStep::Over),
+            // Nothing to send: only the client's end can happen.
             (true, None) => self.client.poll_closed(context).map(|()| SpoolStep::Gone),
             (false, _) => self.client.poll_room(context).map(|room| match room {
                 Ok(()) => SpoolStep::Give,
@@ -112,6 +115,7 @@ impl ResponseSpool {
     /// Reads available bytes, up to the limit of memory. Returns whether the limit is reached.
     fn poll_more(&mut self, context: &mut Context<'_>) -> bool {
         let enough = self.spools.response_len();
+        // A full file takes no batch, so memory is the only room.
         let most = if self.full { enough } else { BATCH_LEN_MAX };
         if self.last.is_none() && self.held.len() < enough {
             match poll_take(&self.from, &mut self.held, enough..=most, context) {
@@ -133,6 +137,7 @@ impl ResponseSpool {
             Some(file) => {
                 let piece = file.read(self.read_len).await?;
                 self.read_len += piece.len() as u64;
+                // All was read: a new file begins at 0, and the old one's bytes return to the account.
                 if self.read_len == file.len() {
                     (self.file, self.read_len) = (None, 0);
                 }
@@ -173,6 +178,7 @@ impl ResponseSpool {
         };
         let put = file.append(&mut self.held).await;
         self.held.shrink_to(self.spools.response_len());
+        // A file whose first write failed has no content.
         self.file = Some(file).filter(|file| file.len() > 0);
         put.map_err(Some)
     }

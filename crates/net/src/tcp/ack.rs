@@ -29,6 +29,7 @@ pub(crate) fn acknowledged(
     let Some(it) = core.table.at_mut(index) else {
         return AckOutcome::Some;
     };
+    // Modulo 2^32, like all comparisons of sequence numbers.
     let acked = segment.ack.wrapping_sub(it.snd_una);
     // In unsigned arithmetic an old ACK appears as a large number.
     if acked > it.flight() {
@@ -51,14 +52,17 @@ pub(crate) fn acknowledged(
     let flight = it.flight();
     let was = it.queue.len();
     it.snd_una = segment.ack;
+    // Progress: the backoff of the timeout starts again.
     it.retries = 0;
     it.is_fin_acked = it.is_fin_sent && segment.ack == it.snd_nxt;
     it.queue.consume(&mut core.pool, acked as usize);
     // Slow-reader attack: ACKs of a few bytes don't count as progress, so the connection can be evicted.
+    // At least a segment, or all that was queued.
     if acked >= it.mss.into() || it.queue.len() == 0 {
         it.moved(core.now_us);
     }
     it.rtt.acked(segment.ack, core.now_us);
+    // The common case: no sign of loss, so neither the scoreboard nor the options are read.
     if it.congestion.mode == RecoveryMode::Open && it.board.is_empty() && segment.options.is_empty()
     {
         it.congestion.dup_acks = 0;
@@ -105,6 +109,7 @@ fn update_window(it: &mut TcpConnection, segment: &TcpSegment<'_>) -> bool {
 /// Processes an ACK without new data. Returns whether a recovery begins.
 fn duplicate(it: &mut TcpConnection, segment: &TcpSegment<'_>, is_bare: bool) -> bool {
     let is_duplicate = match it.has_sack {
+        // RFC 6675: an ACK is a duplicate if it brings new SACK blocks; else by the rules of RFC 5681 §2.
         true => it.board.read(segment.options, it.snd_una, it.snd_nxt),
         false => is_bare,
     };
@@ -162,6 +167,7 @@ fn recovering(it: &mut TcpConnection, segment: &TcpSegment<'_>, acked: u32, flig
         congestion.dup_acks = congestion.dup_acks.saturating_sub(segments);
         congestion.resent = it.snd_una;
     }
+    // Acknowledged bytes are not sent again.
     if before(congestion.resent, it.snd_una) {
         congestion.resent = it.snd_una;
     }

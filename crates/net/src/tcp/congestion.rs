@@ -138,6 +138,7 @@ impl CongestionControl {
     /// Ends the recovery: all data up to `recover` are acknowledged.
     pub(crate) fn recovered(&mut self) {
         if self.mode == RecoveryMode::Recovery {
+            // Deflates the window after the recovery (RFC 6582 §3.2, step 3).
             self.cwnd = self.ssthresh;
         }
         self.mode = RecoveryMode::Open;
@@ -146,10 +147,12 @@ impl CongestionControl {
 
     /// Limits the window after a pause longer than a timeout (RFC 5681 §4.1).
     pub(crate) fn restart(&mut self, mss: u16) {
+        // RFC 5681 §4.1: the restart window.
         self.cwnd = self.cwnd.min(INITIAL_SEGMENTS * u32::from(mss));
     }
 }
 
 fn half(flight: u32, mss: u16) -> u32 {
+    // RFC 5681 §3.1, equation 4.
     (flight / 2).max(2 * u32::from(mss))
 }

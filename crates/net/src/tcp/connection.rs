@@ -207,6 +207,7 @@ impl TcpConnection {
     /// The receive window beyond `rcv_nxt`.
     pub(crate) fn window(&self) -> u32 {
         match &self.waiting {
+            // Unread input closes the window, so that a slow service slows the peer down.
             None => WINDOW,
             Some(waiting) => len32(WAITING_MAX - waiting.bytes().len()),
         }
@@ -256,6 +257,7 @@ impl TcpConnection {
 
     /// Whether an incoming connection made no progress for so long that it may be evicted.
     pub(crate) fn is_stalled(&self, now_us: u64) -> bool {
+        // Only connections that the peer opened are evicted for others.
         !self.by_us && self.still_us(now_us) >= STALLED_US
     }
 
@@ -267,6 +269,7 @@ impl TcpConnection {
     /// Whether one more challenge ACK is within the connection's limit; if so, counts it.
     pub(crate) fn takes_challenge(&mut self, now_us: u64) -> bool {
         let slot = (now_us / CHALLENGE_SLOT_US) as u32;
+        // RFC 5961 §7: challenge ACKs are limited, since forged segments cause them.
         if slot != self.challenge_slot {
             self.challenge_slot = slot;
             self.challenges = 0;

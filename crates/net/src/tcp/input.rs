@@ -49,10 +49,12 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
             None => return,
         },
     };
+    // Looked up again: `check` may have ended the connection.
     let Some(it) = cx.core.table.at_mut(index) else {
         return;
     };
     heard(it, now_us);
+    // In the order of RFC 9293 §3.10.7.4: the ACK, the data, the FIN.
     match acknowledged(cx.core, index, segment) {
         AckOutcome::Bad => {
             cx.core.counters.acks_unacceptable += 1;
@@ -96,6 +98,7 @@ fn data<L: LinkDevice, S: TcpService>(
         it.ack_now = true;
     }
     if fresh.seq != it.rcv_nxt {
+        // Kept until the gap is filled; the duplicate ACK reports it.
         return receive_data::keep_early(cx.core, id.index, fresh.seq, fresh.payload);
     }
     let was_early = it.early_count > 0;
@@ -115,6 +118,7 @@ fn data<L: LinkDevice, S: TcpService>(
         it.rcv_nxt = it.rcv_nxt.wrapping_add(1);
         // Kept segments behind the FIN are invalid.
         it.drop_early(&mut cx.core.pool);
+        // A service that has closed already expects no end of input.
         if !it.is_closing {
             service.finished(cx, id);
         }
@@ -160,6 +164,7 @@ fn check<'f, L: LinkDevice, S: TcpService>(
 ) -> Option<NewData<'f>> {
     let index = id.index;
     let it = cx.core.table.at_mut(index)?;
+    // RFC 9293 §3.10.7.3 has rules of its own for SYN-SENT.
     if it.state == HandshakeState::SynSent {
         syn_sent::segment(cx, service, id, segment);
         return None;
@@ -172,6 +177,7 @@ fn check<'f, L: LinkDevice, S: TcpService>(
     let window = it.window_left();
     let is_ahead = old < 0 && old.unsigned_abs() > window;
     let is_old = old > 0 && segment.len() <= old.unsigned_abs();
+    // The order of the checks is that of RFC 9293 §3.10.7.4: RST, SYN, ACK.
     if segment.flags & RST != 0 {
         reset(cx, service, index, old, window);
         return None;
@@ -194,6 +200,7 @@ fn check<'f, L: LinkDevice, S: TcpService>(
         return None;
     }
     let it = cx.core.table.get_mut(id)?;
+    // The part that overlaps with received data is cut off (RFC 9293 §3.10.7.4).
     let skipped = usize::try_from(old.max(0)).ok()?;
     let payload = segment.payload.get(skipped..).unwrap_or_default();
     let seq = segment.seq.wrapping_add(len32(skipped));
@@ -234,6 +241,7 @@ fn reset<L: LinkDevice, S: TcpService>(
     old: i32,
     window: u32,
 ) {
+    // RFC 5961 §3.2: only an exact sequence number resets the connection; others within the window get a challenge ACK.
     if old == 0 {
         return end(cx, service, index, ConnectionEnd::Reset);
     }

@@ -55,6 +55,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
 /// A client with a new SYN that has a number below the old ones gets an ACK, answers it by this reset, and connects
 /// with its next SYN.
 fn time_wait_reset<L: LinkDevice>(cx: &mut StackContext<'_, L>, at: u32, is_exact: bool) {
+    // RFC 1337: a reset with other numbers must not end TIME-WAIT early.
     if !is_exact {
         cx.core.counters.resets_ignored += 1;
         return;
@@ -179,6 +180,7 @@ fn accept<L: LinkDevice, S: TcpService>(
     it.has_sack = can.sack;
     it.scale = can.scale.unwrap_or(0);
     it.rcv_nxt = segment.seq;
+    // The SYN-ACK advertised the full window.
     it.rcv_end = segment.seq.wrapping_add(WINDOW);
     it.snd_una = segment.ack;
     it.snd_nxt = segment.ack;
@@ -194,6 +196,7 @@ fn accept<L: LinkDevice, S: TcpService>(
     let id = core.table.insert(it)?;
     core.half_open.forget(key, segment.seq);
     core.counters.opened_passive += 1;
+    // Idle from the first moment: a handshake alone must not hold a connection.
     core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
     let opened = ConnectionInitiator {
         peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
@@ -206,7 +209,9 @@ fn accept<L: LinkDevice, S: TcpService>(
 
 /// A connection that may be evicted for a new one.
 fn may_go(core: &mut StackCore) -> Option<u32> {
+    // A minimum age, so that a flood of new connections cannot evict each other at once.
     let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
+    // Idle connections first, since their loss costs a client only a new handshake.
     let idle = core.table.idle(before_us);
     idle.or_else(|| core.table.stalled(core.now_us, false))
 }

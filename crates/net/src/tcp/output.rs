@@ -182,6 +182,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         counters.frames_sent += 1;
         note_sent(it, seq, end, with_fin, step.is_again, *now_us);
         counters.retransmitted += u64::from(step.is_again);
+        // The timer runs from the oldest unacknowledged segment, so a running one is not restarted (RFC 6298 §5.1).
         if it.resend_at_us == NEVER {
             it.resend_at_us = *now_us + it.rtt.timeout_us();
             wheel.ask(index, it.resend_at_us);
