@@ -111,6 +111,7 @@ impl CoreMember {
             self.arp = (second, 0);
         }
         let mut others = self.cores.others(self.core);
+        // All cores learn from ARP requests; a flood of them must not occupy all cores.
         if self.arp.1 >= ARP_RATE {
             self.cores
                 .count_one(self.core, CrossCoreCounter::ArpLimited);
@@ -185,6 +186,7 @@ impl CoreMember {
         self.shown_frames = frames;
         self.next.clear();
         self.next.extend(numbers.map(|(_, number)| number));
+        // Nothing has changed: an idle machine writes no shared memory.
         if self.next == self.shown {
             return;
         }
@@ -193,6 +195,7 @@ impl CoreMember {
             .numbers(self.core)
             .show(self.shown.iter().copied());
         let mark = journal.mark();
+        // The log is copied only if it has grown.
         if self.shown_log != mark {
             self.shown_log = mark;
             let [old, new] = journal.newest(LOG_LEN_MAX);

@@ -329,6 +329,7 @@ impl DatabaseClient {
     /// Handles the end of a connection. Only a connection that has served no page delays the next one: otherwise a
     /// visitor with queries that end connections would block the database for all others.
     fn ended(&mut self, now_us: u64, link: &DatabaseLink, reason: &str) {
+        // A connection that worked before is replaced at once; one that never did waits.
         let was_of_use = link.asker.is_some() || !link.is_new;
         match was_of_use {
             true => {
@@ -402,6 +403,7 @@ pub fn limits() -> MySqlLimits {
 /// Sends the client's output; the part that does not fit waits for `DatabaseClient::sent`.
 fn flush(calls: &mut impl StackCalls, link: &mut DatabaseLink) {
     let output = link.client.output();
+    // Without room the rest is sent by `sent`.
     if !output.is_empty() && calls.send(link.id, SendPiece::Copied(output)).is_ok() {
         let len = output.len();
         link.client.sent(len);

@@ -66,6 +66,7 @@ pub fn decide(
         }
         return SiteDecision::Answered;
     };
+    // A path without escapes needs no decoding.
     if plain {
         return decide_path(site, request, path, query, is_trusted, about, out);
     }
@@ -174,6 +175,7 @@ fn redirect(
 ) {
     let mut value = alloc::vec::Vec::with_capacity(location.len() + 64);
     value.extend_from_slice(location.as_bytes());
+    // The query belongs to the resource, not to the missing slash.
     if let Some(query) = query {
         value.push(b'?');
         value.extend_from_slice(query);

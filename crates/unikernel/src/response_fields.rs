@@ -28,6 +28,7 @@ pub fn send(
     about: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
+    // The usual request has no conditional or range fields.
     if preconditions::may_differ(request) {
         return on_condition(site, file, request, about, out);
     }
@@ -100,6 +101,7 @@ fn on_condition(
         field,
         has_body,
     };
+    // Preconditions before ranges (RFC 9110 §13.2.2).
     match preconditions::evaluate(request, &validators, about.unix_s) {
         PreconditionOutcome::NotModified => return not_modified(file, about, out),
         PreconditionOutcome::Failed => {
@@ -130,6 +132,7 @@ fn on_condition(
 
 fn not_modified(file: &FileVariant, about: &ResponseContext, out: &mut UnikernelResponse) {
     out.status(StatusCode::NOT_MODIFIED);
+    // RFC 9110 §15.4.5: only the fields that would be in a 200.
     HeadWriter::start(&mut out.copied, StatusCode::NOT_MODIFIED, &about.date)
         .lines(file.shared_fields);
     out.copied.extend_from_slice(about.head_end());

@@ -219,6 +219,7 @@ impl UnikernelServer {
         if let Some(address) = member.news() {
             stack.set_address(now_us, link, web, address);
         }
+        // Bounded per core, so that one busy core does not keep this one from its own frames.
         for from in 0..member.count() {
             for _ in 0..core_member::BURST_MAX {
                 let Some((len, sum_is_good)) = member.take(from) else {
@@ -239,6 +240,7 @@ impl UnikernelServer {
         let member = self.member.as_mut()?;
         member.tell(self.stack.address());
         let is_over = |stopping_us: u64| now_us >= stopping_us + DRAIN_US;
+        // Done when all connections have ended, or when the time for that is over.
         if let Some(stopping_us) = self.stopping_us
             && (self.stack.open_count() == 0 || is_over(stopping_us))
         {
@@ -247,6 +249,7 @@ impl UnikernelServer {
         let of_net = self.stack.counters();
         let frames = of_net.frames_received + of_net.frames_sent;
         let due_us = member.show_due_us();
+        // Published rarely, since each publication writes memory that other cores read.
         if now_us < due_us {
             return member.has_more(frames).then_some(due_us);
         }

@@ -73,6 +73,7 @@ impl CompiledWasm {
     ) -> wasmtime::Result<Instance> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &self.memory);
+        // Looked up once per instance: host functions need it in each call.
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
         if let Some(export) = &self.initialize {
             let initialize = function(&instance, store, export).typed::<(), ()>(&*store)?;

@@ -89,6 +89,7 @@ impl CodeFile {
         if let Some(found) = found {
             *version = FileVersion::new(found);
         }
+        // `version` stays locked, so that two polls cannot compile the same file.
         let made = read(&self.path).and_then(|(bytes, stamp)| {
             *version = FileVersion::new(stamp);
             compile(runtime, &self.path, bytes, self.memory_len_max)
@@ -114,6 +115,7 @@ impl CodeFile {
 }
 
 impl CodeFiles {
+    // Also after a reload of the configuration: the same limits give the same code.
     fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<CodeFile>> {
         let files = lock(&self.0);
         files.iter().filter_map(Weak::upgrade).find(|file| {
@@ -147,6 +149,7 @@ impl CodeFiles {
 fn look_at_all(runtime: &Arc<WasmRuntime>) -> bool {
     let files = runtime.files.used();
     for file in files.iter().flatten() {
+        // A panic for one file must not end the watch of the others.
         contain(|| file.look(runtime));
     }
     files.is_some()

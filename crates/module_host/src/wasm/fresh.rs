@@ -27,6 +27,7 @@ pub struct FreshInstance {
 
 impl FreshInstance {
     pub(super) fn new(shared: &Arc<WasmContext>, call: HostedCall) -> FreshInstance {
+        // The newest version: earlier calls go on with theirs.
         let code = shared.file.code();
         let mut live = match shared.resting.take(call.worker(), &code) {
             Some(rested) => rested,
@@ -55,6 +56,7 @@ impl FreshInstance {
     }
 
     pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
+        // Until the event ends well, a trap or a drop must discard the instance.
         self.done = false;
         let shared = self.shared.clone();
         let next = computing(&shared.runtime, self.step(event))
@@ -76,6 +78,7 @@ impl FreshInstance {
                 let worker = store.data().call.as_ref().map_or(0, HostedCall::worker);
                 let starting = || StartContext::new(shared.identity.clone(), worker);
                 let (ready, instance) = ReadyInstance::new(&code, store, starting).await?;
+                // Before the first event, so that nothing of a request is in the snapshot.
                 if let Some(globals) = &code.globals {
                     live.snapshot = MemorySnapshot::take(store, &instance, globals);
                 }
@@ -93,6 +96,7 @@ impl Drop for FreshInstance {
         let Some(mut live) = self.live.take().filter(|_| self.done) else {
             return;
         };
+        // The call is dropped before the instance rests: it holds the request's memory and permit.
         let call = live.store.data_mut().call.take();
         let worker = call.as_ref().map_or(0, HostedCall::worker);
         drop(call);

@@ -60,6 +60,7 @@ impl GuestState {
 
     /// The host of the call of this number; `None` if it is not the current one.
     pub(super) fn host(&mut self, number: u32) -> Option<&mut dyn CallHost> {
+        // A stale number, of an earlier call in a retained instance, must not reach the current one.
         if number != self.number {
             return None;
         }
@@ -99,6 +100,7 @@ pub(super) fn on_tick(mut store: StoreContextMut<'_, GuestState>) -> Result<Upda
     match guest.ticks_left.checked_sub(1) {
         Some(left) => {
             guest.ticks_left = left;
+            // The next tick interrupts again.
             Ok(UpdateDeadline::Yield(1))
         }
         None => Err(ComputeTimeout {

@@ -52,6 +52,7 @@ fn with<T>(
     let Some(memory) = caller.data().memory else {
         return refused;
     };
+    // Memory and state are borrowed together, so that arguments need no copy.
     let (all, guest) = memory.data_and_store_mut(caller);
     let Some(host) = guest.host(call) else {
         return refused;
@@ -85,6 +86,7 @@ fn get(
         let Some(value) = host.get(what, part(all, name, name_len)?) else {
             return Some(-1);
         };
+        // The full length is returned even if the buffer is too small, so that the module can try a larger one.
         let len = value.len().min(room as usize);
         part_mut(all, to, room)?[..len].copy_from_slice(&value[..len]);
         Some(i64::try_from(value.len()).unwrap_or(i64::MAX))
@@ -188,6 +190,7 @@ fn go_on(ticket: u64) -> i32 {
 fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) -> i32 {
     with(&mut caller, call, REFUSED, |all, host| {
         let text = part(all, text, len)?;
+        // Cut in bytes: a text that ends within a character is repaired below.
         let text = &text[..text.len().min(LOG_LEN_MAX)];
         host.log(
             MessageLevel::from_number(level),
@@ -198,6 +201,7 @@ fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) 
 }
 
 fn now_ms(mut caller: GuestCaller<'_>) -> u64 {
+    // The snapshot after the start would repeat the same time for all requests.
     caller.data_mut().unlike_others = true;
     crate::module::now_ms()
 }

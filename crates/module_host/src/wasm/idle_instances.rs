@@ -56,6 +56,7 @@ impl IdleInstances {
         let counts = &runtime.counts;
         let scarce = u64::from(runtime.limits.instances_max) / 2;
         let mut place = self.place(worker);
+        // Instances of older versions will never be taken again.
         place.retain(|rested| Arc::ptr_eq(&rested.code, code));
         if place.len() >= REST_MAX || counts.now_instances.load(Relaxed) > scarce {
             return;

@@ -68,6 +68,7 @@ pub(super) struct LiveInstance {
 pub(super) async fn computing<T>(runtime: &WasmRuntime, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     poll_fn(|context| {
+        // Per poll: while the call waits, no code runs.
         let _computing = runtime.ticker.compute();
         future.as_mut().poll(context)
     })

@@ -63,6 +63,7 @@ impl InstanceState {
         call: &mut Option<HostedCall>,
         event: CallEvent,
     ) -> wasmtime::Result<CallStep> {
+        // Each event gets the full compute limit.
         wind(&mut self.store);
         let guest = self.store.data_mut();
         guest.number = number;
@@ -137,6 +138,7 @@ impl InstanceKeeper {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match &*slot {
             Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
+            // The old version's instance lives as long as the calls that refer to it.
             _ => slot.insert(Arc::new(InstanceHome::new(code))).clone(),
         };
         RetainedCall {
@@ -168,8 +170,10 @@ impl RetainedCall {
 
     pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         let place = self.place.clone();
+        // One event at a time: the instance has one stack and one current call.
         let mut life = place.live.lock().await;
         let shared = self.shared.clone();
+        // Before the event, so that the memory of abandoned calls is available to it.
         place.tell(&shared, &mut life).await;
         self.waits = false;
         let live = self.take(&mut life)?;
@@ -184,6 +188,7 @@ impl RetainedCall {
 
     /// Takes the instance if it is still the one that the call began with.
     fn take(&mut self, life: &mut InstanceLife) -> Result<Option<InstanceState>, HandlerFailure> {
+        // Calls of the lost instance must not continue in the new one, which knows nothing of them.
         if life.live.is_none() {
             life.generation += 1;
         }
@@ -232,6 +237,7 @@ impl RetainedCall {
 /// instance's next event.
 impl Drop for RetainedCall {
     fn drop(&mut self) {
+        // A call that ended, or whose event was cut off, has nothing in the instance to be freed.
         if !self.waits {
             return;
         }

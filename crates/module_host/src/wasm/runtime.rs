@@ -92,6 +92,7 @@ impl WasmRuntime {
         let mut store = Store::new(&self.engine, guest);
         store.limiter(|guest| &mut guest.share);
         store.epoch_deadline_callback(on_tick);
+        // The start runs before the first event winds the store up.
         wind(&mut store);
         store
     }

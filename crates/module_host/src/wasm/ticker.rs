@@ -37,6 +37,7 @@ impl EpochTicker {
     /// The system's error if it refuses the thread.
     pub fn start(engine: &Engine) -> std::io::Result<EpochTicker> {
         let state = Arc::<TickerFlags>::default();
+        // Weak: the thread must not keep the engine alive.
         let (seen, engine) = (state.clone(), engine.weak());
         let builder = thread::Builder::new().name("wasm-ticker".into());
         let thread = builder

@@ -74,6 +74,7 @@ impl PageEngine {
                 pages.push((source, page));
             }
         }
+        // Sorted once, for the binary search of `begin`.
         pages.sort_by_key(|(source, _)| core::ptr::from_ref(*source).addr());
         Ok(PageEngine {
             pages,
@@ -129,6 +130,7 @@ impl PageEngine {
     /// Continues the tasks that can run. Returns a finished page, which the caller passes to `PageEngine::end`; to be
     /// called until `None`.
     pub fn run(&mut self, calls: &mut impl StackCalls) -> Option<FinishedPage> {
+        // Queries first, so that the database works while other pages run.
         self.ask(calls);
         while let Some(at) = self.ready.pop_front() {
             if let Some(result) = self.step(at) {
@@ -137,6 +139,7 @@ impl PageEngine {
                 let visit = self.tasks[at].visit;
                 return Some(FinishedPage { visit, at, result });
             }
+            // The step may have asked for a query.
             self.ask(calls);
         }
         None
@@ -164,6 +167,7 @@ impl PageEngine {
     /// Runs a page until it ends or needs the database.
     fn step(&mut self, at: usize) -> Option<Result<(), PageFailure>> {
         let task = &mut self.tasks[at];
+        // The failure was reported to the task while it waited.
         if let PageState::Fails(failure) = task.state {
             return Some(Err(failure));
         }
@@ -179,6 +183,7 @@ impl PageEngine {
                     PageFailure::Page,
                     format!("{name}: the site has no database: build it with --database"),
                 ),
+                // A page must not wait for a server that is known to be away.
                 Some(database) if database.is_unreachable() => {
                     database.ask_for_retry();
                     (
@@ -222,6 +227,7 @@ impl PageEngine {
         let Some(database) = &mut self.database else {
             return;
         };
+        // Collected, since `fail` needs the whole engine.
         let mut too_long = Vec::new();
         while !self.wanting.is_empty() && database.has_free() {
             let Some(at) = self.wanting.pop_front() else {
@@ -342,9 +348,11 @@ impl PageEngine {
         let asker = lost.asker;
         let task = &mut self.tasks[asker];
         let (failure, reason) = match &lost.cause {
+            // Once: a server that closes each connection must not cause a loop.
             LossCause::Stale if !task.is_repeated => {
                 task.is_repeated = true;
                 task.state = PageState::Wants;
+                // To the front: the page has waited already.
                 return self.wanting.push_front(asker);
             }
             LossCause::Stale | LossCause::Server => {

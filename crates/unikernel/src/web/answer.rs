@@ -67,6 +67,7 @@ impl WebService {
         }
         match h1::parse(bytes, &self.limits) {
             Ok(Some(head)) => {
+                // A body that stays unread leaves the next request's start unknown.
                 let mut used_len = Some(head.len);
                 if head.framing.has_body() {
                     match body::find(&head, bytes, &self.limits) {
@@ -160,6 +161,7 @@ impl WebService {
         let peer = self.places.get(id).peer;
         let keep_alive = head.keep_alive && may_keep;
         let (about, mut out) = self.begin(keep_alive, head.version);
+        // Without trusted networks, the usual case, the address is not looked at.
         let is_trusted = !self.trusted.is_empty() && self.trusted.has(*peer.ip());
         match decision::decide(&self.site, request, is_trusted, &about, &mut out) {
             SiteDecision::Answered => {}
@@ -182,6 +184,7 @@ impl WebService {
                         return is_begun;
                     }
                     Err(SendQueueFull) => {
+                        // The queue is full: 503 at once is better than a timeout later.
                         self.counters.add(UnikernelCounter::PagesRefused);
                         let status = StatusCode::SERVICE_UNAVAILABLE;
                         self.say(status, None, request.method, NO_STORE, &about, &mut out);
@@ -189,6 +192,7 @@ impl WebService {
                 }
             }
         }
+        // Only whole files are memoized: their response depends on nothing else in the head.
         if let Some(file) = out.whole {
             self.known.keep(bytes, head, file);
         }
@@ -241,6 +245,7 @@ impl WebService {
         let duration_us = u32::try_from(took_us).unwrap_or(u32::MAX);
         let texts = [&self.pages.task(made.at).asked.line[..], b"", b""];
         let peer = self.places.get(id).peer;
+        // The reason precedes the request's own record.
         if made.result.is_err() {
             let reason = &self.pages.task(made.at).reason;
             self.journal
@@ -283,6 +288,7 @@ impl WebService {
             version,
             serial: self.serial,
         };
+        // Taken out, so that the site can be read while the response is written.
         let mut out = core::mem::take(&mut self.out);
         out.clear();
         (about, out)

@@ -41,6 +41,7 @@ pub fn find(
     if !matches!(head.request.method, Method::Get | Method::Head) {
         return Ok(BodyHandling::Unread);
     }
+    // Of known length: its end can be waited for, if it fits into the buffer.
     if let BodyFraming::Length(len) = head.framing {
         let end = head
             .len
@@ -60,6 +61,7 @@ pub fn find(
             return Ok(BodyHandling::Here { end });
         }
         // The chunked body is incomplete in this input.
+        // Waiting would mean to read the whole body again each time.
         if fed.consumed == 0 {
             return Ok(BodyHandling::Unread);
         }

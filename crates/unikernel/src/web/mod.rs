@@ -94,6 +94,7 @@ impl WebService {
     /// Sets the time for the following calls.
     #[inline]
     pub fn set_now(&mut self, now: CurrentTime) {
+        // Formatted once a second instead of for each response.
         if now.unix_s != self.now.unix_s {
             self.date = date::format(now.unix_s);
         }
@@ -133,6 +134,7 @@ impl WebService {
             let (id, _, Some(begun_us)) = self.places.at(index) else {
                 continue;
             };
+            // RFC 9110 §15.5.9: slow heads (Slowloris) would occupy connections for ever.
             let due_us = begun_us + HEAD_TIMEOUT_US;
             if due_us > now_us {
                 first_us = earlier(first_us, Some(due_us));
@@ -154,6 +156,7 @@ impl WebService {
     pub fn end_idle(&mut self, calls: &mut impl StackCalls) {
         self.is_draining = true;
         // Database connections are closed once their pages are done.
+        // A connection without a request in progress ends now; others after their response.
         self.pages.stop(calls);
         for index in 0..self.places.len() {
             if let (id, SlotUse::Reading, None) = self.places.at(index) {
@@ -173,6 +176,7 @@ impl WebService {
             self.answer_made(calls, made);
         }
         let mut begun = 0;
+        // As many as there are free tasks.
         while let Some(id) = self.pages.next_queued(begun) {
             begun += 1;
             let place = self.places.get(id);
@@ -264,6 +268,7 @@ impl TcpService for WebService {
                 self.make_pages(calls);
             }
             SlotUse::Waiting => self.pages.forget(calls, id),
+            // Its place in the queue would be given to a later connection in the same slot.
             SlotUse::Queued => self.pages.unqueue(id),
             _ => {}
         }
