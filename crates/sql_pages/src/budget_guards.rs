@@ -41,6 +41,7 @@ type BinarySizeBound = fn(&Value, &Value) -> usize;
 type FilterSizeBound = fn(&[Value]) -> usize;
 
 fn operator(environment: &mut Environment<'_>, name: &'static str, len: BinarySizeBound) {
+    // The left operand was evaluated before, so it lies on the stack of `push`.
     environment.add_filter(name, move |right: Value| {
         if let Some(left) = budget::pop() {
             ask(len(&left, &right))?;
@@ -71,11 +72,13 @@ fn mul_len(left: &Value, right: &Value) -> usize {
         };
         len.saturating_mul(times.as_usize().unwrap_or(0))
     };
+    // Either operand may be the number.
     of(left, right).max(of(right, left))
 }
 
 /// Bytes of a value as written.
 fn escaped_len(value: &Value) -> usize {
+    // The characters that the engine escapes in HTML.
     let special = |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'/');
     match value.as_str() {
         Some(text) if !value.is_safe() => {
@@ -121,6 +124,7 @@ fn texts(environment: &mut Environment<'_>) {
         args.first().map_or(0, escaped_len)
     });
     guard!(environment, "urlencode" => filters::urlencode, |args| {
+        // Each byte becomes `%` and two digits at most.
         args.first().map_or(0, text_len).saturating_mul(3)
     });
     guard!(environment, "pprint" => filters::pprint, |args| {
@@ -259,6 +263,7 @@ fn formatted_len(args: &[Value]) -> usize {
     let Some(text) = args.first().and_then(Value::as_str) else {
         return 0;
     };
+    // Each field could show the longest argument.
     let longest = args.iter().skip(1).map(escaped_len).max().unwrap_or(0);
     let mut sum = text.len();
     for field in text.split('%').skip(1) {

@@ -65,6 +65,7 @@ fn float(
     number.map_err(|error| unfit(value, "number", error))
 }
 
+// Faults of the template itself, such as an unknown argument, stay errors of the page.
 fn unfit(value: &Value, wanted: &str, error: Error) -> Error {
     if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
         return error;
@@ -97,6 +98,7 @@ fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Re
     // Outside of `with`: iterating over the values may call the page's functions, which need the attempt.
     let (sql, params) = bound(&sql, params, database.dialect)?;
     render_attempt::with(|attempt| {
+        // A loop in a template could make a call for each row.
         if attempt.calls == CALLS_MAX {
             return Err(wrong(format!(
                 "a page may make {CALLS_MAX} calls of databases: join tables instead"
@@ -147,6 +149,7 @@ fn bound<'s>(
         }
         let first = params.len();
         for item in value.try_iter()? {
+            // Counted over all lists of the statement.
             if params.len() >= LIST_VALUES_MAX {
                 return Err(wrong(format!(
                     "a statement with lists takes {LIST_VALUES_MAX} values at most"
@@ -199,6 +202,7 @@ fn header(name: &str, value: &str) -> Result<Value, Error> {
 }
 
 fn redirect(to: &str, named: Kwargs) -> Result<Value, Error> {
+    // 303: the browser gets the next page by GET, so that a reload does not send the form again (RFC 9110 §15.4.4).
     let code = named.get::<Option<u16>>("status")?.unwrap_or(303);
     let outside = named.get::<Option<bool>>("outside")?.unwrap_or(false);
     named.assert_all_used()?;
@@ -216,6 +220,7 @@ fn cookie(name: &str, value: Value, named: Kwargs) -> Result<Value, Error> {
         value: &value.to_string(),
         max_age: named.get("max_age")?,
         path: path.as_deref().unwrap_or("/"),
+        // Secure defaults: not sent by forms of other sites, and hidden from scripts.
         same_site: same_site.as_deref().unwrap_or("Lax"),
         http_only: named.get::<Option<bool>>("http_only")?.unwrap_or(true),
         secure: named.get::<Option<bool>>("secure")?.unwrap_or(false),
@@ -250,6 +255,7 @@ fn csrf_field() -> Result<Value, Error> {
 fn token() -> Result<String, Error> {
     render_attempt::with(|attempt| {
         let token = attempt.visit.token().map_err(wrong)?;
+        // Set once, however many forms the page has.
         if !attempt.reply.has_token
             && let Some(value) = &token.new_cookie
         {
@@ -260,6 +266,7 @@ fn token() -> Result<String, Error> {
                 path: "/",
                 same_site: "Lax",
                 http_only: true,
+                // Also for sites without TLS, where a Secure cookie would not return.
                 secure: false,
             };
             attempt.reply.cookie(&cookie).map_err(wrong)?;

@@ -94,6 +94,7 @@ impl VisitContext {
             None => (csrf::new_cookie()?, true),
         };
         Ok(CsrfToken {
+            // Bound to the host, so that a token of one site is worthless on another with the same key.
             token: self.key.token(&self.host, &cookie),
             new_cookie: is_new.then_some(cookie),
         })
@@ -166,6 +167,7 @@ pub fn is_from_elsewhere(request: &HandlerRequest) -> bool {
 /// Whether a form's request has a valid token of the site.
 pub fn has_token(request: &HandlerRequest, form: &FormPairs, key: &CsrfKey) -> bool {
     let cookies = form::cookies(request.lines());
+    // Without a cookie the token cannot match.
     let cookie = text_of(&cookies, csrf::COOKIE).unwrap_or_default();
     let header = request.field(csrf::HEADER).map(lossy);
     // A form's field has precedence; scripts may use the request field instead.
@@ -191,6 +193,7 @@ impl Object for VisitContext {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        // Templates cannot list the parts, so each access is seen by `part`.
         Enumerator::NonEnumerable
     }
 }

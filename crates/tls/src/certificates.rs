@@ -87,6 +87,7 @@ impl CertificateMap {
 
     /// The certificates of a name in lower case: exact match first, then the wildcard of its parent.
     fn find(&self, name: &str) -> Option<&KeyKinds> {
+        // The exact name first: it is the more specific one.
         self.exact.get(name).or_else(|| {
             // A wildcard stands for exactly one label (RFC 6125, section 6.4.3).
             let (_, rest) = name.split_once('.')?;
@@ -95,6 +96,7 @@ impl CertificateMap {
     }
 
     fn choose(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // Names of hosts are compared without case (RFC 6066, section 3).
         let name = hello.server_name().map(str::to_ascii_lowercase);
         // RFC 8737, section 3: a challenge is answered with its own certificate or not at all.
         if is_challenge(hello) {
@@ -114,6 +116,7 @@ impl CertificateMap {
 }
 
 fn is_challenge(hello: &ClientHello<'_>) -> bool {
+    // RFC 8737, section 3: the challenge is the only protocol offered.
     let Some(mut protocols) = hello.alpn() else {
         return false;
     };
@@ -149,6 +152,7 @@ impl CertificateStore {
 
     /// Replaces the certificates for handshakes that begin from now on.
     pub fn replace(&self, certificates: CertificateMap) {
+        // Handshakes in progress keep the set that they began with.
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
     }
 

@@ -68,6 +68,7 @@ impl TlsServer {
         if self.version() != Some(MinimumVersion::Tls13) {
             return Ok(());
         }
+        // `Over` stays in its place if the session is not ready, since its state is lost.
         let ServerStage::Session(session) = mem::replace(&mut self.spoken, ServerStage::Over)
         else {
             return Err(TlsFault::NotReady.into());
@@ -119,6 +120,7 @@ impl TlsServer {
         if self.has_begun || wire.is_empty() {
             return self.shake_hands(wire, plain, to_send);
         }
+        // Once: later bytes belong to TLS records.
         self.has_begun = true;
         match opening(wire) {
             FirstBytes::Http => {
@@ -148,6 +150,7 @@ impl TlsServer {
         let ServerStage::Session(session) = &mut self.spoken else {
             return Ok(ReceiveProgress::default());
         };
+        // The lengths from before, to remove the output of a session that must not go on.
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
         let (progress, server_name) = sni::noting(|| session.receive(wire, plain, to_send));
         // The resolver sees the name in one call only; other calls must not erase it.
@@ -179,6 +182,7 @@ impl TlsServer {
         let chain = self.connection().and_then(|it| it.peer_certificates());
         let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
         let is_over = |certificate: &CertificateDer<'_>| {
+            // A certificate that cannot be parsed cannot be shown to be valid.
             let known = X509Certificate::parse(certificate);
             known.is_none_or(|known| known.not_after_s < now_s)
         };

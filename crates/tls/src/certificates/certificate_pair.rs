@@ -58,6 +58,7 @@ impl CertificatePair {
             )));
         };
         let doubts = chain::doubts(&chain, unix_s);
+        // Compared by bytes, for certificates that `webpki` refuses.
         let is_its_key = key
             .public_key()
             .is_some_and(|public| *public == *own.public_key);
@@ -158,6 +159,7 @@ fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, ProblemReason> {
 
 /// Whether a PEM text holds an encrypted key, of PKCS #8 or of OpenSSL's older format.
 fn is_encrypted(text: &[u8]) -> bool {
+    // PKCS #8, and the older encapsulation of OpenSSL (RFC 1421).
     let has = |what: &[u8]| text.windows(what.len()).any(|part| part == what);
     has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
 }

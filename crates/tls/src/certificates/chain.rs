@@ -37,6 +37,7 @@ fn is_of_host(name: &AltName) -> bool {
 fn check_time(chain: &[Option<X509Certificate<'_>>], unix_s: u64) -> Option<ProblemReason> {
     let now_s = i64::try_from(unix_s).unwrap_or(i64::MAX);
     let links = || chain.iter().flatten();
+    // A chain is valid only as long as all of its parts.
     let not_after_s = links().map(|link| link.not_after_s).min()?;
     let not_before_s = links().map(|link| link.not_before_s).max()?;
     if now_s > not_after_s {
@@ -51,6 +52,7 @@ fn check_time(chain: &[Option<X509Certificate<'_>>], unix_s: u64) -> Option<Prob
 /// names the place of its issuer's certificate lacks the intermediate: public authorities never sign leaves by their
 /// root. Private authorities do, without such a place, and clients that trust the root need no more.
 fn check_links(chain: &[Option<X509Certificate<'_>>]) -> Option<ProblemReason> {
+    // RFC 8446, section 4.4.2: each certificate certifies the one before it.
     for (place, pair) in chain.windows(2).enumerate() {
         let [Some(link), Some(next)] = pair else {
             return Some(ProblemReason::WrongOrder(place + 2));
@@ -59,6 +61,7 @@ fn check_links(chain: &[Option<X509Certificate<'_>>]) -> Option<ProblemReason> {
             return Some(ProblemReason::WrongOrder(place + 2));
         }
     }
+    // Without an intermediate, clients that do not cache it fail.
     match chain {
         [Some(own)] if !own.is_self_issued() && own.names_issuer => {
             Some(ProblemReason::IncompleteChain(display_name(own.issuer)))

@@ -13,6 +13,7 @@ pub(super) fn correct(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
     let Some(alert) = wanted(error, is_tls13) else {
         return;
     };
+    // An alert is the last record that `rustls` writes; encrypted ones do not match.
     let start = to_send.len().checked_sub(PLAIN_ALERT.len() + 1);
     let last = start.and_then(|start| to_send.get_mut(start..));
     if let Some([head @ .., description]) = last
