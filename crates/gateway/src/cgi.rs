@@ -50,7 +50,7 @@ pub struct CgiHandler {
 }
 
 impl CgiHandler {
-    /// Creates the handler of `route` to `cgi`, whose programs `spawner` starts. `symlinks` is the site's policy.
+    /// Creates the handler of `route` to `cgi`; `spawner` starts its programs. `symlinks` is the site's policy.
     ///
     /// # Errors
     /// The folder of the programs does not exist.

@@ -275,7 +275,7 @@ impl FastCgiHandler {
         if self.is_one_program() {
             return Path::new(self.backends.name()).into();
         }
-        // A front controller outside the alias is found by its own name, whatever the requested path.
+        // A front controller outside the alias is found by its own name, independent of the requested path.
         let alias = request.extra.alias.as_ref().filter(|alias| {
             // The script may lie outside of the alias, if a front controller answers.
             let (way, rest) = script.name.split_at(alias.path_len.min(script.name.len()));

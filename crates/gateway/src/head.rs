@@ -41,7 +41,7 @@ pub enum OutputForm {
     Cgi,
     /// The same from a FastCGI server, which may omit Content-Type, as other web servers accept.
     FastCgi,
-    /// A complete HTTP head with a status line, from a program whose name begins with `nph-` (non-parsed header).
+    /// A complete HTTP head with a status line, from a program with the prefix `nph-` (non-parsed header).
     Http,
 }
 

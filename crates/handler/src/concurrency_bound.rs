@@ -1,4 +1,4 @@
-//! Bounds concurrency and time of a handler without limits of its own.
+//! Bounds concurrency and time of a handler that has no such limits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,7 +17,7 @@ const LEN_MAX: usize = 1 << 20;
 /// Bytes of a body with a length that must arrive before the program starts.
 const START_LEN: usize = 64 << 10;
 
-/// A body whose start was received.
+/// A body with a received start.
 pub struct PartialBody {
     /// The length in bytes, if there is a body.
     pub len: Option<u64>,

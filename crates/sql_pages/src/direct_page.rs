@@ -57,6 +57,7 @@ impl DirectPage<'_> {
         let mut session = PageSession::default();
         let mut rows_len = 0;
         while let Some(mut call) = self.step(&mut run, &mut text)? {
+            // The rows of earlier queries count against the page's memory.
             call.len_max = self.memory_len_max.saturating_sub(rows_len);
             let answer = match session.call(self.database, &call).await {
                 Ok(answer) => answer,
@@ -68,6 +69,7 @@ impl DirectPage<'_> {
                 }
             };
             rows_len += answer.len();
+            // The engine starts the page again; only reads were made, so that has no effects.
             give(&answer, &mut run)?;
         }
         session.end().await.ok()?;
@@ -84,6 +86,7 @@ impl DirectPage<'_> {
             RunStep::Failed(_) => return None,
             RunStep::Query { statement, values } => {
                 let params = values.map(param).collect::<Option<Vec<SqlParam>>>()?;
+                // The page was parsed by the rules of MariaDB; those of its database may count differently.
                 if statement::parameters(statement, self.database.dialect) != params.len() {
                     return None;
                 }

@@ -56,6 +56,7 @@ impl TemplateSites {
     pub fn site_templates(&self, root: &Arc<Path>) -> (Arc<TemplateSite>, Arc<TemplateSet>) {
         let known = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let site = known.get(root).cloned();
+        // Released before `add`, which takes the write lock.
         drop(known);
         let site = site.unwrap_or_else(|| self.add(root));
         let templates = self.current(&site);
@@ -76,12 +77,14 @@ impl TemplateSites {
     }
 
     fn current(&self, site: &TemplateSite) -> Arc<TemplateSet> {
+        // Checked under the lock, so that concurrent requests check once.
         let mut current = lock(&site.current);
         let (templates, checked) = &mut *current;
         if checked.elapsed() >= CHECK_EVERY {
             if templates.have_changed() {
                 // Responses made of the new templates set it again.
                 site.is_kept.store(false, SeqCst);
+                // A new engine: parsed templates cannot be removed from the old one, which requests may still use.
                 *templates = Arc::new(TemplateSet::new(site.root.clone()));
                 self.has_changed(site);
             }
@@ -100,6 +103,7 @@ impl TemplateSites {
     /// runtime.
     pub fn keeps(self: &Arc<Self>, site: &TemplateSite) {
         site.is_kept.store(true, SeqCst);
+        // Needed only if a cache must learn of changes.
         if self.listener.get().is_some() && !self.is_watched.swap(true, SeqCst) {
             tokio::spawn(TemplateWatch(self.clone()).run());
         }
@@ -110,6 +114,7 @@ impl TemplateSites {
         let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let kept = sites.values().filter(|site| site.is_kept.load(SeqCst));
         let kept: Vec<_> = kept.cloned().collect();
+        // Released, since a check may wait for the disk.
         drop(sites);
         for site in kept {
             self.current(&site);

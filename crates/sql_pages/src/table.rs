@@ -121,6 +121,7 @@ impl RowTable {
     }
 
     fn named(&self, row: usize, name: &str) -> Option<Value> {
+        // A linear search: tables have few columns.
         let at = self.names.iter().position(|known| **known == *name)?;
         let kept = self.cells.get(row * self.names.len() + at)?;
         Some(match self.cell(*kept) {

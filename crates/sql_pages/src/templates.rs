@@ -162,7 +162,7 @@ pub fn page_name(path: &[u8]) -> Option<String> {
         ""
     };
     let name = format!("{path}{index}");
-    // Names that begin with `_` are parts, which are not pages of their own.
+    // Names that begin with `_` are parts, which are no pages.
     let is_page = !name.split('/').any(|part| part.starts_with('_'));
     (is_page && is_name(&name)).then_some(name)
 }

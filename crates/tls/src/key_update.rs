@@ -33,6 +33,7 @@ impl KeyUpdateReader {
             return Err(PeerMisbehaved::IllegalTlsInnerPlaintext.into());
         }
         let start_len = usize::from(self.start_len);
+        // The header may come in several records.
         let (header, value) = content.split_at(content.len().min(HEADER.len() - start_len));
         let header_len = start_len + header.len();
         self.start[start_len..header_len].copy_from_slice(header);

@@ -28,6 +28,7 @@ pub struct ServerTrust {
 /// The system's authorities in PEM, for libraries that take nothing else. Unreadable or unusable ones are skipped,
 /// since old systems have some. May block.
 pub fn system_pem() -> String {
+    // Some systems list certificates that `webpki` cannot use; one of them must not make all unusable.
     let found = rustls_native_certs::load_native_certs().certs;
     let is_usable =
         |found: &CertificateDer<'static>| RootCertStore::empty().add(found.clone()).is_ok();
@@ -115,6 +116,7 @@ impl ServerTrust {
     pub fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, TlsFailure> {
         let chain = match &self.authorities {
             None => None,
+            // `webpki` would refuse all servers; the message names the cause.
             Some(authorities) if authorities.is_empty() => {
                 let reason = Error::General("there are no authorities to trust".into());
                 return Err(TlsFailure::from_error(reason));
@@ -160,6 +162,7 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
+        // No authorities: any certificate is accepted.
         let Some(chain) = &self.chain else {
             return Ok(ServerCertVerified::assertion());
         };

@@ -87,6 +87,7 @@ impl TicketFile {
     /// Writes under the lock, unless another process has written a later period.
     fn keep_locked(&self, keys: &TicketKeys) -> io::Result<()> {
         let there = TicketKeys::from_bytes(&read(&self.file)?);
+        // Another process may have written a newer period already.
         if there.is_none_or(|there| there.period() < keys.period()) {
             write(&self.file, keys)?;
         }

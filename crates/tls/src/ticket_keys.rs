@@ -70,11 +70,13 @@ impl TicketKeys {
     /// The system has no randomness.
     pub fn advance(&mut self, unix_s: u64) -> Result<(), Error> {
         let now = self.period_at(unix_s);
+        // After a long pause new keys cost less than the steps of the ratchet; all tickets have expired anyway.
         if now.saturating_sub(self.period) > PERIODS_AT_ONCE_MAX {
             *self = TicketKeys::new(self.period_s, unix_s)?;
         }
         // Each step of the ratchet needs the secret before it.
         while self.period < now {
+            // Overwritten in memory, so that a dump shows no expired keys.
             self.previous.zeroize();
             self.previous = Some(key_of(&self.secret));
             let mut next = secret_after(&self.secret);
@@ -162,6 +164,7 @@ fn key_of(secret: &SecretBytes) -> SecretBytes {
 
 /// The name of a key, which its tickets begin with.
 pub(crate) fn name_of(key: &SecretBytes) -> [u8; 8] {
+    // The name is sent in the clear, so it is derived one-way, too.
     let mut name = [0; 8];
     name.copy_from_slice(&derived(key, b"lowroad ticket name")[..8]);
     name

@@ -66,6 +66,7 @@ impl TicketService {
     fn with_ring<T>(&self, with: impl FnOnce(&KeyRing) -> T) -> T {
         let unix_s = self.0.clock.unix_s();
         let ring = self.0.ring.read().unwrap_or_else(PoisonError::into_inner);
+        // The usual case needs a read lock only.
         if ring.keys.period_at(unix_s) <= ring.keys.period() {
             return with(&ring);
         }
@@ -101,6 +102,7 @@ impl KeyRing {
     fn find(&self, name: &[u8]) -> Option<&TicketKey> {
         let others = self.others.iter().flatten();
         std::iter::once(&self.current)
+            // An unknown key is no error: the client makes a full handshake.
             .chain(others)
             .find(|key| key.name == name)
     }

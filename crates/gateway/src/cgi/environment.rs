@@ -96,7 +96,7 @@ impl CgiEnvironment<'_> {
         put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         put("REQUEST_METHOD", request.method.as_str().as_bytes());
         put("REQUEST_SCHEME", request.scheme());
-        // The client's own target: applications build links from it, whatever a rewrite changed.
+        // The client's own target: applications build links from it, independent of rewrites.
         put("REQUEST_URI", request.asked_target());
         put("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {

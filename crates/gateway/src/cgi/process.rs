@@ -30,7 +30,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Bytes of one read: the capacity of a pipe.
 const READ_LEN: usize = 64 << 10;
 
-/// After the end of its output, a program has this time to exit, so that its exit status tells whether the output was
+/// After the end of its output, a program has this time to exit, so that its exit status shows whether the output was
 /// complete. A program that closes its output and runs on is assumed to have finished its response.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 

@@ -106,7 +106,7 @@ impl CgiSpawner {
             process: child.handle(),
         });
         let (hears, notice) = (link.clone(), self.notice.clone());
-        // A thread of its own: receiving blocks, and the outcome must arrive even if all workers are busy.
+        // A separate thread: receiving blocks, and the outcome must arrive even if all workers are busy.
         thread::Builder::new()
             .name("spawner".into())
             .spawn(move || hears.listen(child, &notice))?;

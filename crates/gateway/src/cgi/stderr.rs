@@ -24,7 +24,7 @@ pub struct StderrLines {
 }
 
 impl StderrLines {
-    /// Lines of the program `who`, for a request with this method and raw path.
+    /// Lines of this program, for a request with this method and raw path.
     pub fn new(who: Arc<Path>, method: Method, path: &[u8], notice: OperatorNotice) -> StderrLines {
         StderrLines {
             who,

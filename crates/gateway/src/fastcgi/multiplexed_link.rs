@@ -116,7 +116,7 @@ impl RequestSlot {
 }
 
 impl MultiplexedLink {
-    /// Starts the use of a new connection, on the worker whose epoll has its socket.
+    /// Starts the use of a new connection, on the worker with its socket in its epoll set.
     pub fn start(
         link: FastCgiLink,
         permit: Permit,
@@ -220,7 +220,7 @@ struct LinkDriver {
     link: FastCgiLink,
     /// The record being sent.
     out: FastCgiRecord,
-    /// The request whose record was sent last.
+    /// The request of the last sent record.
     turn: u16,
     timer: TimerSleep,
     timer_for: Option<TimerPurpose>,
@@ -472,7 +472,7 @@ impl RequestSlots {
         Some(FastCgiRecord::new(record::abort(id), Bytes::new()))
     }
 
-    /// Whether the connection must wait for a request whose buffer is full.
+    /// Whether the connection must wait for a request with a full buffer.
     fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
         let sender = self
             .stalled

@@ -85,7 +85,7 @@ impl<'o> ParamsWriter<'o> {
     /// Sets the lengths, and splits long parameters into several records.
     pub fn finish(self) {
         let len = self.out.len() - self.start;
-        // The usual case: one record, whose length is filled in.
+        // The usual case: one record; its length is filled in.
         if len <= CONTENT_LEN_MAX {
             let header = self.start - HEADER_LEN..self.start;
             set_len(&mut self.out[header], len);

@@ -145,7 +145,7 @@ impl HealthChecks {
 
 impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
     async fn check(&self, place: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
-        // Not from the pool: a reused connection says nothing about whether new ones are accepted.
+        // Not from the pool: a reused connection does not show whether new ones are accepted.
         let link = place.pool.connect(self.worker, self.patience).await;
         let mut link = link.map_err(|why| unavailable_text(&why, self.patience, ""))?;
         let mut out = self.head.clone();

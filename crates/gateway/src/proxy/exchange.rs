@@ -1,5 +1,5 @@
 //! One exchange with an origin: sends the request while it receives the response, each as fast as the other side
-//! accepts it. The choice of the server and the use of the response are elsewhere.
+//! accepts it. The choice of the server and the use of the response are in other modules.
 //!
 //! Memory per exchange: one piece of the request's body, one part of the response, and the streams' buffers.
 

@@ -1,4 +1,4 @@
-//! Permits of a route for requests and for tunnels. Tunnels have a bound of their own, since they last for days.
+//! Permits of a route for requests and for tunnels. Tunnels have a separate bound, since they last for days.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl RouteBounds {
         }
     }
 
-    /// Acquires a permit for a client's request to `whom`, with a tunnel's share if it asks for an upgrade.
+    /// Acquires a permit for a client's request to this origin, with a tunnel's share if it asks for an upgrade.
     ///
     /// # Errors
     /// 503, with the limit that was reached.

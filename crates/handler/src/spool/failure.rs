@@ -20,7 +20,7 @@ pub enum SpoolFailure {
 }
 
 impl SpoolFailure {
-    /// The failure of a request whose body cannot be spooled.
+    /// The failure of a request if its body cannot be spooled.
     pub fn failure(&self, spools: &SpoolLimits) -> HandlerFailure {
         let status = match self {
             SpoolFailure::Bytes | SpoolFailure::Files => StatusCode::SERVICE_UNAVAILABLE,

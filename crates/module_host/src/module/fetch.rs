@@ -88,6 +88,7 @@ fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String>
 async fn get(url: Uri, len_max: usize) -> Option<(u16, Bytes)> {
     let answer = CLIENT.get(url).await.ok()?;
     let status = answer.status().as_u16();
+    // Read with a bound: the other server decides how much it sends.
     let body = Limited::new(answer.into_body(), len_max).collect();
     Some((status, body.await.ok()?.to_bytes()))
 }

@@ -100,6 +100,7 @@ impl LibraryCode {
 
     /// Closes older versions without calls; returns the number of states left.
     pub fn close_old(&self) -> usize {
+        // In two steps: closing runs code of the module, which must not happen under the lock.
         let (old, left) = {
             let mut retired = lock(&self.retired);
             let all = std::mem::take(&mut *retired).into_iter();
@@ -153,6 +154,7 @@ fn start(
     identity: &Arc<ModuleIdentity>,
     workers: usize,
 ) -> Result<(FileStamp, LibraryWorkers), String> {
+    // Before the file is read: a write during the read is noticed by the next check.
     let stamp = stamp(path)?;
     let loaded = LoadedLibrary::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
@@ -161,6 +163,7 @@ fn start(
         let started = LibraryInstance::new(&loaded, identity, worker)?;
         Ok(Arc::new(NativeWorker::new(started)))
     };
+    // All workers or none, so that no request meets a half-started version.
     let started = (0..workers).map(start).collect::<Result<_, String>>()?;
     Ok((stamp, started))
 }

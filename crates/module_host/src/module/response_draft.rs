@@ -82,6 +82,7 @@ impl ResponseDraft {
 
     /// Appends bytes.
     pub fn send(&mut self, bytes: &[u8]) -> SendStatus {
+        // Nothing is appended: a part of a refused piece would corrupt the response.
         if self.bytes.len() + bytes.len() > self.len_max {
             return SendStatus::Refused;
         }
@@ -91,6 +92,7 @@ impl ResponseDraft {
             self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
+        // A buffered response is bounded by `len_max` alone.
         if held || self.bytes.len() < STREAM_LEN_MAX {
             return SendStatus::Room;
         }
@@ -130,6 +132,7 @@ impl ResponseDraft {
     pub fn begin_stream(&mut self) -> HandlerResponse {
         let (sender, stream) = stream(STREAM_LEN_MAX);
         self.state = DraftStage::Streaming(sender);
+        // The length of a stream is unknown when its head is sent.
         let content = ResponseContent::Stream { len: None, stream };
         self.response(content)
     }
@@ -184,6 +187,7 @@ impl ResponseDraft {
         let DraftStage::Streaming(sender) = &self.state else {
             return Poll::Pending;
         };
+        // Buffered bytes first, so that the order is kept.
         if !self.bytes.is_empty() {
             std::task::ready!(sender.poll_room(context))?;
             sender.push(std::mem::take(&mut self.bytes).into())?;
@@ -205,6 +209,7 @@ impl ResponseDraft {
 
     /// Spools the bytes that the client does not read from now on. Needs a runtime.
     pub fn spool(&mut self) {
+        // Taken: a stream gets one spool.
         let Some(spools) = self.spools.take() else {
             return;
         };

@@ -31,6 +31,7 @@ impl TicketGuard {
         let flag = Arc::<TicketFlag>::default();
         let mut tickets = lock(&TICKETS);
         loop {
+            // A keyed hash of a counter; 0 means no ticket in the interface of modules.
             let number = KEY.hash_one(LAST.fetch_add(1, Relaxed));
             if number != 0 && !tickets.contains_key(&number) {
                 tickets.insert(number, flag.clone());
@@ -47,6 +48,7 @@ impl TicketGuard {
     /// Ready once after it was used, one or more times.
     pub fn poll_used(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.flag.0);
+        // All uses since the last poll count as one.
         if std::mem::take(&mut state.0) {
             return Poll::Ready(());
         }
@@ -69,6 +71,7 @@ pub fn go_on(number: u64) -> bool {
     let mut state = lock(&flag.0);
     state.0 = true;
     let waker = state.1.take();
+    // The waker runs the call's code, which may use the ticket again.
     drop(state);
     if let Some(waker) = waker {
         waker.wake();

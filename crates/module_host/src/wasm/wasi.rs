@@ -94,6 +94,7 @@ fn random_get(mut caller: Caller<'_, GuestState>, to: u32, len: u32) -> i32 {
 }
 
 fn fd_write(mut caller: Caller<'_, GuestState>, fd: i32, vectors: u32, count: u32, to: u32) -> i32 {
+    // Standard output and error only: there are no files.
     if fd != 1 && fd != 2 {
         return BADF;
     }
@@ -116,6 +117,7 @@ fn fd_write(mut caller: Caller<'_, GuestState>, fd: i32, vectors: u32, count: u3
 fn gather(caller: &mut Caller<'_, GuestState>, vectors: u32, count: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for number in 0..count {
+        // An iovec: pointer and length, of 4 bytes each.
         let at = vectors.checked_add(number * 8)?;
         let (from, len) = (u32_at(caller, at)?, u32_at(caller, at.checked_add(4)?)?);
         let part = bytes(caller, from, len)?;

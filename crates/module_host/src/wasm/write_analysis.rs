@@ -35,12 +35,14 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
                         ValType::I32 | ValType::I64 | ValType::F32 | ValType::F64 => {
                             changing.push(index);
                         }
+                        // References point into the instance's tables or to host objects, which cannot be copied.
                         _ => return None,
                     }
                 }
             }
             // Global indices begin with the imported globals; there is no global to import from this server.
             Payload::CodeSectionEntry(body) => {
+                // Also in functions that are never called: the analysis follows no calls.
                 for operator in body.get_operators_reader().ok()? {
                     if changes_more(&operator.ok()?) {
                         return None;
@@ -86,6 +88,7 @@ fn name(global: u32) -> String {
 
 /// The export section with the globals added.
 fn exports(section: &[u8], globals: &[u32]) -> Option<Vec<u8>> {
+    // The section begins with the number of exports, in LEB128.
     let count_len = section.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let count = section[..count_len]
         .iter()

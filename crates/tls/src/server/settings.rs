@@ -145,6 +145,7 @@ impl TlsAcceptor {
 }
 
 fn versions(min: MinimumVersion) -> &'static [&'static SupportedProtocolVersion] {
+    // The newest version first.
     static ALL: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
     match min {
         MinimumVersion::Tls12 => &ALL,
@@ -166,6 +167,7 @@ fn verifier(clients: &ClientVerification) -> Result<Arc<dyn ClientCertVerifier>,
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
     let builder = match required {
         true => builder,
+        // The handshake continues without a certificate; the handlers decide.
         false => builder.allow_unauthenticated(),
     };
     builder
@@ -180,6 +182,7 @@ fn rules(clients: &ClientVerification) -> Vec<u8> {
         ClientVerification::Request(authorities) => (1, authorities),
         ClientVerification::Require(authorities) => (2, authorities),
     };
+    // A digest, since the authorities can be long and are part of each ticket's authenticated data.
     let digest = digest::digest(&digest::SHA256, authorities);
     [&[kind], digest.as_ref()].concat()
 }

@@ -27,6 +27,7 @@ impl ResolvesServerCert for SniResolver {
 
 /// Calls `process` and returns the name that was requested in this call.
 pub(super) fn noting<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
+    // A name of another connection on this thread must not remain.
     ASKED.with(|asked| asked.replace(None));
     let done = process();
     (done, ASKED.with(|asked| asked.replace(None)))

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use super::messages::{ExitOutcome, SpawnOrder, SpawnerReply, ToSpawner};
 
-/// Retries of a program whose file is open for writing (ETXTBSY), and the pause between them.
+/// Retries of a program with its file open for writing (ETXTBSY), and the pause between them.
 const BUSY_TRIES_MAX: usize = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -84,7 +84,7 @@ struct SpawnServer {
     channel: PacketChannel,
     poll: OwnedFd,
     programs: HashMap<u64, SpawnedProgram>,
-    /// Programs whose files are being written, with the time of the next try.
+    /// Programs with files being written, and the time of the next try.
     late: Vec<(Instant, PendingStart)>,
 }
 
