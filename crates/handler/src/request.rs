@@ -96,6 +96,7 @@ impl HandlerRequest {
 
     /// Path and query as the client sent them, before internal redirects.
     pub fn asked_target(&self) -> &[u8] {
+        // Kept only if an internal redirect has replaced it.
         let asked = self.extra.asked_target.as_deref();
         asked.unwrap_or_else(|| self.target())
     }

@@ -112,6 +112,7 @@ where
                 );
             }
             drop(upstream);
+            // With jitter, so that checks of many members and servers do not coincide.
             on.timers.sleep(checking.pause(random())).await;
         }
     })

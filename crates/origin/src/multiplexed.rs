@@ -56,6 +56,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         }
         let mut connecting = false;
         let getting = async {
+            // One at a time: a burst of requests needs one connection, not one for each.
             let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
             let _opening = opening.map_err(|_| PoolUnavailable::TooManyWait)?;
             // Another request may have opened one during the wait.
@@ -72,6 +73,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             }
             let permit = match permit {
                 Some(permit) => permit,
+                // All connections are full, so the request waits for a permit.
                 None => pool.permit(worker).await?,
             };
             connecting = true;

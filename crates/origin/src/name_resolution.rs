@@ -207,6 +207,7 @@ where
 {
     let resolved: Arc<Mutex<ResolveStatus>> = Arc::default();
     let mut known = ResolvedMembers::new(name.gone_after, name.addresses_max);
+    // With addresses from an earlier look-up the group is usable at once.
     let is_known = !name.first.is_empty();
     if is_known {
         let changes = known.update(&name.first);
@@ -218,6 +219,7 @@ where
         let mut has_members = is_known;
         let mut is_failing = false;
         if is_known {
+            // The addresses are fresh, so the first look-up is an interval later.
             on.timers.sleep(name.interval).await;
         }
         // The task holds only a weak reference, or it would keep the group alive.
@@ -231,6 +233,7 @@ where
             };
             record_resolution(&told, &answer);
             let failure = answer.as_ref().err().map(ToString::to_string);
+            // Only changes are reported, not each failure of a long outage.
             if failure.is_some() != is_failing {
                 is_failing = failure.is_some();
                 places.lookup_changed(failure.as_deref());
@@ -240,6 +243,7 @@ where
                 apply(&upstream, &name, &mut known, changes, &mut places, &on);
                 has_members = true;
             }
+            // Released during the pause, so that the group can end.
             drop(upstream);
             // Until the first success requests fail, so it is retried sooner.
             let pause = match has_members {
@@ -259,6 +263,7 @@ where
 /// Treats an empty answer as a failure: the known members stay.
 fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     match addresses.is_empty() {
+        // Treated as a failure: an empty answer would remove all members.
         true => Err(io::Error::new(
             io::ErrorKind::NotFound,
             "the name has no address",
@@ -286,6 +291,7 @@ fn apply<P: Clone>(
     local: &WorkerHandle,
 ) {
     let now_ms = local.timers.now_ms();
+    // New members first, so that the group is never empty in between.
     for address in changes.come {
         let place = places.come(address);
         let new = NewMember {

@@ -111,6 +111,7 @@ pub fn may_retry(
     if failed.tries >= retry.tries_max {
         return Err(NoRetry::Tries);
     }
+    // The client may have bytes of the response.
     if failed.seen == RetryEvidence::Some {
         return Err(NoRetry::ResponseSeen);
     }
@@ -163,6 +164,7 @@ impl RetryBudget {
             period_ms: 1_000,
             burst: SAVED_S_MAX * per_s,
         });
+        // Otherwise a server without traffic could never retry its first failures.
         // The bucket starts with the retries of one second.
         let first = || BucketState::with_tokens(per_s, rate, now_ms);
         let by_time = self.by_time.get_or_insert_with(first);

@@ -127,12 +127,14 @@ impl UpstreamStream {
         match self {
             UpstreamStream::Plain(socket) => socket.heard_nothing(),
             #[cfg(feature = "tls")]
+            // Bytes may be in the buffers of TLS.
             UpstreamStream::Tls(_) => false,
         }
     }
 
     /// Whether an idle connection is still open and has no input: the pool's check before reuse.
     pub fn is_quiet(&mut self) -> bool {
+        // One byte suffices: any input on an idle connection is unexpected.
         let mut context = Context::from_waker(Waker::noop());
         self.poll_recv(&mut context, &mut [0]).is_pending()
     }

@@ -61,6 +61,7 @@ impl<P: Clone> Upstream<P> {
         now_ms: u64,
         random: u64,
     ) -> Result<UpstreamAttempt<P>, NoMember> {
+        // One lock for the pick and the budget.
         let mut state = self.lock();
         let picked = state.group.pick(request, now_ms, random)?;
         // Only the first attempt feeds the retry budget: retries must not pay for further retries.
@@ -70,6 +71,7 @@ impl<P: Clone> Upstream<P> {
         let place = state.group.place(picked.member).cloned();
         drop(state);
         Ok(UpstreamAttempt {
+            // The member is present: the group was locked since the pick.
             place: place.ok_or(NoMember::Empty)?,
             member: picked.member,
             why: picked.why,

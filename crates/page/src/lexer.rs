@@ -134,6 +134,7 @@ impl<'s> PageLexer<'s> {
         while let Some(found) = self.rest[at..].find("{%") {
             at += found + 2;
             let Some((len, trims_after)) = basic_tag(&self.rest[at..], "endraw", true) else {
+                // Other tags are text within a raw block.
                 continue;
             };
             let trims_before = self.rest[at..].starts_with('-');
@@ -195,6 +196,7 @@ impl<'s> PageLexer<'s> {
             self.push(PageToken::Name(name), line);
             return Ok(0);
         }
+        // The list has longer signs before their prefixes, so the first match is the longest.
         let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
             let c = self.rest.chars().next().unwrap_or_default();
             return Err(self.wrong(&format!("{c:?} has no meaning here")));
@@ -214,6 +216,7 @@ impl<'s> PageLexer<'s> {
         // After a dot, `1.2` are two indices.
         let is_member = matches!(self.tokens.last(), Some((PageToken::Sign("."), _)));
         let mut is_float = false;
+        // A point without digits is a member access.
         let fraction = self.rest[len..].strip_prefix('.').map_or(0, digits);
         if fraction > 0 && !is_member {
             len += 1 + fraction;

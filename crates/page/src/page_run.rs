@@ -154,6 +154,7 @@ impl PageRun {
     }
 
     /// Begins a page at its start, in any state.
+    // Buffers keep their allocations for the next page.
     pub fn begin(&mut self, page: &CompiledPage) {
         self.at = 0;
         self.stack.clear();
@@ -277,6 +278,7 @@ impl PageRun {
     fn failure(&self, page: &CompiledPage, what: String) -> RunFailure {
         let (part, line) = self.part_and_line(page);
         let what = match page.parts.get(part) {
+            // Part 0 is the page itself, which the caller names.
             Some(name) if part > 0 => format!("in {name}: {what}"),
             _ => what,
         };

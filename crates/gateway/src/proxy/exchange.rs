@@ -177,6 +177,7 @@ impl ProxyExchange {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(joined(parts))));
         }
+        // The rest streams: its length may be unknown, and the client may be slower than the origin.
         let (to, stream) = stream(WAITING_LEN_MAX);
         for part in parts {
             // The stream is open: this function holds the receiver.
@@ -232,6 +233,7 @@ impl ProxyExchange {
     /// stream; also returns its end with the trailers, if it was reached.
     async fn at_once(&mut self) -> Result<(VecDeque<Bytes>, Option<BodyTrailers>), HandlerFailure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
+        // Bounded: a fast origin must not fill memory before the client gets its head.
         while len < AT_ONCE_LEN_MAX {
             let turn = poll_fn(|context| Poll::Ready(self.poll_turn(context))).await;
             match turn {
@@ -295,6 +297,7 @@ impl ProxyExchange {
                 }
             }
             let turn = poll_fn(|context| self.poll_turn(context));
+            // In ticks instead of one long timeout, which would have to be set anew for each part.
             let Ok(turn) = executor.timeout(tick, turn).await else {
                 quiet += tick;
                 match quiet >= silence {
@@ -321,6 +324,7 @@ impl ProxyExchange {
     fn poll_room(&mut self, to: &BodySender, context: &mut Context<'_>) -> Poll<bool> {
         match to.poll_room(context) {
             Poll::Ready(room) => Poll::Ready(room.is_ok()),
+            // While the client is slow, the request's body is still sent.
             Poll::Pending => match self.poll_send(context) {
                 Err(_) => Poll::Ready(false),
                 Ok(_) => Poll::Pending,
@@ -335,6 +339,7 @@ impl ProxyExchange {
         let sent = self.poll_send(context)?;
         match self.lease.connection.poll_said(context) {
             Poll::Ready(Ok(said)) => {
+                // The server has accepted the connection, so it no longer counts as silent.
                 self.lease.heard();
                 self.sending.is_answered = true;
                 Poll::Ready(Ok(ExchangeEvent::Said(said)))
@@ -387,6 +392,7 @@ impl ProxyExchange {
                 }
             }
         }
+        // The bound was reached: another turn follows after the worker's other tasks.
         context.waker().wake_by_ref();
         Ok(has_sent)
     }
@@ -426,6 +432,7 @@ impl ProxyExchange {
     /// Ends the exchange: the connection is kept if both sides are complete.
     fn finish(mut self: Box<Self>) {
         self.report(self.found.unwrap_or(AttemptOutcome::Answered));
+        // Otherwise the connection may still carry bytes of this exchange.
         if self.progress == BodyProgress::Sent
             && self.is_shared
             && !self.sending.has_more()

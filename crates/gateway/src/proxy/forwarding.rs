@@ -107,6 +107,8 @@ pub fn request_lines<'r>(
     let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
         Some(seen) => (FieldNames::NONE, seen),
         None => {
+            // The fields that Connection names are hop-by-hop, too (RFC 9110 §7.6.1), so the pass starts again without
+            // them.
             out.truncate(start);
             let named = connection_options(request.fields());
             let seen = forwarded(request, &named, out).unwrap_or_default();

@@ -90,6 +90,7 @@ impl DhcpClient {
     }
 
     fn random(&mut self) -> u64 {
+        // xorshift: only spreads transaction numbers and pauses, so it need not be cryptographic.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -99,6 +100,7 @@ impl DhcpClient {
     fn begin(&mut self, now_us: u64) {
         self.state = DhcpState::Selecting;
         self.lease = None;
+        // RFC 2131 §4.1: a random number, so that clients do not take the replies to others.
         self.xid = (self.random() >> 16) as u32;
         self.began_us = now_us;
         self.tries = 0;
@@ -138,6 +140,7 @@ impl DhcpClient {
                 let ask = DhcpRequest::Discover;
                 Some(DhcpAction::Send { ask, to: None })
             }
+            // The server of the offer does not reply, so the discovery begins again.
             _ => {
                 self.begin(now_us);
                 None
@@ -148,6 +151,7 @@ impl DhcpClient {
     /// Sets the next timeout: doubled, with a jitter of a second (RFC 2131 §4.1).
     fn wait(&mut self, now_us: u64) {
         let seconds = (WAIT_FIRST_S << self.tries.min(6)).min(WAIT_MAX_S);
+        // RFC 2131 §4.1: a random second more or less, so that clients do not stay in step after a power failure.
         let off_us = self.random() % (2 * SECOND_US);
         self.tries += 1;
         self.next_us = now_us + seconds * SECOND_US + off_us - SECOND_US;
@@ -176,6 +180,7 @@ impl DhcpClient {
             ask: DhcpRequest::Renew {
                 address: lease.address,
             },
+            // Renewing asks the lease's server; rebinding asks all (RFC 2131 §4.4.5).
             to: is_renewing.then_some(lease.server),
         }
     }
@@ -199,6 +204,7 @@ impl DhcpClient {
                 DhcpEvent::Go
             }
             (DhcpState::Requesting { wanted, server }, DhcpReplyKind::Ack, _)
+                // An ACK for another address or from another server belongs to another exchange.
                 if answer.address == wanted && answer.server.is_none_or(|it| it == server) =>
             {
                 DhcpEvent::Bound(self.bind(now_us, answer, prefix_len, server))
@@ -208,6 +214,7 @@ impl DhcpClient {
                 if from == server =>
             {
                 self.begin(now_us);
+                // A pause, since a server may refuse each request.
                 self.next_us = now_us + SECOND_US;
                 DhcpEvent::None
             }

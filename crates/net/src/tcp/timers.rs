@@ -27,6 +27,7 @@ pub(crate) fn look<L: LinkDevice, S: TcpService>(
     let Some(it) = cx.core.table.at(index) else {
         return;
     };
+    // The idle timeout first: a connection that ends needs no ACK.
     if now_us >= it.heard_us.saturating_add(idle_timeout_us) {
         return give_up(cx, service, index);
     }

@@ -42,6 +42,7 @@ impl ResolvedMembers {
         let mut changes = MemberChanges::default();
         let gone_after = self.gone_after;
         self.addresses.retain_mut(|known| {
+            // A single answer without the address may come from an incomplete server.
             let is_missed = !answer.contains(&known.address);
             known.missed = if is_missed { known.missed + 1 } else { 0 };
             let stays = known.missed < gone_after;
@@ -57,6 +58,7 @@ impl ResolvedMembers {
         for address in answer {
             let is_known = self.addresses.iter().any(|known| known.address == address);
             let count = self.addresses.len() + changes.come.len();
+            // Known addresses keep their places, so that members do not alternate.
             if !is_known && count < self.addresses_max {
                 changes.come.push(address);
             }
