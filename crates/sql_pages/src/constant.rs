@@ -25,9 +25,11 @@ pub struct RuleBreach {
 /// The first place that breaks the rule.
 pub fn check(template: &str) -> Result<(), RuleBreach> {
     let tokens: Result<Vec<_>, _> = tokenize(template, false, SyntaxConfig::default()).collect();
+    // Invalid templates never run: the compiler reports their fault.
     let Ok(tokens) = tokens else { return Ok(()) };
     for (at, (token, span)) in tokens.iter().enumerate() {
         let Token::Ident(name) = token else { continue };
+        // A member of a value with such a name is no function.
         let is_member = at > 0 && matches!(tokens[at - 1].0, Token::Dot);
         if FUNCTIONS.contains(name) && !is_member {
             check_call(name, &tokens[at + 1..]).map_err(|reason| RuleBreach {
@@ -41,6 +43,7 @@ pub fn check(template: &str) -> Result<(), RuleBreach> {
 
 fn check_call(name: &str, after: &[(Token<'_>, Span)]) -> Result<(), String> {
     let mut after = after.iter().map(|(token, _)| token);
+    // Without a call the function could be passed on under another name.
     if !matches!(after.next(), Some(Token::ParenOpen)) {
         return Err(format!(
             "{name} is a function for statements: it can only be called, as in {name}(\"SELECT …\"); \
@@ -48,6 +51,7 @@ fn check_call(name: &str, after: &[(Token<'_>, Span)]) -> Result<(), String> {
         ));
     }
     let is_text = matches!(after.next(), Some(Token::Str(_) | Token::String(_)));
+    // An operator behind the text would compute a statement.
     let is_whole = matches!(after.next(), Some(Token::Comma | Token::ParenClose));
     if is_text && is_whole {
         return Ok(());

@@ -40,12 +40,14 @@ impl CsrfKey {
 
     /// Whether it is the token for the cookie at the host; in constant time for tokens of the right form.
     pub fn verify(&self, host: &[u8], cookie: &str, token: &str) -> bool {
+        // `verify_slice` takes the same time for each token, so that guesses learn nothing.
         let is_right = |token: Vec<u8>| self.mac(host, cookie).verify_slice(&token).is_ok();
         is_cookie(cookie) && unhex(token).is_some_and(is_right)
     }
 
     fn mac(&self, host: &[u8], cookie: &str) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
+        // Distinct from other uses of the key.
         mac.update(b"form\0");
         mac.update(cookie.as_bytes());
         // A host has no NUL, and a cookie has a fixed length, so no two pairs produce the same bytes.

@@ -61,12 +61,14 @@ impl RenderAttempt {
 
     /// The answer to the next call, if it is known.
     pub fn ask(&mut self, database: Arc<PageDatabase>, call: DatabaseCall) -> Result<Value, Error> {
+        // Each attempt makes the same calls in the same order, so results are found by their number.
         let answer = self.answers.get(self.calls).cloned();
         self.calls += 1;
         match answer {
             Some(Ok(value)) => Ok(value),
             Some(Err(fault)) => {
                 let error = broken(&call, &fault);
+                // The status is that of the fault; an error of the engine alone would be 500.
                 self.stop = Some(RenderStop::Fault(fault));
                 Err(error)
             }
@@ -88,6 +90,7 @@ fn broken(call: &DatabaseCall, fault: &DatabaseFault) -> Error {
 /// A call's failure with the first line of its statement, for the log.
 pub fn told(call: &DatabaseCall, fault: &DatabaseFault) -> String {
     let line = call.sql.trim().lines().next().unwrap_or_default();
+    // Cut by characters, for the log.
     let line: String = line.chars().take(200).collect();
     format!("{} [{line}]", fault.reason)
 }

@@ -48,6 +48,7 @@ struct TemplateWalk<'w, 's> {
 
 impl TemplateWalk<'_, '_> {
     fn done(mut self) -> String {
+        // Stable: insertions at one place keep their order, so that parentheses nest.
         self.added.sort_by_key(|(at, _)| *at);
         let mut out = String::with_capacity(self.source.len() * 2);
         let mut from = 0;
@@ -94,6 +95,7 @@ impl TemplateWalk<'_, '_> {
             Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
             Stmt::ForLoop(it) => {
+                // In the order of the bodies in the text, which `bodies` follows.
                 self.silent.push(is_silent(&it.body));
                 self.expression(&it.iter);
                 it.filter_expr.iter().for_each(|it| self.expression(it));
@@ -233,6 +235,7 @@ impl TemplateWalk<'_, '_> {
         };
         let ended = |(_, at): &(Token<'_>, Span)| at.end_offset <= span.end_offset;
         let within = &self.tokens[..self.tokens.partition_point(ended)];
+        // From the right: the operators are left-associative, so the last one outside of brackets is this one's.
         let mut depth = 0;
         let mut found = None;
         for (token, at) in within.iter().rev() {

@@ -32,6 +32,7 @@ impl SqlParam {
     /// The fault of the value.
     pub fn from_value(value: &Value) -> Result<SqlParam, String> {
         match value.kind() {
+            // An undefined value is more often a typing error than a NULL.
             ValueKind::Undefined => Err("is undefined; is its name spelt right?".into()),
             ValueKind::None => Ok(SqlParam::Null),
             ValueKind::Bool => Ok(SqlParam::Bool(value.is_true())),
@@ -60,6 +61,7 @@ impl SqlParam {
 }
 
 fn number(value: &Value) -> Result<SqlParam, String> {
+    // Integers first: a float would lose digits beyond 2^53.
     if value.is_integer() {
         let int = i64::try_from(value.clone()).map(SqlParam::Int);
         return int.map_err(|_| "is a number of more than 64 bits".into());

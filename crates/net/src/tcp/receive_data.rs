@@ -31,12 +31,14 @@ pub(crate) fn deliver<L: LinkDevice, S: TcpService>(
             cx.reset(id.index);
             return end(cx, service, id.index, ConnectionEnd::Closed);
         }
+        // Data for a closed service are dropped, but acknowledged.
         it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(bytes.len()));
         return;
     }
     if let Some(waiting) = &mut it.waiting {
         let count = waiting.append(bytes, &mut core.pool);
         it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(count));
+        // The peer retransmits the dropped part once the window is open.
         if count < bytes.len() {
             it.ack_now = true;
             core.counters.input_dropped += 1;

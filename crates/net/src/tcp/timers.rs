@@ -67,10 +67,12 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
         return false;
     };
     it.resend_at_us = NEVER;
+    // All was acknowledged in the meantime.
     if it.flight() == 0 && it.unsent() == 0 && it.state == HandshakeState::Open {
         return false;
     }
     it.rtt.back_off();
+    // Karn's algorithm: retransmitted segments give no samples (RFC 6298 §3).
     it.rtt.forget();
     let timeout_us = it.rtt.timeout_us();
     if it.state != HandshakeState::Open {
@@ -101,6 +103,7 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
         return true;
     }
     if it.retries == RETRIES_OF_MSS {
+        // Path MTU discovery may have failed silently, if ICMP is filtered (RFC 2923 §2.1).
         it.mss = it.mss.min(MSS_SAFE.max(MSS_MIN));
     }
     it.congestion.enter_loss(una, nxt, it.mss);

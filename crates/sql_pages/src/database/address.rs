@@ -39,6 +39,7 @@ impl DatabaseAddress {
     /// # Errors
     /// The fault. The message never contains the address, which may have a password in it.
     pub fn parse(url: &str, timeout: Duration) -> Result<DatabaseAddress, String> {
+        // Expanded first, since a variable may hold the whole address.
         let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
@@ -113,6 +114,7 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
         if out.is_empty() {
             out.push_str(&value);
         } else {
+            // Encoded, so that no character of a password has a meaning in the URL.
             out.extend(percent_encoding::utf8_percent_encode(
                 &value,
                 percent_encoding::NON_ALPHANUMERIC,
@@ -128,6 +130,7 @@ impl DatabaseConnection {
     /// Whether the server still responds.
     pub async fn is_alive(&mut self) -> bool {
         match self {
+            // In this process: there is no connection to be lost.
             DatabaseConnection::Sqlite(_) => true,
             DatabaseConnection::MySql(link) => link.run("DO 1").await.is_ok(),
             DatabaseConnection::Postgres(link) => link.ping().await.is_ok(),
@@ -162,6 +165,7 @@ impl DatabaseConnection {
             DatabaseConnection::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
             DatabaseConnection::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
         };
+        // Set for one statement only: the connection goes back to the pool.
         self.run(guard).await?;
         let answer = self.call(call).await;
         // A broken connection is closed anyway.
