@@ -79,6 +79,7 @@ impl LocalAuthority {
         let certificate = folder.join(CERTIFICATE_FILE);
         let pem = match fs::read_to_string(&certificate) {
             Ok(pem) => pem,
+            // Only a missing file begins a new authority: an unreadable one must not be replaced.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return LocalAuthority::make(folder, host, unix_s);
             }
@@ -164,6 +165,7 @@ impl LocalAuthority {
     ) -> Result<(String, String), AuthorityError> {
         let mut all: Vec<String> = LOCAL.map(str::to_owned).to_vec();
         all.extend(names.iter().map(|name| (*name).to_owned()));
+        // The names of the site may contain the local ones.
         all.dedup();
         let mut params = CertificateParams::new(all).map_err(making)?;
         params.distinguished_name = DistinguishedName::new();

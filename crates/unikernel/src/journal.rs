@@ -76,6 +76,7 @@ impl RequestJournal {
     /// Adds a record.
     #[inline]
     pub fn put(&mut self, record: &JournalRecord<'_>) {
+        // Long texts would displace many records.
         let cut = |text: &'_ [u8]| text.len().min(TEXT_LEN_MAX);
         let texts = [record.line, record.referer, record.user_agent];
         let [line, referer, user_agent] = texts.map(|text| &text[..cut(text)]);
@@ -150,6 +151,7 @@ impl RequestJournal {
     /// The newest records of at most `len_max` bytes, in order: those behind the wrap first.
     pub fn newest(&self, len_max: usize) -> [&[u8]; 2] {
         let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
+        // After a wrap the older part lies behind the newer one.
         let [mut old, mut new] = match self.turn {
             0 => [part(0, 0), part(self.start, self.end)],
             turn => [part(self.start, turn), part(0, self.end)],

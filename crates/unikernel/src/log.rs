@@ -73,6 +73,7 @@ impl LogRing {
 
 /// A record's second and its line.
 fn line(record: &[u8]) -> (u64, String) {
+    // Behind the record's length.
     let mut rest = record.get(2..).unwrap_or_default();
     let mut take = |count: usize| {
         let (taken, left) = rest.split_at_checked(count).unwrap_or_default();
@@ -94,6 +95,7 @@ fn line(record: &[u8]) -> (u64, String) {
     let mut out = String::new();
     let date = date::format(unix_s);
     let date = core::str::from_utf8(&date).unwrap_or_default();
+    // Status 0 marks a failure instead of a request.
     if status == 0 {
         let date = common_date(date);
         // Writing to a string can't fail.
@@ -140,6 +142,7 @@ fn shown(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text {
         match byte {
+            // Escaped as in nginx, so that clients can forge neither lines nor fields.
             b'"' | b'\\' | 0..=31 | 127.. => {
                 // Writing to a string can't fail.
                 let _ = write!(out, "\\x{byte:02x}");

@@ -87,6 +87,7 @@ impl RequestMemo {
             head.request.referer().unwrap_or(&bytes[..0]),
             head.request.user_agent().unwrap_or(&bytes[..0]),
         ];
+        // A collision replaces the older head, so the memo needs no other eviction.
         if let Some(slot) = self.slots.get_mut(place(bytes)) {
             slot.file = Some(file);
             slot.len = bytes.len();
@@ -101,6 +102,7 @@ impl RequestMemo {
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let differ = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    // Without a branch per word, so that the compiler can use vector instructions.
     let words = words_a.iter().zip(words_b).map(differ);
     words.fold(0, |all, one| all | one) == 0 && rest_a.iter().eq(rest_b)
 }

@@ -38,6 +38,7 @@ impl<S: WorkerState> NativeWorker<S> {
 
     fn handle(&self, state: &mut S, call: &mut HostedCall, event: CallEvent) -> CallStep {
         let next = state.handle(call, event);
+        // After the event, since the state is in use now anyway.
         if self.any_given_up.load(SeqCst) {
             self.tell(state);
         }
@@ -57,6 +58,7 @@ impl<S: WorkerState> NativeWorker<S> {
     }
 
     fn tell(&self, state: &mut S) {
+        // Reset before the calls are taken: a later call sets it again.
         self.any_given_up.store(false, SeqCst);
         let calls = {
             let mut calls = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,6 +72,7 @@ impl<S: WorkerState> NativeWorker<S> {
 
 impl<S: WorkerState> Drop for NativeWorker<S> {
     fn drop(&mut self) {
+        // No other thread can reach the state any more.
         let calls = self.given_up.get_mut();
         let calls = std::mem::take(calls.unwrap_or_else(PoisonError::into_inner));
         for mut call in calls {
@@ -107,6 +110,7 @@ impl<S: WorkerState> Instance for NativeCall<S> {
 
     fn now(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let (worker, call) = self.parts();
+        // On a worker nothing may wait: a busy state leaves the event to the runtime.
         let mut state = worker.state.try_lock().ok()?;
         let next = worker.handle(&mut state, call, event);
         drop(state);

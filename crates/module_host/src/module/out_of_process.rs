@@ -65,6 +65,7 @@ impl SeparateState {
         &self,
         dead: Option<Arc<ProcessConnection>>,
     ) -> Result<Arc<ProcessConnection>, HandlerFailure> {
+        // The watch may still show the process that has just died.
         let is_dead =
             |it: &Arc<ProcessConnection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
         let mut service = self.service.subscribe();
@@ -109,6 +110,7 @@ impl SeparateCode {
             last_call: AtomicU64::new(0),
             ended: Notify::new(),
         });
+        // The first process starts here, so that a module that cannot start is reported at once.
         let process = ModuleProcess::start(&shared)?;
         let connection = process.connection.clone();
         shared.service.send_replace(ModuleService::Up(connection));
@@ -166,6 +168,7 @@ impl Instance for RemoteCall {
 
     /// The module is stuck, and with it all other calls of its worker: the process is killed.
     fn late(&mut self) {
+        // Only an unanswered event shows that the module is stuck; a waiting call may just have waited long.
         if let Some(connection) = self.connection.as_ref().filter(|_| self.asked) {
             connection.kill();
         }
@@ -175,6 +178,7 @@ impl Instance for RemoteCall {
         let message = self.message(event);
         let handled = loop {
             let reply = self.ask(event, &message).await?;
+            // Set before the reply: if this future is dropped, the process must be notified of the call's end.
             self.waits = true;
             self.asked = true;
             let reply = match reply {
@@ -214,6 +218,7 @@ impl RemoteCall {
             let dead = match &self.connection {
                 Some(connection) => match connection.ask(self.number, message) {
                     Some(reply) => return Ok(Some(reply)),
+                    // Only a call that no process has begun may go to the next one.
                     None if event != CallEvent::Request || !connection.is_closed() => {
                         return Ok(None);
                     }

@@ -218,6 +218,7 @@ impl CoreSet {
     /// The cores among `cores` that need a wake-up, after work was written for them; each is returned to one caller
     /// only.
     pub fn to_wake(&self, cores: u64) -> u64 {
+        // The frames were written before; see `sleep`.
         fence(Ordering::SeqCst);
         let mut left = cores;
         let mut wakes = 0;
@@ -248,6 +249,7 @@ pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .fold(0, |word, byte| word << 8 | u64::from(*byte));
     let last = (!rest.is_empty()).then_some(last);
     let whole = whole.iter().map(|word| u64::from_le_bytes(*word));
+    // The length in bytes goes first, since the last word may be padded.
     core::iter::once(bytes.len() as u64)
         .chain(whole)
         .chain(last)
@@ -258,6 +260,7 @@ pub fn bytes(words: &[u64]) -> (Vec<u8>, &[u64]) {
     let Some((len, words)) = words.split_first() else {
         return (Vec::new(), &[]);
     };
+    // The board may hold fewer words than the length demands.
     let len = (*len as usize).min(words.len() * 8);
     let (own, rest) = words.split_at(len.div_ceil(8));
     let mut bytes: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -26,6 +26,7 @@ pub struct FrameRing {
 impl FrameRing {
     /// A ring of about `len` bytes, at least for a few frames.
     pub fn new(len: usize) -> FrameRing {
+        // At least two of the longest frames; a power of two, so that positions wrap by a mask.
         let count = (len / 8).max(2 * FRAME_LEN_MAX / 8).next_power_of_two();
         FrameRing {
             words: (0..count).map(|_| AtomicU64::new(0)).collect(),
@@ -90,6 +91,7 @@ impl FrameRing {
             *bytes = self.word(at).load(Ordering::Relaxed).to_le_bytes();
             at = at.wrapping_add(1);
         }
+        // Release: the words are read before the producer may overwrite them.
         self.taken.store(at, Ordering::Release);
         Some((len, head & SUM_IS_GOOD != 0))
     }

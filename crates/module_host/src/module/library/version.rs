@@ -100,6 +100,7 @@ fn check(library: &Library) -> Result<(), String> {
 /// Copies a file into an anonymous memory file.
 fn copy(path: &Path) -> Result<OwnedFd, String> {
     let text = |error: std::io::Error| error.to_string();
+    // Opened once: the length and the content are of the same file.
     let mut from = File::open(path).map_err(text)?;
     let len = from.metadata().map_err(text)?.len();
     if len > LIBRARY_LEN_MAX {
@@ -131,6 +132,7 @@ fn is_whole(file: &File, len: u64) -> bool {
         bytes[..len].copy_from_slice(&head[at..at + len]);
         u64::from_le_bytes(bytes)
     };
+    // The section headers are at the end of a library as linkers write it.
     let (sections_at, section_len, sections) = (number(40, 8), number(58, 2), number(60, 2));
     sections_at
         .checked_add(section_len * sections)
@@ -155,6 +157,7 @@ impl LibraryInstance {
         worker: usize,
     ) -> Result<LibraryInstance, String> {
         let mut starting = StartContext::new(identity.clone(), worker);
+        // A module without `lowroad_start` has no state.
         let mut state = std::ptr::null_mut();
         if let Some(start) = loaded.start {
             // SAFETY: the pointer is valid during the call; `loaded` keeps the code mapped.
