@@ -54,6 +54,7 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
 /// A response that fails after a timeout.
 fn within(time: Duration, permit: Permit, answering: PendingResponse) -> PendingResponse {
     Box::pin(async move {
+        // Held until the response is made, also by a timeout.
         let _permit = permit;
         let answer = tokio::time::timeout(time, answering).await;
         answer.unwrap_or_else(|_| {

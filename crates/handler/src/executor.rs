@@ -22,6 +22,7 @@ impl ResponseExecutor {
         match self {
             ResponseExecutor::Runtime => drop(tokio::spawn(work)),
             ResponseExecutor::Worker(local) => {
+                // Draining waits for the task, since its response is not complete.
                 let hold = local.tasks.hold();
                 let work = async move {
                     let _hold = hold;

@@ -97,6 +97,7 @@ impl RuntimeTask {
 
 impl Drop for RuntimeTask {
     fn drop(&mut self) {
+        // A request that was abandoned must not occupy its program any longer.
         self.0.abort();
     }
 }

@@ -104,6 +104,7 @@ impl HandlerRequest {
     /// The path as sent, percent-encoded.
     pub fn raw_path(&self) -> &[u8] {
         let target = self.target();
+        // Without a query, `query_start` is beyond the target.
         let path = target.get(..self.head.query_start.saturating_sub(1));
         path.unwrap_or(target)
     }
@@ -117,6 +118,7 @@ impl HandlerRequest {
     /// treat only literal ones as separators.
     pub fn plain_path_len(&self) -> usize {
         let raw = self.raw_path();
+        // Other paths are decoded as they are, so the search for escapes is not needed.
         match raw.contains(&b'%') || raw.contains(&b'\\') {
             true => lowroad_http::target::plain_len(raw),
             false => self.path().len(),
@@ -149,6 +151,7 @@ impl HandlerRequest {
     ///
     /// Other versions of HTTP are excluded: requests in such a tunnel would bypass all rules here (h2c smuggling).
     pub fn upgrade(&self) -> Option<&[u8]> {
+        // RFC 9110 §7.8: HTTP/1.0 has no Upgrade. A body would have to be read before the protocol changes.
         let can = self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
         let asked = can.then(|| upgrade_asked(self.fields())).flatten();
         asked.filter(|protocols| !names_http(protocols))
@@ -156,6 +159,7 @@ impl HandlerRequest {
 
     /// The value of the first field with this name, in any case.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
+        // The first line of a repeated field.
         self.fields()
             .find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| value)
@@ -276,6 +280,7 @@ impl RequestBody {
         let mut all = Vec::new();
         loop {
             match self.next().await {
+                // Checked before the bytes are kept, so that the buffer stays bounded.
                 StreamItem::Bytes(bytes) if all.len() + bytes.len() > len_max => {
                     return Err(BodyReadError::TooLong);
                 }

@@ -49,6 +49,7 @@ impl PartialBody {
         if body.stream.is_none() {
             return Ok((PartialBody::none(), permit));
         }
+        // Freed while the client sends: a slow client must not hold a permit.
         drop(permit);
         Ok((PartialBody::new(body).await?, again()?))
     }
@@ -63,6 +64,7 @@ impl PartialBody {
         };
         let (mut here, mut here_len) = (VecDeque::new(), 0);
         loop {
+            // Of known length: the program can start with the first part.
             if body.len.is_some() && here_len >= START_LEN {
                 return Ok(PartialBody {
                     len: body.len,
@@ -79,6 +81,7 @@ impl PartialBody {
                 StreamItem::Cut => return Err(cut()),
             }
             if body.len.is_none() && here_len > LEN_MAX {
+                // RFC 9110 §15.5.12: the client may repeat the request with a Content-Length.
                 return Err(HandlerFailure::new(StatusCode::LENGTH_REQUIRED, ""));
             }
         }

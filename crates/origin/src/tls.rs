@@ -149,6 +149,7 @@ impl TlsConnector {
     /// # Errors
     /// [`TlsSettingsError`]
     pub fn new(settings: &OriginTlsSettings) -> Result<TlsConnector, TlsSettingsError> {
+        // Checked when the configuration is loaded, not with the first connection.
         if !is_server_name(&settings.name) {
             return Err(TlsSettingsError::Name(settings.name.clone()));
         }
@@ -180,6 +181,7 @@ impl TlsConnector {
 
 fn trust(settings: &OriginTlsSettings) -> Result<ServerTrust, TlsSettingsError> {
     match &settings.authorities {
+        // Without verification authorities are not read, so that a missing file does no harm.
         _ if !settings.verify => Ok(ServerTrust::any_certificate()),
         Some(path) => ServerTrust::from_pem(&read(path)?)
             .map_err(|reason| TlsSettingsError::of(path.clone(), reason)),

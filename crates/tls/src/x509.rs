@@ -73,6 +73,7 @@ impl<'a> X509Certificate<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<X509Certificate<'a>> {
         let mut certificate = DerReader(bytes).expect(der::SEQUENCE)?.inside();
         let mut fields = certificate.expect(der::SEQUENCE)?.inside();
+        // Algorithm and signature are not used here, but must be present.
         certificate.expect(der::SEQUENCE)?;
         certificate.expect(der::BIT_STRING)?;
 
@@ -159,12 +160,14 @@ fn alt_name(name: DerElement<'_>) -> Option<AltName> {
     const URI: u8 = der::context(6, false);
     const IP: u8 = der::context(7, false);
     let text = || {
+        // Control characters in names could forge lines of the log.
         let text = std::str::from_utf8(name.content).ok()?;
         text.bytes()
             .all(|byte| byte.is_ascii_graphic())
             .then(|| text.to_owned())
     };
     match name.tag {
+        // Names of hosts are compared in lower case.
         DNS => text().map(|name| AltName::Dns(name.to_ascii_lowercase())),
         EMAIL => text().map(AltName::Email),
         URI => text().map(AltName::Uri),

@@ -264,12 +264,14 @@ impl RemoteCall {
     /// Replays the module's output to the call; false if the response became too long.
     fn replay(&mut self, handled: &EventReply) -> bool {
         let call = &mut self.call;
+        // The head is fixed once the stream has begun.
         if call.outgoing.is_held() {
             call.status(u32::from(handled.status));
         }
         for (name, value) in &handled.fields {
             call.field(name.as_bytes(), value);
         }
+        // Before the bytes: they belong to the stream.
         if handled.flushed && call.outgoing.is_held() {
             call.flush();
         }

@@ -38,6 +38,7 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
                     decoded.push(high << 4 | low);
                     rest = after;
                 }
+                // An invalid escape stands for itself, as in browsers.
                 _ => decoded.push(b'%'),
             },
             (b'+', _) => decoded.push(b' '),
@@ -66,6 +67,7 @@ pub fn line(text: &str, len_max: usize) -> Cow<'_, str> {
     if text.len() <= len_max && !text.contains(char::is_control) {
         return Cow::Borrowed(text);
     }
+    // A line break would forge a line of the log.
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     Cow::Owned(text.trim_end().chars().map(visible).take(len_max).collect())
 }

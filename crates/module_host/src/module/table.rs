@@ -87,6 +87,7 @@ unsafe fn room<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
     }
     // SAFETY: by this function's contract the bytes are writable.
     unsafe {
+        // Cleared, since a slice of uninitialized bytes would be undefined behaviour.
         at.cast::<u8>().write_bytes(0, len);
         std::slice::from_raw_parts_mut(at.cast(), len)
     }
