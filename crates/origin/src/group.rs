@@ -301,7 +301,7 @@ impl<P> MemberGroup<P> {
         true
     }
 
-    /// Marks a member as down until checks succeed: for a member whose health is still unknown.
+    /// Marks a member as down until checks succeed: for a member with unknown health.
     pub fn distrust(&mut self, id: MemberId) {
         if let Some(member) = self.member_mut(id) {
             member.is_healthy = false;

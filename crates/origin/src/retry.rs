@@ -137,7 +137,7 @@ pub fn may_retry(
 const RETRY: u64 = 100;
 /// Seconds of `budget_per_s` that can be saved up.
 const SAVED_S_MAX: u64 = 10;
-/// Requests whose share can be saved up.
+/// The maximum of requests that count for the saved share.
 const SAVED_REQUESTS_MAX: u64 = 1_000;
 
 /// Retry budget: a token bucket that requests and time fill, and retries empty.

@@ -106,6 +106,7 @@ impl DirectPage<'_> {
                 })
             }
         };
+        // Both, since any page may take long on a busy machine.
         if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
             self.templates.note_heavy(self.name);
         }
@@ -135,6 +136,7 @@ fn param(value: Cell<'_>) -> Option<SqlParam> {
         Cell::Null => SqlParam::Null,
         Cell::Bool(it) => SqlParam::Bool(it),
         Cell::Int(it) => SqlParam::Int(it),
+        // Larger numbers fit no parameter of the databases; the engine reports that.
         Cell::UInt(it) => SqlParam::Int(it.try_into().ok()?),
         Cell::Float(it) => SqlParam::Float(it),
         Cell::Text(it) => SqlParam::Text(it.to_owned()),
@@ -151,6 +153,7 @@ fn reply(said: &lowroad_page::PageReply) -> Option<PageResponseHead> {
         reply.field(name, value).ok()?;
     }
     if let Some(seconds) = said.cache_s {
+        // Without tags: the functions of such pages have none.
         reply.keep(seconds, Vec::new()).ok()?;
     }
     Some(reply)

@@ -66,8 +66,8 @@ pub(crate) fn header_error(header: [u8; HEADER_LEN]) -> Option<Error> {
     let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
     match header[0] {
         APPLICATION_DATA if len > SEALED_LEN_MAX => Some(Error::PeerSentOversizedRecord),
-        // Compatibility mode: one byte, and ignored (RFC 8446, section 5).
         APPLICATION_DATA => None,
+        // Compatibility mode: one byte, and ignored (RFC 8446, section 5).
         CHANGE_CIPHER_SPEC if len == 1 => None,
         ALERT if len == 2 => None,
         _ => Some(unexpected_record()),

@@ -15,7 +15,7 @@ const SLOW_START_PERCENT_MIN: u64 = 10;
 /// The parameters of a new member.
 #[derive(Clone, Debug)]
 pub struct NewMember {
-    /// Its name in logs and status, whose hash consistent hashing uses.
+    /// Its name in logs and status. Consistent hashing uses the name's hash.
     pub name: Arc<str>,
     /// Its share relative to others; at least 1.
     pub weight: u32,

@@ -51,7 +51,7 @@ pub struct CircuitSettings {
     pub failures_min: u32,
     /// The least share of failures among all requests, in percent.
     pub failure_percent: u32,
-    /// Successive failed or lost connections that eject a member, whatever its earlier responses; 0: never by this
+    /// Successive failed or lost connections that eject a member, independent of its earlier responses; 0: never by this
     /// rule.
     pub absences_max: u32,
     /// The first ejection time, ms. It doubles each time.

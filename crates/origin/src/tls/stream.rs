@@ -51,6 +51,7 @@ impl Pending {
 
     fn advance(&mut self, len: usize) {
         self.done += len;
+        // An idle connection keeps no buffer.
         if self.done == self.bytes.len() {
             *self = Pending::default();
         }
@@ -96,6 +97,7 @@ impl EncryptedStream {
 
     pub(super) fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
+            // Own records first: the origin waits for them.
             ready!(self.poll_flush(context))?;
             if self.client.is_established() {
                 return Poll::Ready(Ok(()));

@@ -46,6 +46,7 @@ impl PostgresAddress {
     /// The driver's error.
     pub async fn connect(&self) -> Result<PgConnection, DriverError> {
         let mode = self.options.get_ssl_mode();
+        // The other modes verify nothing, so no authorities are needed.
         if !matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull) {
             return Ok(self.options.connect().await?);
         }
@@ -64,6 +65,7 @@ fn authorities(url: &str) -> Result<Option<String>, String> {
     let named = url
         .query_pairs()
         .filter(|(name, _)| matches!(&**name, "sslrootcert" | "ssl-root-cert" | "ssl-ca"));
+    // The last one, as sqlx takes it.
     Ok(named.last().map(|(_, value)| value.into_owned()))
 }
 
