@@ -5,8 +5,8 @@
 //! paths in it exist. [`value`] has the readers of single values (sizes, durations, addresses), which the command line
 //! shares.
 //!
-//! The crate opens no sockets and resolves no users or names. Operators read `docs/configuration.md`; developers begin
-//! with [`schema`].
+//! [`reference`] documents the tables and keys for operators: `docs/configuration/` is rendered from it. The crate opens no
+//! sockets and resolves no users or names. Developers begin with [`schema`].
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ mod prefix;
 mod problem;
 mod process;
 mod reader;
+pub mod reference;
 mod route;
 mod rules;
 pub mod schema;

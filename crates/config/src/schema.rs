@@ -1,7 +1,7 @@
 //! The configuration as plain structs, with every default.
 //!
 //! The schema is independent of TOML, files and sockets. The server is built from it, whether the values came from a
-//! file, from the command line or from [`Default`]. `docs/configuration.md` describes the keys for operators.
+//! file, from the command line or from [`Default`]. [`crate::reference`] describes the keys for operators.
 
 mod acme;
 mod alias;

@@ -1,6 +1,8 @@
-//! The parser accepts the examples in the documentation, and the documentation covers all keys.
+//! The reference covers exactly the keys that the parser accepts, with their defaults; its examples are valid, and the
+//! committed pages are rendered from it.
 
-use lowroad_config::{SiteName, SiteRoot, load, parse};
+use lowroad_config::reference::{self, DefaultValue};
+use lowroad_config::{Config, SiteName, SiteRoot, load, parse};
 use std::path::{Path, PathBuf};
 
 fn project(path: &str) -> PathBuf {
@@ -23,101 +25,174 @@ fn keys_allowed_in(text: &str) -> Vec<String> {
     allowed.split(", ").map(str::to_string).collect()
 }
 
-/// The part of a document from a heading to the next one of any level.
-fn chapter<'t>(document: &'t str, heading: &str) -> &'t str {
-    let start = document
-        .find(&format!("\n{heading}"))
-        .expect("the heading is there")
-        + 1;
-    let body = &document[start..];
-    let end = body[1..].find("\n#").map_or(body.len(), |at| at + 1);
-    &body[..end]
+/// A configuration with one table in it, and a site if there is none.
+fn with_site(table: &str) -> String {
+    match table.contains("[[site]]") {
+        true => table.to_string(),
+        false => format!("{table}\n[[site]]\nroot = \"r\"\n"),
+    }
+}
+
+/// Parses a configuration that must be right. Whether the cache size was chosen by the operator is not compared.
+fn parse_valid(text: &str) -> Config {
+    let config = parse(text, Path::new("f"));
+    let mut config = config.unwrap_or_else(|problems| panic!("{}\n{text}", problems[0]));
+    config.server.is_cache_chosen = false;
+    config
 }
 
 #[test]
-fn every_example_in_the_documentation_is_right() {
-    let document = read("docs/configuration.md");
-    let blocks: Vec<&str> = document.split("```toml\n").skip(1).collect();
-    assert!(blocks.len() >= 6, "{} examples", blocks.len());
-    for block in blocks {
-        let text = block
-            .split("```")
-            .next()
-            .expect("split gives at least one part");
-        if let Err(problems) = parse(text, Path::new("configuration.md")) {
+fn committed_pages_are_the_rendered_reference() {
+    let folder = project("docs/configuration");
+    let command = "cargo run -p lowroad -- config docs docs/configuration";
+    let pages = reference::pages();
+    for (name, text) in &pages {
+        let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(
+            committed == *text,
+            "docs/configuration/{name} differs from crates/config/src/reference; write it anew: {command}"
+        );
+    }
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let name = entry.expect("an entry").file_name();
+        let is_rendered = pages.iter().any(|(page, _)| **page == *name);
+        assert!(is_rendered, "{name:?} is not a page of the reference");
+    }
+}
+
+#[test]
+fn every_example_of_the_reference_is_valid() {
+    let pages = reference::pages();
+    let examples = pages.iter().flat_map(|(page, text)| {
+        let blocks = text.split("```toml\n").skip(1);
+        blocks.map(move |block| (page, block.split("```").next().unwrap_or_default()))
+    });
+    let examples: Vec<_> = examples.collect();
+    assert!(examples.len() >= 30, "{} examples", examples.len());
+    for (page, text) in examples {
+        if let Err(problems) = parse(text, Path::new(page)) {
             panic!("{}\n{text}", problems[0]);
         }
     }
 }
 
 #[test]
-fn every_key_is_documented_in_its_chapter_and_no_other_is() {
-    let document = read("docs/configuration.md");
-    for (heading, text) in [
-        ("## `[server]`", "[server]\nzzz = 1"),
-        ("## `[limits]`", "[limits]\nzzz = 1"),
-        ("## `[buffering]`", "[buffering]\nzzz = 1"),
-        ("## `[log]`", "[log]\nzzz = 1"),
-        ("## `[acme]`", "[acme]\nzzz = 1"),
-        (
-            "### `[[acme.authority]]`",
-            "[acme]\n[[acme.authority]]\nzzz = 1",
-        ),
-        (
-            "### `[acme.on_demand]`",
-            "[acme]\n[acme.on_demand]\nzzz = 1",
-        ),
-        ("## `[[site]]`", "[[site]]\nzzz = 1"),
-        ("### `[site.tls]`", "[[site]]\n[site.tls]\nzzz = 1"),
-        (
-            "### `[site.compress]`",
-            "[[site]]\n[site.compress]\nzzz = 1",
-        ),
-        (
-            "### `[[site.cache_control]]`",
-            "[[site]]\n[[site.cache_control]]\nzzz = 1",
-        ),
-        ("### `[[site.alias]]`", "[[site]]\n[[site.alias]]\nzzz = 1"),
-        ("### `[[site.rule]]`", "[[site]]\n[[site.rule]]\nzzz = 1"),
-        (
-            "### `[[site.redirect]]`",
-            "[[site]]\n[[site.redirect]]\nzzz = 1",
-        ),
-        (
-            "### `[[site.rewrite]]`",
-            "[[site]]\n[[site.rewrite]]\nzzz = 1",
-        ),
-        (
-            "### `[[site.header]]`",
-            "[[site]]\n[[site.header]]\nzzz = 1",
-        ),
-        ("### `[[site.route]]`", "[[site]]\n[[site.route]]\nzzz = 1"),
-        (
-            "### `[site.route.cache]`",
-            "[[site]]\n[[site.route]]\norigin = \"http://a\"\n[site.route.cache]\nzzz = 1",
-        ),
-        ("## `[[application]]`", "[[application]]\nzzz = 1"),
-        ("## `[[origin]]`", "[[origin]]\nzzz = 1"),
-        (
-            "### `[origin.check]`",
-            "[[origin]]\n[origin.check]\nzzz = 1",
-        ),
-        (
-            "### `[origin.tls]`",
-            "[[origin]]\nservers = \"https://a\"\n[origin.tls]\nzzz = 1",
-        ),
-        ("## `[[class]]`", "[[class]]\nzzz = 1"),
-        ("## `[[module]]`", "[[module]]\nzzz = 1"),
-        ("## `[[database]]`", "[[database]]\nzzz = 1"),
-    ] {
-        let rows = chapter(&document, heading)
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `"));
-        let mut documented: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
-        let mut allowed = keys_allowed_in(text);
-        documented.sort_unstable();
+fn every_table_has_an_example() {
+    for (name, text) in reference::pages() {
+        assert!(text.contains("```toml\n"), "{name}");
+    }
+}
+
+#[test]
+fn the_reference_has_exactly_the_keys_of_each_table() {
+    for table in reference::TABLES {
+        // A table of free keys has none that the reader knows.
+        if table.keys.is_empty() {
+            continue;
+        }
+        let mut described: Vec<&str> = table.keys.iter().map(|key| key.name).collect();
+        let mut allowed = keys_allowed_in(&with_site(&format!("{}zzz = 1\n", table.context)));
+        described.sort_unstable();
         allowed.sort_unstable();
-        assert_eq!(documented, allowed, "{heading}");
+        allowed.dedup();
+        assert_eq!(described, allowed, "{}", table.header);
+    }
+}
+
+#[test]
+fn the_reference_has_every_table() {
+    let paths: Vec<&str> = reference::TABLES.iter().map(|table| table.path()).collect();
+    // A key that refers to a page is a table.
+    for table in reference::TABLES {
+        let of_tables = table
+            .keys
+            .iter()
+            .filter(|key| key.meaning.contains("See [`["));
+        for key in of_tables {
+            let path = format!("{}.{}", table.path(), key.name);
+            assert!(paths.contains(&&*path), "{path}");
+        }
+    }
+    for key in keys_allowed_in("zzz = 1\n[[site]]\nroot = \"r\"\n") {
+        assert!(paths.contains(&&*key), "{key}");
+    }
+}
+
+#[test]
+fn defaults_of_the_reference_are_those_of_the_schema() {
+    for table in reference::TABLES {
+        for key in table.keys {
+            let DefaultValue::Toml(value) = key.default else {
+                continue;
+            };
+            let lines = key.with.iter().map(|with| {
+                let line = table.with_line(with);
+                line.unwrap_or_else(|| panic!("{} {}: no line for {with}", table.header, key.name))
+            });
+            let mut lines: Vec<&str> = lines.collect();
+            if lines.is_empty() {
+                // The line of the empty word makes a table valid that needs one of several keys.
+                lines.push(table.with_line("").unwrap_or_default());
+            }
+            for line in lines {
+                let plain = with_site(&format!("{}{line}\n", table.context));
+                // `local = true` and the like make the table valid, and may be the key itself.
+                if table.context.contains(&format!("\n{} = ", key.name)) {
+                    continue;
+                }
+                let set = format!("{}{line}\n{} = {value}\n", table.context, key.name);
+                let (plain, set) = (parse_valid(&plain), parse_valid(&with_site(&set)));
+                assert_eq!(set, plain, "{} {} = {value}", table.header, key.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn links_between_pages_lead_to_headings() {
+    let pages = reference::pages();
+    let folder = project("docs/configuration");
+    for (name, text) in &pages {
+        for link in text.split("](").skip(1) {
+            let target = link.split(')').next().unwrap_or_default();
+            if target.starts_with("https:") {
+                continue;
+            }
+            let (page, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let page = if page.is_empty() { name } else { page };
+            let linked = std::fs::read_to_string(folder.join(page));
+            let linked = linked.unwrap_or_else(|error| panic!("{name}: {target}: {error}"));
+            let mut headings = linked.lines().filter(|line| line.starts_with('#'));
+            let is_there = anchor.is_empty() || headings.any(|line| anchor_of(line) == anchor);
+            assert!(is_there, "{name}: {target}");
+        }
+    }
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text
+        .chars()
+        .filter(|it| it.is_alphanumeric() || "-_ ".contains(*it));
+    kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+}
+
+#[test]
+fn the_man_page_has_every_key() {
+    let page = reference::man_page("1.0.0");
+    for table in reference::TABLES {
+        for key in table.keys {
+            assert!(
+                page.contains(&format!("\n\\fB{}\\fR (", key.name)),
+                "{}",
+                key.name
+            );
+        }
+    }
+    // No mark of Markdown remains.
+    for line in page.lines() {
+        assert!(!line.contains('`') && !line.contains("]("), "{line}");
     }
 }
 

@@ -56,6 +56,12 @@ pub enum CliCommand {
         )]
         config: PathBuf,
     },
+    /// Describe the configuration file
+    Config {
+        /// What to describe
+        #[command(subcommand)]
+        what: ConfigCommand,
+    },
     /// Have the running server read its configuration again, and wait until that is in force
     Reload(ControlArgs),
     /// End the running server as SIGTERM does, and wait until it has answered what is under way
@@ -117,6 +123,17 @@ pub enum CliCommand {
     Trust,
     /// Say what this machine and its interfaces can do for `attach`, and what to change
     Doctor(DoctorArgs),
+}
+
+/// `lowroad config`.
+#[derive(Subcommand)]
+pub enum ConfigCommand {
+    /// Print the reference of all tables and keys in Markdown
+    Docs {
+        /// Write the pages into this folder instead
+        #[arg(value_name = "DIR")]
+        folder: Option<PathBuf>,
+    },
 }
 
 /// `lowroad module_template`.

@@ -20,7 +20,7 @@ mod admin;
 mod admin_socket;
 mod cli;
 mod config_check;
-mod events;
+mod config_docs;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
 mod image;
@@ -53,7 +53,7 @@ use lowroad_engine::{panic_policy, tasks};
 use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::CountingAllocator;
 
-use cli::{CliCommand, CommandLine};
+use cli::{CliCommand, CommandLine, ConfigCommand};
 
 /// Counts allocations, since pages have a memory limit. mimalloc, because a request to a handler makes about a dozen
 /// allocations, which are slow with the C library's allocator (docs/performance.md).
@@ -117,6 +117,9 @@ fn run(command: CliCommand) -> ExitCode {
             }
             checked => checked.map(|_| ()),
         },
+        CliCommand::Config {
+            what: ConfigCommand::Docs { folder },
+        } => config_docs::write(folder.as_deref()),
         CliCommand::Completions { shell } => man_pages::completions(shell),
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(told) => admin::reload(&told),

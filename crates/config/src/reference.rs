@@ -1,0 +1,178 @@
+//! The reference of the configuration: each table and key with its values, default and meaning, for operators.
+//!
+//! It is the only source of `docs/configuration/` and of the man page lowroad.toml(5); [`pages`] and [`man_page`] render
+//! it. Texts are Markdown, with links relative to `docs/configuration/`. Tests compare the keys with those that the
+//! reader accepts, the defaults with those of the schema, and the committed pages with the rendered ones.
+
+mod acme;
+mod logs;
+mod man_page;
+mod markdown;
+mod origin;
+mod overview;
+mod process;
+mod programs;
+mod route;
+mod site;
+mod site_files;
+mod site_rules;
+
+pub use man_page::man_page;
+pub use markdown::pages;
+
+/// A table of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct TableReference {
+    /// The table's header, as in the file: `[server]`, `[[site.route]]`.
+    pub header: &'static str,
+    /// A few words after the header in titles and lists.
+    pub title: &'static str,
+    /// What the table is for; Markdown.
+    pub intro: &'static str,
+    /// The keys; none for a table of free keys.
+    pub keys: &'static [KeyReference],
+    /// Details and examples after the keys; Markdown.
+    pub notes: &'static str,
+    /// A configuration that ends where a key of this table may follow, for tests.
+    pub context: &'static str,
+    /// The lines that make keys with [`KeyReference::with`] valid, for tests; the one of the empty word is for keys
+    /// without.
+    pub with_lines: &'static [(&'static str, &'static str)],
+}
+
+/// A key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyReference {
+    /// The key.
+    pub name: &'static str,
+    /// The kind of its values, with their range; Markdown.
+    pub values: &'static str,
+    /// The value without the key.
+    pub default: DefaultValue,
+    /// The keys or settings, of which one must be present for this key to be valid; empty if it always is.
+    pub with: &'static [&'static str],
+    /// The meaning; one paragraph of Markdown.
+    pub meaning: &'static str,
+}
+
+/// The value of an absent key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultValue {
+    /// The key must be present.
+    Required,
+    /// This value, in TOML.
+    Toml(&'static str),
+    /// A value that depends on other settings or on the machine; Markdown.
+    Described(&'static str),
+    /// No value.
+    None,
+}
+
+impl TableReference {
+    /// The page's file name: `site-route.md` for `[[site.route]]`.
+    pub fn file_name(&self) -> String {
+        format!("{}.md", self.path().replace('.', "-"))
+    }
+
+    /// The table's path: `site.route` for `[[site.route]]`.
+    pub fn path(&self) -> &'static str {
+        self.header.trim_matches(['[', ']'])
+    }
+
+    /// The line that makes a key with this entry of [`KeyReference::with`] valid.
+    pub fn with_line(&self, with: &str) -> Option<&'static str> {
+        let found = self.with_lines.iter().find(|(word, _)| *word == with);
+        found.map(|(_, line)| *line)
+    }
+}
+
+impl KeyReference {
+    const fn new(
+        name: &'static str,
+        values: &'static str,
+        default: DefaultValue,
+        meaning: &'static str,
+    ) -> KeyReference {
+        KeyReference {
+            name,
+            values,
+            default,
+            with: &[],
+            meaning,
+        }
+    }
+
+    /// A key that must be present.
+    const fn required(
+        name: &'static str,
+        values: &'static str,
+        meaning: &'static str,
+    ) -> KeyReference {
+        KeyReference::new(name, values, DefaultValue::Required, meaning)
+    }
+
+    /// A key without a default.
+    const fn optional(
+        name: &'static str,
+        values: &'static str,
+        meaning: &'static str,
+    ) -> KeyReference {
+        KeyReference::new(name, values, DefaultValue::None, meaning)
+    }
+
+    /// A key with a fixed default, in TOML.
+    const fn with_default(
+        name: &'static str,
+        values: &'static str,
+        default: &'static str,
+        meaning: &'static str,
+    ) -> KeyReference {
+        KeyReference::new(name, values, DefaultValue::Toml(default), meaning)
+    }
+
+    /// A key whose default is described in words.
+    const fn with_described_default(
+        name: &'static str,
+        values: &'static str,
+        default: &'static str,
+        meaning: &'static str,
+    ) -> KeyReference {
+        KeyReference::new(name, values, DefaultValue::Described(default), meaning)
+    }
+
+    /// The key, valid only with one of these.
+    const fn only_with(self, with: &'static [&'static str]) -> KeyReference {
+        KeyReference { with, ..self }
+    }
+}
+
+/// All tables, in the order of the documentation.
+pub const TABLES: &[&TableReference] = &[
+    &process::SERVER,
+    &process::LIMITS,
+    &logs::BUFFERING,
+    &logs::LOG,
+    &acme::ACME,
+    &acme::AUTHORITY,
+    &acme::ON_DEMAND,
+    &site::SITE,
+    &site::TLS,
+    &site_files::COMPRESS,
+    &site_files::TYPES,
+    &site_files::ERROR_PAGES,
+    &site_files::CACHE_CONTROL,
+    &site_files::ALIAS,
+    &site_rules::RULE,
+    &site_rules::REDIRECT,
+    &site_rules::REWRITE,
+    &site_rules::HEADER,
+    &route::ROUTE,
+    &route::CACHE,
+    &origin::ORIGIN,
+    &origin::CHECK,
+    &origin::TLS,
+    &origin::CLASS,
+    &programs::MODULE,
+    &programs::APPLICATION,
+    &programs::DATABASE,
+];

@@ -1,0 +1,257 @@
+//! The parts of the reference that belong to no table: the file, common tasks, values, patterns.
+
+pub(super) const INTRO: &str = r#"
+Lowroad reads one configuration file in [TOML](https://toml.io/), `/etc/lowroad/lowroad.toml` unless `-c FILE` names another:
+
+```text
+lowroad check -c lowroad.toml    # report all problems
+lowroad run -c lowroad.toml      # run the server
+lowroad reload                   # apply a changed file to the running server
+```
+
+The shortest configuration serves a folder at 127.0.0.1:8080:
+
+```toml
+[[site]]
+root = "/srv/www"
+```
+
+A longer one to start from is [examples/lowroad.toml](../../examples/lowroad.toml). `lowroad config docs` prints these pages.
+"#;
+
+pub(super) const TASKS: &str = r#"
+## Common tasks
+
+Each example is a complete configuration.
+
+### Static site
+
+```toml
+[[site]]
+names = ["example.com", "www.example.com"]
+listen = "*:80"
+root = "/srv/example.com"
+
+[site.error_pages]
+404 = "/404.html"
+
+# Files with a hash in their name may be cached for a year.
+[[site.cache_control]]
+pattern = "/assets/**"
+value = "public, max-age=31536000, immutable"
+```
+
+Text is compressed by default. See [`[[site]]`](site.md), [`[site.compress]`](site-compress.md),
+[`[[site.cache_control]]`](site-cache_control.md), [`[site.error_pages]`](site-error_pages.md).
+
+### Reverse proxy with cache
+
+```toml
+[[site]]
+names = "example.com"
+listen = "*:80"
+
+[[site.route]]
+pattern = "/**"
+origin = "app"
+
+# The lifetime of responses that have none.
+[site.route.cache]
+ttl = "10s"
+stale_while_revalidate = "1m"
+
+[[origin]]
+name = "app"
+servers = ["http://10.0.0.1:3000", "http://10.0.0.2:3000"]
+check = { path = "/healthz" }
+```
+
+For a single server, `origin = "http://127.0.0.1:3000"` in the route is enough. See [`[[site.route]]`](site-route.md),
+[`[site.route.cache]`](site-route-cache.md), [`[[origin]]`](origin.md), [accelerator](../accelerator.md).
+
+### PHP
+
+```toml
+[limits]
+body_len_max = "64M"
+
+[[site]]
+names = "example.com"
+listen = "*:80"
+root = "/srv/app/public"
+
+# Scripts, then everything that is not a file.
+[[site.route]]
+pattern = "*.php"
+fastcgi = "unix:/run/php/php-fpm.sock"
+
+[[site.route]]
+pattern = "/**"
+missing = true
+fastcgi = "unix:/run/php/php-fpm.sock"
+script = "/index.php"
+```
+
+See [`[[site.route]]`](site-route.md#php), [programs](../programs.md).
+
+### Redirects
+
+```toml
+# All paths of a host to another host.
+[[site]]
+names = "www.example.com"
+listen = "*:80"
+
+[[site.redirect]]
+from = "/**"
+to = "https://example.com/$1"
+
+[[site]]
+names = "example.com"
+listen = "*:80"
+root = "/srv/example.com"
+
+[[site.redirect]]
+from = "/blog/**"
+to = "/news/$1"
+
+[[site.redirect]]
+regex = '^/item/([0-9]+)$'
+to = "/shop?id=$1"
+status = 302
+```
+
+See [`[[site.redirect]]`](site-redirect.md); to answer another path without a redirect, [`[[site.rewrite]]`](site-rewrite.md).
+
+### Response fields
+
+```toml
+[[site]]
+listen = "*:80"
+root = "/srv/www"
+
+[[site.header]]
+set = { X-Content-Type-Options = "nosniff", Content-Security-Policy = "default-src 'self'" }
+
+[[site.header]]
+pattern = "/private/**"
+set = { X-Robots-Tag = "noindex" }
+remove = "Server"
+```
+
+See [`[[site.header]]`](site-header.md).
+
+### TLS
+
+With automatic certificates of Let's Encrypt:
+
+```toml
+[acme]
+terms_agreed = true
+contact = "mailto:admin@example.com"
+
+[[site]]
+names = ["example.com", "www.example.com"]
+listen = "*:80"
+root = "/srv/example.com"
+
+[site.tls]
+automatic = true
+redirect = true
+```
+
+With certificate files:
+
+```toml
+[[site]]
+names = "example.com"
+listen = "*:80"
+root = "/srv/example.com"
+
+[site.tls]
+certificate = "/etc/ssl/example.com/fullchain.pem"
+key = "/etc/ssl/example.com/privkey.pem"
+redirect = true
+```
+
+See [`[site.tls]`](site-tls.md), [`[acme]`](acme.md), [TLS](../tls.md).
+
+### Access control
+
+```toml
+[[site]]
+listen = "*:80"
+root = "/srv/www"
+
+# Only from the internal network.
+[[site.rule]]
+pattern = "/internal/**"
+except = ["10.0.0.0/8", "127.0.0.1"]
+deny = 403
+
+# With a password.
+[[site.rule]]
+pattern = "/staff/**"
+auth = "/etc/lowroad/staff"
+
+# Ten requests a second for each client.
+[[site.rule]]
+pattern = "/search"
+rate = "10/s"
+```
+
+See [`[[site.rule]]`](site-rule.md).
+"#;
+
+pub(super) const FILE: &str = r#"
+## The file
+
+The whole configuration is in one file; there are no includes. An unknown key is an error. Errors have the place, the key and the allowed values:
+
+```text
+lowroad.toml:12:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, …)
+```
+
+Line and column count from 1, the tables of an array from 0 (`site[0]` is the first `[[site]]`). All errors of a file are reported at once; an
+error in the TOML syntax is reported alone. A server that was built without a feature knows its keys and reports them:
+`lowroad.toml:9:11: site[0].route[0].fastcgi: this lowroad was built without programs`.
+
+**Reload.** SIGHUP and `lowroad reload` read the file again; if it has errors, the server keeps the old configuration. The stored responses of a
+site survive a reload if the settings that they depend on are unchanged: its folder, and all settings but `names`, `listen`, rules, redirects and error pages. A site with
+routes keeps them only if `names` and `listen`, and the modules and databases that it names, are unchanged too; in its routes and their origins, only limits,
+timeouts, buffering, balance, servers, weights and checks may change. So a reload can add servers to an `[[origin]]` and remove them. After a reload that puts another
+application behind the same name, [purge](../operation.md#purges).
+"#;
+
+pub(super) const VALUES: &str = r#"
+## Values
+
+| kind | notation |
+|---|---|
+| size | bytes as a number, or with `K`, `M`, `G` in powers of 1024: `4096`, `"64K"`, `"256M"`, `"1G"` |
+| duration | seconds as a number, or with `ms`, `s`, `m`, `h`, `d`, `w`, `y` (365 days): `15`, `"500ms"`, `"2m"`, `"30d"` |
+| path | absolute, or relative to the folder of the configuration file |
+| address | `"ADDR:PORT"`, `"[ADDR6]:PORT"`; a `PORT` alone is at 127.0.0.1; `"*:PORT"` is all addresses, IPv4 and IPv6 (the same as `"[::]:PORT"`), on a machine without IPv6 those of IPv4; port 0 is any free port |
+| prefix | an address without port, or `ADDR/BITS`: `"10.0.0.0/8"`, `"2001:db8::/32"` |
+| pattern | a glob, see [Patterns](#patterns) |
+| list | an array; a list of one element may be the element alone |
+"#;
+
+pub(super) const PATTERNS: &str = r#"
+## Patterns
+
+A pattern is matched against the decoded path of a request. `*` matches any characters within a segment, `**` any characters including `/`; both also match
+the empty text. All other characters match themselves, case-sensitive. A pattern that begins with `/` is matched against the whole path; one
+without contains no `/` and is matched against the file name, in any folder.
+
+| pattern | matches | does not match |
+|---|---|---|
+| `/img/*` | `/img/a.png`, `/img/` | `/img/2026/a.png` |
+| `/img/**` | `/img/a.png`, `/img/2026/a.png` | `/img` |
+| `*.css` | `/main.css`, `/theme/dark.css` | `/main.css/x` |
+| `/**/draft-*` | `/a/b/draft-7` | `/a/draft-7/b` |
+
+A pattern has at most 1024 bytes and 16 wildcards. The syntax of other servers and shells is an error, because it would match nothing: `{a,b}`, `[ab]`,
+`?`, `%63`, lists such as `*.sql,*.bak`, and of regular expressions `|`, `\`, `.+`, `(.*)`, `^` and `~` in front, and `$` at the end. Use `*` for such a character in
+a name. Also errors: `//`, since paths are compared with slashes merged, the segments `.` and `..`, which no path has, and NUL.
+"#;
