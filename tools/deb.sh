@@ -42,14 +42,13 @@ install -D -m 644 README.md "$doc/README.md"
 install -m 644 dist/deb/copyright "$doc/copyright"
 install -D -m 644 dist/deb/lintian-overrides "$root/usr/share/lintian/overrides/lowroad"
 sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$(date -R)/" dist/deb/changelog | gzip -9n > "$doc/changelog.Debian.gz"
-for page in docs/*.md; do install -D -m 644 "$page" "$doc/docs/$(basename "$page")"; done
+find docs -type f \( -name '*.md' -o -name '*.svg' \) | while read -r page; do install -D -m 644 "$page" "$doc/$page"; done
 install -D -m 644 examples/lowroad.toml "$doc/examples/lowroad.toml"
 install -m 644 'examples/lowroad-attach@.service' "$doc/examples/"
 
-man=$root/usr/share/man/man1
-mkdir -p "$man"
+man=$root/usr/share/man
 "$BINARY" man-pages "$man"
-gzip -9n "$man"/*.1
+gzip -9n "$man"/man?/*
 "$BINARY" completions bash | install -D -m 644 /dev/stdin "$root/usr/share/bash-completion/completions/lowroad"
 "$BINARY" completions zsh | install -D -m 644 /dev/stdin "$root/usr/share/zsh/vendor-completions/_lowroad"
 "$BINARY" completions fish | install -D -m 644 /dev/stdin "$root/usr/share/fish/vendor_completions.d/lowroad.fish"

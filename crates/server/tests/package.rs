@@ -74,7 +74,10 @@ fn what_it_installs_works() {
         "usr/share/bash-completion/completions/lowroad",
         "usr/share/zsh/vendor-completions/_lowroad",
         "usr/share/fish/vendor_completions.d/lowroad.fish",
-        "usr/share/doc/lowroad/docs/configuration.md",
+        "usr/share/man/man5/lowroad.toml.5.gz",
+        "usr/share/doc/lowroad/docs/levels.svg",
+        "usr/share/doc/lowroad/docs/configuration/README.md",
+        "usr/share/doc/lowroad/docs/design/softirq.md",
         "etc/logrotate.d/lowroad",
     ] {
         assert!(at(name).is_file(), "{name}");

@@ -1,0 +1,284 @@
+//! The sections of man pages that clap doesn't write: files, signals, exit status, examples, references.
+
+const FILES: &str = "\
+.SH FILES
+.TP
+.I /etc/lowroad/lowroad.toml
+The configuration, see
+.BR lowroad.toml (5).
+.TP
+.I /run/lowroad
+The admin socket of a server that root started; otherwise it is in \\fI$XDG_RUNTIME_DIR/lowroad\\fR.
+.TP
+.I /var/lib/lowroad
+Certificates of ACME and other persistent data.
+.TP
+.I /var/cache/lowroad
+A disk cache, if the configuration has one.
+.TP
+.I /var/log/lowroad
+Logs of the service.
+.TP
+.I /usr/share/doc/lowroad/docs
+The documentation.
+";
+
+const SIGNALS: &str = "\
+.SH SIGNALS
+.TP
+.BR SIGTERM \", \" SIGINT \", \" SIGQUIT
+Graceful shutdown: no new connections; requests in progress have \\fBdrain_timeout\\fR (30 s). A second signal ends the server at once.
+.TP
+.B SIGHUP
+Reloads the configuration and reopens the logs. If the configuration has errors, the old one stays in use.
+.TP
+.B SIGUSR1
+Reopens the logs.
+";
+
+const EXIT_STATUS: &str = "\
+.SH EXIT STATUS
+.TP
+.B 0
+Success; of a server, a graceful shutdown.
+.TP
+.B 1
+Failure; standard error has the reason.
+.TP
+.B 2
+The command line is wrong.
+";
+
+const EXIT_STATUS_OF_CHECK: &str = "\
+.SH EXIT STATUS
+.TP
+.B 0
+No problems.
+.TP
+.B 1
+\\fBlowroad run\\fR would refuse the configuration.
+.TP
+.B 2
+The command line is wrong.
+.TP
+.B 3
+Warnings only: the server would start.
+";
+
+/// The commands that run a server, and so handle signals.
+const SERVERS: [&str; 4] = [
+    "lowroad",
+    "lowroad-accelerate",
+    "lowroad-run",
+    "lowroad-serve",
+];
+
+/// Examples of a page: its name, and commands with their meaning.
+type PageExamples = (&'static str, &'static [(&'static str, &'static str)]);
+
+const EXAMPLES: &[PageExamples] = &[
+    (
+        "lowroad",
+        &[
+            (
+                "lowroad serve /srv/www",
+                "Serves a folder at 127.0.0.1:8080.",
+            ),
+            (
+                "lowroad accelerate http://127.0.0.1:3000 -l *:80",
+                "Puts a cache in front of an application.",
+            ),
+            (
+                "lowroad check -c lowroad.toml",
+                "Reports the problems of a configuration.",
+            ),
+            ("lowroad run -c lowroad.toml", "Serves its sites."),
+            ("lowroad reload", "Applies the changed configuration."),
+            (
+                "lowroad attach 80",
+                "Answers hot requests in the kernel, in front of the server on port 80.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-serve",
+        &[
+            (
+                "lowroad serve /srv/www -l *:80",
+                "Serves a folder at port 80 of all addresses.",
+            ),
+            (
+                "lowroad serve --tls --listing .",
+                "Serves the current folder over TLS, with lists of files.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-accelerate",
+        &[
+            (
+                "lowroad accelerate http://127.0.0.1:3000 -l *:80",
+                "Puts a cache in front of a running application.",
+            ),
+            (
+                "lowroad accelerate http://127.0.0.1:3000 -- node server.js",
+                "Also starts and supervises the application.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-run",
+        &[(
+            "lowroad run -c /etc/lowroad/lowroad.toml",
+            "Serves the sites of the configuration.",
+        )],
+    ),
+    (
+        "lowroad-check",
+        &[(
+            "lowroad check -c lowroad.toml",
+            "Reports all problems of a configuration.",
+        )],
+    ),
+    (
+        "lowroad-config-docs",
+        &[
+            (
+                "lowroad config docs",
+                "Prints the reference of the configuration.",
+            ),
+            (
+                "lowroad config docs reference",
+                "Writes one page a table into the folder.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-reload",
+        &[(
+            "lowroad reload",
+            "Applies the changed configuration; fails if it has errors.",
+        )],
+    ),
+    (
+        "lowroad-stop",
+        &[(
+            "lowroad stop",
+            "Ends the server after the requests in progress.",
+        )],
+    ),
+    (
+        "lowroad-explain",
+        &[(
+            "lowroad explain http://127.0.0.1:8080/a.css -H 'Accept-Encoding: br'",
+            "Shows how a request is answered, and why.",
+        )],
+    ),
+    (
+        "lowroad-status",
+        &[(
+            "lowroad status",
+            "Prints the counters of the running server.",
+        )],
+    ),
+    (
+        "lowroad-purge",
+        &[
+            (
+                "lowroad purge http://example.com/a.html",
+                "Removes the stored response of a URL.",
+            ),
+            (
+                "lowroad purge http://example.com/img/*",
+                "Removes those of all URLs that begin so.",
+            ),
+            ("lowroad purge tag:news", "Removes those with a tag."),
+        ],
+    ),
+    (
+        "lowroad-attach",
+        &[
+            (
+                "lowroad attach 80",
+                "Answers hot requests to port 80 in the kernel, on all interfaces.",
+            ),
+            (
+                "lowroad attach 80 --interface eth0",
+                "The same on one interface.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-detach",
+        &[("lowroad detach 80", "Undoes \\fBlowroad attach 80\\fR.")],
+    ),
+    (
+        "lowroad-doctor",
+        &[(
+            "lowroad doctor",
+            "Shows what the machine supports, and what to change.",
+        )],
+    ),
+    (
+        "lowroad-image-build",
+        &[(
+            "lowroad image build /srv/www -o site.img",
+            "Builds a bootable image of a folder.",
+        )],
+    ),
+    (
+        "lowroad-image-run",
+        &[(
+            "lowroad image run site.img",
+            "Boots it in a virtual machine.",
+        )],
+    ),
+    (
+        "lowroad-new-module",
+        &[(
+            "lowroad new module greeting",
+            "Creates the folder of a module with a test.",
+        )],
+    ),
+    (
+        "lowroad-completions",
+        &[(
+            "lowroad completions bash",
+            "Prints the completions for bash.",
+        )],
+    ),
+];
+
+/// The sections to append to a man page, by the page's name (`lowroad-run`).
+pub(super) fn for_page(name: &str) -> String {
+    let is_server = SERVERS.contains(&name);
+    let mut text = String::from("\n");
+    if is_server {
+        text += FILES;
+        text += SIGNALS;
+    }
+    text += match name {
+        "lowroad-check" => EXIT_STATUS_OF_CHECK,
+        _ => EXIT_STATUS,
+    };
+    if let Some((_, examples)) = EXAMPLES.iter().find(|(page, _)| *page == name) {
+        text += ".SH EXAMPLES\n";
+        for (command, meaning) in *examples {
+            let command = command.replace('-', "\\-").replace('\'', "\\(aq");
+            text += &format!(".TP\n\\fB{command}\\fR\n{meaning}\n");
+        }
+    }
+    text += ".SH SEE ALSO\n";
+    text += match name {
+        "lowroad" => ".BR lowroad.toml (5)\n",
+        _ => ".BR lowroad (1),\n.BR lowroad.toml (5)\n",
+    };
+    text
+}
+
+/// The names of all pages with examples, and their command lines.
+#[cfg(test)]
+pub(super) fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let pages = EXAMPLES.iter();
+    pages.flat_map(|(name, examples)| examples.iter().map(|(command, _)| (*name, *command)))
+}
