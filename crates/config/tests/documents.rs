@@ -137,7 +137,11 @@ fn defaults_of_the_reference_are_those_of_the_schema() {
             for line in lines {
                 let plain = with_site(&format!("{}{line}\n", table.context));
                 // `local = true` and the like make the table valid, and may be the key itself.
-                if table.context.contains(&format!("\n{} = ", key.name)) {
+                let own_lines = table.context.rsplit("]\n").next().unwrap_or_default();
+                if own_lines
+                    .lines()
+                    .any(|line| line.starts_with(&format!("{} = ", key.name)))
+                {
                     continue;
                 }
                 let set = format!("{}{line}\n{} = {value}\n", table.context, key.name);
