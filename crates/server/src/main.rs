@@ -21,6 +21,7 @@ mod admin_socket;
 mod cli;
 mod config_check;
 mod config_docs;
+mod events;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
 mod image;

@@ -51,10 +51,10 @@ impl SiteService {
         let mut unsent = DetachedResponse::default();
         let is_answered = match unsent.request(&offer.head, &offer.limits) {
             Some(request) => {
-                let from = (offer.listener, offer.peer);
                 let now_ms = clock::now_ms();
                 let protocol = unsent.protocol();
-                let exchange = Exchange::without_client(from, protocol, now_ms, unix_s);
+                let exchange =
+                    Exchange::without_client(offer.listener, offer.peer, protocol, now_ms, unix_s);
                 self.answer_stored(&request, exchange, &mut unsent.response(&date))
             }
             None => false,
@@ -69,9 +69,6 @@ impl SiteService {
         mut exchange: Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> bool {
-        let now_ms = clock::now_ms();
-        let mut exchange =
-            Exchange::without_client(offer.listener, offer.peer, protocol, now_ms, unix_s);
         let mut to = RequestResponder {
             request,
             exchange: &mut exchange,
