@@ -74,8 +74,8 @@ fn first_piece(text: &str, is_executable: bool) -> Option<(TokenKind, usize)> {
         let content = text[begin.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
         return Some((TokenKind::Executable, text.len() - content.len()));
     }
-    if text.starts_with("/*") {
-        let end = text[2..].find("*/");
+    if let Some(comment) = text.strip_prefix("/*") {
+        let end = comment.find("*/");
         return Some((TokenKind::Other, end.map_or(text.len(), |at| at + 4)));
     }
     if matches!(first, '\'' | '"' | '`') {

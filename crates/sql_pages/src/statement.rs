@@ -193,7 +193,7 @@ impl StatementPieces<'_> {
             self.is_executable = false;
             return (PieceKind::Comment, 2);
         }
-        if text.starts_with("/*") {
+        if let Some(comment) = text.strip_prefix("/*") {
             let executable = ["/*!", "/*M!"].into_iter().find(|it| text.starts_with(it));
             if let Some(begin) = executable.filter(|_| self.dialect == SqlDialect::MySql) {
                 self.is_executable = true;
@@ -201,7 +201,7 @@ impl StatementPieces<'_> {
                 let content = text[begin.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
                 return (PieceKind::Executable, text.len() - content.len());
             }
-            let end = text[2..].find("*/").map_or(text.len(), |at| at + 4);
+            let end = comment.find("*/").map_or(text.len(), |at| at + 4);
             return (PieceKind::Comment, end);
         }
         if let Some(quote) = text.chars().next().filter(|c| "'\"`".contains(*c)) {
