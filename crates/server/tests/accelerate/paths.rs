@@ -139,7 +139,7 @@ fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
 
 #[test]
 fn the_documented_rules_allow_what_clients_of_rabbitmq_and_npm_ask_for() {
-    let docs = include_str!("../../../../docs/configuration.md");
+    let docs = include_str!("../../../../docs/configuration/site-rule.md");
     let (_, rules) = docs.split_once("# RabbitMQ: ").expect("the example");
     let (rules, _) = rules.split_once("```").expect("its end");
     let front = echoing(&format!("# {rules}"));

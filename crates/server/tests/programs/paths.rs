@@ -59,9 +59,9 @@ const WHICH: &str = "<?php echo basename(__DIR__), ' ', $_SERVER['REQUEST_URI'];
 
 /// The configuration of a PHP application in the documentation.
 fn documented() -> String {
-    const DOCS: &str = include_str!("../../../../docs/configuration.md");
+    const DOCS: &str = include_str!("../../../../docs/configuration/site-route.md");
     let (_, text) = DOCS
-        .split_once("A PHP application with paths of its own")
+        .split_once("A PHP application with a front controller")
         .expect("there");
     let (_, text) = text
         .split_once("root = \"/srv/app/public\"\n")
