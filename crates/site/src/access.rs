@@ -178,6 +178,7 @@ impl AccessRecord {
         self.set_malformed(partial.line);
         if partial.line.is_empty() && !partial.method.is_empty() {
             let target_len = partial.target.len().min(LINE_LEN_MAX);
+            // HTTP/2 has no request line, so it is assembled.
             let protocol = exchange.protocol.as_str().as_bytes();
             let words = [partial.method, &partial.target[..target_len], protocol];
             self.line = words.join(&b' ');

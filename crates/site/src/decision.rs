@@ -167,6 +167,7 @@ impl SiteService {
                 ServiceOutcome::AfterBody(pending)
             }
             RequestDecision::Deferred(pending) => ServiceOutcome::Deferred {
+                // Only a handler's call is worth cancelling when the client leaves.
                 gives_up: matches!(pending.waiting.waits_for, WaitReason::Program { .. }),
                 pending,
             },
@@ -246,6 +247,7 @@ impl<W: Effects> RequestDecider<'_, W> {
         let path = if plain {
             raw_path
         } else {
+            // A decoded path is never longer.
             self.scratch.path.resize(raw_path.len(), 0);
             match decoded(site, raw_path, &mut self.scratch.path) {
                 Ok((path, is_plain)) => {
@@ -325,6 +327,7 @@ impl<W: Effects> RequestDecider<'_, W> {
         outcome: Option<HandlerOutcome>,
         to: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
+        // The target of the wait: after a rewrite, it is not the request's.
         let (raw_path, query) = match (&pending.inner, to.request.target) {
             (Some(inner), _) => (inner.path(), inner.query()),
             (None, RequestTarget::Origin { path, query, .. }) => (path, query),
@@ -460,6 +463,7 @@ fn site_of<'s>(
     let mut name = [0; 256];
     let site = sites.find(listener, partial.authority, &mut name)?.site;
     let raw_path = partial.path().unwrap_or(b"/");
+    // A decoded path is never longer.
     scratch.resize(raw_path.len(), 0);
     let path = match decoded(site, raw_path, scratch) {
         Ok((path, _)) => path,
@@ -489,6 +493,7 @@ impl HttpService for SiteService {
         head: Option<&H1RequestHead<'_>>,
     ) -> Option<PassThroughTarget> {
         let way = self.sites.pass_through(listener)?;
+        // Other requests go to the server behind unchanged.
         let is_understood =
             head.is_some_and(|head| proxy_scope::is_understood(head, &mut self.scratch.path));
         (!is_understood).then_some(PassThroughTarget {
@@ -562,6 +567,7 @@ impl HttpService for SiteService {
                 partial,
                 &mut self.scratch.path,
             ),
+            // No request was read, so there is no site.
             ConnectionRefusal::Overload | ConnectionRefusal::ClearText => None,
         };
         let status = crate::responder::refused(why, at, response);
@@ -603,6 +609,7 @@ impl HttpService for SiteService {
             return;
         };
         let request = pending.request.get();
+        // Written at once: no response will follow.
         let record = log.record(
             &request,
             exchange,

@@ -125,6 +125,7 @@ fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) 
         clock::now_ms(),
         unix_s,
     );
+    // As if the client had made the TLS connection for this host.
     exchange.secured = agreed(view, listener, &request);
     let date = date::format(exchange.unix_s);
     let mut to = RequestResponder {
@@ -204,6 +205,7 @@ impl Effects for ExplainTrace<'_> {
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+        // `peek`: an explanation must not change the order of eviction.
         self.view.store.peek(hash, key)
     }
 
@@ -213,6 +215,7 @@ impl Effects for ExplainTrace<'_> {
 
     fn fetch(&self, want: LoadRequest, _: ExchangeId) -> LoadProgress {
         self.seen.borrow_mut().is_loaded = true;
+        // `make`, not `load`: nothing is stored.
         let object = self.view.fetcher.loader().make(&want);
         LoadProgress::Loaded(LoadOutcome::new(&want, object))
     }
@@ -242,6 +245,7 @@ impl Effects for ExplainTrace<'_> {
         if let Some(whom) = call.route.handler.whom(&outline) {
             self.seen.borrow_mut().more.push(("asks", whom));
         }
+        // The handler is not called.
         CallStatus::Runs(Box::new(()))
     }
 
@@ -258,6 +262,7 @@ impl Effects for ExplainTrace<'_> {
         _: IpAddr,
         _: ExchangeId,
     ) -> Option<PasswordOutcome> {
+        // Without an effect on the number of attempts.
         Some(passwords.look(&credentials))
     }
 
@@ -498,6 +503,7 @@ impl TraceNotes {
                     answer = format!("{answer}, {content}");
                 }
                 line(out, "answer", &answer);
+                // The rules are printed below, the refusing one last.
                 let by_rule = self
                     .is_refused
                     .then(|| "by the last of these rules".to_string());

@@ -13,6 +13,7 @@ use crate::sites::Site;
 /// no cause any more.
 pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     let below = site.rules.below(host, path);
+    // Before the walk, as in the server: the file may well exist.
     if below.is_hidden(&site.rules) {
         return Some(
             "names that begin with a dot are not served; hidden = true changes that".into(),
@@ -45,6 +46,7 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
     for name in &site.rules.config.index {
         let file = folder.join(name);
         if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            // The first existing index file decides; `None`: it can be read.
             let why = step(site, base, &file, true)?;
             return Some(format!("{}: {why}", file.display()));
         }
@@ -86,6 +88,7 @@ fn step(site: &Site, base: &Path, at: &Path, is_file: bool) -> Option<String> {
 
 /// Whether a link leads out of a folder or has an absolute target: neither is followed.
 fn leaves(base: &Path, link: &Path) -> bool {
+    // openat2(2) with RESOLVE_BENEATH refuses absolute links even if they lead back.
     let leads_to = std::fs::read_link(link).unwrap_or_default();
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     leads_to.is_absolute() || !real(link).starts_with(real(base))
@@ -106,6 +109,7 @@ fn unusable(at: &Path, is_file: bool) -> Option<String> {
         }
         _ => return Some("neither a file nor a folder".into()),
     };
+    // With the effective user, as open(2) would.
     let may = accessat(CWD, at, wanted, AtFlags::EACCESS);
     may.err().map(in_words)
 }

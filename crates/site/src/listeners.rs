@@ -175,6 +175,7 @@ impl ListenerSet {
             self.ids.remove(address);
             let known = self.addresses.iter().find(|(known, _)| known == id);
             let real = known.map_or(*address, |(_, real)| *real);
+            // Until then, a new listener at the port waits for the workers to close theirs.
             self.closing.push((real, end));
             self.addresses.retain(|(known, _)| known != id);
         }

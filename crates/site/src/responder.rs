@@ -431,6 +431,7 @@ struct ErrorBody<'p> {
 
 fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
     let status = page.status;
+    // The site's own error page, if it has one for this status.
     let own = page.at.and_then(|at| at.site.pages.find(status.code()));
     let (content_type, body) = match own {
         Some(own) => (own.content_type, own.body),
@@ -494,6 +495,7 @@ pub fn append(
             block: block.clone(),
             range: within,
         }),
+        // Pieces in ascending order; those outside the range are skipped.
         BodyLocation::Pieces(pieces) => {
             for piece in &pieces.0 {
                 if let Some(within) = piece.within(range) {

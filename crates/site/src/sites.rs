@@ -117,6 +117,7 @@ impl SiteTable {
                 }
                 None => (take_id(&mut id_next), routes, identity),
             };
+            // By names, not by fingerprint: rules may stay equal while other settings change.
             let guarded = earlier.with_names(rules);
             let guarded = guarded.and_then(|old| Some((&old.rules.config, old.guard.as_ref()?)));
             let guard = AccessPolicy::new(rules, guarded, |file| earlier.users(file))?;
@@ -164,6 +165,7 @@ impl SiteTable {
             .all(|(new, old)| Arc::ptr_eq(new, old));
         // Running calls count on.
         let classes = self.classes.clone();
+        // Workers need not switch if nothing has moved.
         (!same).then(|| SiteTable {
             offers: self.offers.clone(),
             tls: self.tls.clone(),

@@ -99,6 +99,7 @@ pub fn pass(
     for (number, rule) in guard.rules_for(matches, input) {
         let forms = guard.matched_forms(number, matches);
         let refusable = forms.without(allowed);
+        // An earlier rule has allowed all forms that this one would refuse.
         if rule.action().refuses() && refusable.is_empty() {
             continue;
         }
@@ -176,6 +177,7 @@ fn within(
     to: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
     let now_ms = to.exchange.now_ms;
+    // Keyed by the client that trusted proxies report, not by the proxy.
     let limit = rule.limit();
     let taken = limit.map(|limit| world.take_within(limit, input.peer, now_ms));
     match taken {
@@ -191,6 +193,7 @@ fn shown(
     to: &RequestResponder<'_, '_>,
 ) -> Option<PasswordOutcome> {
     let credentials = BasicCredentials::from_request(to.request);
+    // Without credentials, the client is asked for them by a 401.
     let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
         return Some(PasswordOutcome::Wrong);
     };

@@ -114,6 +114,7 @@ impl RequestContext<'_> {
 
     /// The site's rule for missing files and the path that replaces the requested one.
     pub fn fallback(&self, to: &RequestResponder<'_, '_>) -> Option<(&AccessRule, &str)> {
+        // A replacement that is missing, too, is not replaced again.
         let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
         let input = RuleInput {
             method: to.request.method,
@@ -134,6 +135,7 @@ impl RequestContext<'_> {
             waits_for,
         };
         RequestDecision::Deferred(Box::new(PendingRequest {
+            // Copied: the connection's buffer is used for its next bytes.
             request: OwnedRequest::copy_of(to.request),
             waiting,
         }))

@@ -176,6 +176,7 @@ impl Effects for HandlerCalls {
     fn fetch(&self, want: LoadRequest, id: ExchangeId) -> LoadProgress {
         match self.fetcher.fetch(want, self.waiter(id)) {
             Ok(()) => LoadProgress::Later,
+            // The helpers' queue is full: 503 instead of an unbounded wait.
             Err(_) => LoadProgress::Refused,
         }
     }

@@ -196,6 +196,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             is_for_lines: turn == DiskLookups::ForFields,
         };
         let is_recalled = self.world.recall(&recalling, to.exchange.id);
+        // The look-up after the recall must find the object.
         if is_recalled {
             route.begin_storing();
         }
@@ -265,6 +266,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
     ) -> RequestDecision {
         let facts = self.facts_of(asked, route, to);
         let key = facts.map(|facts| CacheKey {
+            // It has waited once already, and does not wait again.
             has_waited: true,
             ..facts.key(self.key)
         });
@@ -272,6 +274,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
         // A stored response may replace an error of the origin (RFC 5861 §4).
         let stale = found.map(|(object, _)| object.clone());
+        // Parts and unfinished bodies can't replace an error.
         let stale = stale.filter(|object| object.representation().is_some());
         self.call(asked, path, route, KeyedCall { key, stale }, to)
     }
@@ -345,6 +348,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let object = stored.object.clone();
         let selecting = object.selecting();
         let takes = |selecting: &SelectingFields| selecting.takes(to.request.fields());
+        // A follower's fields may select another variant than the leader's.
         if stored.way.is_own() || selecting.is_none_or(takes) {
             let logged = Logged::from_hit(stored.way, route.is_origin);
             let reused = self.reuse(asked, routed, stored, logged, to);

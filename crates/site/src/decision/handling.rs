@@ -48,6 +48,7 @@ pub fn admitted<W: Effects>(
         return internal_redirect::rewritten(&mut lookup, asked, led, to);
     }
     if !asked.is_for_files {
+        // The handler decodes such a path itself, as its language does.
         let route = site.routes.find_slash_route(&asked.matches, to.request);
         return match route.filter(|route| route.takes(to.request.method)) {
             Some(route) => lookup.ask(asked, path, route, to),
@@ -73,6 +74,7 @@ pub fn admitted<W: Effects>(
                 return generated_response(to.other_method(asked.at()));
             }
             Ok(None) => {}
+            // A route's pattern matches, but no conditions hold: a file does not answer in its place.
             Err(NoRoute) => {
                 return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
             }
@@ -83,6 +85,7 @@ pub fn admitted<W: Effects>(
         match reads {
             true if to.exchange.is_body_coming => return asked.wait(to, WaitReason::Body),
             true => {}
+            // The unread body would be parsed as the next request.
             false => to.response.close(),
         }
     }

@@ -50,6 +50,7 @@ fn inner_of(
     stage: RewriteStage,
 ) -> RewrittenTarget {
     let query = target.iter().position(|byte| *byte == b'?');
+    // The client's own target survives any number of redirects.
     let first = asked.inner.map(|inner| inner.asked.clone());
     let first = first.unwrap_or_else(|| {
         Arc::new(ClientTarget {
@@ -150,6 +151,7 @@ pub fn internal_redirect_path<'a>(
 ) -> Option<RewriteMatch<'a>> {
     let routes = &asked.site.routes;
     let is_free = || matches!(routes.find_route(&asked.matches, to.request), Ok(None));
+    // Of paths with encoded slashes, no file can exist, so they count as missing.
     (!asked.is_for_files && is_free()).then(|| asked.rewrite(true, to.request.method))?
 }
 
@@ -220,6 +222,7 @@ pub fn follow<W: Effects>(
     to.exchange.body = None;
     to.exchange.body_len = Some(0);
     let mut request = to.request.clone();
+    // HEAD stays, so that the client gets no body.
     if method != Method::Head {
         request.method = Method::Get;
     }

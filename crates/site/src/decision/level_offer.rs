@@ -59,6 +59,7 @@ impl SiteService {
             }
             None => false,
         };
+        // A longer response is not for the level.
         let answer = is_answered.then(|| unsent.whole(OFFER_LEN_MAX)).flatten();
         (offer.reply)(answer.as_deref());
     }
@@ -102,6 +103,7 @@ impl SiteService {
 /// Whether a path may be that of an ACME challenge, which precedes all redirects (RFC 8555 §8.3).
 fn may_become_challenge(request: &Request<'_>) -> bool {
     match request.target {
+        // An encoded path may decode to that of a challenge.
         RequestTarget::Origin { path, plain, .. } => !plain || path.starts_with(CHALLENGES),
         RequestTarget::Asterisk | RequestTarget::Authority(_) => false,
     }

@@ -99,6 +99,7 @@ fn meant(to: &RequestResponder<'_, '_>) -> Option<Vec<PurgeTarget>> {
             tags.extend(names.filter(|name| !name.is_empty()));
         }
     }
+    // With tags, the target does not matter.
     if tags.is_empty() {
         let target = target_of(to.request)?;
         let (target, is_prefix) = match target.strip_suffix(b"*") {
