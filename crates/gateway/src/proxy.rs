@@ -88,6 +88,7 @@ impl RetryableRequest {
     ) -> RetryableRequest {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
+            // RFC 9110 §8.6: without Content-Length: 0 some origins wait for a body, or refuse with 411.
             (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
             (None, _) => BodyLen::None,
             // A body with trailers needs chunked coding (RFC 9112 §7.1.2), so its length is treated as unknown.
@@ -116,6 +117,7 @@ impl ProxyHandler {
         origins: &OriginRegistry,
         notice: OperatorNotice,
         spools: Option<Arc<SpoolLimits>>,
+    // One timeout covers the wait for a connection and the wait for the head.
     ) -> Result<ProxyHandler, String> {
         let silence = Duration::from_millis(route.timeout_ms);
         // One timeout covers the wait for a connection and the wait for the head.
@@ -142,6 +144,7 @@ impl ProxyHandler {
     }
 
     fn enter(&self, request: &HandlerRequest) -> Result<RoutePermit, HandlerFailure> {
+        // An upgrade request needs both permits: it counts as a request until the 101, as a tunnel after it.
         let asks_for_tunnel = request.upgrade().is_some();
         self.bounds
             .enter(request.peer, asks_for_tunnel, &self.servers.name)
@@ -158,6 +161,7 @@ impl ProxyHandler {
             let chosen = self.servers.choose(request, &tried, worker);
             let (place, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
+                // All members were tried: the last failure explains more than "all were tried".
                 (Err(_), Some(failure)) => return Err(failure),
                 (Err(none), None) => return Err(self.nobody(none)),
             };
@@ -167,13 +171,13 @@ impl ProxyHandler {
                 Ok(response) => return judged(response, request, &place),
                 Err(stopped) => stopped,
             };
+            // Stale connection: the server closed it while it was idle. RFC 9112 §9.3.1 allows the repetition of an
+            // idempotent request; any other one only if none of its bytes was sent. It does not count as a retry.
             if stopped.is_stale
                 && (is_idempotent(request) || !stopped.sent)
                 && let Some(body) = stopped.body.take()
             {
                 (asked.body, asked.leave) = (body, Some(stopped.leave));
-                // Stale connection: the server closed it before it read the request, so a second try on a fresh one is
-                // safe.
                 let again = self.ask(worker, request, &place, stopped.attempt, asked, true);
                 // Boxed because it is rare: the common future would otherwise reserve space for a second attempt.
                 stopped = match Box::pin(again).await {
@@ -197,6 +201,7 @@ impl ProxyHandler {
         place: &OriginEndpoint,
         stopped: ProxyFailure,
         tries: usize,
+        // An outcome that is no evidence must not become the latest failure in the status.
         asked: &mut RetryableRequest,
     ) -> Result<HandlerFailure, HandlerFailure> {
         let ProxyFailure {
@@ -212,6 +217,7 @@ impl ProxyHandler {
         if outcome != AttemptOutcome::Cancelled {
             place.failed(&failure.detail);
         }
+        // A single server has no retries: there is no other one.
         let (Some(attempt), Some(group)) = (stopped.attempt, self.servers.group()) else {
             return Err(failure);
         };
@@ -225,6 +231,7 @@ impl ProxyHandler {
             tries: u32::try_from(tries).unwrap_or(u32::MAX).saturating_add(1),
             is_idempotent: is_idempotent(request),
             sent: stopped.sent,
+            // None of the body is left, or it exceeded the limit.
             body: match stopped.body {
                 Some(_) => Left::Whole,
                 None => Left::Consumed,
@@ -272,15 +279,18 @@ impl ProxyHandler {
         let pool = &place.pool;
         // A connection with a PROXY header belongs to one client, so it is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
+        // Without an await first: an idle connection is the common case.
         let leased = match (!fresh).then(|| pool.lease_now(worker)).flatten() {
             Some(lease) => Ok(lease),
             None => pool.lease(worker, fresh, self.patience).await,
         };
+        // The attempt owns permit and body until it ends.
         let leave = asked
             .leave
             .take()
             .expect("a request is tried once at a time");
         let body = asked.body.take();
+        // Nothing was sent, so the caller gets everything back for the next attempt.
         let mut lease = match leased {
             Ok(lease) => lease,
             Err(why) => {
@@ -294,8 +304,10 @@ impl ProxyHandler {
                 ));
             }
         };
+        // From here the member's slot counts as a request, not as one that waits.
         attempt.iter_mut().for_each(OriginAttempt::connected);
         let mut sending = RequestSend::default();
+        // The PROXY header precedes every other byte.
         self.introduce(request, &mut sending.out);
         let host = match &self.host {
             // HTTP/1.0 clients may omit Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
@@ -304,6 +316,7 @@ impl ProxyHandler {
             OriginHost::Origin => &place.host,
             OriginHost::Name(name) => name.as_bytes(),
         };
+        // The buffer is reused with the connection, so the head needs no allocation.
         let OriginLink { http, scratch, .. } = &mut *lease.connection;
         let mut lines = std::mem::take(scratch);
         lines.clear();
@@ -326,6 +339,8 @@ impl ProxyHandler {
         *scratch = lines;
         sending.is_without_body = match begun {
             Ok(has_body) => !has_body,
+            // The HTTP state is checked before a connection is returned to the pool, so this is a fault of this
+            // program.
             Err(_) => {
                 let failure =
                     HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
@@ -339,6 +354,7 @@ impl ProxyHandler {
             }
         };
         // Boxed: each future that awaits it would otherwise contain its full size.
+        // A request without framing for a body must not send one: the bytes would be read as the next request.
         let body = body.filter(|_| !sending.is_without_body);
         let talk = Box::new(ProxyExchange {
             place: place.clone(),
@@ -369,6 +385,7 @@ impl ProxyHandler {
         let Some(version) = self.proxy_protocol else {
             return;
         };
+        // The PROXY protocol distinguishes IPv4 and IPv6, so mapped addresses are converted.
         let source = SocketAddr::new(request.peer.to_canonical(), request.peer_port);
         let local = request.local;
         let ends = ProxyAddresses::Tcp {
@@ -390,6 +407,7 @@ impl ProxyHandler {
     fn unavailable(&self, place: &OriginEndpoint, why: &PoolUnavailable) -> HandlerFailure {
         let text = unavailable_text(why, self.patience, &format!(" to {}", place.name));
         let status = match why {
+            // The client cannot tell a timeout from a refusal otherwise (RFC 9110 §15.6.3, §15.6.5).
             PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -469,6 +487,7 @@ impl Handler for ProxyHandler {
                 made_from: None,
             }));
         }
+        // Bounded before any work: refused requests cost no connection.
         let mut asked = match self.enter(&request) {
             Ok(leave) => RetryableRequest::take_from(&mut request, leave, self.retry_body_max),
             Err(failure) => return HandlerResult::Ready(Err(failure)),

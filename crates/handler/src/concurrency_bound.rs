@@ -28,6 +28,7 @@ impl<H: Handler> LimitedHandler<H> {
 
 impl<H: Handler + 'static> Handler for LimitedHandler<H> {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
+        // Rejected, not queued: the caller answers 503 at once.
         let Some(permit) = self.concurrency.try_acquire() else {
             let detail = format!(
                 "{} requests are being answered already; more are let in by concurrency",

@@ -22,7 +22,7 @@ impl ResponseExecutor {
         match self {
             ResponseExecutor::Runtime => drop(tokio::spawn(work)),
             ResponseExecutor::Worker(local) => {
-                // Draining waits for the task, since its response is not complete.
+                // The hold keeps a draining worker alive until the work has ended.
                 let hold = local.tasks.hold();
                 let work = async move {
                     let _hold = hold;

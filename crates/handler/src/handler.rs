@@ -74,6 +74,7 @@ impl HandlerResult {
     /// The handler's failure, or 500 if its task ended without a response.
     pub async fn answer(self) -> Result<HandlerResponse, HandlerFailure> {
         match self {
+            // Wrapped, so that the task is aborted with the request: a dropped JoinHandle only detaches it.
             HandlerResult::Ready(answer) => answer,
             HandlerResult::OnWorker(answering) => answering.await,
             HandlerResult::OnRuntime(answering) => {

@@ -151,7 +151,7 @@ impl HandlerRequest {
     ///
     /// Other versions of HTTP are excluded: requests in such a tunnel would bypass all rules here (h2c smuggling).
     pub fn upgrade(&self) -> Option<&[u8]> {
-        // RFC 9110 §7.8: HTTP/1.0 has no Upgrade. A body would have to be read before the protocol changes.
+        // RFC 9110 §7.8: a server must ignore Upgrade in an HTTP/1.0 request.
         let can = self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
         let asked = can.then(|| upgrade_asked(self.fields())).flatten();
         asked.filter(|protocols| !names_http(protocols))
@@ -197,13 +197,14 @@ pub struct RequestHead {
     host_end: usize,
 }
 
+    /// A head of these parts, see [`Request`]: the target is given as path and query.
 impl RequestHead {
-    /// A head of these parts, see [`HandlerRequest`].
     pub fn new(target: RawTarget<'_>, path: &[u8], host: &[u8], lines: &[u8]) -> RequestHead {
         let RawTarget {
             path: raw_path,
             query,
         } = target;
+        // One past the path: the position after `?`, or past the target without a query, where `get` returns None.
         let query_start = raw_path.len() + 1;
         let target_end = raw_path.len() + query.map_or(0, |query| query.len() + 1);
         let path_end = target_end + path.len();
@@ -280,7 +281,7 @@ impl RequestBody {
         let mut all = Vec::new();
         loop {
             match self.next().await {
-                // Checked before the bytes are kept, so that the buffer stays bounded.
+                // Checked before copying: a client cannot make the handler hold more than the limit.
                 StreamItem::Bytes(bytes) if all.len() + bytes.len() > len_max => {
                     return Err(BodyReadError::TooLong);
                 }

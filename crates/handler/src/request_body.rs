@@ -46,6 +46,7 @@ impl PartialBody {
         permit: P,
         again: impl FnOnce() -> Result<P, HandlerFailure>,
     ) -> Result<(PartialBody, P), HandlerFailure> {
+        // No wait follows, so the permit is kept.
         if body.stream.is_none() {
             return Ok((PartialBody::none(), permit));
         }
@@ -80,6 +81,7 @@ impl PartialBody {
                 StreamItem::End => break,
                 StreamItem::Cut => return Err(cut()),
             }
+            // Only bodies of unknown length are bounded here: the others are passed on after START_LEN.
             if body.len.is_none() && here_len > LEN_MAX {
                 // RFC 9110 §15.5.12: the client may repeat the request with a Content-Length.
                 return Err(HandlerFailure::new(StatusCode::LENGTH_REQUIRED, ""));

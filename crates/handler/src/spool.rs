@@ -72,6 +72,7 @@ impl SpoolLimits {
 
     /// Notifies the operator once that responses cannot use files.
     fn tell(&self, trouble: &SpoolFailure) {
+        // One notice per shortage: every slow client would log a line otherwise.
         if !self.told.swap(true, Relaxed) {
             let why = trouble.detail(self);
             (self.notice)(&format!("programs wait for slow clients: {why}"));
@@ -83,6 +84,7 @@ impl SpoolLimits {
 ///
 /// # Errors
 /// The reason why that fails, for the operator.
+// The default folder is not checked here: without files, requests that need one fail one by one.
 pub fn check_folder(limits: &BufferConfig) -> Result<(), String> {
     let Some(folder) = &limits.temp_path else {
         return Ok(());

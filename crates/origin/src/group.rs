@@ -132,6 +132,7 @@ impl<P> MemberGroup<P> {
             pending: 0,
             counts: MemberCounters::default(),
         };
+        // Free slots are reused; the generation keeps old identifiers from matching the new member.
         let free = self.members.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
             self.members.push(None);
@@ -153,7 +154,6 @@ impl<P> MemberGroup<P> {
 
     /// Starts or ends draining: a draining member gets no new requests. Returns whether the member exists.
     pub fn drain(&mut self, id: MemberId, draining: bool, now_ms: u64) -> bool {
-        // A member that returns from draining has cold caches.
         let Some(member) = self.member_mut(id) else {
             return false;
         };
@@ -203,6 +203,7 @@ impl<P> MemberGroup<P> {
     ) -> Result<PickedMember, NoMember> {
         let (candidates, taken, why) = self.choose(request, now_ms, random)?;
         let clients = request.clients();
+        // From now on new members need a slow start.
         self.at_work = true;
         // The other policies read only loads and weights; the turns belong to round robin.
         if self.settings.policy == BalancingPolicy::RoundRobin {
@@ -226,7 +227,7 @@ impl<P> MemberGroup<P> {
 
     /// Records that a request has its connection: it is no longer pending.
     pub fn connected(&mut self, picked: &mut PickedMember) {
-        // Once per request: `report` calls this again.
+        // Taken: a second call, from `tunnelled` or `report`, must not count twice.
         if std::mem::take(&mut picked.pending)
             && let Some(member) = self.member_mut(picked.member)
         {
@@ -246,11 +247,12 @@ impl<P> MemberGroup<P> {
 
     /// Records the outcome of a request.
     pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
-        // A request that ended before its connection was established is pending still.
+        // A request may end while it still waits for a connection.
         self.connected(&mut picked);
         let settings = self.settings;
         // Without panic routing every failing member is ejected; with it, never the last healthy one.
         let may_open = self.another_is_well(picked.member, now_ms) || settings.panic_percent == 0;
+        // The member may have been removed while the request was in progress.
         let Some(member) = self.member_mut(picked.member) else {
             return;
         };
@@ -267,6 +269,7 @@ impl<P> MemberGroup<P> {
             .circuit
             .end(picked.begun, found, clients, may_open, circuit, now_ms);
         match change {
+            // A member that just recovered gets a part of its load first.
             CircuitChange::None => {}
             CircuitChange::Opened => member.counts.ejected += 1,
             CircuitChange::Closed => member.begin_slowly(now_ms),
@@ -293,6 +296,7 @@ impl<P> MemberGroup<P> {
             return false;
         }
         (member.is_healthy, member.opposed) = (passed, 0);
+        // A good check also ends an ejection: the member need not wait for a trial request.
         if passed {
             // A passed check is evidence enough; without this the ejection would outlast it.
             member.circuit.close(now_ms);
@@ -354,11 +358,13 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
     ) -> Result<(CandidateTier, Vec<MemberCandidate>), NoMember> {
         let clients = request.clients();
+        // All draining counts as an empty group, so that status and errors name the operator's action.
         if self.all().all(|(_, member)| member.draining) {
             return Err(NoMember::Empty);
         }
         let first = self.tier(clients, now_ms);
         let mut none = NoMember::AllDown;
+        // Backups also get requests whose primaries were all tried.
         for tier in [Some(first), first.next()].into_iter().flatten() {
             let (mut found, mut is_full) = (Vec::new(), false);
             for (slot, member) in self.all() {
@@ -397,6 +403,8 @@ impl<P> MemberGroup<P> {
         let panics =
             u64::from(well) * 100 < u64::from(primaries) * u64::from(self.settings.panic_percent);
         match (panics, well, backups_well) {
+            // `panics` with no healthy backup: unhealthy members are better than none.
+            // A group of backups only, none of them healthy.
             (_, 0, 1..) | (true, _, 1..) => CandidateTier::Backup,
             (true, ..) => CandidateTier::Panic,
             (_, 0, 0) if primaries == 0 && self.settings.panic_percent > 0 => CandidateTier::Panic,
@@ -413,6 +421,7 @@ impl<P> MemberGroup<P> {
     ) -> bool {
         match tier {
             _ if member.draining => false,
+            // In a panic unhealthy members count too, as candidates for every client.
             CandidateTier::Primary => !member.backup && self.is_well(member, clients, now_ms),
             CandidateTier::Backup => member.backup && self.is_well(member, clients, now_ms),
             CandidateTier::Panic => true,
@@ -422,6 +431,7 @@ impl<P> MemberGroup<P> {
     /// Whether a member is healthy, regardless of its load.
     fn is_well(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
         match member.standing(&self.settings, clients, now_ms) {
+            // A member with a free trial is healthy enough: the trial needs a request.
             MemberHealth::Up
             | MemberHealth::SlowStart { .. }
             | MemberHealth::Trial
@@ -449,6 +459,7 @@ impl<P> MemberGroup<P> {
     /// Smooth weighted round robin (nginx): each candidate gains its weight, and the chosen one loses the total.
     fn take_turn(&mut self, candidates: &[MemberCandidate], taken: usize) {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
+        // Only candidates advance, so a member that was not available does not save up turns.
         for (at, candidate) in candidates.iter().enumerate() {
             if let Some(member) = &mut self.members[candidate.slot] {
                 // Smooth weighted round robin, as in nginx: each gains its weight, and the chosen one pays the sum.

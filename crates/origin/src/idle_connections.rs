@@ -37,6 +37,7 @@ struct UnprovenEntry {
 impl UnprovenEntry {
     /// Whether it has been silent for this long, and may still be in the backlog.
     fn may_wait(&self, now_ms: u64, silent_ms: u64) -> bool {
+        // Checked last: it may be a system call.
         let is_read = || self.reception.as_ref().is_some_and(|is_read| is_read());
         now_ms.saturating_sub(self.since_ms) >= silent_ms && !is_read()
     }
@@ -124,6 +125,7 @@ impl<C> IdleConnections<C> {
         let waits_longer = |unheard: &UnprovenEntry| {
             unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS)
         };
+        // Closing this one frees its process for the silent connection.
         if self.crowded || self.unheard.iter().any(waits_longer) {
             return Err(connection);
         }
@@ -145,6 +147,7 @@ impl<C> IdleConnections<C> {
         self.crowded = self.unheard.iter().any(waits);
         match self.crowded {
             true => Some(self.clear()),
+            // Still silent ones: the task must check again.
             false => Some(Vec::new()),
         }
     }

@@ -51,6 +51,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         start: impl FnOnce(O::PooledConnection, Permit, usize, &WorkerHandle) -> Arc<S>,
     ) -> Result<Arc<S>, PoolUnavailable> {
         let worker = pool.number_of(worker);
+        // Fast path without the opening permit.
         if let Some(carrier) = self.with_room(Some(worker), fresh) {
             return Ok(carrier);
         }
@@ -71,6 +72,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             {
                 return Ok(carrier);
             }
+            // At the bound and without room: wait for an exclusive connection to be returned.
             let permit = match permit {
                 Some(permit) => permit,
                 // All connections are full, so the request waits for a permit.
@@ -79,6 +81,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             connecting = true;
             let connection = pool.connect(worker, patience).await?;
             let carrier = start(connection, permit, worker, pool.local(worker));
+            // Published before the opening permit is freed, so that the waiters find it.
             self.lock().push(carrier.clone());
             Ok(carrier)
         };
@@ -95,6 +98,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         let mut carriers = self.lock();
         carriers.retain(|carrier| !carrier.is_over());
         if fresh {
+            // Only forgotten: requests in progress hold their own reference and finish on it.
             carriers.clear();
         }
         let of = |carrier: &S| worker.is_none_or(|worker| worker == carrier.worker());

@@ -64,6 +64,7 @@ static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
 /// Resolves a name while a configuration is loaded. Blocks for a short time. Returns no addresses if the look-up fails
 /// or takes too long: [`follow`] repeats it, so that one bad name does not delay the start of the other origins.
 pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
+    // Locked during the whole look-up: look-ups are serial, so only the first of many slow names waits long.
     let mut last_timeout = LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner);
     let is_slow = last_timeout.is_some_and(|at| at.elapsed() < SLOW_PERIOD);
     let (sender, answer) = channel();
@@ -209,6 +210,7 @@ where
     let mut known = ResolvedMembers::new(name.gone_after, name.addresses_max);
     // With addresses from an earlier look-up the group is usable at once.
     let is_known = !name.first.is_empty();
+    // Members exist before the first request, instead of after the first look-up of the task.
     if is_known {
         let changes = known.update(&name.first);
         apply(upstream, &name, &mut known, changes, &mut places, local);
@@ -227,6 +229,7 @@ where
             let asking = resolver.resolve(&name.host, name.port, &on);
             let answer = on.timers.timeout(name.timeout, asking).await;
             let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            // An empty answer counts as a failure: removing all members would fail every request.
             let answer = answer.and_then(or_no_address);
             let Some(upstream) = upstream.upgrade() else {
                 return;
@@ -300,6 +303,7 @@ fn apply<P: Clone>(
             backup: name.backup,
         };
         let member = upstream.with(|group| group.add(new, place, now_ms));
+        // Known before checks begin, which may refer to the member.
         known.added(address, member);
         places.added(member, address);
     }

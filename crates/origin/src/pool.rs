@@ -243,6 +243,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
 
     /// Leases an idle connection, if that is possible without waiting.
     pub fn lease_now(self: &Arc<Self>, worker: usize) -> Option<Lease<O>> {
+        // The permit is dropped again if there is no idle connection: opening one needs to wait.
         let permit = self.bound.try_acquire_on(self.number_of(worker))?;
         let (connection, of) = self.take_idle(worker)?;
         Some(Lease::again(connection, of, worker, permit))
@@ -312,6 +313,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         // Before the idle list is asked: a crowded server is crowded no more if this was the silent connection.
         drop(unheard);
         let now_ms = self.now_ms(worker);
+        // Bounds the age of connections, whatever their use.
         let is_old = now_ms.saturating_sub(of.opened_ms) >= self.age_ms_max;
         let mut state = self.lock();
         let kept = match state.keeps_none || is_old {
@@ -325,6 +327,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         let begin = kept.is_ok() && !std::mem::replace(&mut state.reaping, true);
         drop(state);
         if begin {
+            // Started outside of the lock, which the task takes itself.
             idle_reaper::begin(self, worker, ReaperTarget::idle(self.idle_max));
         }
         drop(kept);
@@ -345,6 +348,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
     pub async fn connect(
         &self,
         worker: usize,
+        // Counts on drop: a caller's timeout or cancellation drops this future at the await.
         patience: AcquireTimeouts,
     ) -> Result<O::PooledConnection, PoolUnavailable> {
         let mut failing = ConnectFailures {
@@ -353,7 +357,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
             over: false,
         };
         let opening = connector::connect(&self.opener, &self.address, self.local(worker));
-        // The total time limit is applied by `wait_for_lease` already.
+        // A separate timer only if it can expire before the total one.
         let opened = match patience.connecting < patience.total {
             true => self.in_time(worker, patience.connecting, opening).await,
             false => Some(opening.await),
@@ -379,6 +383,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
     fn begin_unheard(self: &Arc<Self>, worker: usize) -> (UnprovenConnection<O>, ConnectionUse) {
         let mut state = self.lock();
         let of = state.idle.begin(self.now_ms(worker));
+        // At most one task checks for crowding; it is started under the same rule as the reaper.
         let begin = !std::mem::replace(&mut state.watching, true);
         drop(state);
         let unheard = UnprovenConnection {
@@ -405,6 +410,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
             if connection.is_idle() && connection.socket().move_to(sources).is_ok() {
                 return Some((connection, of));
             }
+            // Closed or unusable: it is dropped here, and the next idle one is tried.
             self.lock().stale += 1;
         }
     }

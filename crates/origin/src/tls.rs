@@ -147,9 +147,9 @@ impl TlsConnector {
     /// Reads the files of the settings. May block.
     ///
     /// # Errors
-    /// [`TlsSettingsError`]
+    /// [`Error`]
     pub fn new(settings: &OriginTlsSettings) -> Result<TlsConnector, TlsSettingsError> {
-        // Checked when the configuration is loaded, not with the first connection.
+        // Checked here, so that a bad name is a configuration error and not a failure of each request.
         if !is_server_name(&settings.name) {
             return Err(TlsSettingsError::Name(settings.name.clone()));
         }
@@ -181,7 +181,7 @@ impl TlsConnector {
 
 fn trust(settings: &OriginTlsSettings) -> Result<ServerTrust, TlsSettingsError> {
     match &settings.authorities {
-        // Without verification authorities are not read, so that a missing file does no harm.
+        // verify = false: authorities are not read, even if they are set.
         _ if !settings.verify => Ok(ServerTrust::any_certificate()),
         Some(path) => ServerTrust::from_pem(&read(path)?)
             .map_err(|reason| TlsSettingsError::of(path.clone(), reason)),

@@ -159,10 +159,13 @@ impl ProxyExchange {
             }
             Err(failure) => return Err(self.stop(failure)),
         };
+        // It is no upgrade, so the tunnel's share is free for others.
         self.leave.stay_request();
+        // The response is forwarded all the same; it only counts against the member.
         if matches!(head.status.code(), 502..=504) {
             self.found = Some(AttemptOutcome::ServerError);
         }
+        // A HEAD response may have a length without a body.
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
         // A body that is already in the input needs neither a stream nor a task.
         if !is_bodiless && let Some(body) = self.lease.connection.take_rest() {
@@ -173,6 +176,7 @@ impl ProxyExchange {
             Ok(had) => had,
             Err(failure) => return Err(self.stop(failure)),
         };
+        // Complete, without trailers: bytes instead of a stream, with a known length.
         if let (Some(None), false) = (&ended, is_bodiless) {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(joined(parts))));
@@ -189,6 +193,7 @@ impl ProxyExchange {
                 to.end_with(trailers);
                 self.finish();
             }
+            // The body takes longer: a task streams it, and the handler's future ends with the head.
             None => {
                 let executor = self.executor();
                 executor.spawn(self.pass_on(to, terms.clone()));
@@ -208,6 +213,7 @@ impl ProxyExchange {
         let executor = self.executor();
         loop {
             let turn = poll_fn(|context| self.poll_turn(context));
+            // The timeout restarts with each event, so a slow upload does not expire while it progresses.
             match executor.timeout(silence, turn).await {
                 Err(_) => return Err(self.silent(silence)),
                 Ok(Ok(ExchangeEvent::Said(ResponseEvent::Head(status, fields, len)))) => {
@@ -217,6 +223,7 @@ impl ProxyExchange {
                         len,
                     }));
                 }
+                // RFC 9110 §15.2: a proxy must forward 1xx responses.
                 Ok(Ok(ExchangeEvent::Said(ResponseEvent::Interim(status, fields)))) => {
                     interims.send(status, fields);
                 }
@@ -235,6 +242,7 @@ impl ProxyExchange {
         let (mut parts, mut len) = (VecDeque::new(), 0);
         // Bounded: a fast origin must not fill memory before the client gets its head.
         while len < AT_ONCE_LEN_MAX {
+            // `Poll::Ready` around the poll: look once, without waiting.
             let turn = poll_fn(|context| Poll::Ready(self.poll_turn(context))).await;
             match turn {
                 Poll::Pending => break,
@@ -256,12 +264,14 @@ impl ProxyExchange {
     /// Streams the rest of a body. A failure from here on truncates it.
     async fn pass_on(mut self: Box<Self>, to: BodySender, terms: ScriptTerms) {
         match self.pass_parts(to, &terms).await {
+            // The connection is returned before the end reaches the client, whose next request may reuse it.
             Ok(Some((to, trailers))) => {
                 self.finish();
                 to.end_with(trailers);
             }
             // The client left, which is no failure.
             Ok(None) => {}
+            // An empty detail means that the client caused the failure.
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => {
                 self.report(self.found.unwrap_or(AttemptOutcome::Cancelled));
@@ -283,6 +293,7 @@ impl ProxyExchange {
         // The time since the last event, in whole ticks.
         let mut quiet = Duration::ZERO;
         loop {
+            // With a spool in place the wait is unlimited: the spool itself applies the limits.
             let stall = spools.map_or(Duration::MAX, |_| STALL);
             let room = poll_fn(|context| self.poll_room(&to, context));
             match executor.timeout(stall, room).await {
@@ -293,6 +304,7 @@ impl ProxyExchange {
                     if let Some(spools) = spools.take() {
                         to = spools.behind(to, &executor);
                     }
+                    // The wait for the client is not the origin's silence.
                     quiet = Duration::ZERO;
                 }
             }
@@ -308,6 +320,7 @@ impl ProxyExchange {
             quiet = Duration::ZERO;
             match turn? {
                 ExchangeEvent::Said(ResponseEvent::Data(data)) => {
+                    // The client left: the rest is of no use, and dropping the lease cancels the request at the origin.
                     if to.push(data).is_err() {
                         return Ok(None);
                     }
@@ -326,6 +339,7 @@ impl ProxyExchange {
             Poll::Ready(room) => Poll::Ready(room.is_ok()),
             // While the client is slow, the request's body is still sent.
             Poll::Pending => match self.poll_send(context) {
+                // The client aborted its own request body, so its response is of no use either.
                 Err(_) => Poll::Ready(false),
                 Ok(_) => Poll::Pending,
             },
@@ -336,6 +350,7 @@ impl ProxyExchange {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
+        // Sending first: an origin may wait for the body before it responds.
         let sent = self.poll_send(context)?;
         match self.lease.connection.poll_said(context) {
             Poll::Ready(Ok(said)) => {
@@ -377,6 +392,7 @@ impl ProxyExchange {
             let connection = &mut self.lease.connection;
             match connection.poll_write_buffer(context, self.sending.buffer()) {
                 Poll::Pending => {
+                    // The driver may hold the buffer: bytes may be sent even if this future is dropped now.
                     self.sending.lent();
                     return Ok(has_sent);
                 }
@@ -402,6 +418,7 @@ impl ProxyExchange {
         let Some(body) = &mut self.body else {
             return Ok(false);
         };
+        // After a refusal the rest of the body is neither sent nor read.
         if self.progress != BodyProgress::Coming {
             return Ok(false);
         }
@@ -423,6 +440,7 @@ impl ProxyExchange {
                 self.progress = BodyProgress::Sent;
                 http.end(&lines, self.sending.fresh())
             }
+            // Without a proper end the origin must not take the truncated body for a complete one.
             StreamItem::Cut => return Err(cut()),
         };
         framed.map_err(|_| cut())?;
@@ -432,7 +450,7 @@ impl ProxyExchange {
     /// Ends the exchange: the connection is kept if both sides are complete.
     fn finish(mut self: Box<Self>) {
         self.report(self.found.unwrap_or(AttemptOutcome::Answered));
-        // Otherwise the connection may still carry bytes of this exchange.
+        // An unfinished request body would be read as the next request.
         if self.progress == BodyProgress::Sent
             && self.is_shared
             && !self.sending.has_more()
@@ -453,6 +471,7 @@ impl ProxyExchange {
     /// Describes how far the attempt got.
     fn stop(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
         let is_lost = self.found == Some(AttemptOutcome::Lost);
+        // A body whose start is discarded cannot be replayed.
         let body = match self.body {
             Some(body) => body.rewound().map(Some),
             None => Some(None),

@@ -50,6 +50,7 @@ const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len(
 
 /// The index of the first name of each length, so that a name is compared only with those of the same length.
 const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
+    // A const block, evaluated at compile time; iterators are not available there.
     let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
     let (mut len, mut at) = (0, 0);
     while len < starts.len() {
@@ -115,6 +116,7 @@ pub fn request_lines<'r>(
             (named, seen)
         }
     };
+    // Upgrade counts only if Connection names it (RFC 9110 §7.8).
     let asks_upgrade = named.has(b"upgrade") && !terms.has_body;
     let protocol = asks_upgrade.then(|| request.upgrade()).flatten();
     // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
@@ -139,6 +141,7 @@ pub fn request_lines<'r>(
     out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
     out.extend_from_slice(request.scheme());
     out.extend_from_slice(b"\r\n");
+    // A request without Host (HTTP/1.0) gets no X-Forwarded-Host either.
     if !request.host().is_empty() {
         put_own(out, b"X-Forwarded-Host: ", request.host());
     }
@@ -150,6 +153,7 @@ pub fn request_lines<'r>(
     if terms.adds_via {
         out.extend_from_slice(b"Via: ");
         put_via(out, request, seen.has_via);
+    // Transparent mode: the client's Via passes, without this proxy.
     } else if seen.has_via {
         for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
             put(out, name, value);
@@ -177,6 +181,7 @@ fn forwarded(
     let is_of_trusted = request.forwarded.is_some();
     for (name, value) in request.fields() {
         if is_not_forwarded(name, is_of_trusted) {
+            // The lengths identify TE, Via and Connection among the names that are not forwarded.
             match name.len() {
                 2 => seen.takes_trailers |= has(value, b"trailers"),
                 3 => seen.has_via = true,
@@ -188,11 +193,13 @@ fn forwarded(
                 }
                 _ => {}
             }
+        // RFC 9110 §7.6.2: forwarded with a decremented value; an invalid one is dropped.
         } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
             let left = max_forwards(request).and_then(|max| max.checked_sub(1));
             if let Some(left) = left {
                 put(out, name, left.to_string().as_bytes());
             }
+        // Names with `_` could override a field with `-` in applications that use CGI variables.
         } else if !named.has(name) && !is_ambiguous(name) {
             put(out, name, value);
         }

@@ -100,6 +100,7 @@ impl Connection for Box<OriginLink> {
     /// Avoids a system call if readiness already shows that there is no input.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
+        // Unread input on an idle connection is a response without a request: the connection must not be reused.
         self.start == self.end
             && self.http.is_idle()
             && (self.stream.heard_nothing() || self.poll_read(&mut context).is_pending())
@@ -147,6 +148,7 @@ impl OriginLink {
             if let Some(said) = self.said()? {
                 return Poll::Ready(Ok(said));
             }
+            // The origin's end is handled only after all parsed input (some bodies are delimited by it).
             if self.is_over {
                 return Poll::Ready(self.ended());
             }
@@ -171,6 +173,7 @@ impl OriginLink {
             let input = &self.input[self.start..self.end];
             let InputStep { used, event } = self.http.next(input, &LIMITS)?;
             let said = match event {
+                // Head with irregular line ends or spaces: accepted only if it has a single meaning.
                 Some(H1ClientEvent::Irregular) => {
                     if !self.mend(h1::mend_head)? {
                         return Ok(None);
@@ -192,6 +195,7 @@ impl OriginLink {
                         len,
                     ))
                 }
+                // 100 (Continue) answers this proxy's own Expect, and is not for the client.
                 Some(H1ClientEvent::Data(data)) => {
                     Some(ResponseEvent::Data(Bytes::copy_from_slice(data)))
                 }
@@ -201,6 +205,8 @@ impl OriginLink {
                     head.status,
                     passed_on(head.fields, &mut self.dates)?,
                 )),
+                // RFC 9110 §7.8: a 101 names exactly the protocols that it switches to; more than one line is
+                // ambiguous.
                 Some(H1ClientEvent::Upgraded(head)) => {
                     let mut named = head.fields.clone().filter(|(name, _)| is_upgrade(name));
                     let (Some((_, protocol)), None) = (named.next(), named.next()) else {
@@ -232,6 +238,7 @@ impl OriginLink {
         let Some(mended) = mended(input) else {
             return Ok(false);
         };
+        // The regular form may be longer than the irregular one, and must still fit the buffer.
         let room = self.input.get_mut(..mended.len());
         let room = room.ok_or(ResponseFault::Malformed(RequestRefusal::HeadTooLarge))?;
         room.copy_from_slice(&mended);
@@ -242,6 +249,7 @@ impl OriginLink {
     /// Interprets the end of the connection: some bodies end with it (RFC 9112 §6.3).
     fn ended(&mut self) -> Result<ResponseEvent, OriginFault> {
         match self.http.ended() {
+            // A response without length ends with the connection; in every other state the end is a truncation.
             Ok(true) => Ok(ResponseEvent::End(None)),
             Ok(false) | Err(ResponseFault::Cut) => Err(OriginFault::Closed),
             Err(fault) => Err(fault.into()),

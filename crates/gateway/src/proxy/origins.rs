@@ -87,15 +87,18 @@ impl OriginRegistry {
         origin: &OriginConfig,
         notice: &OperatorNotice,
     ) -> Result<Arc<OriginServers>, String> {
+        // Modification times are part of the key, so that a renewed certificate takes effect with the next reload.
         let key = (origin.clone(), dates(&origin.tls));
         if let Some(servers) = lock(&self.known).get(&key).and_then(Weak::upgrade) {
             return Ok(servers);
         }
+        // Not under the lock: members may resolve names and read files.
         let servers = Arc::new(OriginServers::new(
             &origin.name,
             self.members(origin, notice)?,
         ));
         let mut known = lock(&self.known);
+        // Origins of old configurations leave no entries behind.
         known.retain(|_, servers| servers.strong_count() > 0);
         known.insert(key, Arc::downgrade(&servers));
         Ok(servers)
@@ -108,6 +111,7 @@ impl OriginRegistry {
             .filter_map(Weak::upgrade)
             .collect();
         let mut lines: Vec<String> = known.iter().flat_map(|servers| servers.status()).collect();
+        // Hash map order varies; status output should not.
         lines.sort_unstable();
         lines
     }
@@ -164,6 +168,7 @@ impl OriginRegistry {
                 url: server.url.to_string(),
                 notice: notice.clone(),
             };
+            // All names are resolved from one worker; the results are shared.
             let resolver = Arc::new(SystemResolver);
             let local = &self.workers[0];
             following.push(name_resolution::follow(
@@ -213,6 +218,7 @@ impl OriginPools {
         let mut known = lock(&self.known);
         let key = (address, way.tls.clone());
         if let Some(pool) = known.get(&key).and_then(Weak::upgrade) {
+            // Routes of different configurations share the pool, so the largest bound applies.
             pool.raise(way.connections_max);
             return pool;
         }
@@ -239,6 +245,7 @@ impl OriginTransport {
             ServerAddress::Unix(_) => address.to_string(),
             ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
                 format!("{}://{address}", self.scheme)
+            // The address is added if the origin has a name of its own, or several servers.
             }
         };
         // The address is added if the origin has a configured name, or several servers.
@@ -304,6 +311,7 @@ impl OriginLocation {
             }
             OriginUrl::Http { host, port, .. } => (host, *port),
         };
+        // A literal address never changes and needs no resolution.
         if let Ok(address) = host.parse::<IpAddr>() {
             let address = SocketAddr::new(address, port);
             return OriginLocation::Address(address_of(address, from));
@@ -358,6 +366,7 @@ fn retry(origin: &OriginConfig) -> RetryLimits {
 ///
 /// # Errors
 /// The same text as from `OriginRegistry`.
+// One server with TLS suffices: all share the files of the origin.
 pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {

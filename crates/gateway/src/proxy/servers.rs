@@ -132,6 +132,7 @@ impl OriginServers {
             OriginMembers::One(place) => return vec![format!("{}: {}", place.name, place.text())],
             OriginMembers::Group(group) => group,
         };
+        // Only the slow start and ejection times depend on the clock, so any worker's will do.
         let now_ms = group.workers[0].timers.now_ms();
         let members = group.upstream.with(|group| {
             let of = |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
@@ -178,6 +179,7 @@ impl OriginServers {
         };
         let key = group.hash.as_ref().and_then(|by| key(by, outline));
         let now_ms = group.workers[0].timers.now_ms();
+        // Not advanced: an explanation must not influence the next choice.
         let random = mixed(self.random.load(Relaxed));
         Some(group.upstream.with(|group| {
             let pick = PickRequest {
@@ -214,6 +216,7 @@ impl OriginServers {
         worker: usize,
     ) -> Result<(Arc<OriginEndpoint>, Option<OriginAttempt>), NoMember> {
         let group = match &self.members {
+            // Without a group there is no lock and no report per request.
             OriginMembers::One(place) => return Ok((place.clone(), None)),
             OriginMembers::Group(group) => group,
         };
@@ -226,6 +229,7 @@ impl OriginServers {
             key(by, &outline)
         });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
+        // Relaxed: only the distinctness of the values matters.
         let random = mixed(self.random.fetch_add(1, Relaxed));
         let pick = PickRequest {
             key,
@@ -242,6 +246,7 @@ fn key(by: &HashBy, outline: &RouteProbe<'_>) -> Option<u64> {
     let fields = &outline.fields;
     match by {
         HashBy::Url => Some(hash_of(outline.target)),
+        // Mapped addresses hash like plain IPv4: the same client keeps its server whatever the listener.
         HashBy::Address => Some(match outline.peer.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
             IpAddr::V6(address) => hash_of(&address.octets()),

@@ -82,15 +82,18 @@ impl TunnelPump {
             match (self.send_on(context), self.hear_on(context)) {
                 (TunnelState::Over, _) | (_, TunnelState::Over) => return Poll::Ready(()),
                 (TunnelState::Waits, TunnelState::Waits) => return Poll::Pending,
+                // Both directions ended: half-closed tunnels go on until then.
                 _ if self.is_finished && self.to_client.is_none() => return Poll::Ready(()),
                 _ => {}
             }
         }
+        // Bounded, so that one busy tunnel does not starve the worker's other connections.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn send_on(&mut self, context: &mut Context<'_>) -> TunnelState {
+        // The next piece is read only after this one is sent: backpressure to the client.
         if self.left > 0 {
             let connection = &mut self.talk.lease.connection;
             return match connection.poll_write_buffer(context, &mut self.piece) {
@@ -113,6 +116,7 @@ impl TunnelPump {
                 self.piece = SendBuffer::Bytes(bytes);
                 TunnelState::Moved
             }
+            // Half-close: the origin may still send after the client's end.
             Poll::Ready(StreamItem::End) => {
                 self.from_client = None;
                 TunnelState::Moved
@@ -141,6 +145,7 @@ impl TunnelPump {
             return TunnelState::Waits;
         };
         match to.poll_room(context) {
+            // Not read while the client is slow: backpressure to the origin.
             Poll::Pending => return TunnelState::Waits,
             Poll::Ready(Err(_)) => return TunnelState::Over,
             Poll::Ready(Ok(())) => {}
@@ -151,6 +156,7 @@ impl TunnelPump {
                 Ok(_) => TunnelState::Moved,
                 Err(_) => TunnelState::Over,
             },
+            // The end of the origin's direction; the other one may go on.
             Poll::Ready(Ok(_)) => {
                 self.to_client.take().into_iter().for_each(BodySender::end);
                 TunnelState::Moved

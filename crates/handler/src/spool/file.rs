@@ -154,6 +154,7 @@ async fn on_disk<T: Send + 'static>(
     threads: &HelperPool,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> T {
+    // Bounds the queue of the disk's threads; waiters are served in order.
     let turn = spools.account.turns.acquire(0, 0).await;
     let (sender, done) = oneshot::channel();
     let submitted = threads.submit(move || {

@@ -65,7 +65,7 @@ impl Handler for BufferingHandler {
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: HandlerRequest) -> HandlerResult {
-        // A body of known length can be streamed to such a program.
+        // The program can take a body with a known length as it arrives.
         if self.only_without_length && request.body.len.is_some() {
             return self.inner.clone().begin(worker, request);
         }
@@ -73,6 +73,7 @@ impl Handler for BufferingHandler {
             return self.inner.clone().begin(worker, request);
         };
         // Fast path: most bodies arrive together with their heads.
+        // The stream contains the whole body already, so its length is known too.
         if let Some(len) = stream.len_of_rest() {
             request.body = RequestBody {
                 len: Some(len as u64),
@@ -136,7 +137,7 @@ impl SpoolLimits {
         };
         put.await.map_err(|trouble: super::SpoolFailure| {
             let failure = trouble.failure(self);
-            // Only a lack of resources is a refusal; a disk error is counted by the file.
+            // 507 and 500 are failures of the file system, which the account counts separately.
             if failure.status == StatusCode::SERVICE_UNAVAILABLE {
                 increment(&self.account.refused);
             }
@@ -158,6 +159,7 @@ async fn hand_out(file: TempFile, held: Bytes, to: BodySender) {
             return;
         }
     }
+    // The file is closed before the last bytes: its space is free while the program still reads them.
     drop(file);
     if to.send(held).await.is_ok() {
         to.end();
@@ -188,6 +190,7 @@ pub(super) fn poll_take(
             Poll::Ready(StreamItem::Bytes(bytes)) => held.extend_from_slice(&bytes),
             Poll::Ready(StreamItem::End) => return Poll::Ready(StreamChunk::End),
             Poll::Ready(StreamItem::Cut) => return Poll::Ready(StreamChunk::Cut),
+            // Enough is held, and waiting for a full batch could take as long as the client likes.
             Poll::Pending if held.len() >= enough => break,
             Poll::Pending => return Poll::Pending,
         }

@@ -82,13 +82,14 @@ impl ResponseSpool {
                 SpoolStep::Gone => return,
             }
         }
+        // Not ended for a truncated response: dropping the sink truncates it for the client too.
         if self.last == Some(true) {
             self.client.end_with(self.from.take_trailers());
         }
     }
 
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<SpoolStep> {
-        // The client first: bytes that it accepts need no buffer.
+        // The client is tried before and after reading: bytes that it can take at once must not go through the file.
         if let Poll::Ready(turn) = self.poll_client(context) {
             return Poll::Ready(turn);
         }
@@ -102,8 +103,8 @@ impl ResponseSpool {
 
     fn poll_client(&self, context: &mut Context<'_>) -> Poll<SpoolStep> {
         match (self.is_empty(), self.last) {
+            // Nothing to send and more to come: only the client's departure is awaited here.
             (true, Some(_)) => Poll::Ready(SpoolStep::Over),
-            // Nothing to send: only the client's end can happen.
             (true, None) => self.client.poll_closed(context).map(|()| SpoolStep::Gone),
             (false, _) => self.client.poll_room(context).map(|room| match room {
                 Ok(()) => SpoolStep::Give,
@@ -157,6 +158,7 @@ impl ResponseSpool {
     /// accepted everything.
     async fn put_away(&mut self) {
         if let Err(trouble) = self.try_to_put_away().await {
+            // Until the client has taken everything: retrying the file for each piece would fail each time.
             self.full = true;
             increment(&self.spools.account.held_back);
             if let Some(trouble) = trouble {
@@ -177,6 +179,7 @@ impl ResponseSpool {
             None => TempFile::open(&self.spools).await.map_err(Some)?,
         };
         let put = file.append(&mut self.held).await;
+        // Frees the batch's capacity: a waiting response holds no more memory than configured.
         self.held.shrink_to(self.spools.response_len());
         // A file whose first write failed has no content.
         self.file = Some(file).filter(|file| file.len() > 0);

@@ -128,8 +128,8 @@ impl CircuitBreaker {
         now_ms: u64,
     ) -> CircuitDecision {
         match self.state {
+            // The failures of one other client say little about this client's requests.
             CircuitState::Closed(_) => CircuitDecision::Open,
-            // Clients that caused none of the failures are not kept away.
             CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. }
                 if !concerns(by, clients) =>
             {
@@ -158,6 +158,7 @@ impl CircuitBreaker {
                 CircuitState::HalfOpen { trials, .. } => *trials += 1,
                 CircuitState::Open { by, .. } => {
                     let by = *by;
+                    // The first trial closes the waiting phase for all requests.
                     self.enter(CircuitState::HalfOpen { trials: 1, by });
                 }
                 CircuitState::Closed(_) => {}
@@ -200,12 +201,13 @@ impl CircuitBreaker {
                 match found {
                     // The member worked for other clients all the time, so it needs no slow start: no change is
                     // reported.
+                    // A second failing client: the member is ejected for all.
                     CircuitReport::Well => _ = self.close(now_ms),
                     CircuitReport::Failing | CircuitReport::Absent => *by = by.union(clients),
                 }
             }
             (CircuitState::HalfOpen { trials, by }, found) if begun.is_trial => {
-                // Also for a cancelled trial, so that another one may follow.
+                // The trial's slot is free even if it was cancelled, or no trial could ever follow.
                 *trials = trials.saturating_sub(1);
                 let by = by.union(clients);
                 match found {
@@ -237,8 +239,8 @@ impl CircuitBreaker {
 
     /// Ejects the member. Each time is longer, unless a single client found all failures.
     fn open(&mut self, by: ClientSet, settings: &settings::CircuitSettings, now_ms: u64) {
-        // After a long time without failures the backoff begins anew.
         let was_well = matches!(self.state, CircuitState::Closed(_))
+            // Healthy for at least the longest ejection: the backoff starts anew.
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
         if was_well {
             self.opened_in_a_row = 0;
@@ -255,6 +257,7 @@ impl CircuitBreaker {
     }
 
     fn enter(&mut self, state: CircuitState) {
+        // Outcomes of requests that began before are ignored from now on.
         self.state = state;
         self.epoch = self.epoch.wrapping_add(1);
     }
@@ -278,6 +281,7 @@ impl FailureWindow {
         let window_ms = window_ms.max(1);
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
+            // After a gap of more than a window, the last one is outdated too.
             let last = std::mem::take(&mut self.now);
             self.before = if passed == 1 {
                 last
@@ -329,9 +333,11 @@ impl FailureWindow {
         }
         // Sliding window: the share of the earlier window that is still within `window_ms`.
         let into_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
+        // The share of the previous window that still overlaps the last `window_ms`, assuming even load.
         let reaches = |count: u64| count.saturating_mul(window_ms - into_ms) / window_ms;
         let bad = self.now.bad + reaches(self.before.bad);
         let all = bad + self.now.good + reaches(self.before.good);
+        // A share alone would eject after the first failure of an idle member.
         let are_many = settings.failures_min > 0 && bad >= u64::from(settings.failures_min);
         are_many
             && bad * 100 >= all * u64::from(settings.failure_percent)

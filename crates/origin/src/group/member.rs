@@ -127,6 +127,7 @@ impl<P> GroupMember<P> {
         clients: ClientSet,
         now_ms: u64,
     ) -> MemberHealth {
+        // In the order of precedence: the operator's decision, active checks, failed requests, load.
         if self.draining {
             return MemberHealth::Draining;
         }
@@ -134,6 +135,7 @@ impl<P> GroupMember<P> {
             return MemberHealth::Down;
         }
         match self.circuit.passage(&settings.circuit, clients, now_ms) {
+            // A full member gets no trial either.
             CircuitDecision::Shut { until_ms } => return MemberHealth::Ejected { until_ms },
             CircuitDecision::Tried => return MemberHealth::Tried,
             CircuitDecision::Trial if !self.is_full(settings) => return MemberHealth::Trial,

@@ -51,6 +51,7 @@ pub fn choose(
     key: Option<u64>,
     random: u64,
 ) -> Option<(usize, SelectionReason)> {
+    // A single candidate needs no policy, and no key.
     if candidates.len() < 2 {
         return (!candidates.is_empty()).then_some((0, SelectionReason::Only));
     }
@@ -102,6 +103,7 @@ fn least_loaded(candidates: &[MemberCandidate], random: u64) -> (usize, Selectio
 }
 
 fn less_of_two(candidates: &[MemberCandidate], random: u64) -> (usize, SelectionReason) {
+    // Distinct members: drawing the same twice would waste the second choice.
     let first = draw(candidates, None, random);
     let second = draw(candidates, Some(first), mix(random));
     let taken = match is_less(&candidates[second], &candidates[first]) {
@@ -127,6 +129,7 @@ fn draw(candidates: &[MemberCandidate], not: Option<usize>, random: u64) -> usiz
         }
         left -= candidate.weight;
     }
+    // Unreachable: `left` is below the sum of the weights.
     0
 }
 
@@ -142,8 +145,8 @@ fn by_key(
     let total_load: u128 = candidates.iter().map(|one| u128::from(one.load)).sum();
     // Below 100 % the shares could not hold the total load.
     let percent = u128::from(load_percent_max.max(100));
-    // Consistent hashing with bounded loads (Mirrokni et al., 2016).
     let has_room = |one: &MemberCandidate| {
+        // The request being placed counts too, so that the first one fits into an empty group.
         let share = (total_load + 1) * u128::from(one.weight) * percent;
         u128::from(one.load) < share.div_ceil(total_weight * 100)
     };

@@ -44,6 +44,7 @@ impl ResolvedMembers {
         self.addresses.retain_mut(|known| {
             // A single answer without the address may come from an incomplete server.
             let is_missed = !answer.contains(&known.address);
+            // Some DNS servers return only a part of the addresses each time.
             known.missed = if is_missed { known.missed + 1 } else { 0 };
             let stays = known.missed < gone_after;
             if !stays {

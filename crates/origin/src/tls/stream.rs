@@ -132,6 +132,7 @@ impl EncryptedStream {
             }
             match self.end {
                 None => ready!(self.poll_read_more(context))?,
+                // Truncation attack: without close_notify the data may be incomplete (RFC 8446 §6.1).
                 Some(PeerClose::Cleanly) => return Poll::Ready(Ok(0)),
                 Some(PeerClose::Truncated | PeerClose::InHandshake) => {
                     let message = format!("{} closed without ending TLS", self.name);
@@ -155,6 +156,7 @@ impl EncryptedStream {
         let mut len = 0;
         let mut taken: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in pieces {
+            // Bounded: encrypting everything at once would delay other connections of the worker.
             let part = &piece[..piece.len().min(SEND_LEN_MAX - len)];
             len += part.len();
             taken.push(part);
@@ -162,6 +164,7 @@ impl EncryptedStream {
         // Time 0: record sizes that grow after a pause serve browsers and are not needed here.
         let sealed = self.client.encrypt(&taken, &mut self.records.bytes, 0);
         sealed.map_err(io::Error::other)?;
+        // The bytes count as sent even if the socket is not ready: the records are kept and flushed later.
         match self.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(len)),
@@ -200,6 +203,7 @@ impl EncryptedStream {
     fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let received = WIRE.with_borrow_mut(|wire| {
             let len = ready!(self.socket.poll_recv(context, wire))?;
+            // EOF of the socket; the TLS state tells whether close_notify came before.
             if len == 0 {
                 self.end = Some(self.client.ended());
                 return Poll::Ready(Ok(()));
