@@ -14,6 +14,7 @@ const HOOK_TIMEOUT_MS: u64 = 120_000;
 /// Reads `[acme]`.
 pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
     let terms_agreed = section.flag("terms_agreed", false);
+    // RFC 8555 §7.3: an account requires the agreement.
     if !terms_agreed {
         section.report(
             "the authorities' terms of service are not agreed to",
@@ -46,6 +47,7 @@ fn contact(section: &ConfigSection<'_>) -> Vec<String> {
     let items = section.item("contact").map(ConfigValue::one_or_many);
     let url = |item: &ConfigValue<'_>| {
         let text = item.text()?;
+        // Only the scheme's colon: the authority decides which contacts it supports (RFC 8555 §7.3).
         if !text.contains(':') {
             item.refuse("a URL", "like \"mailto:admin@example.com\"");
             return None;

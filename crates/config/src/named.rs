@@ -32,7 +32,6 @@ pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
 /// A module's settings: any keys, with strings, numbers and booleans.
 pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
-        // Modules receive settings as text lines.
         if key.is_empty() || key.chars().any(char::is_control) {
             section.report_at(
                 &at,

@@ -188,6 +188,7 @@ fn target(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.len() + 64);
     put(to, captured, is_kept, query, &mut out);
+    // The request's query is kept, unless `to` sets one (or drops it by a bare `?`).
     if let Some(query) = query.filter(|_| !to.contains('?')) {
         out.push(b'?');
         put_query(query, &mut out);
@@ -218,6 +219,7 @@ fn put(
             }
             (TemplatePart::Capture(number), _) => {
                 let captured = captured.get(number - 1).copied().unwrap_or_default();
+                // In a query more bytes have a meaning, so captures from a path are encoded there.
                 match is_in_path {
                     true => encode(captured, is_kept, out),
                     // In a query, `&` or `=` of a capture would begin another parameter.
@@ -251,6 +253,7 @@ pub(crate) fn pieces(to: &str) -> Vec<TemplatePart<'_>> {
     let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
     while let Some(dollar) = to[from..].find('$').map(|at| from + at) {
         let after = &to[dollar + 1..];
+        // Captures are `$1` to `$9`; `$0` is literal text.
         let digit = after.bytes().next().filter(|b| matches!(b, b'1'..=b'9'));
         let (piece, len) = match digit {
             Some(digit) => (TemplatePart::Capture(usize::from(digit - b'0')), 1),

@@ -64,6 +64,7 @@ impl PathPattern {
         if !text.starts_with('/') && text.contains('/') {
             return Err(PathPatternError::NotAbsolute);
         }
+        // Counted after merging: `***` is one wildcard.
         let parts = split(text.as_bytes());
         let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
         // The time of a match grows with the number of parts.
@@ -97,6 +98,7 @@ impl PathPattern {
     /// The text of the wildcard at the end, the longest if there is a choice; empty if the pattern
     /// does not end in one. None = the pattern does not match.
     pub fn capture<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        // A pattern without a slash is for file names.
         let path = if self.text.starts_with('/') {
             path
         } else {
@@ -134,6 +136,7 @@ impl PathPattern {
         }
         let mut parts = vec![PatternPart::Across];
         let mut name = self.parts.iter();
+        // Joined into one literal, since no two literals may be adjacent.
         match name.as_slice() {
             [PatternPart::Literal(text), rest @ ..] => {
                 parts.push(PatternPart::Literal([b"/", text.as_slice()].concat()));
@@ -211,7 +214,9 @@ fn last_segment(path: &[u8]) -> &[u8] {
 /// Matches any list of parts, in steps bounded by path length times parts: exponential backtracking is impossible.
 fn capture_any<'a>(parts: &[PatternPart], path: &'a [u8]) -> Option<&'a [u8]> {
     let (last, front) = parts.split_last()?;
+    // A literal at the end is anchored, so only a wildcard there needs a search.
     let ends = match_ends(front, path);
+    // The earliest start gives the longest capture.
     let first_from = |from: usize| (from..ends.len()).find(|start| ends[*start]);
     let start = match last {
         PatternPart::Literal(text) => {

@@ -111,6 +111,7 @@ impl PatternSetBuilder {
 
     /// Builds the set. `indexes` are names of index files, which the path of a folder may stand for.
     pub fn build<'n>(self, indexes: impl IntoIterator<Item = &'n str>) -> PatternSet {
+        // How many patterns require each literal, to choose the rarest.
         let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
         for required in &self.required {
             for text in required.texts() {
@@ -123,6 +124,7 @@ impl PatternSetBuilder {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             // A pattern needs one literal only; without any, it is a candidate for every path.
             let literals = required.choose(&uses);
+            // Patterns like `/**` have no literal except the slash.
             if literals.is_empty() {
                 unfiltered.push(number);
             }
@@ -191,6 +193,7 @@ impl PatternSet {
         if self.is_empty() {
             return Vec::new();
         }
+        // The prefilter has false positives, so candidates are verified.
         let mut found = self.candidates(path);
         // The prefilter finds literals, not matches.
         found.retain(|number| {
@@ -224,6 +227,7 @@ impl LiteralPrefilter {
         let mut texts: Vec<Vec<u8>> = Vec::new();
         let mut literals: Vec<FilterLiteral> = Vec::new();
         for (number, (literal, patterns)) in chosen.into_iter().enumerate() {
+            // Sorted by text: equal literals with different anchors are adjacent and share one automaton state.
             if texts.last() != Some(&literal.text) {
                 literals.push(FilterLiteral {
                     len: literal.text.len(),
@@ -290,6 +294,7 @@ impl<'s> FilterScan<'s> {
                 let is_placed =
                     (!anchor.is_at_start || end == literal.len) && (!anchor.is_at_end || is_at_end);
                 if is_placed && self.is_new(anchor.number) {
+                    // A literal may occur many times in a path; its patterns are added once.
                     self.found.extend_from_slice(&anchor.patterns);
                 }
             }
@@ -309,6 +314,7 @@ impl<'s> FilterScan<'s> {
 
     fn finish(mut self, unfiltered: &[u32]) -> Vec<u32> {
         self.found.extend_from_slice(unfiltered);
+        // In ascending order: callers apply rules in the order of the configuration.
         self.found.sort_unstable();
         // Several literals of an expression may have matched.
         self.found.dedup();

@@ -33,6 +33,7 @@ impl AddressPrefix {
             return Err(refused);
         };
         let most = len(address);
+        // `str::parse` would accept a plus sign.
         let is_digits = |bits: &&str| bits.bytes().all(|byte| byte.is_ascii_digit());
         let bits = match bits {
             None => Some(most),
@@ -127,6 +128,7 @@ impl PrefixSet {
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
+        // Ranges do not overlap, so only the last one that starts at or before the address can contain it.
         let after = self
             .ranges
             .partition_point(|range| *range.start() <= address);
@@ -157,6 +159,7 @@ impl<T> PrefixMap<T> {
     /// Adds a value for a prefix.
     pub fn insert(&mut self, prefix: &AddressPrefix, value: T) {
         let lens = &mut self.lens[usize::from(prefix.address.is_ipv6())];
+        // Few lengths are in use, so a linear search is enough.
         if !lens.contains(&prefix.bits) {
             lens.push(prefix.bits);
         }

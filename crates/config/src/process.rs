@@ -33,6 +33,7 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
         user: account(&section, "user"),
         group: account(&section, "group"),
         cache_len_max,
+        // A server may reduce the default on a small machine, but not the operator's choice.
         is_cache_chosen: !section.is_without("cache"),
         cache_object_len_max: cache_object(&section, cache_len_max),
         cache_variants_max: count(
@@ -87,6 +88,7 @@ pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
     let default = LimitsConfig::default();
     let timeout = |key, default| section.duration_ms(key, default, 1..=DAY_MS);
     let connections = 1..=DESCRIPTORS_MAX;
+    // Read first: it bounds the request target.
     let head_len_max = size(
         &section,
         "head_len_max",
@@ -191,6 +193,7 @@ fn cache_object(section: &ConfigSection<'_>, cache_len_max: u64) -> u64 {
     let Some(len) = item.read(value::size) else {
         return default;
     };
+    // Without a cache the value is unused.
     if cache_len_max > 0 && len > cache_len_max / 4 {
         let allowed = format!("at most {}", size_text(cache_len_max / 4));
         item.report(
@@ -209,6 +212,7 @@ fn fd_limit(section: &ConfigSection<'_>) -> u64 {
     let Some(limit) = item.read(value::count) else {
         return 0;
     };
+    // 0 is outside of the range, but means the hard limit.
     if limit != 0 && !(64..=DESCRIPTORS_MAX).contains(&limit) {
         let allowed = format!("0 (as many as the hard limit allows), or 64 to {DESCRIPTORS_MAX}");
         item.report(format!("{} is out of range", item.shown()), allowed);
@@ -250,6 +254,7 @@ fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
 /// Whether a target is in another server's notation: `syslog:server=…`, `udp://…`, `journald`,
 /// `|/usr/bin/rotatelogs …`. A file with such a name can still be written as an absolute path or with `./`.
 fn is_other_place(text: &str) -> bool {
+    // A file may be named with `./` or an absolute path, so that such names stay possible.
     let scheme = text.split(['/', '.']).next().unwrap_or_default();
     let is_word = |word: &&str| text.eq_ignore_ascii_case(word);
     scheme.contains(':')

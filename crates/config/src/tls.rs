@@ -23,6 +23,7 @@ pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
     let local = section.flag("local", false);
     let automatic = section.flag("automatic", false);
     let certificates = certificates(&section);
+    // Without any certificate no handshake could succeed.
     if certificates.is_empty() && !local && !automatic {
         section.report(
             "there is no certificate",
@@ -149,6 +150,7 @@ fn hsts(item: &ConfigValue<'_>) -> Option<String> {
     match (item.value_bool(), item.value_text()) {
         (Some(true), _) => Some(HSTS_DEFAULT.into()),
         (Some(false), _) => None,
+        // max-age is required (RFC 6797 §6.1.1).
         (None, Some(text)) if text.contains("max-age=") && is_field_value(text) => {
             Some(text.into())
         }
@@ -218,6 +220,7 @@ pub(crate) fn check(
                 "listen in [[site]], as listen = \"*:80\"",
             );
         }
+        // RFC 6797 §8.1: browsers ignore the field over plain http.
         if tls.hsts.is_some() && !tls.redirect && !site.listen.is_empty() {
             source.report(
                 at,

@@ -40,6 +40,7 @@ pub fn size(text: &str) -> Result<u64, InvalidValue> {
         Some(b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
+    // Overflow is refused, not saturated: such a value is a typing error.
     decimal(digits)
         // An overflow is refused, not wrapped to a small limit.
         .and_then(|count| count.checked_mul(1 << shift))
@@ -101,6 +102,7 @@ pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let address = if let Some(port) = text.strip_prefix("*:") {
         // The IPv6 wildcard also accepts IPv4 (ipv6(7)).
         port_number(port).map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+    // A bare port listens on the loopback only: the safe default.
     } else if let Some(port) = port_number(text) {
         // A bare port is not opened to the network.
         Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))

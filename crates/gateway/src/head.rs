@@ -75,12 +75,14 @@ pub fn read(
 ) -> Result<Option<(CgiHead, usize)>, BadHead> {
     let complete = find_end(output, lines_len);
     let len_max = limits.len_max;
+    // Also while incomplete: a program without an empty line must not fill the memory.
     if *lines_len > len_max || !complete && output.len() > len_max {
         return Err(BadHead(format!(
             "sent a head of more than {len_max} bytes (head_len_max of the route)"
         )));
     }
     if !complete {
+        // Lines found so far are not scanned again.
         return Ok(None);
     }
     let head = parse(&output[..*lines_len], form, limits.fields_max)?;
@@ -91,6 +93,7 @@ pub fn read(
 fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
     while let Some(len) = output[*lines_len..].iter().position(|b| *b == b'\n') {
         let line = &output[*lines_len..*lines_len + len];
+        // Kept between calls: only new bytes are scanned.
         *lines_len += len + 1;
         if line.is_empty() || line == b"\r" {
             return true;
@@ -111,6 +114,7 @@ fn parse(head: &[u8], form: OutputForm, fields_max: usize) -> Result<CgiHead, Ba
     }
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         parts.line(number + 1, line)?;
+        // Checked while parsing, so that the list stays bounded.
         if parts.fields.len() > fields_max {
             return Err(BadHead(format!(
                 "sent more than {fields_max} fields (fields_max of the route)"
@@ -135,6 +139,7 @@ impl HeadParts {
         let (name, value) = field(number, line)?;
         match name.to_ascii_lowercase().as_str() {
             "status" => {
+                // Status is CGI's own field and not sent to clients (RFC 3875 §6.3.3).
                 self.status = Some(status_of(value)?);
                 return Ok(());
             }
@@ -184,6 +189,7 @@ impl HeadParts {
         } else {
             StatusCode::OK
         };
+        // With an internal redirect the length describes a body that is not sent.
         let len = self.len.filter(|_| !is_led);
         Ok(CgiHead {
             status: self.status.unwrap_or(otherwise),
@@ -208,6 +214,7 @@ impl HeadParts {
         }
         let mut locations = self.fields.values("Location");
         let target = locations.next().filter(|_| locations.next().is_none())?;
+        // "//host" is another authority, and a fragment is for clients only.
         let is_local = target.starts_with(b"/")
             && !target.starts_with(b"//")
             && target.iter().all(|b| b.is_ascii_graphic() && *b != b'#');
@@ -226,6 +233,7 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     if !is_token(name) {
         return Err(wrong("has a name that is no token"));
     }
+    // Control characters could inject fields or lines (response splitting).
     if !value
         .iter()
         .all(|b| matches!(b, b'\t' | 0x20..=0x7e | 0x80..))
@@ -241,6 +249,7 @@ fn status_of(value: &[u8]) -> Result<StatusCode, BadHead> {
     let (code, rest) = value.split_at(value.len().min(3));
     let ends = rest.is_empty() || rest.starts_with(b" ");
     let code = std::str::from_utf8(code).unwrap_or_default();
+    // 1xx are no final responses.
     let code = code.parse().ok().filter(|code| (200..1000).contains(code));
     code.filter(|_| ends)
         .and_then(StatusCode::new)
@@ -260,6 +269,7 @@ fn status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
 
 /// A message with the start of the offending text.
 fn bad(what: &str, found: &[u8]) -> BadHead {
+    // Escaped and cut: the text goes into a log line.
     let shown = found.get(..80).unwrap_or(found).escape_ascii();
     BadHead(format!("{what}: {shown}"))
 }

@@ -123,6 +123,7 @@ pub fn find_by_name(requested: RequestedPath<'_>, rules: &ScriptRules) -> PathMe
 /// own name.
 pub fn front(path: &[u8], script: &str) -> LocatedScript {
     let info = match path.strip_prefix(script.as_bytes()) {
+        // PATH_INFO must begin with a slash: `/index.phpx` is another path.
         Some(info) if info.starts_with(b"/") => info,
         _ => b"",
     };
@@ -166,6 +167,7 @@ impl ScriptRules {
     /// Whether a file with this path is a script. A pattern may include PATH_INFO
     /// (`/**.php/**`); then the script's path with a slash matches it.
     fn allow(&self, name: &[u8]) -> bool {
+        // A pattern like `/**.php/**` matches only paths with PATH_INFO.
         let mut with_slash = name.to_vec();
         with_slash.push(b'/');
         let open = self.pattern.has_capture();
@@ -177,6 +179,7 @@ impl ScriptRules {
 /// The ends of a path's prefixes: before each slash except the first, and at the end.
 fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
     let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
+    // A path with a final slash ends with its last folder.
     let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
     slashes.chain(whole)
 }

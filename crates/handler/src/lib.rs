@@ -1,6 +1,6 @@
 //! Handlers: make content for each request.
 //!
-//! A [`Handler`] gets a `HandlerRequest` whose body is a stream, and returns a `HandlerResponse` whose body may be a
+//! A [`Handler`] gets a `HandlerRequest` with a body stream, and returns a `HandlerResponse` with bytes or a
 //! stream. [`spool`]s decouple slow clients on both sides. Handlers that compute or need tokio's I/O run on a runtime
 //! beside the workers, those that only wait for sockets run on the workers ([`executor`]). The kinds of handlers are
 //! in the crates `gateway`, `module_host` and `sql_pages`.

@@ -364,7 +364,7 @@ impl<P> MemberGroup<P> {
         }
         let first = self.tier(clients, now_ms);
         let mut none = NoMember::AllDown;
-        // Backups also get requests whose primaries were all tried.
+        // Backups also get a request after all primaries were tried.
         for tier in [Some(first), first.next()].into_iter().flatten() {
             let (mut found, mut is_full) = (Vec::new(), false);
             for (slot, member) in self.all() {

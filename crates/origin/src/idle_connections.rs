@@ -5,8 +5,8 @@
 //! Crowding: an idle connection may occupy one of the server's processes (php-fpm, prefork servers), while a new
 //! connection without a response may still wait in the backlog for a process. So no connection is kept while such a
 //! silent one has waited longer than a whole request took and for [`UNHEARD_MS`], or for [`CROWDED_MS`]. Younger silent
-//! connections do not count, nor those whose request the server has read, since a process works at them: closing idle
-//! connections for them would only cause another new connection, and so on.
+//! connections do not count, nor those with a request that the server has read, since a process works at them:
+//! closing idle connections for them would only cause another new connection, and so on.
 
 use lowroad_engine::upstream_socket::PeerReception;
 

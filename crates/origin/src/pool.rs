@@ -313,7 +313,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         // Before the idle list is asked: a crowded server is crowded no more if this was the silent connection.
         drop(unheard);
         let now_ms = self.now_ms(worker);
-        // Bounds the age of connections, whatever their use.
+        // Bounds the age of connections, even of busy ones.
         let is_old = now_ms.saturating_sub(of.opened_ms) >= self.age_ms_max;
         let mut state = self.lock();
         let kept = match state.keeps_none || is_old {

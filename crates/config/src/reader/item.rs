@@ -41,7 +41,7 @@ impl<'d> ConfigValue<'d> {
     /// A string that is not empty and has no control characters.
     pub(crate) fn text(&self) -> Option<&'d str> {
         let text = self.value.as_str();
-        // Control characters in paths and names would break log lines.
+        // Such texts appear in messages and log lines, where control characters could forge lines.
         if text.is_none_or(|text| text.is_empty() || text.chars().any(char::is_control)) {
             self.refuse("a text", "a string, not empty, without control characters");
             return None;
@@ -59,7 +59,7 @@ impl<'d> ConfigValue<'d> {
         self.value.as_bool()
     }
 
-    /// A string, or a number or a boolean as it is written in the file.
+    /// A string, or a number or a boolean in the file's notation.
     pub(crate) fn plain_text(&self) -> Option<String> {
         match self.value {
             DeValue::String(text) => Some(text.to_string()),

@@ -31,7 +31,7 @@ pub struct CacheConfig {
     pub bypass: Option<CacheBypass>,
 }
 
-/// Requests that the origin always answers, and whose responses are not stored. They include requests with credentials,
+/// Requests that the origin always answers; their responses are not stored. They include requests with credentials,
 /// and requests with a field in which a proxy describes another original request (X-Forwarded-Proto and the like).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheBypass {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::{BalanceConfig, CacheConfig, OfferedCoding, OriginConfig};
 use crate::PathPattern;
 
-/// Paths whose requests, of all methods, go to one handler. `[[site.route]]`
+/// Paths for which one handler gets the requests, of all methods. `[[site.route]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConfig {
     /// The paths. Files that it matches are never sent as files.
@@ -48,7 +48,7 @@ pub struct RouteConfig {
     /// always wait for it. Key `request_buffering`.
     pub request_buffering: bool,
     /// A response is buffered for a slow client, so that the program need not wait. Default
-    /// true. Not for pages, whose responses are complete before they are sent. Key `response_buffering`.
+    /// true. Not for pages: their responses are complete before they are sent. Key `response_buffering`.
     pub response_buffering: bool,
     /// Further conditions on requests.
     pub conditions: RouteConditions,

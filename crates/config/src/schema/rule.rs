@@ -56,7 +56,7 @@ impl RuleAction {
     }
 }
 
-/// Trusted proxies: downstream proxies whose reports about the client and its request are believed.
+/// Trusted proxies: downstream proxies; the server believes their reports about the client and its request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     /// Their addresses. Key `trusted_proxies`.

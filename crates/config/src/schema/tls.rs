@@ -42,7 +42,7 @@ pub struct CertificateFiles {
     pub staple: Option<PathBuf>,
 }
 
-/// Whether clients are asked for certificates, and the authorities that verify them.
+/// Whether client certificates are requested, and the authorities that verify them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuthConfig {
     /// Not requested.

@@ -13,7 +13,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A site with one route, whose first line after the header is line 4.
+/// A site with one route; its first line after the header is line 4.
 fn in_route(lines: &str) -> String {
     format!("[[site]]\nroot = \"r\"\n[[site.route]]\n{lines}\n")
 }
@@ -545,7 +545,7 @@ fn applications_and_origins() {
     );
 }
 
-/// A site whose every path goes to the origin "app", and that origin with these lines, of which the first is line 8.
+/// A site with all paths at the origin "app", and that origin with these lines, of which the first is line 8.
 fn with_origin(lines: &str) -> String {
     format!(
         "[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\n[[origin]]\nname = \"app\"\n{lines}\n"

@@ -38,10 +38,12 @@ impl StderrLines {
 
     /// Adds bytes.
     pub fn take(&mut self, bytes: &[u8]) {
+        // Enough for one request: a broken program must not fill the log.
         if self.lines > LINES_MAX {
             return;
         }
         for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            // Bytes beyond the limit are dropped, but the line's end is still found.
             let room = LINE_LEN_MAX.saturating_sub(self.line.len());
             self.line
                 .extend_from_slice(piece.get(..room).unwrap_or(piece));
@@ -65,6 +67,7 @@ impl StderrLines {
             true => "more lines are dropped".into(),
             false => text,
         };
+        // Control characters in program output could forge log lines.
         let text = text.escape_debug();
         (self.notice)(&format!("{who}: {method} {path}: {text}"));
     }

@@ -46,6 +46,7 @@ impl FastCgiLink {
     /// Whether it is open and has no input, as an idle connection must be. No system call in this case.
     pub fn is_quiet(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
+        // Input on an idle connection belongs to no request.
         self.start == self.end && self.poll_read(&mut context).is_pending()
     }
 

@@ -57,6 +57,7 @@ impl ProgramLink for MultiplexedRequest {
         let Some(input) = &self.ticket.input else {
             return Poll::Ready(FeedOutcome::Closed);
         };
+        // Backpressure: the connection's owner sends the requests' records in turns.
         if ready!(input.poll_room(context)).is_err() {
             return Poll::Ready(FeedOutcome::Closed);
         }
@@ -101,6 +102,7 @@ impl ProgramLink for MultiplexedRequest {
     }
 
     fn is_unused(&self) -> bool {
+        // Repeatable although bytes were sent, since the method is idempotent and no output has arrived.
         !self.heard && self.idempotent && self.ticket.ended().is_none()
     }
 

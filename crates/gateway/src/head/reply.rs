@@ -100,10 +100,12 @@ impl CgiReply {
             return Ok(empty(head.status, head.fields, len));
         }
         let body = match head.len {
+            // Known before anything was sent, so the client gets a clean failure instead of a truncated response.
             Some(said) if said > len => {
                 let detail = format!("{} sent {len} of {said} bytes", self.who.display());
                 return Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail));
             }
+            // Bytes beyond Content-Length are dropped: they would be read as the next response.
             Some(said) => body.slice(..usize::try_from(said).unwrap_or(body.len())),
             None => body,
         };
@@ -122,6 +124,7 @@ impl CgiReply {
     pub fn stream(mut self) -> (HandlerResponse, BodyRemainder) {
         let (head, at) = self.head.take().expect("a head that was seen");
         let is_local = head.local.is_some();
+        // The rest of the output is read and discarded, so that the program can end.
         if is_local || is_bodiless(self.method, head.status) {
             let rest = BodyRemainder {
                 who: self.who,
@@ -173,6 +176,7 @@ impl BodyRemainder {
             return Ok(true);
         };
         if let Some(left) = &mut self.left {
+            // As in `finish`: never more than announced.
             bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
             *left -= u64::try_from(bytes.len()).unwrap_or(*left);
         }
@@ -207,6 +211,7 @@ impl BodyRemainder {
     /// The number of missing bytes.
     pub fn end(self) -> Result<(), u64> {
         match (self.left, self.sender) {
+            // Dropping the sender truncates the response, so the client notices.
             (Some(missing @ 1..), _) => Err(missing),
             (_, Some(sender)) => {
                 sender.end();
@@ -232,6 +237,7 @@ fn gives_lifetime(head: &CgiHead) -> bool {
         for directive in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
             let name = directive.split(|b| *b == b'=').next().unwrap_or_default();
             let is = |known: &&[u8]| name.eq_ignore_ascii_case(known);
+            // Not storable for others, whatever the lifetime: waiting for the end is useless.
             if [&b"no-store"[..], b"no-cache", b"private"].iter().any(is) {
                 return false;
             }

@@ -264,7 +264,7 @@ impl ProxyExchange {
     /// Streams the rest of a body. A failure from here on truncates it.
     async fn pass_on(mut self: Box<Self>, to: BodySender, terms: ScriptTerms) {
         match self.pass_parts(to, &terms).await {
-            // The connection is returned before the end reaches the client, whose next request may reuse it.
+            // The connection is returned before the end reaches the client: its next request may reuse it.
             Ok(Some((to, trailers))) => {
                 self.finish();
                 to.end_with(trailers);

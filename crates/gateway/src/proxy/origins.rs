@@ -245,7 +245,7 @@ impl OriginTransport {
             ServerAddress::Unix(_) => address.to_string(),
             ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
                 format!("{}://{address}", self.scheme)
-            // The address is added if the origin has a name of its own, or several servers.
+            // The address is added if the origin has a configured name, or several servers.
             }
         };
         // The address is added if the origin has a configured name, or several servers.

@@ -246,7 +246,7 @@ fn key(by: &HashBy, outline: &RouteProbe<'_>) -> Option<u64> {
     let fields = &outline.fields;
     match by {
         HashBy::Url => Some(hash_of(outline.target)),
-        // Mapped addresses hash like plain IPv4: the same client keeps its server whatever the listener.
+        // Mapped addresses hash like plain IPv4: the same client keeps its server at every listener.
         HashBy::Address => Some(match outline.peer.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
             IpAddr::V6(address) => hash_of(&address.octets()),

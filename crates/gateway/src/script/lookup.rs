@@ -32,12 +32,14 @@ pub fn kind_below(folder: ScriptFolder<'_>, path: &[u8], symlinks: SymlinkPolicy
 
 /// Whether this process may execute the file.
 pub fn is_executable(file: &Path) -> bool {
+    // EACCESS: the effective user, since the server may have dropped its rights.
     rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::Result<ScriptKind> {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
+    // O_PATH: only metadata is needed, and opening a device or FIFO would have effects.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = match symlinks {
         SymlinkPolicy::Beneath => ResolveFlags::BENEATH,
@@ -47,6 +49,7 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::R
     let opened = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let relative = OsStr::from_bytes(relative);
     let place = match rustix::fs::openat2(&opened, relative, flags, Mode::empty(), resolve) {
+        // ENOSYS: a kernel before 5.6, or a seccomp filter.
         Err(Errno::NOSYS) => open_without_openat2(folder, relative, symlinks)?,
         place => place?,
     };
@@ -78,6 +81,7 @@ fn open_without_openat2(
     if !allowed {
         return Err(Errno::XDEV);
     }
+    // O_NOFOLLOW: the path was resolved, so a link at its end appeared since then.
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(CWD, &real, flags, Mode::empty())
 }
@@ -113,6 +117,7 @@ impl ScriptCache {
             return;
         }
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        // Cleared as a whole: the entries live for half a second anyway.
         if found.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
             found.clear();
         }

@@ -1,4 +1,4 @@
-//! FastCGI in the simulator: whatever the server and the network do, every request gets exactly one response, or
+//! FastCGI in the simulator: with any faults of server and network, every request gets exactly one response, or
 //! its client notices the truncation; nothing leaks, no task spins, and time limits hold.
 //!
 //! Each case is a seed; a failure prints it.

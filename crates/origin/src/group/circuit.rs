@@ -1,7 +1,7 @@
 //! Circuit breaker of a member (passive health check): requests show whether it is ejected, for how long, and when a
 //! trial follows. Independent of the other members and of active checks.
 //!
-//! A client may send only requests that fail: for a page whose program is slow, or with a 503 for this client alone. So
+//! A client may send only requests that fail: for a page with a slow program, or with a 503 for this client alone. So
 //! the circuit also counts failing clients: it ejects a member only if the share of its clients with failures is as
 //! large as the required share of its requests. A failed connection attempt does not depend on the client, and counts
 //! for all of them. If a single client found all failures, only its requests are kept away: those of others pass. The

@@ -311,7 +311,7 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
     }
 }
 
-/// Failures of a single client never eject a member while other clients succeed, whatever their kind; failures of many
+/// Failures of a single client never eject a member while other clients succeed, of any kind; failures of many
 /// clients do, and so do failed connection attempts.
 #[test]
 fn failures_of_one_client_take_a_member_out_only_for_itself() {

@@ -203,7 +203,7 @@ impl EncryptedStream {
     fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let received = WIRE.with_borrow_mut(|wire| {
             let len = ready!(self.socket.poll_recv(context, wire))?;
-            // EOF of the socket; the TLS state tells whether close_notify came before.
+            // EOF of the socket; the TLS state shows whether close_notify came before.
             if len == 0 {
                 self.end = Some(self.client.ended());
                 return Poll::Ready(Ok(()));

@@ -1,4 +1,4 @@
-//! Pools in the simulator, with a minimal protocol: whatever the server and the network do, every request ends exactly
+//! Pools in the simulator, with a minimal protocol: with any faults of server and network, every request ends exactly
 //! once, with the right response if any; bounds and time limits hold, no connection is leaked, and no task spins.
 //!
 //! Each case is a seed; a failure prints it.

@@ -94,6 +94,7 @@ impl Drop for CgiChild {
         if !self.is_released {
             self.release(true);
         }
+        // The waiter's entry would stay in the map otherwise.
         if self.outcome.is_none() {
             self.link.forget(self.id);
         }
