@@ -51,6 +51,7 @@ pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> 
         unclocked: 0,
         left: Vec::new(),
     };
+    // Rendering does not wait, so the thread serves one page until it is done.
     CURRENT.set(Some(budget));
     let rendered = render();
     CURRENT.set(None);
@@ -97,6 +98,7 @@ fn is_time_to_look() -> bool {
 /// # Errors
 /// It may not; the error is to be propagated.
 pub fn ask(len: usize) -> Result<(), Error> {
+    // Memory is checked at each call, the time at every 16th.
     if is_time_to_look() && is_late() {
         let reason = "the page takes too long to render: let it do less";
         return Err(Error::new(ErrorKind::InvalidOperation, reason));
@@ -147,6 +149,7 @@ pub fn text_len(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
         ValueKind::Undefined | ValueKind::None | ValueKind::Bool | ValueKind::Number => NUMBER_LEN,
+        // Other values are formatted without storing the text, only to count it.
         _ => written(format_args!("{value}"), str::len),
     }
 }
@@ -186,6 +189,7 @@ pub fn list_len(value: &Value) -> usize {
 pub fn items(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
+        // Iterators without a known length are counted up to the room left.
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_else(|| {
             // Items of an iterator without a length are counted by iterating, which must end for an endless one.
             let max = (room() / ITEM_LEN).saturating_add(1);
@@ -201,6 +205,7 @@ pub fn texts_len(value: &Value) -> usize {
     let mut sum = 0;
     for item in value.try_iter().into_iter().flatten() {
         sum += text_len(&item);
+        // Stops early: the sum of a hostile list may take long to compute.
         if sum > max {
             break;
         }

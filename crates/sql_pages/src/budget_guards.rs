@@ -17,6 +17,7 @@ pub fn add_to(environment: &mut Environment<'_>) {
         ask(debug_len(state, &args))?;
         Ok::<_, Error>(functions::debug(state, args))
     });
+    // The left operand is evaluated first, so a stack matches nested operators.
     environment.add_filter("_lowroad_left", |left: Value| {
         budget::push(&left);
         left
@@ -82,6 +83,7 @@ fn escaped_len(value: &Value) -> usize {
     let special = |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'/');
     match value.as_str() {
         Some(text) if !value.is_safe() => {
+            // Each special byte takes up to five more bytes than itself.
             text.len() + text.bytes().filter(|byte| special(byte)).count() * (ESCAPED_LEN_MAX - 1)
         }
         _ => text_len(value),
@@ -93,6 +95,7 @@ macro_rules! guard {
     ($environment:ident, $($name:literal)|+ => $filter:path, $len:expr) => {{
         let len: FilterSizeBound = $len;
         $(
+            // The engine's own filter runs afterwards with the same arguments.
             let original = Value::from_function($filter);
             let filter = move |state: &mut State, args: Rest<Value>, named: Kwargs| {
                 let mut args = args.0;
@@ -173,6 +176,7 @@ fn lists(environment: &mut Environment<'_>) {
     guard!(environment, "split" => filters::split, |args| {
         let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
         let pieces = match args.get(1).and_then(Value::as_str) {
+            // An empty separator splits at whitespace or characters, so each byte may become a piece.
             Some(by) if !by.is_empty() => text.matches(by).count(),
             _ => text.len(),
         };
@@ -210,6 +214,7 @@ fn number(args: &[Value]) -> Option<usize> {
 }
 
 fn json_len(args: &[Value]) -> usize {
+    // Counted with the indentation of 4 of `{:#?}`; a wider one scales the result.
     let indent = number(args).unwrap_or(0) / 4 + 1;
     let pretty = indent > 1 || args.len() > 1;
     let len = args
@@ -231,6 +236,7 @@ fn indented_len(args: &[Value]) -> usize {
         return 0;
     };
     let width = number(args).unwrap_or(4);
+    // The first line may be indented too, and the text may end without a line break.
     (lines(text) + 2)
         .saturating_mul(width)
         .saturating_add(text.len())
@@ -253,6 +259,7 @@ fn replaced_len(args: &[Value]) -> usize {
 
 fn joined_len(args: &[Value]) -> usize {
     let Some(value) = args.first() else { return 0 };
+    // Any argument may be the separator.
     let between = args.iter().skip(1).map(text_len).max().unwrap_or(0);
     let between = items(value).saturating_mul(between);
     texts_len(value).saturating_add(between)
@@ -268,6 +275,7 @@ fn formatted_len(args: &[Value]) -> usize {
     let mut sum = text.len();
     for field in text.split('%').skip(1) {
         let field = match field.strip_prefix('(') {
+            // `%(name)s` names its value; the specification follows the parenthesis.
             Some(named) => named.split_once(')').map_or("", |(_, rest)| rest),
             None => field,
         };
@@ -275,6 +283,7 @@ fn formatted_len(args: &[Value]) -> usize {
         let spec = &field[..end.unwrap_or(field.len())];
         let numbers = spec.split(|c: char| !c.is_ascii_digit());
         for digits in numbers.filter(|digits| !digits.is_empty()) {
+            // A number too large to parse is certainly too long.
             sum = sum.saturating_add(digits.parse().unwrap_or(usize::MAX));
         }
         sum = sum.saturating_add(longest);

@@ -42,6 +42,7 @@ impl CsrfKey {
     pub fn verify(&self, host: &[u8], cookie: &str, token: &str) -> bool {
         // `verify_slice` takes the same time for each token, so that guesses learn nothing.
         let is_right = |token: Vec<u8>| self.mac(host, cookie).verify_slice(&token).is_ok();
+        // The cookie's form is checked first: a token for an arbitrary cookie value proves nothing.
         is_cookie(cookie) && unhex(token).is_some_and(is_right)
     }
 
@@ -52,6 +53,7 @@ impl CsrfKey {
         mac.update(cookie.as_bytes());
         // A host has no NUL, and a cookie has a fixed length, so no two pairs produce the same bytes.
         mac.update(b"\0");
+        // Host names are case-insensitive.
         mac.update(&host.to_ascii_lowercase());
         mac
     }

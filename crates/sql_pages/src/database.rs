@@ -131,6 +131,7 @@ fn data_status(fault: DataFault) -> StatusCode {
 
 /// Whether another connection holds a lock: SQLITE_BUSY.
 fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
+    // The low byte is the primary result code of an extended one.
     sqlite::code(error).is_some_and(|code| code & 255 == 5)
 }
 

@@ -72,6 +72,7 @@ impl DirectPage<'_> {
             // The engine starts the page again; only reads were made, so that has no effects.
             give(&answer, &mut run)?;
         }
+        // A failed commit cannot happen for a page that only reads; the engine would report it.
         session.end().await.ok()?;
         let said = run.reply();
         let reply = reply(said)?;

@@ -31,6 +31,7 @@ impl FormValue {
 /// Parses `a=1&b=2`.
 pub fn urlencoded(text: &[u8]) -> FormPairs {
     form_urlencoded::parse(text)
+        // Bounds the memory and the look-up time of hostile requests.
         .take(PAIRS_MAX)
         .map(|(name, value)| (name.into_owned(), FormValue::Text(value.into_owned())))
         .collect()
@@ -49,6 +50,7 @@ pub fn cookies(lines: &[u8]) -> FormPairs {
 fn cookie(pair: &[u8]) -> Option<(String, FormValue)> {
     let at = pair.iter().position(|byte| *byte == b'=')?;
     let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+    // Cookies may be set by other programs, so invalid UTF-8 is replaced rather than refused.
     let value = percent_encoding::percent_decode(value).decode_utf8_lossy();
     let name = String::from_utf8_lossy(name).into_owned();
     Some((name, FormValue::Text(value.into_owned())))
@@ -85,6 +87,7 @@ async fn multipart(content_type: &str, body: Vec<u8>) -> Result<FormPairs, multe
     let mut parts = multer::Multipart::new(whole, boundary);
     let mut pairs = FormPairs::new();
     while let Some(part) = parts.next_field().await? {
+        // A part without a name cannot be addressed by a page.
         let Some(name) = part.name().map(str::to_string) else {
             continue;
         };

@@ -67,6 +67,7 @@ fn float(
 
 // Faults of the template itself, such as an unknown argument, stay errors of the page.
 fn unfit(value: &Value, wanted: &str, error: Error) -> Error {
+    // Values other than text come from the page or the database, so the page is at fault.
     if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
         return error;
     }
@@ -161,6 +162,7 @@ fn bound<'s>(
         // for each length.
         let count = (params.len() - first).checked_next_power_of_two();
         let count = count.filter(|_| params.len() > first).unwrap_or(0);
+        // The padding repeats the last value, which does not change the result of IN.
         if let Some(last) = params.last().cloned() {
             params.resize(first + count, last);
         }
@@ -249,6 +251,7 @@ fn csrf_field() -> Result<Value, Error> {
         csrf::FIELD,
         token()?
     );
+    // Marked as safe: it is markup made here, and a token has only hex digits.
     Ok(Value::from_safe_string(field))
 }
 

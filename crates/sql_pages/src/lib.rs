@@ -145,6 +145,7 @@ impl PagesHandler {
         let kind = request.field("Content-Type").unwrap_or_default();
         let kind = String::from_utf8_lossy(kind).into_owned();
         let text = String::from_utf8_lossy(&body).into_owned();
+        // The text and the form's values both stay in memory.
         let body_len = text.len() + body.len();
         let form = form::fields(&kind, body).await.map_err(|reason| {
             HandlerFailure::new(
@@ -202,6 +203,7 @@ impl PagesHandler {
         let mut answers = Vec::new();
         // Rows and the body count against the page's memory.
         let mut rows_len = visit.body_len;
+        // Each round adds one answer; functions::CALLS_MAX bounds the number of rounds.
         loop {
             let attempt = RenderAttempt {
                 visit: visit.clone(),
@@ -247,6 +249,7 @@ impl PagesHandler {
         if !page.templates.is_heavy(&page.name) {
             return Ok(page.tried(attempt));
         }
+        // A heavy page would delay all requests on its runtime thread.
         let permit = self.heavy.acquire(0, 0).await;
         let page = page.clone();
         // A thread for blocking work: the workers of the runtime are few and shared with all other requests.
@@ -295,6 +298,7 @@ impl SitePage {
         let room = attempt.room;
         let (attempt, rendered) =
             attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
+        // The stop has precedence: it caused the template error.
         let end = match (attempt.stop, rendered) {
             (Some(RenderStop::Call(database, call)), _) => PageEnd::Call(database, call),
             // `redirect()` ends the page with an error of the engine, which is no failure.

@@ -67,6 +67,7 @@ impl RenderAttempt {
         match answer {
             Some(Ok(value)) => Ok(value),
             Some(Err(fault)) => {
+                // A failed call is answered once more in this attempt, so that the error has its place in the template.
                 let error = broken(&call, &fault);
                 // The status is that of the fault; an error of the engine alone would be 500.
                 self.stop = Some(RenderStop::Fault(fault));

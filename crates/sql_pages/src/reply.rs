@@ -98,6 +98,7 @@ impl PageResponseHead {
         {
             return Err(format!("the value of {name} has control characters"));
         }
+        // One value per name: repeated calls replace it.
         self.fields
             .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.fields.push((name.into(), value.trim().into()));
@@ -136,6 +137,7 @@ impl PageResponseHead {
         if !cookie.path.starts_with('/') || !cookie.path.bytes().all(is_path) {
             return Err("path must begin with / and have no ; in it".into());
         }
+        // Encoded, so that any text can be stored; `form::cookies` decodes it.
         let value = utf8_percent_encode(cookie.value, COOKIE);
         let mut line = format!("{}={value}; Path={}", cookie.name, cookie.path);
         if let Some(seconds) = cookie.max_age {
@@ -188,6 +190,7 @@ impl PageResponseHead {
         if let Some(kept) = self
             .kept
             .take()
+            // Tags of responses that are not stored would have no effect.
             .filter(|kept| safe && !kept.tags.is_empty())
         {
             self.field("Cache-Tag", &kept.tags.join(", "))?;

@@ -65,10 +65,12 @@ impl TemplateSites {
 
     fn add(&self, root: &Arc<Path>) -> Arc<TemplateSite> {
         let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
+        // Bounds the memory of servers with a folder for each host name.
         if sites.len() >= SITES_MAX {
             // The evicted sites are no longer watched, so responses made of them are invalidated now.
             sites.drain().for_each(|(_, site)| self.has_changed(&site));
         }
+        // Another thread may have added it since the read lock was released.
         let site = sites.entry(root.clone()).or_insert_with(|| {
             let number = self.numbers.fetch_add(1, Relaxed);
             Arc::new(TemplateSite::new(root.clone(), number))
@@ -88,6 +90,7 @@ impl TemplateSites {
                 *templates = Arc::new(TemplateSet::new(site.root.clone()));
                 self.has_changed(site);
             }
+            // The interval starts after the check, which may be slow.
             *checked = Instant::now();
         }
         templates.clone()

@@ -33,6 +33,7 @@ pub fn effect(sql: &str, dialect: SqlDialect) -> StatementEffect {
     const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
     let word = first_word(sql, dialect);
     let is = |known: &&str| known.eq_ignore_ascii_case(word);
+    // The word after WITH's subqueries decides, and EXPLAIN ANALYZE executes its statement.
     if UNSURE.iter().any(is) {
         return StatementEffect::Unsure;
     }
@@ -122,6 +123,7 @@ pub fn spread<'s>(
             None => out.push_str(piece),
             Some((_, count)) => {
                 let after = pieces.peek().map_or("", |(_, piece)| piece);
+                // Elsewhere a list of values would change the meaning of the statement.
                 if !ends_with_in(&out) || !after.trim_start().starts_with(')') {
                     return Err(at);
                 }

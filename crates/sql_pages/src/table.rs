@@ -62,6 +62,7 @@ impl RowTable {
             Cell::UInt(it) => CellValue::UInt(it),
             Cell::Float(it) => CellValue::Float(it),
             Cell::Text(it) => {
+                // One buffer for all texts: a cell costs no allocation.
                 let at = self.texts.len();
                 self.texts.push_str(it);
                 CellValue::Text { at, len: len(it) }

@@ -18,6 +18,7 @@ pub const PREFIX: &str = "_lowroad_";
 /// A template's text with checks inserted.
 pub fn instrument(name: &str, source: &str) -> String {
     let tokens: Result<Vec<_>, Error> = tokenize(source, false, SyntaxConfig::default()).collect();
+    // The compiler reports the fault with its place; the budget does not matter for a page that never runs.
     let (Ok(tokens), Ok(template)) = (tokens, parse(source, name, SyntaxConfig::default())) else {
         return source.to_string();
     };
@@ -70,6 +71,7 @@ impl TemplateWalk<'_, '_> {
             if matches!(first, Token::BlockStart) {
                 after = matches!(second, Token::Ident("for" | "macro"));
             }
+            // Loops and macros appear in the same order in the tokens and in the tree.
             if after && matches!(second, Token::BlockEnd) {
                 after = false;
                 if silent.next() == Some(false) {
@@ -91,6 +93,7 @@ impl TemplateWalk<'_, '_> {
     fn statement(&mut self, statement: &Stmt<'_>) {
         match statement {
             Stmt::Template(it) => self.statements(&it.children),
+            // Writing checks the whole value, so the operators in it need no check.
             Stmt::EmitExpr(it) if is_short_sum(&it.expr) => {}
             Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
@@ -156,6 +159,7 @@ impl TemplateWalk<'_, '_> {
         match expression {
             Expr::Var(_) | Expr::Const(_) => {}
             Expr::Slice(it) => {
+                // Inner expressions first, so that their insertions precede the outer ones at the same byte.
                 self.expression(&it.expr);
                 let ends = [&it.start, &it.stop, &it.step];
                 ends.into_iter()
@@ -233,11 +237,13 @@ impl TemplateWalk<'_, '_> {
             BinOpKind::Concat => "concat",
             _ => "mul",
         };
+        // Tokens after the expression are outside of its span.
         let ended = |(_, at): &(Token<'_>, Span)| at.end_offset <= span.end_offset;
         let within = &self.tokens[..self.tokens.partition_point(ended)];
         // From the right: the operators are left-associative, so the last one outside of brackets is this one's.
         let mut depth = 0;
         let mut found = None;
+        // Searched from the end, since the last operator at depth 0 is the outermost one.
         for (token, at) in within.iter().rev() {
             match token {
                 Token::ParenClose | Token::BracketClose | Token::BraceClose => depth += 1,
@@ -278,6 +284,7 @@ fn is_short_sum(expression: &Expr<'_>) -> bool {
             _ => return false,
         }
     }
+    // A second value could double the length at each use.
     operators <= SHORT_SUM_MAX && values <= 1
 }
 
@@ -285,6 +292,7 @@ fn is_short_sum(expression: &Expr<'_>) -> bool {
 fn is_silent(body: &[Stmt<'_>]) -> bool {
     let straight =
         |one: &&Stmt<'_>| matches!(one, Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_));
+    // Only statements that run in any case count; a condition may be false.
     let mut begin = body.iter().take_while(straight);
     !begin.any(|one| matches!(one, Stmt::EmitExpr(_)))
 }

@@ -131,6 +131,7 @@ fn go_on_now<I: Instance>(
         match instance.now(event) {
             Some(after) => next = after?,
             None => {
+                // The state became busy meanwhile. The event was taken from the call, so it is queued again.
                 instance.call().again(event);
                 break;
             }
@@ -225,6 +226,7 @@ async fn early_event<I: Instance>(
 ) -> Result<CallStep, HandlerFailure> {
     let handled = {
         let mut handling = pin!(instance.handle(event));
+        // Polled once without the time limit, since tokio's timers do not work on a worker.
         let begun = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
         if let Poll::Ready(next) = begun {
             return next;
@@ -262,6 +264,7 @@ async fn stream<I: Instance, C: ModuleBackend>(
             }
         }
     }
+    // The instance goes first: the permit counts calls with module state.
     drop(instance);
     drop(slot);
 }
@@ -289,6 +292,7 @@ async fn on_the_runtime() {
     let mut first = true;
     poll_fn(|context| {
         if std::mem::take(&mut first) {
+            // Woken at once, so that the runtime polls again after the worker has passed the future on.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

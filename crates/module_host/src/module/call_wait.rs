@@ -85,6 +85,7 @@ impl CallWait {
                 Poll::Pending => break,
             }
         }
+        // The timer comes after the other events, so that a short timer cannot starve them.
         if self
             .timer
             .as_mut()

@@ -111,6 +111,7 @@ fn open_linked(
     identity: &Arc<ModuleIdentity>,
     workers: usize,
 ) -> Result<LinkedCode, String> {
+    // Names of built-in modules are fixed at compile time, so an unknown one is reported with the list.
     let Some(found) = linked.iter().find(|known| known.name == name) else {
         let known: Vec<_> = linked.iter().map(|known| known.name).collect();
         return Err(format!(

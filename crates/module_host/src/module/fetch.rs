@@ -44,6 +44,7 @@ pub fn fetch(
     limits: &CallLimits,
 ) -> FetchFuture {
     if target.starts_with(b"/") {
+        // A path of the site needs no connection: the site's own objects answer it.
         let loading = request.objects.load(target);
         return Box::pin(async {
             match loading.await {
@@ -76,6 +77,7 @@ fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String>
         url.host().unwrap_or_default(),
         url.port_u16().unwrap_or(PORT),
     );
+    // Host and port are compared after parsing, so that user info or odd notations cannot hide the real host.
     if servers.iter().any(|server| server.covers(host, port)) {
         return Ok(url);
     }

@@ -48,6 +48,7 @@ impl LibraryCode {
             code.look();
             true
         };
+        // A weak reference: the watcher ends with the last user of the code.
         file_watch::watch("library-watcher", Arc::downgrade(&code), look)
             .map_err(|error| format!("no thread to watch {}: {error}", path.display()))?;
         Ok(code)
@@ -111,6 +112,7 @@ impl LibraryCode {
             *retired = left;
             (old, count)
         };
+        // Dropped without the lock, since stopping a module may take long.
         drop(old);
         left
     }

@@ -131,6 +131,7 @@ impl<S: WorkerState> Instance for NativeCall<S> {
 /// Abandons a waiting call: the module is notified, so that it frees the call's memory.
 impl<S: WorkerState> Drop for NativeCall<S> {
     fn drop(&mut self) {
+        // A module without a waiting call has freed its memory already, or never started the call.
         if !self.waits {
             return;
         }

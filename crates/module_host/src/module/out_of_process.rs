@@ -133,6 +133,7 @@ impl ModuleBackend for SeparateCode {
         let shared = &self.0;
         let connection = match &*shared.service.borrow() {
             ModuleService::Up(connection) => Some(connection.clone()),
+            // A process is starting: the call is accepted, and waits in `handle`.
             ModuleService::Starting => None,
             ModuleService::Down => return Err(shared.down()),
         };

@@ -19,6 +19,7 @@ pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
             Some(at) => (&pair[..at], &pair[at + 1..]),
             None => (pair, &pair[pair.len()..]),
         };
+        // Names are compared in decoded form, since a client may encode any character.
         (*decode(known) == *name).then(|| decode(value))
     })
 }
@@ -58,6 +59,7 @@ pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
     path.starts_with(b"/")
         && !path.contains(&0)
+        // Routes compare normalized paths; `//` and dot segments would address a file by another name.
         && !path.windows(2).any(|two| two == b"//")
         && !segments.any(|segment| segment == b"." || segment == b"..")
 }

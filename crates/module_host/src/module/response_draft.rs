@@ -111,6 +111,7 @@ impl ResponseDraft {
 
     /// Requests that the head is sent; false if there is a stored object.
     pub fn flush(&mut self) -> bool {
+        // A stored object is inserted when the response is complete, which a stream cannot wait for.
         let good = self.stored.is_none();
         if good && matches!(self.state, DraftStage::Held) {
             self.state = DraftStage::Flushed;

@@ -52,6 +52,7 @@ impl TicketGuard {
         if std::mem::take(&mut state.0) {
             return Poll::Ready(());
         }
+        // The waker is stored under the same lock that `go_on` takes, so no use is missed.
         state.1 = Some(context.waker().clone());
         Poll::Pending
     }

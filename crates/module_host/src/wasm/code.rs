@@ -55,6 +55,7 @@ impl CompiledWasm {
             pre: resolve(runtime, &module)?,
             globals: resettable.map(|found| found.globals),
         };
+        // Runs the module once, so that a faulty version is rejected before requests see it.
         let abi = required(&module, "lowroad_abi", &[], &[I32])?;
         let found = code.ask(runtime, &abi, memory_len_max)?;
         if found != ABI {
@@ -76,6 +77,7 @@ impl CompiledWasm {
         // Looked up once per instance: host functions need it in each call.
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
         if let Some(export) = &self.initialize {
+            // `_initialize` sets up the language runtime; any other call before it may trap.
             let initialize = function(&instance, store, export).typed::<(), ()>(&*store)?;
             initialize.call_async(&mut *store, ()).await?;
         }
@@ -100,6 +102,7 @@ impl CompiledWasm {
                 .call_async(&mut store, ())
                 .await
         };
+        // Without the ticker an endless loop in the new version would hang the compiler thread.
         let _computing = runtime.ticker.compute();
         wait(asking).map_err(|error| {
             let hint = match runtime.counts.refused.load(Relaxed) == refused {
@@ -125,6 +128,7 @@ pub(super) fn function(
 
 fn resolve(runtime: &WasmRuntime, module: &Module) -> Result<InstancePre<GuestState>, String> {
     let mut linker = runtime.linker.clone();
+    // Modules import WASI functions that they never call; those must not prevent the load.
     wasi::define_missing(&mut linker, module);
     linker.instantiate_pre(module).map_err(|error| {
         format!(
@@ -200,6 +204,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
             return done;
         }
+        // The store yields at each tick only to let others run; there is no other event to wait for.
         thread::yield_now();
     }
 }

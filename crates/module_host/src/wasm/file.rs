@@ -53,6 +53,7 @@ impl CodeFile {
         identity: &Arc<ModuleIdentity>,
     ) -> Result<Arc<CodeFile>, String> {
         let (bytes, stamp) = read(path)?;
+        // A reload of the configuration reuses compiled code if path, limit and stamp are equal.
         if let Some(known) = runtime.files.find(path, memory_len_max, stamp) {
             return Ok(known);
         }
@@ -129,6 +130,7 @@ impl CodeFiles {
     fn add(&self, runtime: &Arc<WasmRuntime>, file: &Arc<CodeFile>) -> Result<(), String> {
         let mut files = lock(&self.0);
         files.retain(|known| known.strong_count() > 0);
+        // The thread ends when there are no files, so the next first file starts another.
         if files.is_empty() {
             file_watch::watch("wasm-reload", Arc::downgrade(runtime), look_at_all)
                 .map_err(|error| format!("a thread that looks for new modules: {error}"))?;
@@ -165,6 +167,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     how.read(true).custom_flags(NONBLOCK);
     let file = how.open(path).map_err(|error| told(&error))?;
     let found = file.metadata().map_err(|error| told(&error))?;
+    // Checked on the open file, since the path may be replaced in between.
     if !found.is_file() {
         return Err(told(&"it is no file"));
     }
@@ -172,6 +175,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
         return Err(too_long());
     }
     let mut bytes = Vec::with_capacity(found.len() as usize); // at most FILE_LEN_MAX
+    // One byte more than allowed reveals a file that grew.
     let read = file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| told(&error))?;
     // The file has grown since its length was read.

@@ -64,6 +64,7 @@ impl GuestState {
         if number != self.number {
             return None;
         }
+        // During the start there may be a call already, which the module must not see yet.
         match (&mut self.starting, &mut self.call) {
             (Some(starting), _) => Some(starting),
             (None, Some(call)) => Some(call),

@@ -88,6 +88,7 @@ fn get(
         };
         // The full length is returned even if the buffer is too small, so that the module can try a larger one.
         let len = value.len().min(room as usize);
+        // The whole buffer is checked before a part of it is written: a bad length is reported even for short values.
         part_mut(all, to, room)?[..len].copy_from_slice(&value[..len]);
         Some(i64::try_from(value.len()).unwrap_or(i64::MAX))
     })
@@ -95,6 +96,7 @@ fn get(
 
 fn read(mut caller: GuestCaller<'_>, call: u32, from: u32, to: u32, room: u32) -> i64 {
     with(&mut caller, call, -1, |all, host| {
+        // A module may call again for the remainder; one call stays short, since it blocks the worker.
         let to = part_mut(all, to, room.min(COPY_LEN_MAX))?;
         Some(i64::try_from(host.read(from, to)).unwrap_or(-1))
     })

@@ -36,6 +36,7 @@ impl IdleInstances {
     /// Takes an idle instance of the worker, if it is of this code version.
     pub(super) fn take(&self, worker: usize, code: &Arc<CompiledWasm>) -> Option<LiveInstance> {
         let mut found = self.place(worker).pop()?;
+        // An instance of an older version is dropped here.
         let live = found
             .live
             .take()

@@ -34,6 +34,7 @@ impl ReadyInstance {
         if let Some(export) = &code.start {
             let start = function(&instance, store, export).typed::<u32, u32>(&*store)?;
             let number = store.data().number;
+            // While it is set, the module's functions reach the start context instead of the call.
             store.data_mut().starting = Some(starting());
             state = start.call_async(&mut *store, number).await?;
             store.data_mut().starting = None;

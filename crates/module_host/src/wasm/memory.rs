@@ -33,6 +33,7 @@ pub(super) fn bytes_mut<'a>(
 /// A checked part of a slice.
 pub(super) fn part(all: &[u8], at: u32, len: u32) -> Option<&[u8]> {
     let at = at as usize;
+    // Checked in usize: `at + len` may exceed 32 bits.
     all.get(at..at.checked_add(len as usize)?)
 }
 

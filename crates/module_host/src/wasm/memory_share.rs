@@ -72,6 +72,7 @@ impl ResourceLimiter for MemoryShare {
     }
 
     fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> Result<bool> {
+        // Tables are in the preallocated pool, so only their length is limited.
         Ok(self.judge(wanted <= TABLE_LEN_MAX))
     }
 }

@@ -91,6 +91,7 @@ impl InstanceHome {
     /// Reports all abandoned calls to the instance.
     async fn tell(&self, shared: &WasmContext, life: &mut InstanceLife) {
         if !self.any_given_up.swap(false, SeqCst) {
+            // The flag avoids the lock in the usual case of no abandoned calls.
             return;
         }
         let calls = mem::take(&mut *self.given_up());
@@ -99,6 +100,7 @@ impl InstanceHome {
             if given_up.generation != life.generation {
                 continue;
             }
+            // Taken out while it computes: a trap or a dropped future must not leave a broken instance behind.
             let Some(live) = life.live.take() else {
                 return;
             };
@@ -137,6 +139,7 @@ impl InstanceKeeper {
         let slot = &self.0[worker % self.0.len()];
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match &*slot {
+            // A new version of the code gets a new place; the old one lives as long as its calls.
             Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
             // The old version's instance lives as long as the calls that refer to it.
             _ => slot.insert(Arc::new(InstanceHome::new(code))).clone(),
@@ -203,6 +206,7 @@ impl RetainedCall {
             )),
             Some(_) => Ok(life.live.take()),
             None => {
+                // Never 0, which a module sees as the null pointer.
                 life.number = life.number.wrapping_add(1).max(1);
                 self.began = Some((generation, life.number));
                 Ok(life.live.take())
@@ -250,6 +254,7 @@ impl Drop for RetainedCall {
             number,
             call,
         });
+        // Set after the push, so that the event that sees the flag finds the call.
         place.any_given_up.store(true, SeqCst);
         if let Ok(runtime) = Handle::try_current() {
             let shared = self.shared.clone();

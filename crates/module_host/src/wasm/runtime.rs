@@ -90,6 +90,7 @@ impl WasmRuntime {
         let share = MemoryShare::new(self.counts.clone(), memory_len_max, all_len_max);
         let guest = GuestState::new(self.counts.clone(), share, compute_ms_max);
         let mut store = Store::new(&self.engine, guest);
+        // The limiter refuses growth beyond the module's and the server's memory limits.
         store.limiter(|guest| &mut guest.share);
         store.epoch_deadline_callback(on_tick);
         // The start runs before the first event winds the store up.
@@ -113,6 +114,7 @@ fn config(limits: &RuntimeLimits) -> Config {
         .max_wasm_stack(WASM_STACK_LEN_MAX)
         .async_stack_size(STACK_LEN)
         .wasm_backtrace_max_frames(NonZeroUsize::new(TRACE_LEN_MAX))
+        // 64-bit memories would need explicit bounds checks; the pool has one memory per instance.
         .wasm_features(WasmFeatures::MEMORY64 | WasmFeatures::MULTI_MEMORY, false)
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits)));
     config

@@ -50,6 +50,7 @@ fn reason(error: &Error) -> String {
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => "it trapped: its stack is full; recursion without end?".into(),
         Some(trap) => format!("it trapped: {trap}"),
+        // The root cause is the message of the module's own error, without wasmtime's context.
         None => error.root_cause().to_string(),
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
                 for (index, global) in (0..).zip(globals.clone()) {
                     let kind = global.ok()?.ty;
                     match kind.content_type {
+                        // Constant globals keep their value, so a reset need not restore them.
                         _ if !kind.mutable => {}
                         ValType::I32 | ValType::I64 | ValType::F32 | ValType::F64 => {
                             changing.push(index);
@@ -44,6 +45,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
             Payload::CodeSectionEntry(body) => {
                 // Also in functions that are never called: the analysis follows no calls.
                 for operator in body.get_operators_reader().ok()? {
+                    // One such instruction anywhere suffices, even if it never runs.
                     if changes_more(&operator.ok()?) {
                         return None;
                     }

@@ -90,6 +90,7 @@ impl DatabaseAddress {
 fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
     let mut options = SqliteConnectOptions::from_str(url)?
         .statement_cache_capacity(STATEMENTS_MAX)
+        // A mode in the address, such as `ro`, leaves creation and journal to the operator.
         .busy_timeout(timeout);
     let has_mode = url.contains("mode=");
     if !has_mode {
@@ -98,6 +99,7 @@ fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> 
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal);
     }
+    // Statements may contain data of visitors, so sqlx must not log them.
     Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
 }
 

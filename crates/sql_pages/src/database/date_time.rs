@@ -11,6 +11,7 @@ pub fn date(text: &str) -> Option<Cow<'_, str>> {
     let Some((whole, fraction)) = text.split_once('.') else {
         return Some(text.into());
     };
+    // chrono, which formats PostgreSQL's values, prints 0, 3 or 6 digits.
     let significant = fraction.trim_end_matches('0').len();
     let wanted = significant.next_multiple_of(3);
     Some(match (wanted, wanted.checked_sub(fraction.len())) {
@@ -26,6 +27,7 @@ pub fn time(text: &str) -> Cow<'_, str> {
         true => text.trim_end_matches('0').trim_end_matches('.'),
         false => text,
     };
+    // MariaDB prints at least two digits of hours.
     match text.as_bytes() {
         [b'0', b'0'..=b'9', ..] => text[1..].into(),
         [b'-', b'0', b'0'..=b'9', ..] => format!("-{}", &text[2..]).into(),

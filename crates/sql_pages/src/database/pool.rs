@@ -45,6 +45,7 @@ impl DatabasePool {
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
         // After a restart of the database all idle connections are dead, so the loop goes on to a new one.
         while let Some(mut link) = self.pop() {
+            // A dead connection is dropped, and the next idle one is tried.
             if !sure || link.is_alive().await {
                 return Ok(DatabaseLease {
                     link,

@@ -106,6 +106,7 @@ fn add(to: &mut PgArguments, param: &SqlParam, wanted: &str) -> Result<(), Strin
         "TEXT" | "VARCHAR" | "CHAR" | "BPCHAR" | "NAME" | "UNKNOWN" | "\"CHAR\"" => {
             to.add(text(param).ok_or_else(|| unfit(param, wanted))?)
         }
+        // Types without a conversion here can be passed as text with a cast.
         _ => {
             return Err(format!(
                 "its type is {wanted}: write CAST(CAST(? AS text) AS {wanted})"
@@ -155,6 +156,7 @@ fn parsed<T: std::str::FromStr>(param: &SqlParam, wanted: &str) -> Result<T, Str
 fn moment(param: &SqlParam, wanted: &str) -> Result<NaiveDateTime, String> {
     // Browsers send `datetime-local` inputs with `T` and without seconds.
     let text = text(param).unwrap_or_default().replacen('T', " ", 1);
+    // Browsers send dates and times without seconds or zone from input fields.
     let moment = text
         .parse::<NaiveDate>()
         .map(|date| date.and_time(NaiveTime::MIN))
@@ -218,6 +220,7 @@ fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
     let scale = raw
         .as_bytes()?
         .get(6..8)
+        // The display scale is in bytes 6 and 7 of the binary format.
         .map_or(0, |bytes| i64::from(bytes[0]) << 8 | i64::from(bytes[1]));
     // The decoder drops trailing zeros, which a price needs.
     let number = <BigDecimal as Decode<Postgres>>::decode(raw)?;
@@ -232,6 +235,7 @@ fn shown(to: &mut RowTable, value: impl std::fmt::Display) -> Result<(), BoxDynE
 fn uuid(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (at, byte) in bytes.iter().enumerate() {
+        // The groups of a UUID are 4, 2, 2, 2 and 6 bytes long.
         if matches!(at, 4 | 6 | 8 | 10) {
             out.push('-');
         }

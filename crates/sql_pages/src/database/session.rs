@@ -89,6 +89,7 @@ impl SessionConnection {
         end: Instant,
     ) -> Result<Result<DatabaseAnswer, DriverError>, DatabaseFault> {
         let writes = !call.reads();
+        // Taken out during the call: if it fails or is cancelled, the connection is not reused.
         let mut lease = match self.lease.take() {
             Some(lease) if !writes || self.writing || !lease.unsure => lease,
             // A write must not be repeated, so its connection is pinged first.
@@ -96,6 +97,7 @@ impl SessionConnection {
         };
         let started = self.writing;
         let asked = async {
+            // The transaction begins with the first write, so that pages that only read take no locks.
             if writes && !started {
                 // Within the first write's attempt, so that a page that only reads needs no transaction.
                 lease.link.begin().await?;

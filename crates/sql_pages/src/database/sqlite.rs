@@ -56,6 +56,7 @@ impl SqliteLink {
         });
         // SQLite does not wait for a network, so dropping the future would not end a statement: the handler must.
         let watched = clock.clone();
+        // SQLite calls this every `STEPS` steps; false interrupts the statement.
         link.lock_handle()
             .await?
             .set_progress_handler(STEPS, move || {
@@ -83,6 +84,7 @@ impl SqliteLink {
             let done = query.execute(&mut self.link).await?;
             return Ok(DatabaseAnswer::Done(StatementResult {
                 count: done.rows_affected(),
+                // Also set after other statements than INSERT; pages know whether it is meaningful.
                 id: Some(done.last_insert_rowid()),
             }));
         }

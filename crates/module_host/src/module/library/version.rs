@@ -46,6 +46,8 @@ impl LoadedLibrary {
         let memory = copy(path)?;
         let name = format!("/proc/self/fd/{}", memory.as_raw_fd());
         // SAFETY: this runs the initializers of a library that the operator configured as a module.
+        // RTLD_NOW reports missing symbols here rather than at the first call. RTLD_LOCAL keeps the symbols of modules
+        // apart.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
         let library =
             library.map_err(|error| format!("it is no library that can be used: {error}"))?;
@@ -103,6 +105,7 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
     // Opened once: the length and the content are of the same file.
     let mut from = File::open(path).map_err(text)?;
     let len = from.metadata().map_err(text)?.len();
+    // Bounds the memory that a wrong path in the configuration can take.
     if len > LIBRARY_LEN_MAX {
         return Err(format!(
             "it has {len} bytes, and {LIBRARY_LEN_MAX} is the most"
@@ -113,6 +116,7 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
         .map_err(|error| format!("no memory for a copy: {error}"))?;
     let mut to = File::from(memory);
     let copied = std::io::copy(&mut from, &mut to).map_err(text)?;
+    // A file may be copied while a linker or an upload still writes it.
     if !is_whole(&to, copied) {
         return Err("it is not a whole ELF file; write it elsewhere and move it here".to_string());
     }
@@ -124,6 +128,7 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
 fn is_whole(file: &File, len: u64) -> bool {
     use std::os::unix::fs::FileExt;
     let mut head = [0; 64];
+    // Byte 4 of e_ident is the class: 2 means 64-bit.
     if file.read_exact_at(&mut head, 0).is_err() || head[..5] != *b"\x7fELF\x02" {
         return false;
     }

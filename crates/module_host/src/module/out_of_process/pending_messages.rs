@@ -21,6 +21,7 @@ impl UnansweredCalls {
     /// Records the answer to the oldest message of a call.
     pub fn answered(&mut self, call: u64) {
         let mut workers = self.by_worker.values_mut();
+        // Replies arrive in order per worker, so the answered call is the first of its worker.
         if let Some(calls) = workers.find(|calls| calls.front() == Some(&call)) {
             calls.pop_front();
         }
@@ -29,6 +30,7 @@ impl UnansweredCalls {
     /// Calls with messages that no worker had taken when the process died.
     pub fn not_begun(&self) -> impl Iterator<Item = u64> + '_ {
         let workers = self.by_worker.values();
+        // The first one of each worker may have been begun before the death.
         workers.flat_map(|calls| calls.iter().skip(1).copied())
     }
 }

@@ -127,6 +127,7 @@ impl ProcessConnection {
         // Encoded before the lock is taken, since a message may hold megabytes.
         let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
+        // Under the lock, so that no message is queued after `close` has collected the unanswered ones.
         let mut state = self.state();
         if state.closed {
             return None;
@@ -158,6 +159,7 @@ impl ProcessConnection {
         let mut state = self.state();
         state.replies.remove(&call);
         state.tickets.remove(&call);
+        // The queue is written without the lock, which `take` needs for each reply.
         drop(state);
         if let Some(Ok(frame)) = tell.map(stream::frame) {
             // A dead process needs no notification.
@@ -217,6 +219,7 @@ impl ProcessConnection {
             }
         }
         // The receivers of these replies get an error.
+        // The lock is released first, since a resumed call may use this connection.
         state.replies.clear();
         let waiting = std::mem::take(&mut state.tickets);
         // Tickets wake calls, which may lock the state again.
@@ -233,6 +236,7 @@ pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> Modu
     if let (Ok(socket), Some(mut frames)) = (socket(&process), process.frames.take()) {
         let (mut from, mut to) = socket.into_split();
         let write = async {
+            // One task writes all messages, in the order of the queue: the process must see a call's events in order.
             while let Some(frame) = frames.recv().await {
                 if to.write_all(&frame).await.is_err() {
                     return;
@@ -254,6 +258,7 @@ pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> Modu
                 timeout(REST_MAX, reading).await.ok()
             }
         };
+        // Only an orderly end proves that no reply was lost; otherwise unanswered calls are not repeated.
         connection.state().is_read = end.is_some_and(|end| end.is_err_and(|it| is_end(&it)));
     }
     process

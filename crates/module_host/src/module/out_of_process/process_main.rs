@@ -79,6 +79,7 @@ fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io:
     loop {
         let message: ToModule = match stream::read(socket) {
             Ok(message) => message,
+            // The server closed the socket: the process ends with it.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -194,6 +195,7 @@ impl ServeThread {
         let Some(calling) = self.calls.get_mut(&number) else {
             return;
         };
+        // This thread is the only user of its worker's state, so the state is never busy.
         let next = match calling.now(event) {
             Some(Ok(next)) => next,
             _ => CallStep::Failed,
@@ -270,6 +272,7 @@ fn take(call: &mut HostedCall, next: CallStep) -> EventReply {
 
 fn request(head: CallHead) -> HandlerRequest {
     let query = head.query.as_ref().map(|query| &query[..]);
+    // The raw path is not sent separately: it is the target without its query.
     let query_len = query.map_or(0, |query| query.len() + 1);
     let raw_path = &head.target[..head.target.len().saturating_sub(query_len)];
     HandlerRequest {

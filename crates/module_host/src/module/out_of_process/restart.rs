@@ -37,6 +37,7 @@ impl RestartPolicy {
         let is_well = match end {
             ProcessEnd::NotStarted => false,
             ProcessEnd::Unasked(lifetime) => self.0.is_long(lifetime),
+            // A crash in a call is the call's fault, not a failure of the start.
             ProcessEnd::Asked => true,
         };
         if is_well {

@@ -25,6 +25,8 @@ pub async fn supervise(shared: Arc<SeparateState>, first: ModuleProcess) {
         shared: shared.clone(),
     };
     loop {
+        // Each future is created once and kept in `processes`, so a branch that loses the race continues in the next
+        // round.
         tokio::select! {
             () = shared.ended.notified() => return,
             dead = end_of(&mut processes.active) => {
@@ -105,6 +107,7 @@ impl ProcessTable {
             Ok(process) => {
                 let live = LiveProcess::new(&self.shared, process);
                 match &self.active {
+                    // The first one that starts takes the calls; the next becomes the spare.
                     Some(_) => self.spare = Some(live),
                     None => {
                         self.active = Some(live);
@@ -139,6 +142,7 @@ impl ProcessTable {
     fn show(&self) {
         let service = match (&self.active, &self.retry) {
             (Some(active), _) => ModuleService::Up(active.connection.clone()),
+            // A retry is pending: calls fail at once rather than wait for the back-off.
             (None, Some(_)) => ModuleService::Down,
             (None, None) => ModuleService::Starting,
         };
@@ -177,6 +181,7 @@ fn bury(dead: DeadProcess) {
 async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
     // A branch of select! without a process never completes.
     let Some(talked_to) = live else {
+        // A missing process never ends; `pending` disables the branch of `select!`.
         return pending().await;
     };
     let process = talked_to.talking.as_mut().await;

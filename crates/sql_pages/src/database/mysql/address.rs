@@ -67,6 +67,7 @@ impl MySqlAddress {
     pub fn parse(url: &str) -> Result<MySqlAddress, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
         let host = url.host_str().filter(|host| !host.is_empty());
+        // IPv6 addresses are in brackets in a URL, but not in a socket address.
         let host = host.unwrap_or("localhost").trim_matches(['[', ']']);
         let mut address = MySqlAddress {
             place: MySqlEndpoint::Host(url.port().unwrap_or(PORT)),
@@ -82,6 +83,7 @@ impl MySqlAddress {
             authorities: None,
             identity: None,
         };
+        // An address without a user means root.
         if address.login.user.is_empty() {
             address.login.user = "root".to_owned();
         }
@@ -104,6 +106,7 @@ impl MySqlAddress {
             (None, None) => None,
             _ => return Err("ssl-cert and ssl-key must be given together".to_owned()),
         };
+        // After the loop, since it depends on `socket` and `ssl-mode` in any order.
         address.login.tls = address.tls_policy();
         Ok(address)
     }
@@ -145,6 +148,7 @@ impl MySqlAddress {
             added.map_err(|reason| authorities.trouble(reason))?;
         }
         Ok(match self.mode {
+            // VERIFY_CA accepts any name in the certificate.
             SslMode::VerifyCa => trust.ignoring_names(),
             _ => trust,
         })
@@ -182,6 +186,7 @@ fn unknown_parameter(name: &str, query: &str) -> String {
 
 /// Checks a value that is inserted into a statement.
 fn word(name: &str, value: &str) -> Result<String, String> {
+    // Excludes quotes, since the value becomes part of a SET statement.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
     match !value.is_empty() && value.bytes().all(is_plain) {
         true => Ok(value.to_owned()),

@@ -75,6 +75,7 @@ impl MySqlStream {
             plain: Vec::new(),
             records,
         });
+        // The ClientHello goes out before the first read: the server waits for it.
         tls.send_records(&mut self.wire).await?;
         while !tls.client.is_established() {
             tls.read(&mut self.wire).await?;

@@ -25,11 +25,13 @@ impl PostgresAddress {
     /// # Errors
     /// The reason.
     pub fn parse(url: &str, timeout: Duration) -> Result<PostgresAddress, String> {
+        // The server aborts statements itself, so that an abandoned one does not keep running.
         let limit = [("statement_timeout", timeout.as_millis().to_string())];
         let options = PgConnectOptions::from_str(url).map_err(|error| error.to_string())?;
         let options = options
             .statement_cache_capacity(STATEMENTS_MAX)
             .options(limit)
+            // Statements may contain data of visitors.
             .disable_statement_logging();
         let variable = std::env::var("PGSSLROOTCERT").ok();
         let authorities = authorities(url)?.or(variable);
