@@ -117,7 +117,6 @@ impl ProxyHandler {
         origins: &OriginRegistry,
         notice: OperatorNotice,
         spools: Option<Arc<SpoolLimits>>,
-    // One timeout covers the wait for a connection and the wait for the head.
     ) -> Result<ProxyHandler, String> {
         let silence = Duration::from_millis(route.timeout_ms);
         // One timeout covers the wait for a connection and the wait for the head.

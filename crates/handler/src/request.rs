@@ -197,8 +197,8 @@ pub struct RequestHead {
     host_end: usize,
 }
 
-    /// A head of these parts, see [`Request`]: the target is given as path and query.
 impl RequestHead {
+    /// A head of these parts, see [`Request`]: the target is given as path and query.
     pub fn new(target: RawTarget<'_>, path: &[u8], host: &[u8], lines: &[u8]) -> RequestHead {
         let RawTarget {
             path: raw_path,

@@ -245,7 +245,6 @@ impl OriginTransport {
             ServerAddress::Unix(_) => address.to_string(),
             ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
                 format!("{}://{address}", self.scheme)
-            // The address is added if the origin has a configured name, or several servers.
             }
         };
         // The address is added if the origin has a configured name, or several servers.
