@@ -22,6 +22,7 @@ test: test-packages check test-peers
 	./tools/test.sh
 
 check:
+	@./tools/language.py || true
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cd lab && cargo fmt --check

@@ -27,7 +27,7 @@ use crate::workload::{self, PerConnection, TrafficWorkload, WorkloadVersion};
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Exit status: 0 if every answer was right, 1 if something went wrong, \
-                        130 if ended by Ctrl-C.\nWhat each figure means is in docs/lab.md."
+                        130 if ended by Ctrl-C.\nWhat each figure means is in lab/README.md."
 )]
 pub struct LoadArgs {
     /// What to ask for; a weight may follow (http://host/path@3). With --workload only the host counts
@@ -39,7 +39,7 @@ pub struct LoadArgs {
     /// A workload instead of the URLs' paths: see `lowroad-lab files --help`
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// What each client does, step by step, instead of the URLs' paths: a file, see docs/lab.md
+    /// What each client does, step by step, instead of the URLs' paths: a file, see lab/README.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "urls_of", "rate", "sweep", "method", "headers", "user", "body", "cookies", "status", "root"])]
     script: Option<PathBuf>,
     /// A setting of the workload; may be given several times

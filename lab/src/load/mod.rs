@@ -1,7 +1,7 @@
 //! The load generator: the settings of a run ([`LoadRun`]) and its figures ([`LoadResult`]).
 //!
 //! Latencies follow wrk2: in an open loop they count from the time at which the request was due, which avoids
-//! coordinated omission. Response, transfer and connection times follow httperf and paper `003`; docs/lab.md defines
+//! coordinated omission. Response, transfer and connection times follow httperf and paper `003`; lab/README.md defines
 //! each.
 
 mod answers;

@@ -1,4 +1,4 @@
-//! The figures of a run and their JSON form (docs/lab.md defines each).
+//! The figures of a run and their JSON form (lab/README.md defines each).
 
 use std::collections::BTreeMap;
 

@@ -57,7 +57,7 @@ pub fn page(
 }
 
 /// The method, in three sentences.
-const SUMMARY_HEAD: &str = "`lowroad-lab run --measure instructions` repeats the experiments of the papers ([the lab](lab.md)), and
+const SUMMARY_HEAD: &str = "`lowroad-lab run --measure instructions` repeats the experiments of the papers ([the lab](../lab/README.md)), and
 `lowroad-lab report --summary docs/results.md --picture docs/levels.svg` makes this page; the whole report is then in
 `target/report`. Each server runs alone in a Linux guest under emulation, where 10⁹ instructions of the whole machine stand for
 a second, so the speed of no machine is in the figures. A claim is a ratio between two servers: it holds if ours is as

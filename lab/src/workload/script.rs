@@ -73,7 +73,7 @@ struct ValueCapture {
 }
 
 impl ScriptWorkload {
-    /// Parses a script (TOML, docs/lab.md).
+    /// Parses a script (TOML, lab/README.md).
     ///
     /// # Errors
     /// The text names the step, the fault and a remedy.

@@ -4,7 +4,7 @@
 //!
 //! Where the rules leave a choice: each client is one user (its number modulo `connections`), its first ad is drawn,
 //! and later requests name the ad that the server returned last. Line speed and conformance are part of the load
-//! generator. docs/lab.md has the rest. Uses no sockets.
+//! generator. lab/README.md has the rest. Uses no sockets.
 
 mod ads;
 mod deck;

@@ -25,7 +25,7 @@ use subject::ComparedServer;
 /// The comparison of a paper.
 #[derive(Debug)]
 pub struct PaperComparison {
-    /// Its number in docs/lab.md and in `experiments/`.
+    /// Its number in lab/README.md and in `experiments/`.
     pub number: &'static str,
     /// Its title.
     pub title: &'static str,
