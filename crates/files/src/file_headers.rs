@@ -7,7 +7,7 @@ use lowroad_config as config;
 use lowroad_http::content_coding::ContentCoding;
 use lowroad_http::date;
 use lowroad_http::status::StatusCode;
-use lowroad_http::stored_head::{HeadEncoder, HeadMap};
+use lowroad_http::stored_head::{EncodedHead, HeadEncoder};
 use lowroad_site_rules::{HeaderPatterns, SiteFields};
 
 /// The input of a head.
@@ -35,7 +35,7 @@ pub fn build(
     facts: &HeadFacts<'_>,
     site: &config::SiteConfig,
     patterns: &HeaderPatterns,
-) -> (Vec<u8>, HeadMap) {
+) -> EncodedHead {
     let (rules, cache_control) = SiteFields::for_file(site, patterns, facts.path);
     let mut head = HeadEncoder::start(StatusCode::OK);
     let mut field = |name: &str, value: &[u8]| {
@@ -105,7 +105,10 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_304_and_206() {
-        let (head, encoded) = {
+        let EncodedHead {
+            text: head,
+            map: encoded,
+        } = {
             let site = config::site_for_folder("/".into());
             build(&facts(), &site, &HeaderPatterns::new(&site))
         };
@@ -145,7 +148,10 @@ mod tests {
             default: Vec::new(),
             remove: vec!["etag".into()],
         });
-        let (bytes, encoded) = build(&facts(), &site, &HeaderPatterns::new(&site));
+        let EncodedHead {
+            text: bytes,
+            map: encoded,
+        } = build(&facts(), &site, &HeaderPatterns::new(&site));
         let head = String::from_utf8_lossy(&bytes);
         assert!(
             head.contains("Cache-Control: max-age=60\r\nX-Own: 1\r\nContent-Type: text/own\r\n")

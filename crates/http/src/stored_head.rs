@@ -36,6 +36,15 @@ pub struct HeadMap {
     etag: (u16, u16),
 }
 
+/// A finished head: its text, without the empty line, and the offsets in it.
+#[derive(Clone, Debug)]
+pub struct EncodedHead {
+    /// The HTTP/1 text.
+    pub text: Vec<u8>,
+    /// The offsets into the text.
+    pub map: HeadMap,
+}
+
 /// Some of the fields of a stored head, encoded.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredSection<'t> {
@@ -221,10 +230,9 @@ impl HeadEncoder {
         self.content = Some(self.text.len());
     }
 
-    /// Ends the head of a response with a body of `body_len` bytes. Returns its text, without the empty line, and the
-    /// offsets.
+    /// Ends the head of a response with a body of `body_len` bytes.
     #[must_use]
-    pub fn finish(mut self, body_len: u64) -> (Vec<u8>, HeadMap) {
+    pub fn finish(mut self, body_len: u64) -> EncodedHead {
         let length = self.text.len();
         HeadWriter::resume(&mut self.text).field_u64("Content-Length", body_len);
         self.places(length)
@@ -232,14 +240,14 @@ impl HeadEncoder {
 
     /// Ends a head without Content-Length: the length is unknown, or is added when the response is sent.
     #[must_use]
-    pub fn finish_open(self) -> (Vec<u8>, HeadMap) {
+    pub fn finish_open(self) -> EncodedHead {
         let length = self.text.len();
         self.places(length)
     }
 
-    fn places(self, length: usize) -> (Vec<u8>, HeadMap) {
+    fn places(self, length: usize) -> EncodedHead {
         let (start, end) = self.etag;
-        let encoded = HeadMap {
+        let map = HeadMap {
             status: self.status,
             is_dated: self.is_dated,
             content: offset(self.content.unwrap_or(length)),
@@ -251,7 +259,10 @@ impl HeadEncoder {
                 _ => (0, 0),
             },
         };
-        (self.text, encoded)
+        EncodedHead {
+            text: self.text,
+            map,
+        }
     }
 }
 
@@ -259,7 +270,7 @@ impl HeadEncoder {
 mod tests {
     use super::*;
 
-    fn encoded() -> (Vec<u8>, HeadMap) {
+    fn encoded() -> EncodedHead {
         let mut encoder = HeadEncoder::start(StatusCode::OK);
         encoder.field("ETag", b"\"e\"");
         encoder.field("X-Own", b"1");
@@ -271,7 +282,7 @@ mod tests {
     #[test]
     fn places_are_those_of_what_they_name() {
         assert!(size_of::<HeadMap>() <= 16, "there are as many as responses");
-        let (text, encoded) = encoded();
+        let EncodedHead { text, map: encoded } = encoded();
         assert_eq!(encoded.etag(&text), b"\"e\"");
         assert_eq!(encoded.content_type(&text), b"text/css");
         assert_eq!(encoded.shared(&text).h1(), b"ETag: \"e\"\r\nX-Own: 1\r\n");
@@ -285,7 +296,7 @@ mod tests {
     fn a_head_may_be_without_length_and_of_any_status() {
         let mut encoder = HeadEncoder::start(StatusCode::NOT_FOUND);
         encoder.field("etag", b"\"e\"");
-        let (text, encoded) = encoder.finish_open();
+        let EncodedHead { text, map: encoded } = encoder.finish_open();
         assert_eq!(
             (encoded.status(), encoded.h1_len()),
             (StatusCode::NOT_FOUND, text.len())
@@ -298,22 +309,24 @@ mod tests {
     #[test]
     fn a_length_may_be_said_later() {
         // The second call must not add a second field.
-        let (mut text, mut encoded) = HeadEncoder::start(StatusCode::OK).finish_open();
+        let mut head = HeadEncoder::start(StatusCode::OK).finish_open();
+        let (text, encoded) = (&mut head.text, &mut head.map);
         assert!(!encoded.has_length());
         for len in [7, 8] {
-            encoded.set_length(&mut text, len);
+            encoded.set_length(text, len);
             assert!(encoded.has_length() && text.ends_with(b" GMT\r\nContent-Length: 7\r\n"));
             assert_eq!(encoded.h1_len(), text.len());
-            assert!(encoded.all(&text).h1().is_empty());
+            assert!(encoded.all(text).h1().is_empty());
         }
-        let (mut text, mut none) = HeadEncoder::start(StatusCode::NO_CONTENT).finish_open();
-        none.set_length(&mut text, 0);
+        let mut head = HeadEncoder::start(StatusCode::NO_CONTENT).finish_open();
+        let (text, none) = (&mut head.text, &mut head.map);
+        none.set_length(text, 0);
         assert!(!none.has_length() && none.h1_len() == text.len());
     }
 
     #[test]
     fn fields_are_those_of_every_protocol() {
-        let (text, encoded) = encoded();
+        let EncodedHead { text, map: encoded } = encoded();
         let fields: Vec<_> = encoded.all(&text).fields().collect();
         let wanted = [
             (FieldName::Known(StandardHeader::Etag), &b"\"e\""[..]),

@@ -13,7 +13,7 @@ use lowroad_handler::{HandlerResponse, ResponseContent as Made, ResponseFields};
 use lowroad_http::date;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::StatusCode;
-use lowroad_http::stored_head::HeadMap;
+use lowroad_http::stored_head::EncodedHead;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
@@ -174,7 +174,7 @@ pub struct StoreRequest {
 
 /// The head of a response before its body is stored.
 struct PendingHead {
-    built: (Vec<u8>, HeadMap),
+    built: EncodedHead,
     about: HeadDetails,
 }
 
@@ -389,8 +389,8 @@ impl StoreRequest {
         let for_disk = self.for_disk(&head);
         let PendingHead { built, about } = head;
         let head = StreamedHead {
-            bytes: built.0.into(),
-            map: built.1,
+            bytes: built.text.into(),
+            map: built.map,
             modified_s: about.modified_s,
             len,
             selecting: about.selecting,
@@ -441,10 +441,10 @@ fn whole(
         }
         Ok(())
     };
-    let (mut text, mut places) = head.built;
+    let mut built = head.built;
     // The stored head always has the length, even if the handler's response was chunked.
-    places.set_length(&mut text, len as u64);
-    let placed = placement::in_memory(store, under, (text, places), len, copy).ok()?;
+    built.map.set_length(&mut built.text, len as u64);
+    let placed = placement::in_memory(store, under, built, len, copy).ok()?;
     Some(complete_object(placed, len as u64, head.about))
 }
 
@@ -461,10 +461,10 @@ fn with_body_of(
         let body = Bytes::copy_from_slice(representation.body(0..len)?);
         return whole(store, under, head, &[body]);
     };
-    let (mut text, mut places) = head.built;
+    let mut built = head.built;
     let len = representation.len();
-    places.set_length(&mut text, len);
-    let placed = placement::head_alone(store, under, (text, places), content).ok()?;
+    built.map.set_length(&mut built.text, len);
+    let placed = placement::head_alone(store, under, built, content).ok()?;
     Some(complete_object(placed, len, head.about))
 }
 

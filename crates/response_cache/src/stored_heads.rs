@@ -5,7 +5,7 @@ use lowroad_handler::ResponseFields;
 use lowroad_handler::fields::TAG_FIELD;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::StatusCode;
-use lowroad_http::stored_head::{HeadEncoder, HeadMap};
+use lowroad_http::stored_head::{EncodedHead, HeadEncoder};
 use lowroad_site_rules::SiteFields;
 
 /// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `left_out` names
@@ -15,7 +15,7 @@ pub fn write_head(
     fields: &ResponseFields,
     left_out: &FieldNames,
     rules: &SiteFields<'_>,
-) -> (Vec<u8>, HeadMap) {
+) -> EncodedHead {
     let mut head = HeadEncoder::start(status);
     if let Some(date) = fields.date() {
         head.set_date(date);

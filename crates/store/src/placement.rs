@@ -3,7 +3,7 @@
 
 use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{ArenaBlock, BlockDraft, PAGED_LEN_MIN};
-use lowroad_http::stored_head::HeadMap;
+use lowroad_http::stored_head::EncodedHead;
 
 use crate::key::HashedKey;
 use crate::object::{BodyLocation, PlacedResponse, StoredBytes};
@@ -33,12 +33,12 @@ pub enum PlacementError {
 pub fn in_memory(
     store: &SharedStore,
     key: HashedKey<'_>,
-    head: (Vec<u8>, HeadMap),
+    head: EncodedHead,
     body_len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
 ) -> Result<PlacedResponse, PlacementError> {
     // One copy of head and body is cheaper than a second buffer in the send call.
-    if head.0.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
+    if head.text.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
         return beside_key(
             store,
             key,
@@ -64,7 +64,7 @@ pub fn in_memory(
 pub fn head_alone(
     store: &SharedStore,
     key: HashedKey<'_>,
-    head: (Vec<u8>, HeadMap),
+    head: EncodedHead,
     content: BodyLocation,
 ) -> Result<PlacedResponse, PlacementError> {
     let body = InlineBody {
@@ -85,11 +85,12 @@ struct InlineBody<F> {
 fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     store: &SharedStore,
     key: HashedKey<'_>,
-    head: (Vec<u8>, HeadMap),
+    head: EncodedHead,
     body: InlineBody<F>,
     content: BodyLocation,
 ) -> Result<PlacedResponse, PlacementError> {
-    let (HashedKey { hash, bytes: key }, (head, map)) = (key, head);
+    let HashedKey { hash, bytes: key } = key;
+    let EncodedHead { text: head, map } = head;
     // Longer keys are not stored.
     let key_len = u16::try_from(key.len()).map_err(|_| PlacementError::NoRoom)?;
     let len = head.len() + EMPTY_LINE.len() + body.len + key.len();

@@ -42,11 +42,10 @@ pub(super) struct NewRepresentation {
 impl RepresentationInfo<'_> {
     /// Leaves the body in its file.
     pub fn in_file(&self, file: Arc<OpenFile>) -> NewRepresentation {
-        let (bytes, head) =
-            file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
+        let head = file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
         self.to_representation(PlacedResponse {
-            bytes: StoredBytes::Heap(Box::new(bytes.into())),
-            head,
+            bytes: StoredBytes::Heap(Box::new(head.text.into())),
+            head: head.map,
             // Not stored, so it needs no key.
             key_len: 0,
             content: BodyLocation::File(file),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem};
+use lowroad_http::stored_head::EncodedHead;
 use lowroad_store::clock;
 use lowroad_store::disk_cache::PendingWrite;
 use lowroad_store::key::HashedKey;
@@ -94,7 +95,10 @@ impl CacheFill {
     fn whole(&self, filling: &StreamingObject, parts: &[Bytes]) -> Option<StoredObject> {
         let lifetime = self.object.validity.lifetime()?;
         let head = PendingHead {
-            built: (filling.bytes.to_vec(), filling.head),
+            built: EncodedHead {
+                text: filling.bytes.to_vec(),
+                map: filling.head,
+            },
             about: HeadDetails {
                 modified_s: filling.modified_s,
                 lifetime: lifetime.clone(),

@@ -124,7 +124,8 @@ impl VariantHead<'_> {
             etag,
             modified_s: last_modified_s,
         };
-        let (head, map) = file_headers::build(&facts, self.rules, self.header_patterns);
+        let head = file_headers::build(&facts, self.rules, self.header_patterns);
+        let (head, map) = (head.text, head.map);
         NewVariant {
             encoding,
             shared_fields: lines(map.shared(&head)),

@@ -5,7 +5,7 @@ use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::lifetime::{self, FreshnessLifetime as Times};
 use lowroad_cache::vary::SelectingFields;
 use lowroad_http::status::StatusCode;
-use lowroad_http::stored_head::{HeadEncoder, HeadMap, StoredSection};
+use lowroad_http::stored_head::{EncodedHead, HeadEncoder, StoredSection};
 
 use crate::validity::StoredExpiry;
 
@@ -94,7 +94,7 @@ pub struct StoredMeta {
     /// The number of its body.
     pub id: u64,
     /// Its head without Content-Length.
-    pub head: (Vec<u8>, HeadMap),
+    pub head: EncodedHead,
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
     /// The expiry; the caller sets its purge epoch.
@@ -159,7 +159,7 @@ impl VaryMeta {
 impl StoredMeta {
     /// The time after which it can't be used at all, ms since 1970.
     pub fn expires_ms(&self, now: ClockReading) -> u64 {
-        let (text, head) = &self.head;
+        let EncodedHead { text, map: head } = &self.head;
         let times = self.lifetime.times();
         match !head.etag(text).is_empty() || self.modified_s.is_some() {
             true => u64::MAX, // it can be validated
@@ -172,7 +172,7 @@ impl StoredMeta {
 
     /// Encodes the metadata for the disk, with times relative to `now`.
     pub fn encode(&self, now: ClockReading) -> Vec<u8> {
-        let (text, head) = &self.head;
+        let EncodedHead { text, map: head } = &self.head;
         let mut out = vec![VERSION, RESPONSE];
         put_u64(&mut out, self.generation);
         put_u64(&mut out, self.id);
@@ -394,8 +394,8 @@ mod tests {
         };
         let (made, got) = (response(), read(&response().encode(MADE), now));
         let got = got.expect("it is whole");
-        assert_eq!(got.head.0, made.head.0);
-        let (text, head) = (&got.head.0, got.head.1);
+        assert_eq!(got.head.text, made.head.text);
+        let (text, head) = (&got.head.text, got.head.map);
         assert_eq!(head.etag(text), b"\"e\"");
         assert_eq!(head.content_type(text), b"text/css");
         assert_eq!(head.date(text), Some(b"Sun, 06 Nov 1994 08:49:37 GMT"));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lowroad_engine::file::OpenFile;
+use lowroad_http::stored_head::EncodedHead;
 
 use super::key::{self, PrimaryKey};
 use super::meta::{ClockReading, StoredMeta};
@@ -150,10 +151,10 @@ fn place_body(
     key: HashedKey<'_>,
     found: &DiskMatch,
     renewable: RenewalHandle,
-    mut head: (Vec<u8>, lowroad_http::stored_head::HeadMap),
+    mut head: EncodedHead,
 ) -> Option<PlacedResponse> {
     let body = &found.body;
-    head.1.set_length(&mut head.0, body.len);
+    head.map.set_length(&mut head.text, body.len);
     // Into memory, so that the next hits need no helper.
     if body.len <= COPIED_LEN_MAX {
         use std::os::unix::fs::FileExt;

@@ -28,7 +28,8 @@ fn keyed(key: &[u8], purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting =
         SelectingFields::from_vary(vary, request.into_iter()).expect("it may be stored");
-    let (bytes, map) = HeadEncoder::start(StatusCode::OK).finish_open();
+    let head = HeadEncoder::start(StatusCode::OK).finish_open();
+    let (bytes, map) = (head.text, head.map);
     let head = StreamedHead {
         bytes: bytes.into(),
         map,

@@ -13,7 +13,8 @@ use crate::disk_cache::LateReaders;
 const BODY_LEN_MAX: usize = 1 << 20;
 
 fn filling(len: Option<u64>) -> StreamingObject {
-    let (bytes, map) = HeadEncoder::start(StatusCode::OK).finish_open();
+    let head = HeadEncoder::start(StatusCode::OK).finish_open();
+    let (bytes, map) = (head.text, head.map);
     let head = StreamedHead {
         bytes: bytes.into(),
         map,
