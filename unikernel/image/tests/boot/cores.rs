@@ -224,12 +224,12 @@ fn faults_of_any_core_are_told_and_restart_it() {
         return;
     };
     let faults = [
-        (1, PANIC, "core 1: panicked", "lowroad_kernel::run::run"),
+        (1, PANIC, "core 1: panicked", "lowroad_kernel::main_loop::run"),
         (
             1,
             PAGE_FAULT,
             "core 1: page fault (14, error 0x2)",
-            "lowroad_kernel::run::run",
+            "lowroad_kernel::main_loop::run",
         ),
         (
             1,
@@ -241,7 +241,7 @@ fn faults_of_any_core_are_told_and_restart_it() {
             0,
             PAGE_FAULT,
             "core 0: page fault (14, error 0x2)",
-            "lowroad_kernel::run::run",
+            "lowroad_kernel::main_loop::run",
         ),
     ];
     for (n, (core, port, fault, function)) in faults.into_iter().enumerate() {
