@@ -14,6 +14,7 @@ trap 'rm -f "$LOWROAD_SKIPPED" "$log"' EXIT
 # lab's tests need the server's program. The status is that of what failed, not of tee.
 {
     cargo test --locked --workspace --all-targets --no-fail-fast 2>&1; echo "status $?"
+    cargo test --locked --workspace --doc --no-fail-fast 2>&1; echo "status $?"
     (cd lab && cargo test --locked --all-targets --no-fail-fast 2>&1); echo "status $?"
     ./unikernel/try.sh 2>&1; echo "status $?"
     ./tools/static.sh 2>&1; echo "status $?"

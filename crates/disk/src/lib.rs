@@ -3,10 +3,10 @@
 //! Independent of HTTP, workers and the store in memory: keys and metadata are opaque bytes.
 //!
 //! ```no_run
-//! use lowroad_disk::{Folder, Options, Store};
+//! use lowroad_disk::{DiskFolder, DiskOptions, DiskStore};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let folder = Folder::take("/var/cache/lowroad".as_ref())?;
-//! let store = Store::open(folder, Options::of_capacity(10 << 30))?;
+//! let folder = DiskFolder::take("/var/cache/lowroad".as_ref())?;
+//! let store = DiskStore::open(folder, DiskOptions::with_capacity(10 << 30))?;
 //! let mut writer = store.begin(b"example.org/a", b"head and generation", u64::MAX, Some(5))?;
 //! writer.append(b"hello")?;
 //! writer.commit()?;

@@ -224,7 +224,12 @@ fn faults_of_any_core_are_told_and_restart_it() {
         return;
     };
     let faults = [
-        (1, PANIC, "core 1: panicked", "lowroad_kernel::main_loop::run"),
+        (
+            1,
+            PANIC,
+            "core 1: panicked",
+            "lowroad_kernel::main_loop::run",
+        ),
         (
             1,
             PAGE_FAULT,

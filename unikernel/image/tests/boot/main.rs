@@ -98,11 +98,23 @@ fn faults_are_told_and_restart_it() {
     guest.says("answers pings");
     let faults = [
         (1, "as asked for", "lowroad_kernel::main_loop::run"),
-        (2, "page fault (14, error 0x2)", "lowroad_kernel::main_loop::run"),
+        (
+            2,
+            "page fault (14, error 0x2)",
+            "lowroad_kernel::main_loop::run",
+        ),
         (3, "page fault (14, error 0x2)", "echo::deep"),
-        (6, "page fault (14, error 0x3)", "lowroad_kernel::main_loop::run"),
+        (
+            6,
+            "page fault (14, error 0x3)",
+            "lowroad_kernel::main_loop::run",
+        ),
         (7, "page fault (14, error 0x11)", "lowroad_kernel::serve"),
-        (8, "page fault (14, error 0x2)", "lowroad_kernel::main_loop::run"),
+        (
+            8,
+            "page fault (14, error 0x2)",
+            "lowroad_kernel::main_loop::run",
+        ),
     ];
     for (n, (port, fault, function)) in faults.into_iter().enumerate() {
         guest.ping(56);
