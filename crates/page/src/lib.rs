@@ -23,6 +23,7 @@ mod page_run;
 mod reply;
 mod request;
 mod statement;
+pub mod statement_lexer;
 mod text;
 mod value;
 

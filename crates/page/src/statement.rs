@@ -1,5 +1,7 @@
-//! Lexical analysis of SQL statements: the number of their values, and whether they only read. The rules are those of
+//! Questions about SQL statements: the number of their values, and whether they only read. The rules are those of
 //! MariaDB and MySQL, the databases of images; for other databases the server checks a statement again.
+
+use crate::statement_lexer::{PieceKind, SqlDialect, StatementPieces};
 
 /// Whether a statement begins like a read.
 pub fn reads(sql: &str) -> bool {
@@ -12,20 +14,13 @@ pub fn reads(sql: &str) -> bool {
 
 /// The number of values of a statement.
 pub fn values(sql: &str) -> usize {
-    pieces(sql)
-        .filter(|(kind, _)| *kind == TokenKind::Value)
-        .count()
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenKind {
-    Code,
-    Value,
-    /// The beginning of an executable comment; its content follows as code.
-    Executable,
-    /// The end of an executable comment.
-    ExecutableEnd,
-    Other,
+    let count = |(kind, _)| match kind {
+        PieceKind::Parameter => 1,
+        // PostgreSQL's operator is two values for the databases of images.
+        PieceKind::Operator => 2,
+        _ => 0,
+    };
+    pieces(sql).map(count).sum()
 }
 
 /// The first word; empty if an executable comment is before it: by its version a server skips or executes the comment,
@@ -33,85 +28,17 @@ enum TokenKind {
 fn first_word(sql: &str) -> &str {
     let is_filling = |c: char| c.is_whitespace() || c == '(';
     let start = pieces(sql)
-        .filter(|(kind, _)| matches!(kind, TokenKind::Code | TokenKind::Executable))
+        .filter(|(kind, _)| matches!(kind, PieceKind::Code | PieceKind::Executable))
         .map(|(kind, piece)| (kind, piece.trim_start_matches(is_filling)))
         .find(|(_, piece)| !piece.is_empty())
-        .filter(|(kind, _)| *kind == TokenKind::Code)
+        .filter(|(kind, _)| *kind == PieceKind::Code)
         .map_or("", |(_, piece)| piece);
     let end = start.find(|c: char| !c.is_ascii_alphabetic());
     &start[..end.unwrap_or(start.len())]
 }
 
-fn pieces(sql: &str) -> impl Iterator<Item = (TokenKind, &str)> {
-    let mut rest = sql;
-    let mut is_executable = false;
-    core::iter::from_fn(move || {
-        let (kind, len) = first_piece(rest, is_executable)?;
-        is_executable = match kind {
-            TokenKind::Executable => true,
-            TokenKind::ExecutableEnd => false,
-            _ => is_executable,
-        };
-        let (piece, after) = rest.split_at(len);
-        rest = after;
-        Some((kind, piece))
-    })
-}
-
-fn first_piece(text: &str, is_executable: bool) -> Option<(TokenKind, usize)> {
-    let first = text.chars().next()?;
-    if first == '?' {
-        return Some((TokenKind::Value, 1));
-    }
-    if begins_line_comment(text) {
-        return Some((TokenKind::Other, text.find('\n').unwrap_or(text.len())));
-    }
-    if is_executable && text.starts_with("*/") {
-        return Some((TokenKind::ExecutableEnd, 2));
-    }
-    if let Some(begin) = ["/*!", "/*M!"].iter().find(|it| text.starts_with(**it)) {
-        // The lowest version of the server that executes it may follow.
-        let content = text[begin.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
-        return Some((TokenKind::Executable, text.len() - content.len()));
-    }
-    if let Some(comment) = text.strip_prefix("/*") {
-        let end = comment.find("*/");
-        return Some((TokenKind::Other, end.map_or(text.len(), |at| at + 4)));
-    }
-    if matches!(first, '\'' | '"' | '`') {
-        return Some((TokenKind::Other, quoted_len(text, first)));
-    }
-    let stops = |at: usize, c: char| {
-        let rest = &text[at..];
-        matches!(c, '?' | '\'' | '"' | '`')
-            || begins_line_comment(rest)
-            || rest.starts_with("/*")
-            || is_executable && rest.starts_with("*/")
-    };
-    let end = text.char_indices().skip(1).find(|(at, c)| stops(*at, *c));
-    Some((TokenKind::Code, end.map_or(text.len(), |(at, _)| at)))
-}
-
-fn begins_line_comment(text: &str) -> bool {
-    // Without a space `5--1` is a difference.
-    text.starts_with('#')
-        || text.strip_prefix("--").is_some_and(|rest| {
-            let next = rest.chars().next();
-            next.is_none_or(|c| c.is_whitespace() || c.is_control())
-        })
-}
-
-/// The length of a text or name with its quotes. A doubled quote ends one text and begins the next, which has the same
-/// effect.
-fn quoted_len(text: &str, quote: char) -> usize {
-    let mut is_escaped = false;
-    let end = text.char_indices().skip(1).find(|(_, c)| {
-        let ends = *c == quote && !is_escaped;
-        // Backslashes in quoted names are plain characters.
-        is_escaped = quote != '`' && *c == '\\' && !is_escaped;
-        ends
-    });
-    end.map_or(text.len(), |(at, _)| at + 1)
+fn pieces(sql: &str) -> StatementPieces<'_> {
+    StatementPieces::new(sql, SqlDialect::MySql)
 }
 
 #[cfg(test)]

@@ -329,8 +329,13 @@ impl<W: Effects> ResponseLookup<'_, W> {
         {
             let mut complete_request = to.request.clone();
             complete_request.authority = Some(&complete);
-            let request = &complete_request;
-            return KeyFacts::from_request(request, route.is_origin, site, self.key, hash);
+            return KeyFacts::from_request(
+                &complete_request,
+                route.is_origin,
+                site,
+                self.key,
+                hash,
+            );
         }
         KeyFacts::from_request(to.request, route.is_origin, site, self.key, hash)
     }

@@ -87,6 +87,16 @@ impl DatabaseAddress {
     }
 }
 
+/// The message for an unknown parameter of an address: ignored, a misspelt name could turn verification off.
+pub(super) fn unknown_parameter(name: &str, query: &str, known: &str) -> String {
+    // A raw `?` in a password turns its rest into parameters, up to the `@` before the host.
+    let named = match query.contains('@') {
+        true => "a parameter is unknown".to_owned(),
+        false => format!("unknown parameter {name:?}"),
+    };
+    format!("{named}; known are {known}")
+}
+
 fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
     let mut options = SqliteConnectOptions::from_str(url)?
         .statement_cache_capacity(STATEMENTS_MAX)

@@ -8,6 +8,7 @@ use lowroad_tls::{ClientConnector, ServerTrust};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use crate::database::address::unknown_parameter;
 use crate::database::pem::PemSource;
 use crate::database::trouble::DriverError;
 
@@ -98,7 +99,10 @@ impl MySqlAddress {
                 "charset" => address.login.charset = word(&name, &value)?,
                 "collation" => address.login.collation = word(&name, &value)?,
                 "timezone" | "time-zone" => address.login.time_zone = word(&name, &value)?,
-                name => return Err(unknown_parameter(name, url.query().unwrap_or_default())),
+                name => {
+                    let query = url.query().unwrap_or_default();
+                    return Err(unknown_parameter(name, query, PARAMETERS));
+                }
             }
         }
         address.identity = match (certificate, key) {
@@ -172,16 +176,6 @@ fn pair(certificate: &PemSource, key: &PemSource) -> Result<CertificatePair, Dri
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(String::from).map_err(|error| error.to_string())
-}
-
-/// The message for an unknown parameter, which may be a misspelt `ssl-mode`.
-fn unknown_parameter(name: &str, query: &str) -> String {
-    // A raw `?` in a password turns its rest into parameters, up to the `@` before the host.
-    let named = match query.contains('@') {
-        true => "a parameter is unknown".to_owned(),
-        false => format!("unknown parameter {name:?}"),
-    };
-    format!("{named}; known are {PARAMETERS}")
 }
 
 /// Checks a value that is inserted into a statement.

@@ -8,9 +8,14 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use url::Url;
 
+use crate::database::address::unknown_parameter;
 use crate::database::call::STATEMENTS_MAX;
 use crate::database::pem::PemSource;
 use crate::database::trouble::DriverError;
+
+/// The names of the parameters, for messages.
+const PARAMETERS: &str = "sslmode, sslrootcert, sslcert, sslkey, host, hostaddr, port, dbname, user, password, \
+    application_name, options and statement-cache-capacity";
 
 /// A server, the account there, and TLS.
 pub struct PostgresAddress {
@@ -25,6 +30,7 @@ impl PostgresAddress {
     /// # Errors
     /// The reason.
     pub fn parse(url: &str, timeout: Duration) -> Result<PostgresAddress, String> {
+        check_parameters(url)?;
         // The server aborts statements itself, so that an abandoned one does not keep running.
         let limit = [("statement_timeout", timeout.as_millis().to_string())];
         let options = PgConnectOptions::from_str(url).map_err(|error| error.to_string())?;
@@ -61,6 +67,45 @@ impl PostgresAddress {
     }
 }
 
+/// Refuses parameters that sqlx would ignore.
+fn check_parameters(url: &str) -> Result<(), String> {
+    let url = Url::parse(url).map_err(|error| error.to_string())?;
+    let unknown = url.query_pairs().find(|(name, _)| !is_known(name));
+    match unknown {
+        Some((name, _)) => Err(unknown_parameter(
+            &name,
+            url.query().unwrap_or_default(),
+            PARAMETERS,
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether sqlx reads a parameter.
+fn is_known(name: &str) -> bool {
+    let is_tls = matches!(
+        name,
+        "sslmode"
+            | "ssl-mode"
+            | "sslrootcert"
+            | "ssl-root-cert"
+            | "ssl-ca"
+            | "sslcert"
+            | "ssl-cert"
+            | "sslkey"
+            | "ssl-key"
+    );
+    let is_server = matches!(
+        name,
+        "host" | "hostaddr" | "port" | "dbname" | "user" | "password"
+    );
+    let is_session = matches!(
+        name,
+        "application_name" | "options" | "statement-cache-capacity"
+    );
+    is_tls || is_server || is_session || name.starts_with("options[")
+}
+
 /// The address parameter for authorities; sqlx reads it too, but does not expose it.
 fn authorities(url: &str) -> Result<Option<String>, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
@@ -74,6 +119,21 @@ fn authorities(url: &str) -> Result<Option<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_parameters_are_refused_without_a_password() {
+        let parse = |url: &str| PostgresAddress::parse(url, Duration::from_secs(1)).map(|_| ());
+        let url = "postgres://u:secret@h/n?sslmod=verify-full";
+        let wrong = parse(url).expect_err(url);
+        assert!(
+            wrong.contains("\"sslmod\"") && wrong.contains("sslmode"),
+            "{wrong}"
+        );
+        assert!(!wrong.contains("secret"), "{wrong}");
+        let url =
+            "postgres://u@h/n?ssl-mode=require&ssl-ca=/a.pem&options[geqo]=off&application_name=x";
+        assert_eq!(parse(url), Ok(()));
+    }
 
     #[test]
     fn the_last_parameter_names_the_authorities() {
