@@ -27,7 +27,7 @@ fn icount(arguments: &[&str]) -> (Output, u32) {
     (child.wait_with_output().expect("its end"), process)
 }
 
-/// Counts Lowroad, whose path is appended to the words; returns the output and the process id. `None` if the test is
+/// Counts Lowroad (its path is appended to the words); returns the output and the process id. `None` if the test is
 /// skipped.
 fn icount_lowroad(test: &str, words: &str) -> Option<(String, u32)> {
     let lowroad = own::for_guest(test)?.display().to_string();

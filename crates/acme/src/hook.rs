@@ -72,7 +72,7 @@ pub(crate) async fn run(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own, so that a timeout also kills its children.
+        // A separate process group, so that a timeout also kills its children.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -108,7 +108,7 @@ pub(crate) fn paths(
             source.report(at, format!("{} {reason}", folder.display()), "a folder");
             continue;
         }
-        // Each host has a folder of its own, so its files cannot be checked here.
+        // Each host has its folder, so the files cannot be checked here.
         if matches!(site.root, SiteRoot::PerHost { .. }) {
             continue;
         }

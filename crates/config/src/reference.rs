@@ -130,7 +130,7 @@ impl KeyReference {
         KeyReference::new(name, values, DefaultValue::Toml(default), meaning)
     }
 
-    /// A key whose default is described in words.
+    /// A key with a default described in words.
     const fn with_described_default(
         name: &'static str,
         values: &'static str,

@@ -10,7 +10,7 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use rustix::io::Errno;
 
 const LOCK_NAME: &str = "lock";
-/// Symbolic links are not followed: another user than the caller, who may be root, may own the folder.
+/// Symbolic links are not followed: the caller may be root, and another user may own the folder.
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
 /// A folder of files that are written and read by position. All of it may block; errors are the system's.

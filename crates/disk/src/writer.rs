@@ -264,7 +264,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         head.encode(self.store.origin(place.segment, place.offset), bytes);
     }
 
-    /// Copies a body of medium length out of its own segment, to limit the number of files.
+    /// Copies a body of medium length out of its separate segment, to limit the number of files.
     fn move_to_shared(&mut self, entry: &mut IndexEntry) -> Result<(), WriteError> {
         let shared = self.store.reserve(self.head_len(), self.taken)?;
         let Some(sole) = self.place.replace(shared) else {

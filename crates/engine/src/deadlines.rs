@@ -133,7 +133,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     pub(crate) fn sending_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
-        // A stalled request body must not end a connection whose responses the client still reads.
+        // A stalled request body must not end a connection while the client still reads responses.
         self.leave_stalled(worker);
         let Some(sending) = &mut self.sending else {
             return;

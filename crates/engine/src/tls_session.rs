@@ -1,5 +1,5 @@
 //! The interface of a TLS session: it decrypts received bytes and encrypts bytes to send. The engine has no
-//! cryptography; the simulator has a session of its own.
+//! cryptography; the simulator has a fake session.
 
 use std::sync::Arc;
 

@@ -178,7 +178,7 @@ pub unsafe fn stop<M: Module>(state: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| module.stop()));
 }
 
-/// Defines the exported functions of a shared library or WebAssembly module. Use it once in a crate whose `crate-type`
+/// Defines the exported functions of a shared library or WebAssembly module. Use it once in a crate with a `crate-type`
 /// includes `cdylib`.
 #[macro_export]
 macro_rules! export {

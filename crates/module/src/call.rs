@@ -157,7 +157,7 @@ impl<'a> Call<'a> {
 
     fn take(&mut self, from: u32) -> Vec<u8> {
         let mut taken = vec![0; self.host.left(from)];
-        // The available length is asked first, so that one read takes all of it.
+        // The available length comes first, so that one read takes all of it.
         let len = self.host.read(from, &mut taken);
         taken.truncate(len);
         taken

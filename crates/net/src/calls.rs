@@ -148,7 +148,7 @@ fn free_key(core: &mut StackCore, remote: u32, remote_port: u16) -> Option<Conne
     })
 }
 
-/// Does the deferred work of callbacks: delivers input that was asked for, and sends.
+/// Does the deferred work of callbacks: delivers requested input, and sends.
 pub(crate) fn flush<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     while let Some(index) = cx.core.pending.pop() {
         let Some(it) = cx.core.table.at_mut(index) else {

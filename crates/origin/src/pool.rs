@@ -310,7 +310,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
             permit,
             ..
         } = lease;
-        // Before the idle list is asked: a crowded server is crowded no more if this was the silent connection.
+        // Before the idle list is searched: a crowded server is crowded no more if this was the silent connection.
         drop(unheard);
         let now_ms = self.now_ms(worker);
         // Bounds the age of connections, even of busy ones.
@@ -352,7 +352,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         patience: AcquireTimeouts,
     ) -> Result<O::PooledConnection, PoolUnavailable> {
         let mut failing = ConnectFailures {
-            // Also counts attempts whose future is dropped by a timeout.
+            // Also counts attempts that a timeout drops.
             pool: self,
             over: false,
         };

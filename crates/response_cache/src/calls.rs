@@ -1,7 +1,7 @@
 //! Calls handlers: inline if the handler answers at once, as a task of the worker if it only waits for sockets, else
 //! on the runtime beside the worker. Later outcomes arrive through the worker's mailbox.
 //!
-//! Request coalescing: of equal requests whose response may be storable, the first (the leader) calls the handler. The
+//! Request coalescing: of equal requests with a possibly storable response, the first (the leader) calls the handler. The
 //! others (followers) wait for the head of its response and read the body together with it if the response is stored.
 //! If it is not stored, the followers call the handler at once, and later requests do not wait. If responses are known
 //! to vary, only requests for the same variant are equal.
@@ -359,7 +359,7 @@ impl HandlerCalls {
         })
     }
 
-    /// Selects the conditions that the handler gets. An origin whose response may be stored gets the cache's own: a
+    /// Selects the conditions that the handler gets. If its response may be stored, an origin gets the cache's: a
     /// stored response is validated, and a response to be stored must be whole. The client's conditions are then
     /// evaluated against the stored response.
     ///

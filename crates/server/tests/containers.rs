@@ -103,7 +103,7 @@ fn process_1_reaps_what_programs_leave_behind() {
     wait_until("no zombies", || {
         (body(&server, "/c/zombies") == "0\n").then_some(())
     });
-    // The server still gets the exit states of its own children.
+    // The server still gets its children's exit states.
     assert_eq!(server.get("/c/fail").status, 200);
     let init = child_of(server.pid());
     let signal = |name: &str| {

@@ -140,7 +140,7 @@ impl SitePatterns {
         }
     }
 
-    /// The patterns that match a form of a path whose encoded slashes are ambiguous.
+    /// The patterns that match a form of a path with ambiguous encoded slashes.
     fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> PatternMatches {
         let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
         // A handler may decode the slashes or not, so each reading of the path is matched.

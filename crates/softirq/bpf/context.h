@@ -9,7 +9,7 @@
 #define TC_INDEX_INJECTED 0x4c57
 #define TC_INDEX_ANSWER 0x4c58
 #define TC_INDEX_REPEATED 0x4c59
-/* Marks on frames whose sequence numbers were translated, inbound or outbound. A stacked device (above or below this
+/* Marks on frames with translated sequence numbers, inbound or outbound. A stacked device (above or below this
  * one) would bring them through the programs a second time. */
 #define TC_INDEX_SHIFTED_IN 0x4c5a
 #define TC_INDEX_SHIFTED_OUT 0x4c5b

@@ -158,7 +158,7 @@ impl VariantSet {
     /// before, the earlier responses are dropped.
     pub fn with_selected(&self, object: ObjectArc) -> VariantSet {
         let stays = |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
-            // One Vary at a time: with others, variants could not be told apart by one look at the request.
+            // One Vary at a time: with others, one look at the request could not distinguish the variants.
             (Some(old), Some(new)) => old.has_names_of(new) && old != new,
             _ => false,
         };

@@ -51,7 +51,7 @@ pub enum ObjectKind {
     NoIndex(DetachedKey),
     /// A refusal: no file, or none for clients, depending on the status.
     Refused(StatusCode, DetachedKey),
-    /// A folder whose index file, at this decoded path, belongs to a handler.
+    /// A folder with an index file, at this decoded path, that belongs to a handler.
     Index(Box<[u8]>, DetachedKey),
 }
 

@@ -64,7 +64,7 @@ impl UnitFile {
 
     /// Runs a function under the unit's restrictions, on a separate thread, together with all processes that it starts.
     pub fn confine<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        // A thread of its own, since the restrictions cannot be undone.
+        // A separate thread, since the restrictions cannot be undone.
         std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
                 self.become_user();

@@ -31,7 +31,7 @@ pub struct TlsServer {
     spoken: ServerStage,
     has_begun: bool,
     server_name: Option<Box<str>>,
-    /// Until the handshake ends, where clients are asked for certificates.
+    /// Until the handshake ends, where certificates are requested from clients.
     clock: Option<TlsClock>,
 }
 
@@ -44,7 +44,7 @@ enum ServerStage {
 }
 
 impl TlsServer {
-    /// `clock` is set if clients are asked for certificates.
+    /// `clock` is set if certificates are requested from clients.
     pub(crate) fn new(
         config: Arc<ServerConfig>,
         clock: Option<TlsClock>,
@@ -176,7 +176,7 @@ impl TlsServer {
         Ok(progress)
     }
 
-    /// Whether the client resumed a session whose certificate has expired since. Certificates are verified in full
+    /// Whether the client resumed a session after its certificate expired. Certificates are verified in full
     /// handshakes only, and each resumption issues another ticket.
     fn goes_on_expired(&self, clock: &TlsClock) -> bool {
         let chain = self.connection().and_then(|it| it.peer_certificates());

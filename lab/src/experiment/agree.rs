@@ -19,7 +19,7 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 }
 
 /// Whether one more repeat is wanted, with a maximum of `most`: the median of the present ones has no neighbour. A
-/// server that was still adapting in the first repeat, or whose threads were scheduled differently once, does not move
+/// server that was still adapting in the first repeat, or had its threads scheduled differently once, does not move
 /// the median of three.
 #[must_use]
 pub fn wants_another(repeats: &[f64], most: usize) -> bool {

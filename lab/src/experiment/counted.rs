@@ -1,4 +1,4 @@
-//! The counting bench: each server runs in a guest whose instructions are counted, with clients on the host. A guest
+//! The counting bench: each server runs in a guest with an instruction counter, with clients on the host. A guest
 //! serves all consecutive points of its server.
 
 use std::cell::RefCell;

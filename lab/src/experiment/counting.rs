@@ -1,4 +1,4 @@
-//! Counting instead of timing: the variant of an experiment that runs in guests whose instructions are counted. 10^9
+//! Counting instead of timing: the variant of an experiment that runs in guests with an instruction counter. 10^9
 //! instructions of the whole machine stand for a second, so throughput has the same meaning as by the clock. No I/O.
 
 use std::collections::BTreeMap;

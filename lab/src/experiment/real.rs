@@ -142,7 +142,7 @@ impl PeerServer for ClockPeer {
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }
-        // After the reset of the forms, whose work does not belong to the run.
+        // After the reset of the forms: that work does not belong to the run.
         let (before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
         let (after_s, took) = (self.running.cpu_s(), began.elapsed());

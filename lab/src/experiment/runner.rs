@@ -156,7 +156,7 @@ impl ExperimentRun<'_> {
         Ok(true)
     }
 
-    /// One more repeat after the planned ones if the counts of a point disagree. Not for searches, whose results are
+    /// One more repeat after the planned ones if the counts of a point disagree. Not for searches: their results are
     /// accurate only to a few per cent.
     fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let experiment = self.experiment;

@@ -99,7 +99,7 @@ fn settle(
     Ok(each)
 }
 
-/// Whether a peer adapts: a level that learns popular responses, or modules whose memory is touched step by step.
+/// Whether a peer adapts: a level that learns popular responses, or modules that touch their memory step by step.
 pub fn learns(peer: &str) -> bool {
     peer.ends_with("-softirq") || ["lowroad-accelerate", "lowroad-wasm"].contains(&peer)
 }

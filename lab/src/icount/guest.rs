@@ -57,7 +57,7 @@ impl GuestNetwork {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
-        // Multiplicative hashing keeps the networks of concurrent processes apart, whose ids are often close.
+        // Multiplicative hashing keeps the networks of concurrent processes apart: their ids are often close.
         let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
         let first = base + 4 * ((spread + number) % (1 << 15));
         GuestNetwork {
@@ -334,7 +334,7 @@ impl QemuGuest {
         let port = listener.local_addr().map_err(failed)?.port();
         let line = format!("{command} 2>/dev/null | nc {} {port}", self.network.host);
         self.tell(&line)?;
-        // accept has no timeout of its own, and the guest may never connect.
+        // accept has no timeout, and the guest may never connect.
         listener.set_nonblocking(true).map_err(failed)?;
         let end = Instant::now() + LISTEN;
         let mut stream = loop {

@@ -59,7 +59,7 @@ impl StepRequirements {
         ]
     }
 
-    /// Stops the guest of this process, whose instruction count is in `count`. Its time then advances only while a
+    /// Stops the guest of this process; `count` is its instruction count. Its time then advances only while a
     /// caller waits, in steps of at most `step_ns`; responses are seen at the ends of steps.
     ///
     /// # Errors

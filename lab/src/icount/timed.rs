@@ -1,4 +1,4 @@
-//! Latencies of a server at an offered rate. Requests are sent at fixed times of the guest's virtual clock, whose
+//! Latencies of a server at an offered rate. Requests are sent at fixed times of the guest's virtual clock. Its
 //! second is 10^9 instructions, so latencies are equal on any machine under any load.
 
 use std::sync::Arc;

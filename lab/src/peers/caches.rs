@@ -1,4 +1,4 @@
-//! Memory caches, each in front of its own nginx with the files.
+//! Memory caches, each in front of an nginx with the files.
 
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let memory_mb = run.settings.number("memory_mb");
     let memory_bytes = (memory_mb << 20).to_string();
     let more = [
-        // Traffic Server refuses to run as root; #-1 is the user who starts it.
+        // Traffic Server refuses to run as root; #-1 is the user of the process.
         ("user", if run.as_root { USER } else { "#-1" }),
         ("memory_bytes", &memory_bytes),
         ("object_bytes", &object_bytes(run)),

@@ -71,7 +71,7 @@ pub struct GuestPeerJob<'a> {
     pub moved: &'a [(PathBuf, String)],
 }
 
-/// The packages of a peer whose programs are missing here.
+/// The packages of a peer for programs that are missing here.
 ///
 /// # Errors
 /// There is no such peer.

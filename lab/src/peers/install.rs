@@ -78,7 +78,7 @@ fn join(packages: &BTreeSet<&str>) -> String {
     packages.iter().copied().collect::<Vec<_>>().join(" ")
 }
 
-/// Runs apt-get, whose progress goes to the terminal.
+/// Runs apt-get with its progress on the terminal.
 fn apt(words: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
         // Waits for another package manager, such as unattended upgrades, instead of failing.

@@ -1,8 +1,8 @@
 //! The keeper: the parent process of the peers, so that they never outlive the lab.
 //!
 //! It holds a pipe from the lab. When the pipe closes, because the lab ended, crashed or was killed, the keeper ends
-//! all its programs and removes the folder and the namespace. As a child subreaper it inherits daemons whose parents
-//! have exited, so they are found too; in its own session it receives no signals from the terminal. It only executes
+//! all its programs and removes the folder and the namespace. As a child subreaper it inherits daemons after their
+//! parents exit, so they are found too; in its own session it receives no signals from the terminal. It only executes
 //! jobs and has no knowledge of servers.
 
 use std::collections::HashMap;

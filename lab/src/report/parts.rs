@@ -154,7 +154,7 @@ fn repeats(study: &ExperimentStudy) -> u32 {
     repeats.max().unwrap_or(0)
 }
 
-/// Points whose counts disagree.
+/// Points with differing counts.
 fn far_apart(study: &ExperimentStudy) -> Vec<String> {
     if study.experiment.by == CountUnit::Clock {
         return Vec::new();

@@ -5,7 +5,7 @@ use crate::random::SplitMix;
 /// A distribution over `0..n` (Walker's alias method, built as by Vose).
 #[derive(Clone, Debug)]
 pub(crate) struct WeightedChoice {
-    /// For each column: the share of its own value, and the value of the rest.
+    /// For each column: the share of the column's value, and the value of the rest.
     columns: Vec<(f64, u32)>,
 }
 

@@ -58,7 +58,7 @@ pub struct ExpectedResponse {
     pub crc32: Option<u32>,
 }
 
-/// A received response, for sessions whose next request depends on it.
+/// A received response, for sessions that derive their next request from it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedResponse<'a> {
     /// The status.

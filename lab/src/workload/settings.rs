@@ -81,7 +81,7 @@ impl<'a> WorkloadSettings<'a> {
         }
     }
 
-    /// Parses any type whose parser reports its own errors.
+    /// Parses any type; its parser reports the errors.
     pub(crate) fn parsed<T: FromStr<Err = String>>(
         &self,
         key: &str,

@@ -1,5 +1,5 @@
 //! SPECweb96-like traffic: static files over HTTP/1.0, one request per connection, from a set that grows with the
-//! target rate. It uses the set of SPECweb99, some of whose smallest files are a byte shorter than those of 1996.
+//! target rate. It uses the set of SPECweb99: some of the smallest files are a byte shorter than those of 1996.
 //!
 //! From memory, since the rules were not available: within a class, Poisson's law around the middle file, truncated at
 //! both ends; folders uniformly.

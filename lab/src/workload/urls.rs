@@ -114,7 +114,7 @@ impl UrlWorkload {
         UrlWorkload::with_classes(classes, specs, style)
     }
 
-    /// Creates a list whose URLs belong to operation classes: indexes into `classes`.
+    /// Creates a list of URLs with operation classes: indexes into `classes`.
     pub(crate) fn with_classes(
         classes: Vec<String>,
         specs: Vec<(u8, UrlSpec)>,

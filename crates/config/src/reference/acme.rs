@@ -150,13 +150,13 @@ pub(super) const ON_DEMAND: TableReference = TableReference {
         KeyReference::required(
             "ask",
             "URL",
-            "A server that is asked `GET URL?domain=NAME`; status 200 permits a certificate for the name.",
+            "A server that gets `GET URL?domain=NAME`; status 200 permits a certificate for the name.",
         ),
         KeyReference::with_default(
             "per_minute",
             "1 to 10000",
             "10",
-            "Names that are asked about in a minute.",
+            "Requests to that server in a minute.",
         ),
         KeyReference::with_default(
             "names_max",

@@ -39,7 +39,7 @@ complete, however slowly the client reads. Data that doesn't fit in memory is wr
             "temp_total_max",
             "size, 64K to 1024G, or 0",
             "\"4G\"",
-            "All temporary files together. Beyond it programs wait for slow clients, and a request whose body needs a file gets 503. 0: no files.",
+            "All temporary files together. Beyond it programs wait for slow clients, and a request with a body that needs a file gets 503. 0: no files.",
         ),
     ],
     notes: r#"

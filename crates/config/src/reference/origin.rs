@@ -81,7 +81,7 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
         KeyReference::optional(
             "tls",
             "table",
-            "TLS to servers whose URL is `https:`: see [`[origin.tls]`](origin-tls.md).",
+            "TLS to servers with an `https:` URL: see [`[origin.tls]`](origin-tls.md).",
         ),
         KeyReference::optional(
             "proxy_protocol",
@@ -172,7 +172,7 @@ status = "200"
 pub(super) const TLS: TableReference = TableReference {
     header: "[origin.tls]",
     title: "TLS to an origin",
-    intro: "Settings for servers whose URL is `https:`. [More](../accelerator.md#tls-to-origins).",
+    intro: "Settings for servers with an `https:` URL. [More](../accelerator.md#tls-to-origins).",
     context: "[[origin]]\nname = \"o\"\nservers = \"https://a\"\n[origin.tls]\n",
     with_lines: &[],
     keys: &[

@@ -135,7 +135,7 @@ pub(super) const CACHE: TableReference = TableReference {
             "stale_while_revalidate",
             "duration, up to 10y",
             "0",
-            "How long after its lifetime a response is used while the origin is asked for a new one, if the response has no such directive.",
+            "How long after its lifetime a response is used while a request for a new one is at the origin, if the response has no such directive.",
         ),
         KeyReference::with_default(
             "stale_if_error",

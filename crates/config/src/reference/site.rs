@@ -61,7 +61,7 @@ pub(super) const SITE: TableReference = TableReference {
             "proxy_protocol",
             "list of addresses and prefixes",
             "none",
-            "Proxies whose connections begin with a PROXY header, version 1 or 2 ([behind another proxy](../accelerator.md#behind-another-proxy)). The same for all sites of an address; not with `softirq` in `[server]`.",
+            "Proxies that begin connections with a PROXY header, version 1 or 2 ([behind another proxy](../accelerator.md#behind-another-proxy)). The same for all sites of an address; not with `softirq` in `[server]`.",
         ),
         KeyReference::with_described_default(
             "trusted_proxies",
@@ -174,7 +174,7 @@ trusted_proxies = ["10.0.0.0/24", "2001:db8::/64"]
   address of the PROXY header, unless that is a trusted proxy.
 - Scheme, host and port are those of the entry of the proxy next to the client; if a proxy replaces a list instead of appending to it, those of
   the first entry. Invalid values (a scheme other than http, https, ws and wss, a malformed host) are ignored.
-- If the last entry is not an address (`unknown`), the client is the proxy. A `Forwarded` whose quotes are ambiguous gets 400.
+- If the last entry is not an address (`unknown`), the client is the proxy. A `Forwarded` with ambiguous quotes gets 400.
 
 The address applies to rules, traffic classes, `purge_from`, the access log, programs and origins (`REMOTE_ADDR`, `X-Forwarded-For`). Scheme,
 host and port apply to origins (`X-Forwarded-Proto`, `-Host`, `-Port`), CGI and FastCGI (`HTTPS`, `REQUEST_SCHEME`, `HTTP_HOST`, `SERVER_NAME`,
@@ -216,7 +216,7 @@ pub(super) const TLS: TableReference = TableReference {
     ],
     notes: r#"
 Certificates are selected by the name in the handshake (SNI), sites by Host. A client without SNI receives the certificate of the address's
-default site, or else of the first site. A request for a host whose certificates differ from those of its connection gets 421; browsers then open another
+default site, or else of the first site. A request for a host with other certificates than those of its connection gets 421; browsers then open another
 connection.
 
 `lowroad check` reports a key that doesn't fit, a certificate that is expired or incomplete, a name without a certificate, and files that other users can read or

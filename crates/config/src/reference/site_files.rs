@@ -97,7 +97,7 @@ root = "/srv/www"
 pub(super) const CACHE_CONTROL: TableReference = TableReference {
     header: "[[site.cache_control]]",
     title: "Cache-Control of files",
-    intro: "The value of `Cache-Control` by path. The first table whose pattern matches applies.",
+    intro: "The value of `Cache-Control` by path. The first table with a matching pattern applies.",
     context: "[[site]]\nroot = \"r\"\n[[site.cache_control]]\n",
     with_lines: &[],
     keys: &[

@@ -105,8 +105,8 @@ fallback = "/app/index.html"
 
 ## Paths
 
-A rule that refuses (`deny`, `rate`, `auth`) also applies to everything below a path that it matches, to the folder whose content it matches (`/admin` with
-`/admin/**`), to a folder whose index file it matches, and to the precompressed versions of a file (`/a.txt.br`). Paths are compared
+A rule that refuses (`deny`, `rate`, `auth`) also applies to everything below a path that it matches, to a folder if it matches the content (`/admin` with
+`/admin/**`) or the index file, and to the precompressed versions of a file (`/a.txt.br`). Paths are compared
 as files are found: decoded, case-sensitive, with slashes merged.
 
 `allow` applies to exactly what its pattern matches. A script receives what follows its name in the path, so in front of programs allow folders rather
@@ -323,8 +323,8 @@ pub(super) const HEADER: TableReference = TableReference {
     header: "[[site.header]]",
     title: "response fields",
     intro: r"
-Sets and removes fields of responses: of files, programs and origins (also stored ones and 101), redirects, refusals and OPTIONS. All tables whose
-pattern matches apply, in the order of the file, each to the result of those before it.",
+Sets and removes fields of responses: of files, programs and origins (also stored ones and 101), redirects, refusals and OPTIONS. All tables with
+a matching pattern apply, in the order of the file, each to the result of those before it.",
     context: "[[site]]\nroot = \"r\"\n[[site.header]]\n",
     with_lines: &[],
     keys: &[

@@ -471,7 +471,7 @@ impl ProxyExchange {
     /// Describes how far the attempt got.
     fn stop(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
         let is_lost = self.found == Some(AttemptOutcome::Lost);
-        // A body whose start is discarded cannot be replayed.
+        // A body cannot be replayed once its start is discarded.
         let body = match self.body {
             Some(body) => body.rewound().map(Some),
             None => Some(None),

@@ -181,7 +181,7 @@ impl ResponseSpool {
         let put = file.append(&mut self.held).await;
         // Frees the batch's capacity: a waiting response holds no more memory than configured.
         self.held.shrink_to(self.spools.response_len());
-        // A file whose first write failed has no content.
+        // After a failed first write the file has no content.
         self.file = Some(file).filter(|file| file.len() > 0);
         put.map_err(Some)
     }

@@ -241,7 +241,7 @@ impl RetainedCall {
 /// instance's next event.
 impl Drop for RetainedCall {
     fn drop(&mut self) {
-        // A call that ended, or whose event was cut off, has nothing in the instance to be freed.
+        // A call that ended, or was cut off in an event, has nothing in the instance to be freed.
         if !self.waits {
             return;
         }

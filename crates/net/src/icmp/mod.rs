@@ -66,7 +66,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         self.send_whole(&frame[..AT + len]);
     }
 
-    /// Path MTU discovery: lowers the MSS of the connection whose segment did not fit, and retransmits (RFC 1191, RFC
+    /// Path MTU discovery: lowers the MSS of the connection after a segment did not fit, and retransmits (RFC 1191, RFC
     /// 5927). Routers that send no MTU are obsolete; their messages are ignored.
     fn lower_mss(&mut self, quoted: QuotedSegment) -> Option<u32> {
         let core = &mut *self.core;

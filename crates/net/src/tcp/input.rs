@@ -164,7 +164,7 @@ fn check<'f, L: LinkDevice, S: TcpService>(
 ) -> Option<NewData<'f>> {
     let index = id.index;
     let it = cx.core.table.at_mut(index)?;
-    // RFC 9293 §3.10.7.3 has rules of its own for SYN-SENT.
+    // RFC 9293 §3.10.7.3 has separate rules for SYN-SENT.
     if it.state == HandshakeState::SynSent {
         syn_sent::segment(cx, service, id, segment);
         return None;

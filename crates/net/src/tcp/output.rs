@@ -1,4 +1,4 @@
-//! Sending: decides what may be sent now, and builds the segments.
+//! Sending: decides how much may be sent now, and builds the segments.
 
 use super::congestion::RecoveryMode;
 use super::connection::{HandshakeState, NEVER, TcpConnection};

@@ -332,7 +332,7 @@ fn fetch(
         }
         Ok(stream)
     });
-    // In front of its own server the daemon fetches from this machine's address only.
+    // In front of Lowroad itself the daemon fetches from this machine's address only.
     let mut asker = AddressFetcher::new(&connect, !is_own);
     let begin = Instant::now();
     let fetched = asker.fetch(&key.parts(), &RevalidationFields::default());

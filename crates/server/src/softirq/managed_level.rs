@@ -238,7 +238,7 @@ impl LevelKeeper for LevelSupervisor {
     }
 }
 
-/// The daemon's rules in front of its own server, which reports changes: responses have the origin's fields, no Age,
+/// The daemon's rules in front of the server that started it, which reports changes: responses have the origin's fields, no Age,
 /// and a fixed lifetime. `room` bounds the published responses.
 pub fn learning(room: LearnSettings) -> LearnSettings {
     LearnSettings {

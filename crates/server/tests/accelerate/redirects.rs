@@ -17,7 +17,7 @@ fn redirecting() -> TestOrigin {
     })
 }
 
-/// The path for which the origin redirects to one of its own URLs.
+/// The path for which the origin redirects to another of its URLs.
 fn to_own(front: &TestFront, path: &str) -> String {
     format!("/{}{path}", front.origin.url().replace("//", "__"))
 }

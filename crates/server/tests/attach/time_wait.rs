@@ -35,7 +35,7 @@ fn connect(namespace: &NetNamespace, server: SocketAddr, port: u16) -> TestClien
     let connected = || {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
         let socket = socket.expect("a socket");
-        // Without SO_REUSEADDR, bind(2) refuses a port whose last connection is in TIME_WAIT.
+        // Without SO_REUSEADDR, bind(2) refuses a port with its last connection in TIME_WAIT.
         socket.set_reuse_address(true).expect("a mode");
         socket.bind(&SocketAddr::new(own, port).into()).ok()?;
         socket.connect_timeout(&server.into(), PATIENCE).ok()?;

@@ -202,7 +202,7 @@ fn a_failure_is_nobody_else_s() {
                   printf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\ngood'\n";
     let host = host(script);
     let mut bad = host.connect();
-    // The leader of the call, which fails because of its own field.
+    // The leader of the call, which fails because of the leader's field.
     bad.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Fail: 1\r\n\r\n");
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     let mut good = ask_many(&host, 3);

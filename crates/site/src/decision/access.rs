@@ -193,7 +193,7 @@ fn shown(
     to: &RequestResponder<'_, '_>,
 ) -> Option<PasswordOutcome> {
     let credentials = BasicCredentials::from_request(to.request);
-    // Without credentials, the client is asked for them by a 401.
+    // Without credentials, a 401 requests them.
     let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
         return Some(PasswordOutcome::Wrong);
     };

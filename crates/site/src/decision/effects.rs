@@ -61,7 +61,7 @@ pub trait Effects {
         false
     }
 
-    /// Returns a stored response whose body can begin; otherwise registers the request and posts the outcome later.
+    /// Returns a stored response if its body can begin; otherwise registers the request and posts the outcome later.
     fn wait(&self, stored: StoredResponse, _: ExchangeId) -> Option<StoredResponse> {
         Some(stored)
     }

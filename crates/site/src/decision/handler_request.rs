@@ -85,7 +85,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let status = to.hit(asked.at(), object, whole, route);
             return RequestDecision::Answered(status, Logged::Hit);
         }
-        // Memory first; the disk is asked once or twice, see `DiskLookups`.
+        // Memory first; the disk is searched once or twice, see `DiskLookups`.
         if found.is_none() && self.recall(asked, route, facts, turn, to) {
             let (route, path) = (route.clone(), path.into());
             return asked.wait(to, WaitReason::Disk { route, path, turn });

@@ -235,7 +235,7 @@ pub fn follow<W: Effects>(
 }
 
 /// Continues with another target. The level below is refused: it would keep the response under the requested target,
-/// whose changes it would miss.
+/// and would miss changes of the new one.
 fn lead<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
     asked: &RequestContext<'_>,
@@ -278,7 +278,7 @@ fn lead<W: Effects>(
         world.trace(TraceEvent::NoClientCertificate);
         return generated_response(to.refuse(Some(asked.at()), StatusCode::FORBIDDEN));
     }
-    // The new path has rules of its own.
+    // Other rules may apply to the new path.
     if let Some(guard) = &site.guard {
         match access::pass(guard, 0, world, asked.passing(), to) {
             Ok(()) => {}

@@ -212,7 +212,7 @@ fn storable(
 /// How long a response is published.
 fn left_ms(freshness: &Freshness, settings: &LearnSettings) -> u64 {
     let secs_max = match freshness.source {
-        // A heuristic lifetime is a guess, so it has a limit of its own.
+        // A heuristic lifetime is a guess, so it has a separate limit.
         LifetimeSource::Heuristic => settings.lifetime_secs_max.min(settings.guessed_secs_max),
         _ => settings.lifetime_secs_max,
     };

@@ -78,7 +78,7 @@ pub struct NetNamespace {
 impl NetNamespace {
     /// Creates a namespace. The name is for messages only.
     pub fn new(name: &str) -> Result<NetNamespace, NetError> {
-        // A thread of its own: unsharing moves the calling thread for good.
+        // A separate thread: unsharing moves the calling thread for good.
         let file = thread::spawn(unshared).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
         let name = name.to_owned();

@@ -89,7 +89,7 @@ impl TlsServerSettings {
 #[derive(Clone)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
-    /// Set if clients are asked for certificates.
+    /// Set if certificates are requested from clients.
     clock: Option<TlsClock>,
 }
 

@@ -1,5 +1,5 @@
 //! Kernel TLS: the keys against the kernel's own header and against the peer's decryption, and the remaining functions
-//! of a connection whose records the kernel encrypts.
+//! of a connection with kernel TLS.
 
 use std::io::Write;
 use std::process::Command;

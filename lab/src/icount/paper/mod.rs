@@ -1,4 +1,4 @@
-//! Papers whose comparisons are repeated by instruction counts: servers in guests of equal size with their page
+//! Papers and their comparisons, repeated by instruction counts: servers in guests of equal size with their page
 //! programs, the traffic, and the claims of the paper.
 //!
 //! [`subject`] describes a guest's server, [`load`] its traffic, [`claim`] the paper's claims, and a

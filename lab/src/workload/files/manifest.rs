@@ -62,7 +62,7 @@ impl FileManifest {
         self.listed.get(path.trim_start_matches('/')).copied()
     }
 
-    /// The CRC-32 of a file, whose length must match.
+    /// The CRC-32 of a file; the length must match.
     pub(crate) fn checksum(&self, path: &str, len: u64) -> Result<u32, String> {
         let file = self.file.display();
         match self.get(path) {
