@@ -1,4 +1,4 @@
-//! Accounts: each is made once for an authority, and stored.
+//! Accounts: created once for each authority, and stored.
 
 use std::io;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(crate) async fn open(
 
 /// Why a stored account cannot be used.
 enum AccountFault {
-    /// Its file is damaged for good: another account is needed.
+    /// Its file cannot be repaired: a new account is needed.
     Damaged(String),
     Trouble(AcmeFailure),
 }
@@ -111,7 +111,7 @@ async fn restore(
             updated => {
                 updated.map_err(sorted)?;
                 let contact = settings.contact.clone();
-                // Stored after the authority has accepted them, so that a failure is repeated.
+                // Stored after the authority has accepted them: after a failure the next start tries again.
                 store(folder, name, &StoredAccount { contact, ..stored })?;
             }
         }
@@ -133,7 +133,7 @@ fn load_account(
     let text = match folder.account(name) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // A file that this user may not read will stay unreadable.
+        // Waiting does not help if this user may not read the file.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(AccountFault::Damaged(error.to_string()));
         }
@@ -145,7 +145,7 @@ fn load_account(
     let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
     let stored: StoredAccount = serde_json::from_slice(&text).map_err(damaged)?;
     let credentials = serde_json::from_value(stored.credentials.clone());
-    // Parsed to detect damage here, where another account can be made.
+    // Parsed here to detect damage, because the caller can create another account.
     let _: AccountCredentials = credentials.map_err(damaged)?;
     let external = authority.external_account.as_ref();
     let key_id = external.map(|external| external.key_id.as_str());
@@ -199,7 +199,7 @@ async fn create(
             .map(|external| external.key_id.clone()),
         credentials: serde_json::to_value(credentials).map_err(AcmeFailure::local)?,
     };
-    // Stored before its first use: an account with a lost key counts against the authority's limits.
+    // Stored before its first use: if its key were lost, the account would still count against the authority's limits.
     store(folder, &file_name(authority), &stored)?;
     Ok(account)
 }

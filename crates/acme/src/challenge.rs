@@ -1,4 +1,4 @@
-//! Publishes challenge responses while an authority validates. They are withdrawn in any case.
+//! Publishes challenge responses while an authority validates, and withdraws them afterwards, also after errors.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -10,14 +10,14 @@ use hashbrown::HashTable;
 /// A FIFO of hashes with fast look-up.
 #[derive(Debug, Default)]
 pub(crate) struct GhostQueue {
-    /// The oldest in front.
+    /// The hashes, oldest first.
     order: VecDeque<u64>,
     /// Each hash in `order`, with the number of its occurrences.
     known: HashTable<(u64, u32)>,
 }
 
 impl GhostQueue {
-    /// The size of one hash in both structures, in bytes; the table is half full at worst.
+    /// Bytes of one hash in both structures, with a table that is half full, the worst case.
     pub(crate) const BYTES_EACH: usize = size_of::<u64>() + 2 * (size_of::<(u64, u32)>() + 1);
 
     pub(crate) fn contains(&self, hash: u64) -> bool {

@@ -1,7 +1,7 @@
 //! No-Vary-Search: differences of the query that do not matter to a response. The result is the query part of a cache
 //! key. Read the field's draft (draft-ietf-httpbis-no-vary-search).
 //!
-//! Queries are compared decoded (`+` is a space); in doubt they count as different.
+//! Queries are decoded before the comparison (`+` is a space). If a field is invalid, all queries count as different.
 
 use alloc::vec::Vec;
 
@@ -84,7 +84,7 @@ impl NoVarySearch {
         let mut out = Vec::new();
         for (key, value) in pairs {
             for part in [key, value] {
-                // With a length prefix, no part can look like two.
+                // A length prefix makes the encoding unambiguous.
                 out.extend_from_slice(&(part.len() as u64).to_be_bytes());
                 out.extend_from_slice(&part);
             }

@@ -73,7 +73,7 @@ impl CgiHandler {
         Ok(CgiHandler {
             base: match cgi.path {
                 Some(_) => base_of(&route.pattern),
-                // Among the site's files the whole path is the script's.
+                // The whole path is that of a script among the site's files.
                 None => String::new(),
             },
             rules,
@@ -152,7 +152,7 @@ impl CgiHandler {
         permit: Permit,
     ) -> Result<(CgiProcess, OutputForm), HandlerFailure> {
         let (script, file) = self.find(request)?;
-        // Checked before the start, where execve would fail with EACCES in another process.
+        // Checked here because execve, in another process, would only report EACCES.
         if !lookup::is_executable(&file) {
             let detail = format!("{} may not be run; make it executable", file.display());
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
@@ -177,7 +177,7 @@ impl CgiHandler {
             processes_max: self.cgi.processes_max,
             user: self.user,
             descriptors: descriptors::program_limits(),
-            // No program outlives the spawner, which dies with the server.
+            // Programs end with the spawner, which ends with the server.
             ends_with_parent: true,
         };
         let keep = process::ProcessContext {
@@ -231,7 +231,7 @@ impl CgiHandler {
     }
 }
 
-/// The file of a script; the first `way_len` bytes of its name lead to the folder.
+/// The file of a script. The first `way_len` bytes of the script's name are the path of the folder.
 fn file(folder: &Path, way_len: usize, script: &LocatedScript) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let name = script.name.get(way_len + 1..).unwrap_or_default();

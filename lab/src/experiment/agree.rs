@@ -1,10 +1,11 @@
-//! Agreement of a point's repeats: their median, and whether another repeat is worth its time. No I/O.
+//! Compares the repeated measurements of a point: computes their median and decides whether another repeat is needed.
+//! No I/O.
 
-/// Figures within this share count as equal: the usual difference of repeats.
+/// Figures that differ by at most this share count as equal; repeats usually differ by less.
 pub const SAME: f64 = 0.03;
 /// Maximum number of counted repeats.
 pub const COUNTED_MOST: usize = 5;
-/// Maximum number of timed repeats at a rate. Times vary by coincidence; more repeats would not help.
+/// Maximum number of timed repeats at a rate. The variation of times is random; more repeats would not reduce it.
 pub const TIMED_MOST: usize = 3;
 
 /// The median of sorted values; the mean of the two middle values for an even number. `None` if empty.
@@ -18,9 +19,9 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     })
 }
 
-/// Whether one more repeat is wanted, with a maximum of `most`: the median of the present ones has no neighbour. A
-/// server that was still adapting in the first repeat, or had its threads scheduled differently once, does not move
-/// the median of three.
+/// Whether one more repeat is needed, up to `most`: no majority of the repeats is close to their median. One outlier,
+/// such as a server that was still warming up or had its threads scheduled differently, does not move the median of
+/// three.
 #[must_use]
 pub fn wants_another(repeats: &[f64], most: usize) -> bool {
     (2..most).contains(&repeats.len()) && !agree(repeats)
@@ -34,7 +35,7 @@ fn agree(repeats: &[f64]) -> bool {
         return true;
     };
     let bound = SAME * middle.abs();
-    // The median of two is between them, so both would be within half of the bound.
+    // The median of two values is their mean, so they are compared with each other.
     if let [low, high] = sorted[..] {
         return high - low <= bound;
     }

@@ -9,7 +9,7 @@ use super::settings::WorkloadSettings;
 use super::urls::{UrlSpec, UrlStyle, UrlWorkload};
 use super::{PerConnection, WorkloadVersion};
 
-/// The settings, each with a description.
+/// Name and description of each setting.
 pub const SETTINGS: &[(&str, &str)] = &[
     (
         "size",
@@ -37,7 +37,7 @@ const LIST: [(&str, u64, f64); 5] = [
 /// Exponents of the lengths of single files.
 const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
-/// The file set: complete, regardless of the selected size.
+/// The files of all sizes, whichever size is selected.
 pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     WorkloadSettings::new("webstone", given, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {

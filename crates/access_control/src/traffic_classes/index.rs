@@ -13,13 +13,13 @@ use lowroad_site_rules::FieldMap;
 
 use super::conditions::{ClassConditions, ClassInput, HostMap};
 
-/// Classes by their conditions. Numbers are those of classes in the order in which they are tried.
+/// Classes by their conditions. A class is identified by its position in the configured order.
 pub(super) struct ClassIndex {
     conditions: Vec<ClassConditions>,
     by_address: PrefixMap<usize>,
     by_field: FieldMap<usize>,
     by_host: HostMap<usize>,
-    /// By the number of a pattern.
+    /// The classes of each pattern, by the pattern's number.
     by_pattern: Vec<Vec<usize>>,
     /// Classes without conditions.
     unconditional: Vec<usize>,
@@ -46,7 +46,7 @@ impl PatternNumbers {
 }
 
 impl ClassIndex {
-    /// For classes in the order in which they are tried.
+    /// Indexes classes, which are in the configured order.
     pub(super) fn new(classes: &[&config::ClassConfig]) -> ClassIndex {
         let mut numbers = PatternNumbers::default();
         let conditions = classes.iter().map(|class| {
@@ -76,7 +76,7 @@ impl ClassIndex {
             addresses,
             headers,
         } = members;
-        // Under one kind of condition only, the most selective one; `ClassConditions::hold` checks the others.
+        // A class is indexed by its most selective kind of condition only; `ClassConditions::hold` checks the others.
         if !addresses.is_empty() {
             for prefix in addresses {
                 self.by_address.insert(prefix, number);
@@ -99,7 +99,7 @@ impl ClassIndex {
         }
     }
 
-    /// The number of the first class of a request for a decoded path from this address.
+    /// The first class whose conditions a request meets. `path` is decoded; `peer` is the client's address.
     pub(super) fn class(&self, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Option<usize> {
         let mut buffer = [0; 256];
         let authority = request.authority.unwrap_or_default();
@@ -117,7 +117,7 @@ impl ClassIndex {
             .chain(self.by_field.get(request.fields()))
             .chain(self.by_host.get(input.host))
             .chain(by_pattern)
-            // The first of them takes all requests, so later ones are never reached.
+            // The first unconditional class takes all requests, so later ones are never reached.
             .chain(self.unconditional.first())
             .copied()
             .collect();

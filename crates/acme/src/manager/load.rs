@@ -13,7 +13,7 @@ use crate::settings::OnDemandSettings;
 #[derive(Default)]
 pub(super) struct CertificatesInUse {
     folder: PathBuf,
-    /// With a flag for certificates on demand.
+    /// Certificates by key; the flag is true for certificates on demand.
     by_key: HashMap<String, (IssuedCertificate, bool)>,
 }
 
@@ -27,7 +27,7 @@ impl ManagerContext {
     /// Reads the stored certificate.
     ///
     /// # Errors
-    /// The fault of its file, as the rest of a sentence.
+    /// The problem of its file, worded so that it can follow the file's name.
     pub(super) fn read_certificate(&self, key: &str) -> Result<IssuedCertificate, String> {
         let pem = self.folder.certificate(key).map_err(|error| {
             match error.kind() == io::ErrorKind::NotFound {
@@ -55,7 +55,8 @@ impl ManagerContext {
 
     /// Sets the wanted certificates, and keeps the existing ones on demand.
     pub(super) fn take_sites(&self, sites: Vec<(String, Vec<String>)>, in_use: &CertificatesInUse) {
-        // Read without the lock, then replaced in one step, since a task may end meanwhile.
+        // Entries are read without the lock, because reading blocks, and then replaced in one step: a task may change
+        // an entry meanwhile.
         let is_known = |key: &str, names: &[String]| {
             let inner = self.inner();
             let entry = inner.entries.get(key);
@@ -83,7 +84,7 @@ impl ManagerContext {
         inner.entries.append(&mut kept);
     }
 
-    /// Loads certificates made on demand before; they are renewed if clients still use them.
+    /// Loads the stored certificates on demand; they are renewed if clients still use them.
     pub(super) fn take_asked_before(&self, in_use: &CertificatesInUse) {
         let Some(OnDemandSettings { names_max, .. }) = self.settings.on_demand else {
             return;
@@ -117,10 +118,10 @@ impl ManagerContext {
         in_use: &CertificatesInUse,
     ) -> CertificateEntry {
         let urls = self.settings.directories();
-        // A state for other names has a plan that does not apply.
+        // The plan in a state for other names is not valid for these.
         let saved = self.folder.saved(key).filter(|saved| saved.names == names);
         let mut entry = CertificateEntry::new(names.to_vec(), on_demand, saved, urls);
-        // Taken before the file is read, so that a change in between is seen by the next check.
+        // The stamp is taken before the file is read, so that the next check notices a change in between.
         entry.file.stamp = self.folder.certificate_stamp(key);
         let read = self.read_certificate(key).ok();
         let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());
@@ -148,7 +149,7 @@ impl ManagerContext {
             _ => match read {
                 Some(read) => entry.take(read),
                 None => {
-                    // A plan or a file shows that there was a certificate, so its loss is reported.
+                    // If there is a plan or a file, a certificate existed before, so its loss is reported.
                     let is_known = entry.plan.validity().is_some();
                     entry.file.is_unread = is_known || entry.file.stamp.is_some();
                 }

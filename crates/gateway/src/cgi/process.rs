@@ -1,4 +1,4 @@
-//! A running CGI program: its pipes and its end.
+//! A running CGI program: reads and writes its pipes, and ends it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -25,7 +25,7 @@ use super::spawner::{CgiChild, CgiSpawner, EnvVariable, ExitOutcome, SpawnOrder}
 use super::stderr::StderrLines;
 use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 
-/// The default of the program's PATH.
+/// The PATH of a program if the route's `env` sets none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Bytes of one read: the capacity of a pipe.
 const READ_LEN: usize = 64 << 10;
@@ -34,7 +34,7 @@ const READ_LEN: usize = 64 << 10;
 /// complete. A program that closes its output and runs on is assumed to have finished its response.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// The context of a process besides its request.
+/// The parameters of a process that do not come from its request.
 pub struct ProcessContext {
     /// Freed when the process has ended.
     pub permit: Permit,
@@ -53,12 +53,12 @@ pub struct CgiProcess {
     stderr: Option<pipe::Receiver>,
     complaints: StderrLines,
     buffer: Box<[u8]>,
-    /// Set at the end of the output: the limit of the wait for the exit.
+    /// The time limit for the exit, set when the output ends.
     over: Option<Pin<Box<Sleep>>>,
     ending: Option<ProcessReaper>,
 }
 
-/// The resources for ending a process.
+/// Ends a process in a task of the runtime.
 struct ProcessReaper {
     running: CgiChild,
     keep: ProcessContext,
@@ -148,7 +148,7 @@ impl CgiProcess {
         let running = self.ending.as_mut().map(|ending| &mut ending.running);
         let outcome = match running.map(|running| running.poll_outcome(context)) {
             Some(Poll::Pending) => {
-                // It closed its output but runs on: the response is complete, by its own decision.
+                // The program closed its output but continues to run, so it considers its response complete.
                 ready!(over.as_mut().poll(context));
                 return Poll::Ready(Ok(ProgramOutput::End));
             }
@@ -157,7 +157,7 @@ impl CgiProcess {
         };
         let file = self.file.display();
         Poll::Ready(match outcome {
-            // Any exit status: CGI scripts often end with one that has no meaning.
+            // The exit status is ignored: CGI scripts often return a meaningless one.
             ExitOutcome::Exited(_) => Ok(ProgramOutput::End),
             ExitOutcome::NotStarted(errno) => Err(failure(
                 &self.file,
@@ -175,7 +175,7 @@ impl CgiProcess {
         })
     }
 
-    /// Ends the process; `alone` = it gets time to exit by itself.
+    /// Ends the process. With `alone` it first gets time to exit by itself.
     fn end(&mut self, alone: bool) {
         let Some(ProcessReaper {
             running,
@@ -200,7 +200,7 @@ impl CgiProcess {
             } else {
                 running.end().await;
             }
-            // Held until here: the route's bound counts processes, not responses.
+            // The permit is returned only now, because the route limits processes, not responses.
             drop(keep.permit);
         });
     }

@@ -1,5 +1,5 @@
-//! Level bypass: decides when a level that answers little leaves connections to the kernel, and when it tries again. A
-//! pure state machine: counts and time come in, steps go out.
+//! Level bypass: if the fast path answers few requests, it leaves connections to the kernel for a time, then tries
+//! again. A pure state machine: its input is counters and time, its output are actions.
 //!
 //! ```text
 //!          almost nothing answered              no live connection
@@ -23,13 +23,13 @@ pub struct LevelBypassRules {
     pub window_ns: u64,
     /// Minimum number of requests in a window. Default 2000.
     pub requests_min: u64,
-    /// Minimum length if there is nothing to answer with. Default 1 s.
+    /// Minimum length of a window in which no response is stored or fetched. Default 1 s.
     pub vain_window_ns: u64,
-    /// Minimum number of parsed requests in that case; segments do not count. Default 500.
+    /// Minimum number of parsed requests in such a window; segments do not count. Default 500.
     pub vain_requests_min: u64,
-    /// The first bypass; each later one is twice as long, until requests are answered again. Default 30 s.
+    /// Length of the first bypass; each later one is twice as long, until requests are answered again. Default 30 s.
     pub rest_ns_min: u64,
-    /// The longest bypass. Default 10 min.
+    /// Maximum length of a bypass. Default 10 min.
     pub rest_ns_max: u64,
     /// Time in which pending handshakes may still complete, and interval of the checks for remaining connections.
     /// Default 10 s.
@@ -74,7 +74,7 @@ impl TrafficSample {
     }
 }
 
-/// Prospect of future answers.
+/// Whether the fast path can expect to answer requests soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerProspect {
     /// Nothing is published or being fetched.
@@ -85,7 +85,7 @@ pub enum AnswerProspect {
     New,
 }
 
-/// A step to carry out.
+/// An action for the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LevelBypassAction {
     /// Leave connections to the kernel.
@@ -103,10 +103,10 @@ pub enum LevelBypassAction {
     Wake,
 }
 
-/// Which part of the traffic is processed.
+/// The state of the bypass.
 #[derive(Debug)]
 enum SamplingState {
-    /// With the start of the window, and the counters at that time; `None` before the first sample.
+    /// No bypass. The start of the observation window and the counters at that time; `None` before the first sample.
     Awake(Option<(u64, TrafficSample)>),
     Resting {
         /// Start of the bypass, or last check that found connections.
@@ -192,7 +192,7 @@ impl LevelBypass {
     ) -> Option<LevelBypassAction> {
         let came = seen.since(before);
         let read = came.answers.saturating_add(came.handed_up);
-        // Requests on kernel connections are not parsed, so their segments stand for them.
+        // Requests on kernel connections are not parsed, so their number is estimated from their segments.
         let requests = read.saturating_add(came.kernel_segments / SEGMENTS_PER_REQUEST);
         let passed_ns = now_ns.saturating_sub(begin_ns);
         let is_vain = prospect == AnswerProspect::Nothing && came.published == 0;
@@ -214,7 +214,8 @@ impl LevelBypass {
         if prospect == AnswerProspect::New && came.published > 0 {
             return None;
         }
-        // Exponential backoff: between two bypasses a window of traffic is examined, for nothing if little has changed.
+        // Exponential backoff: the window between two bypasses costs time for every request, in vain if the traffic has
+        // not changed.
         let until_ns = now_ns.saturating_add(self.rest_ns_next);
         self.rest_ns_next = self
             .rest_ns_next
@@ -323,7 +324,7 @@ mod tests {
         for (answers, handed_up) in [(20, 980), (500, 500), (1000, 0)] {
             assert_eq!(Bench::new().until(1000, answers, handed_up), None);
         }
-        // A difficult time once is no reason for a long bypass later.
+        // After requests were answered again, the next bypass is short.
         let mut bench = Bench::new();
         for _ in 0..3 {
             bench.rested(0, 1000);
@@ -373,7 +374,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.prospect = AnswerProspect::Nothing;
         assert_eq!(bench.until(4, 0, 500), Some((1, rest)));
-        // A response published and gone again may come back.
+        // A response was published and removed in this window, so it may be published again.
         let mut bench = Bench::new();
         bench.prospect = AnswerProspect::Nothing;
         bench.until(1, 0, 500);
@@ -386,7 +387,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.until(1, 0, 0);
         for _ in 0..4 {
-            // They cost as much as 500 requests.
+            // These segments count as 500 requests.
             bench.seen.kernel_segments += 16 * 500;
             assert_eq!(bench.until(1, 7, 0), None);
         }

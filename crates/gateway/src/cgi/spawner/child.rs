@@ -1,4 +1,4 @@
-//! A program of the spawner, from the server's side.
+//! The server's handle of a program that the spawner started.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,8 +55,8 @@ impl CgiChild {
         timeout(patience, outcome).await.ok()
     }
 
-    /// Waits for its exit, at most `patience`. If it exits, its children live on; else the process group is killed,
-    /// which takes time. Returns the outcome if it exited by itself.
+    /// Waits for its exit, at most `patience`. After an exit its children continue; otherwise the whole process group
+    /// is ended. Returns the outcome if it exited by itself.
     pub async fn finish(mut self, patience: Duration) -> Option<ExitOutcome> {
         let outcome = self.wait(patience).await;
         match outcome {
@@ -66,14 +66,14 @@ impl CgiChild {
         outcome
     }
 
-    /// Ends the group: by SIGTERM, then by SIGKILL.
+    /// Ends the process group by SIGTERM, then, after `GRACE`, by SIGKILL.
     pub async fn end(mut self) {
         if self.wait(Duration::ZERO).await.is_none() {
             self.link.tell(&ToSpawner::Terminate(self.id));
             self.wait(GRACE).await;
         }
         self.release(true);
-        // The process was killed and exits soon, unless it hangs in the kernel; its permit is held until then.
+        // The killed process exits soon, unless it hangs in the kernel. Its permit is held until then, so this waits.
         while self.wait(GRACE).await.is_none() {}
     }
 
@@ -94,7 +94,7 @@ impl Drop for CgiChild {
         if !self.is_released {
             self.release(true);
         }
-        // The waiter's entry would stay in the map otherwise.
+        // No outcome will be read, so the entry of the waiting receiver is removed from the map.
         if self.outcome.is_none() {
             self.link.forget(self.id);
         }
