@@ -1,8 +1,8 @@
 <?php
 /**
  * Plugin Name: Purge Lowroad
- * Description: What is stored of this site ends when a post, comment, menu, widget or setting of the appearance changes,
- * before whoever changed it hears that it is done. Belongs into wp-content/mu-plugins.
+ * Description: Purges the stored responses of this site when a post, comment, menu, widget or setting of the appearance
+ * changes, before the change is confirmed. Install it in wp-content/mu-plugins.
  */
 
 defined('LOWROAD') || define('LOWROAD', 'http://127.0.0.1:80');
@@ -16,7 +16,7 @@ function lowroad_purge() {
         'timeout' => 2,
         'ignore_errors' => true,
     ];
-    // A server that is away has nothing stored that anybody gets.
+    // If the server is down, nobody gets stored responses.
     @file_get_contents(LOWROAD . '/*', false, stream_context_create(['http' => $options]));
 }
 

@@ -294,7 +294,7 @@ mod tests {
                 "X-Forwarded-For: 1.2.3.4\nX-Forwarded-Proto: https\nX-Forwarded-Host: a.b:1\nX-Forwarded-Port: 2\n",
                 "https a.b:1 2",
             ),
-            // A terminator that reports no address.
+            // A TLS terminator that reports no address.
             ("X-Forwarded-Proto: HTTPS\n", "https  0"),
             ("X-Forwarded-Proto: wss\n", "https  0"),
             // The client wrote the first element.
@@ -312,7 +312,7 @@ mod tests {
                 "X-Forwarded-For: 1.2.3.4, 10.9.9.9\nX-Forwarded-Proto: https\n",
                 "https  0",
             ),
-            // Values that are none.
+            // Invalid values.
             (
                 "X-Forwarded-Proto: gopher\nX-Forwarded-Host: a/b\nX-Forwarded-Port: 0\n",
                 "-  0",
@@ -320,7 +320,7 @@ mod tests {
             ("X-Forwarded-Host: \nX-Forwarded-Port: 99999\n", "-  0"),
             ("X-Forwarded-Port: +443\n", "-  0"),
             ("X-Forwarded-Port: 0443\n", "-  0"),
-            // The other field does not count.
+            // The other field is ignored.
             ("Forwarded: proto=https;host=a\n", "-  0"),
         ] {
             assert_eq!(request(ClientField::XForwardedFor, lines), want, "{lines}");

@@ -1,6 +1,5 @@
 //! Access control of a site: the client that proxies report (`forwarded_client`) and the rules in order: denials, rate
-//! limits
-//! (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
+//! limits (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
 //!
 //! A decision depends on a request's path, method and client. Independent of files and programs.
 //! Traffic classes (`traffic_classes`) bound and order calls of handlers.
@@ -141,7 +140,7 @@ impl AccessPolicy {
     ) -> impl Iterator<Item = (usize, &AccessRule)> {
         let numbers = self.index.rules(matches, input).into_iter();
         let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
-        // The index knows no exceptions, and no methods of rules for certain addresses.
+        // The index ignores exceptions, and the methods of rules for certain addresses.
         rules.filter(move |(_, rule)| rule.is_for(input))
     }
 

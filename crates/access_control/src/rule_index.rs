@@ -41,7 +41,7 @@ impl PatternRules {
         }
     }
 
-    /// The rules for a method. HEAD is a GET without the body; a rule for both comes twice.
+    /// The rules for a method. HEAD is a GET without the body; a rule for both is listed twice.
     fn for_method(&self, method: Method) -> impl Iterator<Item = &usize> {
         let is_head = method == Method::Head;
         let of_get = is_head.then(|| self.by_method.get("GET")).flatten();
@@ -52,7 +52,7 @@ impl PatternRules {
 }
 
 impl RuleIndex {
-    /// For rules in their order.
+    /// Indexes rules, which are in the configured order.
     pub(super) fn new(rules: &[config::RuleConfig]) -> RuleIndex {
         let patterns = DistinctPatterns::from_rules(rules);
         let mut index = RuleIndex {
@@ -109,7 +109,7 @@ impl RuleIndex {
         rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
         // The first rule that matches decides, so the configured order is restored.
         rules.sort_unstable();
-        // Several prefixes of a rule may contain the address, and several of its methods be meant.
+        // A rule is found several times if several of its prefixes contain the address or several of its methods match.
         rules.dedup();
         rules
     }

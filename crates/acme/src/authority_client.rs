@@ -73,7 +73,7 @@ impl AcmeConnections {
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            // `dangerous` only stands for a verifier made here, from the trusted roots.
+            // `dangerous` only means that the verifier is made here, from the trusted roots.
             .dangerous()
             .with_custom_certificate_verifier(verifier.map_err(|error| error.to_string())?)
             .with_no_client_auth();

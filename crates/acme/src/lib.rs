@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `AcmeSettings` | authorities, names, challenges and limits |
 //! | `CertificateManager`, `CertificateView` | runs the orders; provides certificates, challenges and states |
-//! | `ChallengeTokens` | the workers' responses for `authority_client-01` |
+//! | `ChallengeTokens` | the workers' responses for `http-01` |
 //! | [`plan`] | the next step and its time, without a clock, a network or a file |
 //! | `AcmeFailure` | the reason for a missing certificate, classified by its remedy |
 

@@ -165,7 +165,7 @@ impl CertificateManager {
         Ok(CertificateManager { shared, task })
     }
 
-    /// The workers' responses for `authority_client-01`.
+    /// The workers' responses for `http-01`.
     pub fn tokens(&self) -> ChallengeTokens {
         self.shared.tokens.clone()
     }

@@ -84,7 +84,7 @@ async fn ordered(
         return Ok(OrderOutcome::Found(issued, authority));
     }
     let http = shared.http(wanted.place).map_err(AcmeFailure::local)?;
-    // Asked for each order, so that the operator can withdraw a name.
+    // The service is asked before each order, so that the operator can withdraw a name.
     if let (Some(on_demand), true) = (&shared.settings.on_demand, wanted.on_demand)
         && !demand_check::ask(&http, &on_demand.ask, &wanted.key).await?
     {
@@ -155,7 +155,7 @@ async fn issue(
         Err(OrderError::Acme(error)) if account::is_lost(&error) => {
             shared.folder.forget_account(&account::file_name(authority));
             let mut trouble = sorted(error);
-            // The account is gone; the next order, which is soon, makes a new one.
+            // The authority no longer has the account; the next order follows soon and creates a new one.
             trouble.kind = FailureKind::Unreachable;
             return Err(trouble);
         }

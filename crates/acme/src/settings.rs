@@ -165,7 +165,7 @@ impl fmt::Display for AcmeProblem {
 impl std::error::Error for AcmeProblem {}
 
 impl AcmeSettings {
-    /// Settings with the defaults: `authority_client-01`, no authority, and no names.
+    /// Settings with the defaults: `http-01`, no authority, and no names.
     pub fn new(folder: impl Into<PathBuf>) -> AcmeSettings {
         AcmeSettings {
             folder: folder.into(),

@@ -11,7 +11,7 @@ use crate::plan::LastError;
 pub enum RenewalStep {
     /// An order is in progress.
     Ordering,
-    /// An order is due at this second; in the past: at once.
+    /// An order is due at this second, or immediately if it has passed.
     Order(u64),
 }
 

@@ -1,16 +1,14 @@
 //! A map from keys to values with a bound in bytes, and the eviction policy S3-FIFO.
 //!
-//! The caller supplies the hashes and checks freshness. It also disposes of the values that leave, which are returned
-//! and not dropped here (they may own arena extents).
+//! The caller supplies the hashes and checks freshness. It also disposes of removed values, which are returned and not
+//! dropped here (they may own arena extents).
 //!
 //! # Why S3-FIFO
-//! (Yang, Zhang, Qiu, Yue, Rashmi: *FIFO queues are all you need for cache eviction*, SOSP 2023.)
-//! Most objects of a web site are requested only once in the time that they would spend in the cache. A new key enters
-//! a
-//! *small* FIFO with a tenth of the bytes and leaves it soon, unless it is requested again; only then it moves to the
-//! *main* FIFO. A *ghost* queue remembers the hashes of keys that left the small FIFO; a key that returns while
-//! remembered enters main at once. A scan over the whole site thus passes through a tenth of the cache and leaves the
-//! rest alone.
+//! (Yang, Zhang, Qiu, Yue, Rashmi: *FIFO queues are all you need for cache eviction*, SOSP 2023.) Most objects of a web
+//! site are requested only once in the time that they would spend in the cache. A new key enters a *small* FIFO with a
+//! tenth of the bytes and leaves it soon, unless it is requested again; only then it moves to the *main* FIFO. A
+//! *ghost* queue remembers the hashes of keys that left the small FIFO; a key that returns while remembered enters main
+//! at once. A scan over the whole site thus uses only a tenth of the cache and leaves the rest unchanged.
 //!
 //! - LRU moves a node in a list at each hit (three nodes written, cold cache lines), and one scan over the site
 //!   empties it.
@@ -132,7 +130,7 @@ impl<V: KeyedValue> CacheStore<V> {
     ) -> Result<(), V> {
         let replaced = self.index(hash, value.key()).map(|at| self.take(at));
         let place = replaced.as_ref().map(|node| (node.queue, node.frequency));
-        // Before the size check: the old value leaves in any case.
+        // Before the size check: the old value is removed in any case.
         dropped.extend(replaced.map(|node| node.value));
 
         let bytes = size.saturating_add(Self::ENTRY_OVERHEAD);

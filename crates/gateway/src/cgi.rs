@@ -1,9 +1,9 @@
 //! CGI programs (RFC 3875): one process for each request.
 //!
-//! A program runs in the folder of its file, in its own process group and under limits ([`lowroad_child_processes::limits`]),
-//! with exactly the variables of [`environment`] and none of the server's. A separate process starts it ([`spawner`]).
-//! Each line of its stderr is logged. Its response ends with its output. If its request is cancelled, its process
-//! group is killed; children of a program that exits by itself live on.
+//! A program runs in the folder of its file, in its own process group and under limits
+//! ([`lowroad_child_processes::limits`]), with exactly the variables of [`environment`] and none of the server's. A
+//! separate process starts it ([`spawner`]). Each line of its stderr is logged. Its response ends with its output. If
+//! its request is cancelled, its process group is killed; children of a program that exits by itself continue to run.
 
 pub mod environment;
 mod process;

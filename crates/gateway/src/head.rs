@@ -3,8 +3,8 @@
 //! Lines may end in LF or CRLF. Fields that a server must not forward are dropped; an invalid head is
 //! refused with a message for the operator.
 //!
-//! A `Location` without a `StatusCode` that is a path of this site, and is the only field, is a local redirect (§6.2.2).
-//! With a URL, or with other fields for the client, it becomes a 302.
+//! A `Location` that is a path of this site and the only field, without a `Status`, is a local redirect (§6.2.2). With
+//! a URL, or with other fields for the client, it becomes a 302.
 
 pub mod reply;
 #[cfg(test)]
@@ -244,7 +244,7 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     Ok((name, value))
 }
 
-/// `StatusCode: 404 Not Found`
+/// Parses `Status: 404 Not Found`.
 fn status_of(value: &[u8]) -> Result<StatusCode, BadHead> {
     let (code, rest) = value.split_at(value.len().min(3));
     let ends = rest.is_empty() || rest.starts_with(b" ");

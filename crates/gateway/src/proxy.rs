@@ -453,7 +453,7 @@ fn judged(
     Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
 }
 
-/// Whether a method anticipates content, so that an empty body needs `ResponseContent-Length: 0` (RFC 9110 §8.6).
+/// Whether a method anticipates content, so that an empty body needs `Content-Length: 0` (RFC 9110 §8.6).
 fn anticipates_content(method: Method) -> bool {
     matches!(method, Method::Post | Method::Put | Method::Patch)
 }

@@ -1,4 +1,4 @@
-//! A handler's response. The server adds framing, `Date`, `Connection` and `ResponseContent-Length`.
+//! A handler's response. The server adds framing, `Date`, `Connection` and `Content-Length`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Counting instead of timing: the variant of an experiment that runs in guests with an instruction counter. 10^9
-//! instructions of the whole machine stand for a second, so throughput has the same meaning as by the clock. No I/O.
+//! instructions of the whole machine stand for a second, so throughput has the same meaning as in measurements of time.
+//! No I/O.
 
 use std::collections::BTreeMap;
 

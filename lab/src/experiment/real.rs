@@ -1,4 +1,4 @@
-//! The bench that measures by the clock: connects experiments with the load generator, the peers and the workloads.
+//! The bench that measures time: connects experiments with the load generator, the peers and the workloads.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -146,7 +146,7 @@ impl PeerServer for ClockPeer {
         let (before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
         let (after_s, took) = (self.running.cpu_s(), began.elapsed());
-        // Ended before the log is checked, so that its requests are not under way then.
+        // Ended before the log is checked, so that no requests of it are in progress.
         let phases = probe.map(StatusProbe::end).unwrap_or_default();
         let outcome = outcome.map_err(|error| error.to_string())?;
         if forms::has_forms(job) {

@@ -40,7 +40,7 @@ pub fn run(
     // Raised once for all: each thread would count only its own connections.
     raise_descriptors();
     let first = bench();
-    // The first bench only answers questions; each thread measures with its own.
+    // The first bench is only queried for properties; each thread measures with its own bench.
     let pretends = first.pretends();
     let open = |experiment| {
         let kept = ResultStore::open(

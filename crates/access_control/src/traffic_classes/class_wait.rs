@@ -139,7 +139,7 @@ impl Future for ClassWait {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ClassPermit>> {
         let settled = self.cell.poll(context);
-        // From here on the permit gives the place back, not this waiter.
+        // From here on the permit returns the place, not this waiter.
         self.is_over = settled.is_ready();
         settled.map(|begins| begins.then(|| ClassPermit::new(self.chosen.clone())))
     }
@@ -151,7 +151,7 @@ impl Drop for ClassWait {
             return;
         }
         let mut scheduler = self.chosen.classes.lock();
-        // Still in the queue: leaving it is all.
+        // Still in the queue: only its entry must be removed.
         if scheduler.gave_up(self.chosen.number, self.ticket) {
             return;
         }
@@ -163,7 +163,7 @@ impl Drop for ClassWait {
     }
 }
 
-/// Wraps a call to hold its permit until the response is there.
+/// Wraps a call so that it holds its permit until the response has arrived.
 fn holding(permit: ClassPermit, begun: HandlerResult) -> HandlerResult {
     match begun {
         // The call is over; the permit is returned at once.

@@ -1,4 +1,4 @@
-//! The conditions of a class, and values by host name. Independent of what classes may have.
+//! The conditions of a class, and values by host name. Independent of the limits of classes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use lowroad_site_rules::FieldMap;
 
 /// The properties of a request that classes match.
 pub(super) struct ClassInput<'a> {
-    /// Its fields count.
+    /// The request; only its fields are compared.
     pub(super) request: &'a Request<'a>,
     /// Normalised; empty if the request names none.
     pub(super) host: &'a [u8],
@@ -29,7 +29,7 @@ pub(super) struct ClassConditions {
 }
 
 impl ClassConditions {
-    /// The conditions of these members; their patterns have these numbers.
+    /// Creates the conditions of `members`, whose patterns have these numbers.
     pub(super) fn new(members: &ClassMembers, patterns: Vec<u32>) -> ClassConditions {
         let (mut hosts, mut fields) = (HostMap::default(), FieldMap::default());
         for name in &members.hosts {

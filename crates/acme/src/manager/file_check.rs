@@ -48,7 +48,7 @@ pub(super) enum FileFinding {
     NotRestored(String, AcmeFailure),
     /// The file has this fault, and there is no certificate in use.
     Lost(String),
-    /// The file has a fault, and another process orders, which will replace the file.
+    /// The file has a fault, and another process is ordering a certificate, which will replace the file.
     Locked,
 }
 
@@ -56,7 +56,7 @@ impl FileCheck {
     /// Compares the file. `None`: nothing has changed.
     pub fn run(self, shared: &ManagerContext) -> Option<CheckedFile> {
         let folder = &shared.folder;
-        // Taken before the file is read, so that a change in between is seen by the next check.
+        // The stamp is taken before the file is read, so that the next check notices a change in between.
         let stamp = folder.certificate_stamp(&self.key);
         let record = &self.record;
         // A fault is checked again each time, until the file could be restored.
@@ -71,7 +71,7 @@ impl FileCheck {
             },
         };
         let stamp = match finding {
-            // The write has changed the stamp; the next check must not take it for a foreign change.
+            // The write has changed the stamp; the next check must not treat that as a change by another process.
             FileFinding::Restored(_) => folder.certificate_stamp(&self.key),
             _ => stamp,
         };

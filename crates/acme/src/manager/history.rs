@@ -35,7 +35,7 @@ pub(crate) struct AcmeCounters {
 }
 
 impl OrderHistory {
-    /// Must be called before a certificate is stored, so that no file check takes it for another process's.
+    /// Must be called before a certificate is stored, so that no file check attributes it to another process.
     pub fn record_order(&self, key: &str, fingerprint: &str) {
         self.ordered_here().insert(key.into(), fingerprint.into());
     }

@@ -203,7 +203,7 @@ impl CgiEnvironment<'_> {
     }
 }
 
-/// Whether a field becomes no HTTP_ variable: it has its own variable, is hop-by-hop, or is dangerous.
+/// Whether a field has no HTTP_ variable because it has its own variable, is hop-by-hop, or is dangerous.
 ///
 /// Host is dropped since a target with an authority overrides it (RFC 9112 §3.2.2); HTTP_HOST has the effective host.
 /// The match by length limits the comparisons to one or two names.

@@ -31,7 +31,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const READ_LEN: usize = 64 << 10;
 
 /// After the end of its output, a program has this time to exit, so that its exit status shows whether the output was
-/// complete. A program that closes its output and runs on is assumed to have finished its response.
+/// complete. A program that closes its output and continues to run is assumed to have finished its response.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// The parameters of a process that do not come from its request.

@@ -1,11 +1,11 @@
-//! Spawner: a small process beside the server that starts programs ([`process()`]).
+//! Spawner: a small child process of the server that starts programs ([`process()`]).
 //!
 //! fork(2) copies the page tables of the caller, which are large in a server with a big cache and small in the spawner;
 //! and only the parent of a process is notified of its exit.
 //!
 //! Orders and outcomes are messages on a socket (`messages`); a program's pipes are passed with them. If the server is
 //! gone, for any reason, the socket closes: then the spawner kills all programs that it has started, and exits. If the
-//! spawner dies, its programs do too, and the next request starts another spawner.
+//! spawner dies, its programs are killed, and the next request starts another spawner.
 
 mod child;
 mod messages;

@@ -80,7 +80,7 @@ pub struct FastCgiServer {
     multiplexes: AtomicBool,
 }
 
-/// No connection for a request, which the server so has not seen.
+/// No connection was available for a request, so the server has not seen it.
 pub struct ServerUnreachable {
     /// The failure of the request.
     pub failure: HandlerFailure,
@@ -208,7 +208,7 @@ impl FastCgiServer {
                 (StatusCode::BAD_GATEWAY, detail)
             }
         };
-        // A full pool means that the server is there and busy.
+        // A full pool means that the server is reachable and busy.
         let is_absent = matches!(
             why,
             PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_)

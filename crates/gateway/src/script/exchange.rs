@@ -318,8 +318,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         loop {
             if !room {
                 // The program is still fed meanwhile: it may have to read before it writes, so waiting alone could
-                // deadlock.
-                // Once spooled, the client's pace is the spool's business.
+                // deadlock. Once the response is spooled, only the spool waits for the client.
                 let stall = spools.map_or(Duration::MAX, |_| STALL);
                 match executor.timeout(stall, self.feed_until_room(rest)).await {
                     Ok(Ok(())) => {}
@@ -407,7 +406,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
                 FeedStep::Fed => fed = true,
             }
         }
-        // The bound was reached, not the program's: ask to be polled again.
+        // The loop's limit was reached although the program may accept more: request another poll.
         context.waker().wake_by_ref();
         Ok(fed)
     }

@@ -85,7 +85,7 @@ impl FetchBudget {
 
     /// Credits hits, with their projection: `hit_forecast::promise`.
     pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
-        // Bounded, so that hits of long ago do not pay for a walk over a whole site.
+        // Bounded, so that old hits do not pay for a crawl over a whole site.
         let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
         self.hits = self.hits.saturating_add(signed(hits)).min(most);
         self.outlook.add(promised, now_ns);

@@ -1,10 +1,10 @@
 //! The published responses, and their eviction. Independent of fetches.
 //!
 //! Eviction is CLOCK with a window: the hand examines a few entries, evicts the one with the fewest hits, and halves
-//! the hits of the others, so that briefly popular entries leave after a few rounds. A hit weighs enough for several
-//! rounds: an entry with occasional hits stays before one without any. The cost of an eviction so does not depend on
-//! the number of entries, and a crawl over the whole site, even one that requests everything twice, evicts its own
-//! entries before those with hits.
+//! the hits of the others, so that briefly popular entries are evicted after a few rounds. A hit weighs enough for
+//! several rounds: an entry with occasional hits stays before one without any. The cost of an eviction so does not
+//! depend on the number of entries, and a crawl over the whole site, even one that requests everything twice, evicts
+//! its own entries before those with hits.
 
 use super::hit_forecast;
 use super::verdict::{self, PublishableResponse};
@@ -106,7 +106,7 @@ impl LearnedResponse {
         self.due_ns = self.due_ns.max(until_ns);
     }
 
-    /// Takes over its counter. Returns the new hits.
+    /// Updates the hits from its counter. Returns the new ones.
     fn count(&mut self, hits: u64, now_ns: u64) -> NewHits {
         // A counter that went back was reset.
         let new = hits.checked_sub(self.hits).unwrap_or(hits);
