@@ -31,16 +31,16 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a request.
 const REQUEST_MAX: usize = 16 * 1024;
 
-/// Serve a folder by accept, read, write, close, and nothing else
+/// Serve a folder with accept, read, write and close alone
 #[derive(Debug, clap::Args)]
 pub struct HowlArgs {
     /// The folder; its files are read once, at the start
     #[arg(value_name = "DIR")]
     root: PathBuf,
-    /// Where to listen; port 0 for a free one
+    /// The listener; port 0 picks a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Threads, each with a listening socket of its own (SO_REUSEPORT)
+    /// Threads, each with its own listening socket (SO_REUSEPORT)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: u32,
     /// Keep connections open: epoll_wait, read, write

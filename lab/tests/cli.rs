@@ -70,7 +70,7 @@ fn what_failed_is_explained_and_the_status_tells() {
     assert_eq!(output.status.code(), Some(1));
     let said = errors_of(&output);
     assert!(
-        said.contains("10 times: an answer had another status"),
+        said.contains("10 times: an answer had an unexpected status"),
         "{said}"
     );
     assert!(said.contains("0 right answers were counted"), "{said}");
@@ -98,7 +98,7 @@ fn known_files_are_compared() {
     let wrong = load(address, &["-n", "10", "-q", "--root", &path("wrong")]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(
-        errors_of(&wrong).contains("other content than the file"),
+        errors_of(&wrong).contains("content of an answer differed from the file"),
         "{wrong:?}"
     );
     let none = load(address, &["-n", "10", "-q", "--root", &path("none")]);

@@ -557,7 +557,7 @@ fn a_half_written_line_is_left_out_and_cut_off() {
             .lines
             .0
             .iter()
-            .any(|line| line.contains("only half there"))
+            .any(|line| line.contains("is incomplete"))
     );
 }
 

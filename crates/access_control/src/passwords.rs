@@ -354,7 +354,7 @@ fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
     let len = before.map_or(0, |stamp| stamp.len);
     if len > PASSWORD_FILE_LEN_MAX {
         return Err(invalid(format!(
-            "it is longer than {PASSWORD_FILE_LEN_MAX} bytes"
+            "longer than {PASSWORD_FILE_LEN_MAX} bytes"
         )));
     }
     let text = helper::open(file).and_then(io::read_to_string)?;

@@ -178,7 +178,7 @@ impl ClassChoice {
         let class = self.class();
         let (under_way, waiting) = self.classes.lock().numbers(self.number);
         format!(
-            "{}, weight {}; {under_way} calls under way, {waiting} waiting",
+            "{}, weight {}; {under_way} calls in progress, {waiting} waiting",
             class.rules.name, class.rules.weight
         )
     }

@@ -72,7 +72,8 @@ pub(crate) async fn open(
         Err(AccountFault::Damaged(why)) => {
             folder.forget_account(&name);
             let line = format!(
-                "account {name} is damaged, so another is made, and its file becomes {name}.old: {why}"
+                "account {name}: the file is damaged, so a new account is created and the old \
+                 file is renamed to {name}.old: {why}"
             );
             shared.log(Severity::Warning, &line);
         }
@@ -174,7 +175,9 @@ async fn create(
     let key = match &authority.external_account {
         Some(external) => {
             let key = external.decoded();
-            let key = key.ok_or_else(|| AcmeFailure::local("the external key is not in base64"))?;
+            let key = key.ok_or_else(|| {
+                AcmeFailure::local("the external account key is not valid base64")
+            })?;
             Some(ExternalAccountKey::new(external.key_id.clone(), &key))
         }
         None => None,
@@ -186,7 +189,7 @@ async fn create(
         let mut trouble = trouble(&error, asker.said());
         // Distinguishes refused accounts from refused names in the log.
         if trouble.kind == FailureKind::Refused {
-            trouble.text = format!("makes no account: {}", trouble.text);
+            trouble.text = format!("refuses to create an account: {}", trouble.text);
         }
         trouble
     })?;
@@ -212,7 +215,7 @@ async fn lock(folder: &AcmeFolder, name: &str) -> Result<FolderLock, AcmeFailure
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     Err(AcmeFailure::local(format!(
-        "account {name}: somebody else has its lock"
+        "account {name}: another process holds its lock"
     )))
 }
 

@@ -124,7 +124,7 @@ impl AcmeClient {
     async fn ask(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         // Order URLs come from the authority's responses and could point anywhere.
         if !is_private(request.uri()) {
-            let text = format!("it wants to be asked without TLS: {}", request.uri());
+            let text = format!("a URL without TLS: {}", request.uri());
             return Err(Error::Other(text.into()));
         }
         let is_get = request.method() == Method::GET;
@@ -186,7 +186,7 @@ fn trust(roots: Option<&Path>) -> Result<ServerTrust, String> {
         let trust = ServerTrust::system();
         return match trust.is_empty() {
             true => Err(
-                "the system has no certificates of authorities (package ca-certificates)".into(),
+                "the system has no trusted certificate authorities: install ca-certificates".into(),
             ),
             false => Ok(trust),
         };

@@ -112,7 +112,9 @@ impl Drop for PublishedChallenges {
 
 /// The certificate that proves knowledge of the challenge (RFC 8737, section 3).
 fn certificate(given: &PendingChallenge<'_>, unix_s: u64) -> Result<CertificatePair, AcmeFailure> {
-    let making = |error: rcgen::Error| AcmeFailure::local(format!("no challenge: {error}"));
+    let making = |error: rcgen::Error| {
+        AcmeFailure::local(format!("the challenge cannot be prepared: {error}"))
+    };
     let mut params = CertificateParams::new([given.domain.to_owned()]).map_err(making)?;
     // rcgen's default subject would name rcgen.
     params.distinguished_name = DistinguishedName::new();

@@ -19,7 +19,7 @@ pub(crate) async fn ask(
     match http.ask(request).await {
         Ok(response) => Ok(response.status() == http::StatusCode::OK),
         Err(error) => {
-            let text = format!("{url} cannot be asked whether {name} is wanted: {error}");
+            let text = format!("the request to {url} about {name} failed: {error}");
             // The service is the operator's, so its failure is a local one.
             Err(AcmeFailure::new(FailureKind::Local, text))
         }

@@ -58,7 +58,7 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
             match text.is_empty() {
                 true => (
                     kind,
-                    format!("answers with status {status} and gives no reason"),
+                    format!("answered with status {status} without a reason"),
                 ),
                 false => (kind, text),
             }
@@ -67,18 +67,22 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
         _ if status == 429 => (FailureKind::RateLimited, "too many requests".into()),
         _ if status >= 500 => (
             FailureKind::Unreachable,
-            format!("answers with status {status}"),
+            format!("answered with status {status}"),
         ),
-        Error::Timeout(_) => (FailureKind::Unreachable, "does not come to an end".into()),
+        Error::Timeout(_) => (
+            FailureKind::Unreachable,
+            "did not finish the order in time".into(),
+        ),
         Error::Crypto | Error::KeyRejected => (FailureKind::Local, error.to_string()),
-        Error::Unsupported(what) => (FailureKind::Refused, format!("does not know {what}")),
+        Error::Unsupported(what) => (FailureKind::Refused, format!("does not support {what}")),
         Error::Json(error) => {
-            let text = format!("answers with status {status} and what is not ACME: {error}");
+            let text =
+                format!("answered with status {status} and a body that is not ACME: {error}");
             (FailureKind::WrongAnswer, text)
         }
         error => (
             FailureKind::WrongAnswer,
-            format!("answers wrongly: {error}"),
+            format!("sent an invalid response: {error}"),
         ),
     }
 }
@@ -135,7 +139,7 @@ mod tests {
         assert_eq!(unexplained.kind, FailureKind::RateLimited);
         assert_eq!(
             unexplained.text,
-            "answers with status 429 and gives no reason"
+            "answered with status 429 without a reason"
         );
     }
 }

@@ -84,7 +84,7 @@ fn unwritable(folder: &Path) -> Option<String> {
     });
     match nearest {
         Some((at, Ok(()))) if !at.is_dir() => Some(format!(
-            "{path} cannot be written: {} is no folder",
+            "{path} cannot be written: {} is not a folder",
             at.display()
         )),
         Some((_, Ok(()))) | None => None,
@@ -92,7 +92,7 @@ fn unwritable(folder: &Path) -> Option<String> {
             Some(format!("{path} cannot be written: {error}"))
         }
         Some((at, Err(error))) => Some(format!(
-            "{path} is not there, and cannot be made in {}: {error}",
+            "{path} does not exist and cannot be created in {}: {error}",
             at.display()
         )),
     }

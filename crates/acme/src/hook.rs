@@ -139,7 +139,7 @@ fn in_words(status: ExitStatus, output: &[u8]) -> String {
     let output = String::from_utf8_lossy(output);
     let lines: Vec<&str> = output.lines().map(str::trim).collect();
     match lines.join(" | ").trim() {
-        "" => format!("{status}, and it said nothing"),
+        "" => format!("{status}, without output"),
         output => format!("{status}: {output}"),
     }
 }
@@ -188,7 +188,7 @@ mod tests {
             "{error}"
         );
         let error = result("exit 1", 60).await.expect_err("an error");
-        assert!(error.contains("it said nothing"), "{error}");
+        assert!(error.contains("without output"), "{error}");
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ impl IssuedCertificate {
         let loaded = CertificatePair::load(&texts, unix_s);
         let (pair, _) = loaded.map_err(|problem| problem.to_string())?;
         let der = CertificateDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
-        let fields = X509Certificate::parse(&der).ok_or("it is no certificate")?;
+        let fields = X509Certificate::parse(&der).ok_or("not a certificate")?;
         let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
         let seconds = |time_s: i64| u64::try_from(time_s).unwrap_or(0);
         Ok(IssuedCertificate {

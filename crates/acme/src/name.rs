@@ -16,12 +16,12 @@ pub enum InvalidIdentifier {
 impl fmt::Display for InvalidIdentifier {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            InvalidIdentifier::Length => "a name has 1 to 253 bytes",
+            InvalidIdentifier::Length => "a name must have 1 to 253 bytes",
             InvalidIdentifier::Label => {
-                "between dots stand 1 to 63 letters, digits and hyphens (other scripts as `xn--…`)"
+                "each label must have 1 to 63 letters, digits and hyphens (other scripts as `xn--…`)"
             }
             InvalidIdentifier::NotPublic => {
-                "it is an address or a single word; authorities sign for domains"
+                "an address or a single word is not a public name; authorities issue certificates for domains"
             }
         })
     }

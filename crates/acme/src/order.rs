@@ -61,7 +61,7 @@ pub(crate) async fn get(
     let minutes = TIMEOUT.as_secs() / 60;
     let locked = tokio::time::timeout(TIMEOUT, lock(&shared, &wanted.key)).await;
     let _lock = locked.unwrap_or_else(|_| {
-        let text = format!("another process has been ordering for {minutes} minutes");
+        let text = format!("another process has been processing this order for {minutes} minutes");
         Err(AcmeFailure::local(text))
     })?;
     let order = ordered(&shared, &wanted);
@@ -69,7 +69,7 @@ pub(crate) async fn get(
         Ok(got) => got,
         Err(_) => Err(AcmeFailure::new(
             FailureKind::Unreachable,
-            format!("no certificate after {minutes} minutes"),
+            format!("no certificate within {minutes} minutes"),
         )),
     }
 }
@@ -167,8 +167,11 @@ async fn issue(
     shown.take_away().await;
     proved.map_err(|failed| failed.sorted(sorted))?;
 
-    let making =
-        |error: rcgen::Error| AcmeFailure::local(format!("no request can be made: {error}"));
+    let making = |error: rcgen::Error| {
+        AcmeFailure::local(format!(
+            "the certificate request cannot be created: {error}"
+        ))
+    };
     // A new key for each certificate.
     let key = KeyPair::generate().map_err(making)?;
     let mut params = CertificateParams::new(wanted.names.clone()).map_err(making)?;
@@ -223,7 +226,7 @@ async fn placed(
         // Checked here, since authorities report an unknown profile less clearly.
         if !offered.contains(&profile.as_str()) {
             let offered = offered.join(", ");
-            let text = format!("has no profile {profile}; those that it has: {offered}");
+            let text = format!("has no profile {profile}; it offers: {offered}");
             return Err(OrderError::refused(text));
         }
         new = new.profile(profile);
@@ -304,23 +307,23 @@ async fn show(
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
             status => {
-                let text = format!("has an authorization that is {status:?} from the start");
+                let text = format!("returned an authorization that is already {status:?}");
                 return Err(OrderError::wrong(text));
             }
         }
         let name = authorization.identifier().to_string();
         // A faulty authority must not make this server prove foreign names.
         if !wanted.names.contains(&name) {
-            let text = format!("wants a proof for {name:.80}, which was not ordered");
+            let text = format!("requires control of {name:.80}, which was not ordered");
             return Err(OrderError::wrong(text));
         }
         let Some(given) = authorization.challenge(challenge.kind()) else {
-            let text = format!("offers no {} for {name}", challenge.name());
+            let text = format!("offers no {} challenge for {name}", challenge.name());
             return Err(OrderError::refused(text));
         };
         // The token becomes part of a path and a file name.
         if given.token.is_empty() || !given.token.bytes().all(is_of_token) {
-            return Err(OrderError::wrong("gives a token that is none".into()));
+            return Err(OrderError::wrong("sent an invalid token".into()));
         }
         let given = PendingChallenge {
             domain: name.strip_prefix("*.").unwrap_or(&name),
@@ -358,7 +361,7 @@ async fn why(order: &mut Order) -> OrderError {
         seen.extend(errors.map(|problem| format!("{name}: {}", in_words(problem))));
     }
     match seen.is_empty() {
-        true => OrderError::Acme(Error::Str("a reason: the order is invalid")),
+        true => OrderError::Acme(Error::Str("the reason why the order is invalid")),
         false => OrderError::refused(format!("cannot verify {}", seen.join("; "))),
     }
 }
@@ -372,7 +375,7 @@ fn checked(
     let wrong = |what: String| {
         AcmeFailure::new(
             FailureKind::WrongAnswer,
-            format!("a certificate that {what}"),
+            format!("issued a certificate that {what}"),
         )
     };
     let now_s = shared.settings.clock.unix_s();
@@ -381,10 +384,10 @@ fn checked(
     let issued = issued.map_err(|error| wrong(format!("cannot be used: {error}")))?;
     // A certificate that lacks names or has expired would cause an endless loop of orders.
     if !issued.covers(&wanted.names) {
-        return Err(wrong("is not for all names".into()));
+        return Err(wrong("does not cover all names".into()));
     }
     if issued.validity.not_after_s <= now_s {
-        return Err(wrong("is over already".into()));
+        return Err(wrong("has already expired".into()));
     }
     Ok(issued)
 }

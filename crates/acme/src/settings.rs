@@ -136,28 +136,30 @@ impl fmt::Display for AcmeProblem {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AcmeProblem::Terms => {
-                to.write_str("the authorities' terms of service must be agreed to")
+                to.write_str("the terms of service of the authorities are not accepted")
             }
-            AcmeProblem::NoAuthority => to.write_str("there is no authority to ask"),
-            AcmeProblem::SameAuthority(url) => write!(to, "{url}: the authority is there twice"),
-            AcmeProblem::Url(url) => write!(to, "{url}: it must begin with https://"),
+            AcmeProblem::NoAuthority => to.write_str("no authority is configured"),
+            AcmeProblem::SameAuthority(url) => write!(to, "{url}: the authority is listed twice"),
+            AcmeProblem::Url(url) => write!(to, "{url}: the URL must begin with https://"),
             AcmeProblem::Contact(contact) => {
                 write!(
                     to,
-                    "{contact}: a contact is a URL, as mailto:admin@example.org"
+                    "{contact}: a contact must be a URL, such as mailto:admin@example.org"
                 )
             }
-            AcmeProblem::ExternalKey(id) => write!(to, "{id}: the key is not in base64"),
+            AcmeProblem::ExternalKey(id) => write!(to, "{id}: the key is not valid base64"),
             AcmeProblem::NoCommand => to.write_str("the command of dns-01 is empty"),
             AcmeProblem::NoNames => to.write_str("a certificate has no names"),
             AcmeProblem::Name(name, why) => write!(to, "{name}: {why}"),
             AcmeProblem::Wildcard(name) => {
-                write!(to, "{name}: wildcards need the challenge dns-01")
+                write!(to, "{name}: wildcards require the challenge dns-01")
             }
             AcmeProblem::TooManyNames(name, max) => {
                 write!(to, "{name}: a certificate has at most {max} names")
             }
-            AcmeProblem::SameName(name) => write!(to, "{name}: two certificates begin with it"),
+            AcmeProblem::SameName(name) => {
+                write!(to, "{name}: two certificates have this first name")
+            }
         }
     }
 }

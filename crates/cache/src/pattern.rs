@@ -52,16 +52,18 @@ impl fmt::Display for RequestPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RequestPatternError::Scheme => {
-                "a purge takes `all`, host:NAME, tag:NAME, group:NAME or a URL that begins with http:// or https://, perhaps with * at its end"
+                "not `all`, host:NAME, tag:NAME, group:NAME, or a URL that begins with http:// or \
+                 https:// and may end in *"
             }
             RequestPatternError::Host => {
-                "there is no valid host; write http://host[:port]/path, host:NAME, tag:NAME or group:NAME"
+                "the host is missing or invalid; write http://host[:port]/path, host:NAME, tag:NAME or group:NAME"
             }
             RequestPatternError::StarInHost => {
-                "* may only end a path; write http://host/* for a whole host, or all"
+                "* is allowed only at the end of a path; write http://host/* for a whole host, or all"
             }
             RequestPatternError::Target => {
-                "the URL holds a space, a # or a character that is not ASCII; write it percent-encoded, without fragment"
+                "the URL contains a space, # or a character that is not ASCII; percent-encode it, \
+                 and omit the fragment"
             }
         })
     }

@@ -182,41 +182,45 @@ impl fmt::Display for StorageRefusal {
             ),
             StorageRefusal::NotUnderstood(status) => write!(
                 f,
-                "Cache-Control has must-understand, and what status {status} asks of a cache is not known"
+                "Cache-Control has must-understand, and the caching requirements of status \
+                 {status} are unknown here"
             ),
             StorageRefusal::NoStore => f.write_str("Cache-Control has no-store"),
-            StorageRefusal::Private => f.write_str("Cache-Control has private, and this cache is shared"),
+            StorageRefusal::Private => f.write_str("Cache-Control has private, and this is a shared cache"),
             StorageRefusal::NoCache => f.write_str(
-                "Cache-Control (or Pragma) has no-cache: each use would have to be validated; use max-age instead",
+                "Cache-Control (or Pragma) has no-cache: each use would need validation; use max-age instead",
             ),
             StorageRefusal::SetCookie => f.write_str("the response sets a cookie"),
             StorageRefusal::Vary(name) => write!(
                 f,
-                "Vary names {name:?}; only Accept-Encoding is told apart"
+                "Vary names {name:?}; only Accept-Encoding is supported"
             ),
-            StorageRefusal::Malformed => f.write_str("Cache-Control cannot be read"),
+            StorageRefusal::Malformed => f.write_str("Cache-Control is malformed"),
             StorageRefusal::MustRevalidate => f.write_str(
-                "Cache-Control has must-revalidate and the response gives no lifetime; add max-age",
+                "Cache-Control has must-revalidate, and the response has no freshness lifetime; add max-age",
             ),
             StorageRefusal::NoLifetime => f.write_str(
-                "the response gives no lifetime; set Cache-Control: max-age, or a ttl for such responses",
+                "the response has no freshness lifetime; set Cache-Control: max-age, or a ttl for such responses",
             ),
             StorageRefusal::Stale => f.write_str(
-                "the response is not fresh when it comes (a lifetime of 0, an Expires that is past or no date, or an Age beyond it)",
+                "the response is already stale on arrival (a lifetime of 0, an Expires in the \
+                 past or invalid, or an Age beyond it)",
             ),
             StorageRefusal::JustChanged => f.write_str(
-                "the response gives no lifetime, and was changed a moment ago: what is guessed from its age is 0 (set Cache-Control: max-age, or a ttl for such responses)",
+                "the response has no freshness lifetime, and was modified a moment ago, so its \
+                 heuristic lifetime is 0; set Cache-Control: max-age, or a ttl for such responses",
             ),
-            StorageRefusal::Method => f.write_str("only what answers a GET is stored"),
+            StorageRefusal::Method => f.write_str("only responses to GET are stored"),
             StorageRefusal::Asked => f.write_str("the request's Cache-Control has no-store"),
             StorageRefusal::Authorization => f.write_str(
-                "the request has Authorization; say public, s-maxage or must-revalidate if others may have the response",
+                "the request has Authorization; send public, s-maxage or must-revalidate if other \
+                 clients may receive the response",
             ),
             StorageRefusal::NoValidator => f.write_str(
-                "the response has to be validated before each use, and has neither ETag nor Last-Modified",
+                "the response needs validation before each use, and has neither ETag nor Last-Modified",
             ),
             StorageRefusal::NotShared => f.write_str(
-                "the route keeps what is for shared caches; say public or s-maxage",
+                "the route stores only responses marked for shared caches; send public or s-maxage",
             ),
         }
     }

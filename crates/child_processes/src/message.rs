@@ -68,7 +68,7 @@ impl From<MessageError> for io::Error {
             MessageError::TooLong => Errno::MSGSIZE.into(),
             MessageError::NotReady => Errno::AGAIN.into(),
             MessageError::Malformed => {
-                io::Error::new(io::ErrorKind::InvalidData, "a malformed message")
+                io::Error::new(io::ErrorKind::InvalidData, "malformed message")
             }
             MessageError::System(error) => error.into(),
         }

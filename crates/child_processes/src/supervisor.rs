@@ -54,7 +54,7 @@ pub fn check(application: &ApplicationSpec) -> Result<(), String> {
 
 fn start_failure(program: &str, error: &io::Error) -> String {
     let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; may the server's user run it?",
+        io::ErrorKind::PermissionDenied => "; is the server's user allowed to execute it?",
         _ => "",
     };
     format!("{program} can't be started: {error}{hint}")
@@ -212,7 +212,7 @@ impl SupervisorLoop {
                 self.begins.0.store(is_hopeless(&error), Relaxed);
                 let failure = start_failure(name, &error);
                 (self.notice)(&format!(
-                    "{failure}; tried again in {} ms",
+                    "{failure}; next attempt in {} ms",
                     pause.as_millis()
                 ));
             }
@@ -264,7 +264,7 @@ impl SupervisorLoop {
         let name = &self.application.command[0];
         let how = how.map_or_else(|error| error.to_string(), |status| status.to_string());
         (self.notice)(&format!(
-            "{name} ended ({how}); it is started again in {} ms",
+            "{name} ended ({how}); restart in {} ms",
             pause.as_millis()
         ));
     }
@@ -289,7 +289,7 @@ impl SupervisorLoop {
         if count > 0 {
             let name = &self.application.command[0];
             (self.notice)(&format!(
-                "{name} had left {count} processes of other groups, which were killed"
+                "{name} left {count} processes in other process groups, which were killed"
             ));
         }
     }
@@ -366,7 +366,7 @@ mod tests {
         wait_for(&lines, "bye", 1);
         let lines = lines.lock().expect("a lock");
         assert!(
-            !lines.iter().any(|line| line.contains("started again")),
+            !lines.iter().any(|line| line.contains("restart in")),
             "{lines:?}"
         );
     }
@@ -376,7 +376,7 @@ mod tests {
         for (command, says) in [
             ("/nonexistent/application", "can't be started: No such file"),
             // A folder cannot be executed by any user.
-            ("/", "may the server's user run it?"),
+            ("/", "is the server's user allowed to execute it?"),
         ] {
             let lines = Lines::default();
             let to = lines.clone();

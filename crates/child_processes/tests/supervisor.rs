@@ -57,7 +57,7 @@ fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
     };
     let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
     wait_until("its ends", || {
-        let told = after(&lines, "sh had left 1 processes of other groups");
+        let told = after(&lines, "sh left 1 processes in other process groups");
         (told.len() >= ENDS).then_some(())
     });
     assert_eq!(threads(), 1);

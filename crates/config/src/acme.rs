@@ -17,8 +17,8 @@ pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
     // RFC 8555 §7.3: an account requires the agreement.
     if !terms_agreed {
         section.report(
-            "the authorities' terms of service are not agreed to",
-            "terms_agreed = true, when you have read them",
+            "the terms of service of the authorities are not accepted",
+            "terms_agreed = true, after you have read them",
         );
     }
     let mut authorities: Vec<AcmeAuthority> = Vec::new();
@@ -84,7 +84,7 @@ fn command(item: &ConfigValue<'_>) -> Option<Vec<String>> {
     let command: Option<Vec<String>> = texts.iter().map(ConfigValue::plain_text).collect();
     let command = command?;
     if command.first().is_none_or(String::is_empty) {
-        item.report("there is no program", "[\"PROGRAM\", \"ARGUMENT\", …]");
+        item.report("the command is empty", "[\"PROGRAM\", \"ARGUMENT\", …]");
         return None;
     }
     Some(command)
@@ -95,7 +95,7 @@ fn authority(section: ConfigSection<'_>, earlier: &[AcmeAuthority]) -> Option<Ac
     let url = directory.as_ref().and_then(|item| url(item, true));
     let known = |url: &&String| earlier.iter().any(|it| it.directory == **url);
     if let (Some(item), Some(_)) = (&directory, url.as_ref().filter(known)) {
-        item.report("the authority is there twice", "each once");
+        item.report("the authority is listed twice", "each once");
     }
     let key_id = section.item("key_id").and_then(|item| item.plain_text());
     let key_file = section.item("key_file").and_then(|item| item.path());
@@ -138,7 +138,7 @@ fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
         return Some(text.to_owned());
     }
     item.refuse(
-        "such a URL",
+        "an allowed URL",
         if tls {
             "https://…"
         } else {
@@ -160,11 +160,7 @@ pub(crate) fn check(
             continue;
         };
         let Some(acme) = acme else {
-            source.report(
-                at,
-                "automatic, and nobody is asked for certificates",
-                "[acme]",
-            );
+            source.report(at, "automatic, but no authority is configured", "[acme]");
             continue;
         };
         let is_dns = matches!(acme.challenge, AcmeChallenge::Dns01 { .. });
@@ -172,7 +168,7 @@ pub(crate) fn check(
         if acme.challenge == AcmeChallenge::Http01 && site.listen.is_empty() {
             source.report(
                 at,
-                "automatic by http-01, and the site is served with TLS alone",
+                "automatic by http-01, but the site has no listener without TLS",
                 "listen = \"*:80\" in [[site]], or another challenge in [acme]",
             );
         }
@@ -181,7 +177,7 @@ pub(crate) fn check(
         if !is_dns && site.names.iter().any(|name| is_wildcard(&name)) {
             source.report(
                 at,
-                "automatic, and a name is for all hosts below another",
+                "automatic, but a name of the site is a wildcard",
                 "challenge = \"dns-01\" in [acme]",
             );
         }
@@ -190,7 +186,7 @@ pub(crate) fn check(
         if site.names.iter().all(is_default) && acme.on_demand.is_none() {
             source.report(
                 at,
-                "automatic, and the site has no name",
+                "automatic, but the site has no name",
                 "names in [[site]], or [acme.on_demand]",
             );
         }

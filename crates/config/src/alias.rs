@@ -45,7 +45,7 @@ pub(crate) fn aliases(whole: &ConfigSection<'_>) -> (Vec<AliasConfig>, Vec<KeyPo
         };
         let path = &marked.0.path;
         if known.iter().any(|(other, _)| other.path == *path) {
-            whole.report_at(&at, format!("{path} is there twice"), "each path once");
+            whole.report_at(&at, format!("{path} is listed twice"), "each path once");
         }
         known.push(marked);
     }

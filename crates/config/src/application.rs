@@ -41,7 +41,7 @@ fn command(item: &ConfigValue<'_>) -> Option<Vec<String>> {
     match command.first() {
         Some(program) if !program.is_empty() => Some(command),
         _ => {
-            item.report("there is no program", "[\"PROGRAM\", \"ARGUMENT\", …]");
+            item.report("the command is empty", "[\"PROGRAM\", \"ARGUMENT\", …]");
             None
         }
     }

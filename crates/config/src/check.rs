@@ -40,7 +40,7 @@ pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfi
                 };
                 source.report(
                     at,
-                    format!("{what} at {address} is site[{other}] already"),
+                    format!("{what} at {address} is already site[{other}]"),
                     allowed,
                 );
             }
@@ -70,7 +70,7 @@ pub(crate) fn proxies(
         if let Some((other, _)) = before.into_iter().find(|(_, (site, _))| differs(site)) {
             source.report(
                 at,
-                format!("site[{other}] has an address in common, and another proxy_protocol"),
+                format!("site[{other}] shares an address, but has another proxy_protocol"),
                 "the same for all sites of an address",
             );
         }
@@ -179,7 +179,11 @@ fn each_address_once(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteM
     for (addresses, marks) in kinds {
         for (index, (address, at)) in addresses.iter().zip(marks).enumerate() {
             if addresses[..index].contains(address) {
-                source.report(at, format!("{address} is there twice"), "each address once");
+                source.report(
+                    at,
+                    format!("{address} is listed twice"),
+                    "each address once",
+                );
             }
         }
     }
@@ -197,7 +201,7 @@ fn wildcard_conflicts(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks
         let any_6 = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, address.port()));
         // `[::]` accepts IPv4, too, so the second bind would fail.
         if is_any_4 && addresses().any(|(other, _)| *other == any_6) {
-            let what = format!("{address} is a part of {any_6}, which is configured too");
+            let what = format!("{address} is included in {any_6}, which is configured too");
             source.report(
                 at,
                 what,

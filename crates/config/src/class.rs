@@ -48,15 +48,15 @@ pub(crate) fn check(source: &ConfigSource<'_>, classes: &[(ClassConfig, KeyPosit
         }
         if class.name == ClassConfig::OTHERS {
             let what = format!(
-                "{:?} is the class of what belongs to none",
+                "{:?} is the class of requests without a class",
                 ClassConfig::OTHERS
             );
-            source.report(at, what, "another name, or nothing that belongs to it");
+            source.report(at, what, "another name, or no conditions");
         }
     }
     for (class, at) in rest {
-        let what = format!("nothing is left for {:?}", class.name);
-        let allowed = "a class that everything belongs to is the last";
+        let what = format!("no requests are left for {:?}", class.name);
+        let allowed = "a class without conditions must be the last";
         source.report(at, what, allowed);
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn list<'d, T>(
     };
     // An empty list would match every request, as a missing one does.
     if item.is_empty_array() {
-        item.report("nothing is in it", "at least one; or leave the key out");
+        item.report("the list is empty", "at least one; or leave the key out");
     }
     item.one_or_many().iter().filter_map(read).collect()
 }

@@ -43,7 +43,7 @@ fn codings(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     // Compression is turned off by the other keys.
     if items.is_empty() {
         item.report(
-            "there is no coding",
+            "the list is empty",
             "at least one; or enabled = false and precompressed = false",
         );
     }
@@ -59,7 +59,7 @@ fn codings(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
         };
         if encodings.contains(&encoding) {
             item.report(
-                format!("{} is there twice", item.shown()),
+                format!("{} is listed twice", item.shown()),
                 "each coding once",
             );
         }

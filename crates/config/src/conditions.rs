@@ -48,7 +48,7 @@ pub(crate) fn method(text: &str) -> Result<String, InvalidValue> {
         None => is_token(text) && text.len() <= METHOD_LEN_MAX,
     };
     is_method.then(|| text.to_string()).ok_or(InvalidValue {
-        what: "a method that programs are asked with",
+        what: "a method for programs",
         allowed: "\"GET\", \"POST\", \"PROPFIND\" or another, as it is sent",
     })
 }

@@ -38,7 +38,7 @@ fn url(item: &ConfigValue<'_>) -> Option<String> {
     });
     let Some(text) = text else {
         item.report(
-            "this is not a URL",
+            "not a URL",
             format!("{ALLOWED}; no spaces: %20 stands for one"),
         );
         return None;
@@ -66,13 +66,13 @@ fn url(item: &ConfigValue<'_>) -> Option<String> {
         }
         Some((scheme, _)) if is_scheme(scheme) => {
             item.report(
-                format!("{scheme}: is not a known kind of database"),
+                format!("{scheme}: is not a supported kind of database"),
                 ALLOWED,
             );
             None
         }
         _ => {
-            item.report("the URL does not say what kind of database it is", ALLOWED);
+            item.report("the URL does not name the kind of database", ALLOWED);
             None
         }
     }

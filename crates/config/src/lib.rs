@@ -199,7 +199,7 @@ fn config(
             key: String::new(),
             offset: 0,
         };
-        source.report(&file, "there is no site", "at least one [[site]]");
+        source.report(&file, "no site is configured", "at least one [[site]]");
     }
     // After the last look-up: every key that was not looked up is unknown.
     top.finish();

@@ -81,12 +81,12 @@ fn code(section: &ConfigSection<'_>) -> Option<(ModuleCode, KeyPosition)> {
         (None, Some(item), None) => read(&item, item.path().map(ModuleCode::Library)),
         (None, None, Some(item)) => read(&item, item.path().map(ModuleCode::Wasm)),
         (None, None, None) => {
-            section.report("there is no code", "one of linked, library and wasm");
+            section.report("the module has no code", "one of linked, library and wasm");
             None
         }
         _ => {
             section.report(
-                "there is more than one kind of code",
+                "the module has more than one kind of code",
                 "one of linked, library and wasm",
             );
             None

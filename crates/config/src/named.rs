@@ -51,7 +51,7 @@ pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
         let problem = match key {
             _ if !is_variable(key) => "is not the name of a variable",
             // A program must be able to rely on these: a fixed value would describe every request.
-            _ if is_from_request(key) => "says something about the request",
+            _ if is_from_request(key) => "describes the request",
             _ => return Some((key.to_string(), plain_value(&item)?)),
         };
         section.report_at(
@@ -77,7 +77,7 @@ pub(crate) fn each_once<'n>(
         if let Some(other) = before.filter(|_| !name.is_empty()) {
             source.report(
                 at,
-                format!("{name:?} is {array}[{other}] already"),
+                format!("{name:?} is already {array}[{other}]"),
                 "each name once",
             );
         }

@@ -20,7 +20,7 @@ const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: InvalidValue = InvalidValue {
     what: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, since paths are passed on as they come",
+    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, because requests keep their paths",
 };
 
 /// The origin of a route: by URL, or by name, and then without servers until [`resolve`].
@@ -33,7 +33,7 @@ pub(crate) fn read_route_origin(
     if !is_url {
         // These belong to the origin, which several routes may share.
         for key in ["connections", "connect_timeout", "retry_body_max"] {
-            section.only_with(key, "a URL as origin; [[origin]] has one of its own");
+            section.only_with(key, "a URL as origin; [[origin]] has its own");
         }
         return named::name(item).map(OriginConfig::named);
     }
@@ -84,7 +84,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     let servers = section.required("servers").map(ConfigValue::one_or_many);
     // An origin without servers could answer nothing but 502.
     if servers.as_ref().is_some_and(Vec::is_empty) {
-        section.report("there is no server", "at least one URL in servers");
+        section.report("no server is listed", "at least one URL in servers");
     }
     let servers: Vec<OriginServer> = servers
         .unwrap_or_default()

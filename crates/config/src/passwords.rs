@@ -35,12 +35,12 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
         }
         // Two entries could differ; which one is valid must not depend on the order.
         if users.insert(name.into(), hash.into()).is_some() {
-            return Err(wrong("this user is there twice"));
+            return Err(wrong("this user is listed twice"));
         }
     }
     // An empty file would lock all users out.
     match users.is_empty() {
-        true => Err("there is no user in it".into()),
+        true => Err("it contains no user".into()),
         false => Ok(users),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
     if server.disk_cache.is_some() && server.cache_len_max == 0 {
         section.report(
             "disk_cache is set, but cache is 0",
-            "disk_cache together with memory, which the heads of responses are kept in",
+            "disk_cache together with cache, because memory holds the heads of responses",
         );
     }
     section.finish();
@@ -242,7 +242,7 @@ fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
         "stderr" => Some(LogTarget::Stderr),
         other if is_other_place(other) => {
             item.report(
-                format!("{} is no place for a log", item.shown()),
+                format!("{} is not a target for logs", item.shown()),
                 "a file, stdout or stderr; systemd and containers pass the last two on to journal and syslog",
             );
             None

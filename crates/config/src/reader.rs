@@ -169,7 +169,7 @@ impl<'d> ConfigSection<'d> {
     /// Reports a key that is meaningless in this context, if present. Records it as known.
     pub(crate) fn only_with(&self, key: &'static str, other: &str) {
         if let Some(item) = self.item(key) {
-            item.report("means nothing here", format!("only with {other}"));
+            item.report("has no effect here", format!("only with {other}"));
         }
     }
 

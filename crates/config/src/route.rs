@@ -198,8 +198,8 @@ fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<
     let (first, second) = (present.next(), present.next());
     let what = match (&first, &second) {
         (Some(_), None) => return first,
-        (None, _) => "nothing answers".to_string(),
-        (Some((one, _)), Some((other, _))) => format!("{one} and {other} cannot both answer"),
+        (None, _) => "the route has no handler".to_string(),
+        (Some((one, _)), Some((other, _))) => format!("{one} and {other} are two handlers"),
     };
     section.report(what, "one of module, cgi, fastcgi, origin and pages");
     None
@@ -247,7 +247,7 @@ fn fastcgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<FastCg
         false => upstream(item).map(|one| vec![one]),
     };
     if item.is_empty_array() {
-        item.report("there is no server", "at least one address");
+        item.report("no server is listed", "at least one address");
     }
     let default = FastCgiConfig::new(UpstreamAddress::Unix(PathBuf::new()));
     let connections = 1..=4096;
@@ -354,7 +354,7 @@ fn environment(section: &ConfigSection<'_>) -> Vec<(String, String)> {
 fn check_folder_pattern(pattern: &PathPattern, item: &ConfigValue<'_>) {
     if !pattern.front().ends_with('/') {
         item.report(
-            format!("{pattern} does not say which path stands for the folder of programs"),
+            format!("{pattern} does not show which path is the folder of programs"),
             "a pattern with its first wildcard after a /: /cgi-bin/**",
         );
     }

@@ -100,7 +100,7 @@ fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
             None
         }
         (Some(_), Some(item)) => {
-            item.report("from says already which paths", "either from or regex");
+            item.report("from already selects the paths", "either from or regex");
             None
         }
     }
@@ -188,7 +188,7 @@ fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
     } else if lower == "content-type" {
         // It also decides about compression and sniffing, so it is configured by type.
         report(
-            "Content-Type follows from the file".to_string(),
+            "the server derives Content-Type from the file".to_string(),
             "site.types, by file name extension",
         );
     } else if MANAGED.contains(&lower.as_str()) {
@@ -216,7 +216,7 @@ fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
         {
             section.report_at(
                 &at,
-                format!("{name} is there twice"),
+                format!("{name} is listed twice"),
                 "each field once, in any case",
             );
         }
@@ -347,7 +347,10 @@ fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     // Destinations at other hosts may lead back, but that cannot be known here.
     if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {
         to.report(
-            format!("{} is redirected by the same rule, without end", to.shown()),
+            format!(
+                "{} is redirected by the same rule again, in an endless loop",
+                to.shown()
+            ),
             format!("a destination that {} does not match", redirect.from),
         );
     }

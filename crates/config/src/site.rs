@@ -46,8 +46,8 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     {
         section.report_at(
             at,
-            "the site has no root that the page is under",
-            "only with root; pages of programs and origins are their own",
+            "the site has no root for the page",
+            "only with root; programs and origins have their own error pages",
         );
     }
     let links = [
@@ -171,7 +171,7 @@ fn listen(
     };
     if item.is_empty_array() && !has_tls {
         item.report(
-            "there is no address",
+            "no address is listed",
             "at least one ADDR:PORT; or leave the key out",
         );
     }

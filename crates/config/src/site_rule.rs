@@ -77,7 +77,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
             None
         }
         (Some((one, _)), Some((other, _))) => {
-            section.report(format!("{one} and {other} are two rules"), ALLOWED);
+            section.report(format!("{one} and {other} are two actions"), ALLOWED);
             None
         }
     };
@@ -97,7 +97,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
         "allow" => (item.value_bool() == Some(true))
             .then_some(RuleAction::Allow)
             .or_else(|| {
-                item.refuse("what a rule may say", "true; or leave the rule out");
+                item.refuse("an action", "true; or leave the rule out");
                 None
             }),
         "rate" => rate_of(section, &item).map(RuleAction::Limit),

@@ -489,11 +489,11 @@ fn unknown_keys() {
 fn missing_keys() {
     assert_eq!(
         shown(""),
-        "1:1: there is no site (allowed: at least one [[site]])"
+        "1:1: no site is configured (allowed: at least one [[site]])"
     );
     assert_eq!(
         shown("site = []"),
-        "1:1: there is no site (allowed: at least one [[site]])"
+        "1:1: no site is configured (allowed: at least one [[site]])"
     );
     assert_eq!(
         shown("\n[[site]]\n[[site]]\nlisten = 1\n[[site.redirect]]\n"),
@@ -513,8 +513,7 @@ fn a_site_of_redirects_needs_no_root() {
     let with_pages = format!("{redirect}[site.error_pages]\n502 = \"/e.html\"\n");
     assert_eq!(
         shown(&with_pages),
-        "7:7: site[0].error_pages.502: the site has no root that the page is under (allowed: only with root; \
-         pages of programs and origins are their own)"
+        "7:7: site[0].error_pages.502: the site has no root for the page (allowed: only with root; programs and origins have their own error pages)"
     );
     // FastCGI scripts are files of the root, too.
     let with_scripts = format!("{redirect}[[site.route]]\npattern = \"*.php\"\nfastcgi = 9000\n");
@@ -534,7 +533,7 @@ fn logs_go_to_files_and_standard_streams_only() {
             let text = format!("[log]\n{key} = {place:?}\n[[site]]\nroot = \"/srv\"\n");
             let problem = shown(&text);
             assert!(
-                problem.contains("is no place for a log (allowed: a file, stdout or stderr"),
+                problem.contains("is not a target for logs (allowed: a file, stdout or stderr"),
                 "{problem}"
             );
         }
@@ -640,11 +639,11 @@ fn numbers_out_of_range() {
         ),
         (
             "log.level = \"warning\"",
-            "1:13: log.level: \"warning\" is none of the allowed words (allowed: \"error\", \"warn\", \"info\", \"debug\")",
+            "1:13: log.level: \"warning\" is not an allowed value (allowed: \"error\", \"warn\", \"info\", \"debug\")",
         ),
         (
             "log.format = 1",
-            "1:14: log.format: 1 is none of the allowed words (allowed: \"combined\", \"extended\", \"json\")",
+            "1:14: log.format: 1 is not an allowed value (allowed: \"combined\", \"extended\", \"json\")",
         ),
     ] {
         assert_eq!(shown(&format!("{line}\n[[site]]\nroot = \"r\"")), expected);
@@ -670,14 +669,14 @@ fn wrong_values_in_a_site() {
         // Line 3 is the first line within the site.
         ("listen = [\"80x\"]", format!("3:11: site[0].listen[0]: \"80x\" is not ADDR:PORT (allowed: {listen})")),
         ("listen = \"a:80\"", format!("3:10: site[0].listen: \"a:80\" is not ADDR:PORT (allowed: {listen})")),
-        ("listen = []", "3:10: site[0].listen: there is no address (allowed: at least one ADDR:PORT; or leave the key out)".into()),
-        ("listen = [1, 1]", "3:14: site[0].listen[1]: 127.0.0.1:1 is there twice (allowed: each address once)".into()),
+        ("listen = []", "3:10: site[0].listen: no address is listed (allowed: at least one ADDR:PORT; or leave the key out)".into()),
+        ("listen = [1, 1]", "3:14: site[0].listen[1]: 127.0.0.1:1 is listed twice (allowed: each address once)".into()),
         ("names = [\"a:80\"]", format!("3:10: site[0].names[0]: \"a:80\" is not a host name (allowed: {names})")),
         ("index = \"a/b\"", "3:9: site[0].index: \"a/b\" is not a file name (allowed: a name without /)".into()),
-        ("symlinks = \"yes\"", "3:12: site[0].symlinks: \"yes\" is none of the allowed words (allowed: \"beneath\", \"none\", \"follow\")".into()),
-        ("compress.encodings = []", "3:22: site[0].compress.encodings: there is no coding (allowed: at least one; or enabled = false and precompressed = false)".into()),
-        ("compress.encodings = [\"br\", \"br\"]", "3:29: site[0].compress.encodings[1]: \"br\" is there twice (allowed: each coding once)".into()),
-        ("compress.encodings = [\"lz4\"]", "3:23: site[0].compress.encodings[0]: \"lz4\" is none of the allowed words (allowed: \"br\", \"zstd\", \"gzip\")".into()),
+        ("symlinks = \"yes\"", "3:12: site[0].symlinks: \"yes\" is not an allowed value (allowed: \"beneath\", \"none\", \"follow\")".into()),
+        ("compress.encodings = []", "3:22: site[0].compress.encodings: the list is empty (allowed: at least one; or enabled = false and precompressed = false)".into()),
+        ("compress.encodings = [\"br\", \"br\"]", "3:29: site[0].compress.encodings[1]: \"br\" is listed twice (allowed: each coding once)".into()),
+        ("compress.encodings = [\"lz4\"]", "3:23: site[0].compress.encodings[0]: \"lz4\" is not an allowed value (allowed: \"br\", \"zstd\", \"gzip\")".into()),
         ("types.PNG = \"image/png\"", "3:7: site[0].types.PNG: \"PNG\" is not a file name extension (allowed: lower-case letters, digits, - _ + ~, without a dot)".into()),
         ("types.png = \"image\"", format!("3:13: site[0].types.png: \"image\" is not a media type (allowed: {media})")),
         ("types.png = \"image/png; x\"", format!("3:13: site[0].types.png: \"image/png; x\" is not a media type (allowed: {media})")),
@@ -763,7 +762,7 @@ fn wrong_redirects() {
         (
             // `/**` matches every destination.
             "from = \"/**\", to = \"/y?$1\"",
-            "3:34: site[0].redirect[0].to: \"/y?$1\" is redirected by the same rule, without end (allowed: a destination that /** does not match)",
+            "3:34: site[0].redirect[0].to: \"/y?$1\" is redirected by the same rule again, in an endless loop (allowed: a destination that /** does not match)",
         ),
     ] {
         assert_eq!(
@@ -794,7 +793,7 @@ fn wrong_header_rules() {
         ),
         (
             "set = { Content-Type = \"a/b\" }",
-            "3:21: site[0].header[0].set.Content-Type: Content-Type follows from the file (allowed: site.types, by file name extension)",
+            "3:21: site[0].header[0].set.Content-Type: the server derives Content-Type from the file (allowed: site.types, by file name extension)",
         ),
         (
             "remove = [\"a\", \"DATE\"]",
@@ -802,7 +801,7 @@ fn wrong_header_rules() {
         ),
         (
             "set = { A = \"1\", a = \"2\" }",
-            "3:30: site[0].header[0].set.a: a is there twice (allowed: each field once, in any case)",
+            "3:30: site[0].header[0].set.a: a is listed twice (allowed: each field once, in any case)",
         ),
         (
             "set = { A = \"1\" }, remove = \"a\"",
@@ -827,16 +826,16 @@ fn names_and_addresses_of_several_sites() {
     let two = |first: &str, second: &str| shown(&format!("{}{}", in_site(first), in_site(second)));
     assert_eq!(
         two("names = \"a\"", "names = [\"b\", \"A.\"]"),
-        format!("6:15: site[1].names[1]: \"a\" at 127.0.0.1:8080 is site[0] already {once}")
+        format!("6:15: site[1].names[1]: \"a\" at 127.0.0.1:8080 is already site[0] {once}")
     );
     assert_eq!(
         two("names = \"*.a\"", "names = \"*.a\""),
-        format!("6:9: site[1].names: \"*.a\" at 127.0.0.1:8080 is site[0] already {once}")
+        format!("6:9: site[1].names: \"*.a\" at 127.0.0.1:8080 is already site[0] {once}")
     );
     assert_eq!(
         // A site without names is the default site.
         two("", "names = [\"a\", \"_\"]"),
-        "6:15: site[1].names[1]: the default site at 127.0.0.1:8080 is site[0] already \
+        "6:15: site[1].names[1]: the default site at 127.0.0.1:8080 is already site[0] \
          (allowed: one site without names (or with \"_\") at each address)"
     );
     assert_eq!(
@@ -844,12 +843,12 @@ fn names_and_addresses_of_several_sites() {
             "listen = [\"0.0.0.0:80\", \"0.0.0.0:81\"]",
             "listen = \"*:80\""
         ),
-        "3:11: site[0].listen[0]: 0.0.0.0:80 is a part of [::]:80, which is configured too \
+        "3:11: site[0].listen[0]: 0.0.0.0:80 is included in [::]:80, which is configured too \
          (allowed: *:80 for IPv4 and IPv6 together)"
     );
     assert_eq!(
         shown(&in_site("names = [\"a\", \"a\"]")),
-        format!("3:15: site[0].names[1]: \"a\" at 127.0.0.1:8080 is site[0] already {once}")
+        format!("3:15: site[0].names[1]: \"a\" at 127.0.0.1:8080 is already site[0] {once}")
     );
     // The same names at other addresses are no conflict, nor are a host and a wildcard with its suffix.
     good(&format!(
@@ -888,7 +887,7 @@ fn long_values_are_cut_and_strange_ones_escaped() {
     let long = "x".repeat(1000);
     let found = shown(&in_site(&format!("symlinks = \"{long}\"")));
     assert!(
-        found.contains(&format!("\"{}\"… is none", "x".repeat(60))),
+        found.contains(&format!("\"{}\"… is not an", "x".repeat(60))),
         "{found}"
     );
     // Escaped, so that a problem stays on one line and cannot send terminal escapes.
@@ -1027,7 +1026,7 @@ fn proxies_are_those_of_an_address() {
     let two = format!("{}{}", site(proxies), site("names = \"a\""));
     assert_eq!(
         shown(&two),
-        "4:1: site[1]: site[0] has an address in common, and another proxy_protocol \
+        "4:1: site[1]: site[0] shares an address, but has another proxy_protocol \
          (allowed: the same for all sites of an address)"
     );
     assert_eq!(

@@ -26,7 +26,7 @@ pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
     // Without any certificate no handshake could succeed.
     if certificates.is_empty() && !local && !automatic {
         section.report(
-            "there is no certificate",
+            "no certificate is configured",
             "certificate and key; automatic = true, with [acme]; or local = true, for development",
         );
     }
@@ -54,7 +54,7 @@ fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
     };
     if item.is_empty_array() {
         item.report(
-            "there is no address",
+            "no address is listed",
             "at least one ADDR:PORT; or leave the key out",
         );
     }
@@ -123,7 +123,7 @@ fn clients(section: &ConfigSection<'_>) -> ClientAuthConfig {
             ClientAuthConfig::None
         }
         (None, Some(authorities)) => {
-            authorities.report("means nothing here", "only with client");
+            authorities.report("has no effect here", "only with client");
             ClientAuthConfig::None
         }
         (Some(client), Some(authorities)) => match (client.choice(&words), authorities.path()) {
@@ -139,7 +139,7 @@ fn client_paths(section: &ConfigSection<'_>) -> Vec<PathPattern> {
         return Vec::new();
     };
     if section.is_without("client") {
-        item.report("means nothing here", "only with client");
+        item.report("has no effect here", "only with client");
     }
     let items = item.one_or_many();
     items.iter().filter_map(ConfigValue::pattern).collect()
@@ -206,7 +206,7 @@ pub(crate) fn check(
                 source.report(
                     at,
                     format!("{address} is an address of site[{other}] too, with another client, client_ca or min_version"),
-                    "the same for all sites of an address: they are settled before a client has said which site it wants",
+                    "the same for all sites of an address: they apply before the client has named the site",
                 );
             }
         }
@@ -216,7 +216,7 @@ pub(crate) fn check(
         if tls.redirect && site.listen.is_empty() {
             source.report(
                 at,
-                "redirect, and there is nowhere to come from",
+                "redirect, but the site has no listener without TLS",
                 "listen in [[site]], as listen = \"*:80\"",
             );
         }
@@ -224,7 +224,7 @@ pub(crate) fn check(
         if tls.hsts.is_some() && !tls.redirect && !site.listen.is_empty() {
             source.report(
                 at,
-                "hsts, and the site is served without TLS too, where browsers ignore it",
+                "hsts, but the site also has listeners without TLS, where browsers ignore it",
                 "redirect = true, or no listen in [[site]]",
             );
         }
@@ -233,7 +233,7 @@ pub(crate) fn check(
             if only_tls && index == 0 {
                 source.report(
                     at,
-                    "server.softirq answers what is not encrypted, and there is no such address",
+                    "server.softirq answers only unencrypted requests, but there is no listener without TLS",
                     "softirq = \"off\"",
                 );
             }

@@ -148,7 +148,7 @@ pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
         "auto" => Ok(SoftirqMode::Auto),
         name if is_name => Ok(SoftirqMode::Interface(name.to_owned())),
         _ => Err(InvalidValue {
-            what: "a place for the soft-interrupt level",
+            what: "a setting of the soft-interrupt level",
             allowed: "\"off\", \"auto\", or an interface, like \"eth0\"",
         }),
     }

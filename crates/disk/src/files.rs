@@ -97,7 +97,7 @@ impl std::fmt::Display for FolderError {
         match self {
             FolderError::Taken(path) => write!(
                 f,
-                "the store in {} is in use by another process; each needs a folder of its own",
+                "the store in {} is in use by another process; give each server its own folder",
                 path.display()
             ),
             FolderError::System(path, error) => {

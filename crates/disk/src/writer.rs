@@ -42,7 +42,9 @@ impl std::fmt::Display for WriteError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             WriteError::TooLong => f.write_str("the object is too long for the store"),
-            WriteError::Length => f.write_str("the body has another length than was said"),
+            WriteError::Length => {
+                f.write_str("the length of the body differs from the announced length")
+            }
             WriteError::Disk(error) => write!(f, "the object can't be written: {error}"),
         }
     }

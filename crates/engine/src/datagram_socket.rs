@@ -56,7 +56,7 @@ impl DatagramSocket {
                 AddressFamily::INET | AddressFamily::INET6
             );
         if !is_udp {
-            let text = "a socket handed over by the supervisor is not for UDP";
+            let text = "a socket passed by the supervisor is not a UDP socket";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;

@@ -50,7 +50,7 @@ impl ListenSocket {
     /// It is no listening stream socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<ListenSocket> {
         if !sockopt::socket_acceptconn(&socket)? {
-            let text = "a socket handed over by the supervisor does not listen";
+            let text = "a socket passed by the supervisor is not listening";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;

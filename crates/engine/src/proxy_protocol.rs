@@ -13,7 +13,7 @@ use crate::driver::IoDriver;
 use crate::service::{ConnectionRefusal, HttpService};
 
 /// No header came in time.
-const LATE: &str = "no whole PROXY header came in time";
+const LATE: &str = "no complete PROXY header arrived in time";
 /// The connection ended within a header.
 const CUT: &str = "the connection ended within its PROXY header";
 

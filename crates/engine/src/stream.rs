@@ -45,7 +45,7 @@ pub struct StreamClosed;
 
 impl std::fmt::Display for StreamClosed {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("nobody takes the bytes any more")
+        to.write_str("the receiver has closed the stream")
     }
 }
 

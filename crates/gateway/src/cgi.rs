@@ -130,7 +130,7 @@ impl CgiHandler {
     fn permit(&self) -> Result<Permit, HandlerFailure> {
         self.running.try_acquire().ok_or_else(|| {
             let detail = format!(
-                "{} programs of {} run already; the route's concurrency allows no more",
+                "{} programs of {} are running; raise the route's concurrency to allow more",
                 self.running.max(),
                 self.place()
             );
@@ -154,7 +154,7 @@ impl CgiHandler {
         let (script, file) = self.find(request)?;
         // Checked here because execve, in another process, would only report EACCES.
         if !lookup::is_executable(&file) {
-            let detail = format!("{} may not be run; make it executable", file.display());
+            let detail = format!("{} is not executable; run chmod +x", file.display());
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
         }
         let environment = CgiEnvironment {
@@ -241,7 +241,10 @@ fn file(folder: &Path, way_len: usize, script: &LocatedScript) -> PathBuf {
 /// Resolves symbolic links for each request: a deployment may replace the folder by changing a link.
 fn now_at(path: &Path) -> Result<PathBuf, HandlerFailure> {
     std::fs::canonicalize(path).map_err(|error| {
-        let detail = format!("the programs at {}: {error}", path.display());
+        let detail = format!(
+            "can't open the folder of programs {}: {error}",
+            path.display()
+        );
         HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail)
     })
 }

@@ -195,7 +195,7 @@ impl FastCgiHandler {
     fn permit(&self) -> Result<Permit, HandlerFailure> {
         self.concurrency.try_acquire().ok_or_else(|| {
             let detail = format!(
-                "{} requests to {} are under way already; the route's concurrency allows no more",
+                "{} requests to {} are in progress; raise the route's concurrency to allow more",
                 self.concurrency.max(),
                 self.backends.name()
             );
@@ -247,11 +247,11 @@ impl FastCgiHandler {
             handler.look(folder, requested)
         });
         let Ok(looking) = looking else {
-            let detail = "too much waits for the disk to look for a script";
+            let detail = "too many script look-ups wait for the disk";
             return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         };
         let Some(meaning) = looking.await else {
-            let detail = "looking for a script ended without a result";
+            let detail = "the look-up of the script ended without a result";
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
         };
         // The time from before the look-up: a change during it must not extend the result's lifetime.
@@ -335,7 +335,7 @@ impl FastCgiHandler {
                 return Err(unreached.failure);
             }
             let detail = &unreached.failure.detail;
-            (self.terms.notice)(&format!("{detail}; another server is asked"));
+            (self.terms.notice)(&format!("{detail}; trying another server"));
             last = Some(unreached.failure);
         }
     }

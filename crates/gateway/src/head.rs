@@ -163,16 +163,17 @@ impl HeadParts {
             let text = std::str::from_utf8(member).unwrap_or_default();
             len = match text.parse() {
                 Ok(found) if digits && len.is_none_or(|known| known == found) => Some(found),
-                _ => return Err(bad("sent a Content-Length that is no number", value)),
+                _ => return Err(bad("sent a Content-Length that is not a number", value)),
             };
         }
-        len.ok_or_else(|| bad("sent a Content-Length that is no number", value))
+        len.ok_or_else(|| bad("sent a Content-Length that is not a number", value))
     }
 
     fn finish(self, form: OutputForm) -> Result<CgiHead, BadHead> {
         if form == OutputForm::Http && self.coded {
             return Err(BadHead(
-                "sent Transfer-Encoding; the server does that: send the bytes as they are".into(),
+                "sent Transfer-Encoding, which only the server may set: send the bytes unencoded"
+                    .into(),
             ));
         }
         let is_named = |name| self.fields.values(name).next().is_some();
@@ -180,7 +181,7 @@ impl HeadParts {
         let says_what = self.content_type || self.location || self.status.is_some() || is_led;
         if form == OutputForm::Cgi && !says_what {
             return Err(BadHead(
-                "sent a head with neither Content-Type, Location nor Status".into(),
+                "sent a head without Content-Type, Location or Status".into(),
             ));
         }
         let local = self.local_redirect().filter(|_| form != OutputForm::Http);
@@ -223,7 +224,7 @@ impl HeadParts {
 }
 
 fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
-    let wrong = |what: &str| bad(&format!("sent a head whose line {number} {what}"), line);
+    let wrong = |what: &str| bad(&format!("sent a head in which line {number} {what}"), line);
     let colon = line.iter().position(|b| *b == b':');
     let colon = colon.ok_or_else(|| wrong("has no colon"))?;
     // Whitespace before the colon is tolerated, since it has only one meaning here, as in responses of origins
@@ -231,7 +232,7 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     let name = line[..colon].trim_ascii_end();
     let value = line[colon + 1..].trim_ascii();
     if !is_token(name) {
-        return Err(wrong("has a name that is no token"));
+        return Err(wrong("has a name that is not a token"));
     }
     // Control characters could inject fields or lines (response splitting).
     if !value
@@ -263,7 +264,8 @@ fn status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
         [b'0'..=b'9', b' ', rest @ ..] => Some(rest),
         _ => None,
     });
-    let rest = rest.ok_or_else(|| bad("must begin with a status line as its name says", line))?;
+    let rest =
+        rest.ok_or_else(|| bad("sent no status line, which its name (nph-) requires", line))?;
     status_of(rest)
 }
 

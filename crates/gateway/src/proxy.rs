@@ -245,7 +245,7 @@ impl ProxyHandler {
             Ok(()) => {
                 asked.body = stopped.body.flatten();
                 asked.leave = Some(stopped.leave);
-                (self.terms.notice)(&format!("{}; another server is asked", failure.detail));
+                (self.terms.notice)(&format!("{}; trying another server", failure.detail));
                 Ok(failure)
             }
             Err(NoRetry::BodyConsumed) if !is_body_too_large && !failed.timed_out => {
@@ -260,7 +260,7 @@ impl ProxyHandler {
     fn count_unrepeated(&self, place: &OriginEndpoint, failure: &mut HandlerFailure) {
         place.count_unrepeated();
         failure.detail.push_str(&format!(
-            "; the request was not repeated, since its body is larger than retry_body_max ({} bytes)",
+            "; the request was not retried, because its body is larger than retry_body_max ({} bytes)",
             self.retry_body_max
         ));
     }
@@ -448,7 +448,7 @@ fn judged(
     {
         return Ok(response);
     }
-    let detail = format!("{} says 304 to a request without a condition", place.name);
+    let detail = format!("{} sent 304 to an unconditional request", place.name);
     place.failed(&detail);
     Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
 }

@@ -538,7 +538,7 @@ fn who_starts_programs_is_started_again() {
         wait_for_end(&pids).await;
         programs
             .notices
-            .wait_for("the next call starts another")
+            .wait_for("the next request starts a new one")
             .await;
         let answer = fetch(&handler, get(&root, "/cgi-bin/say")).await;
         assert_eq!(answer.body, "here");

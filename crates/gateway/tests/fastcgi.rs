@@ -340,6 +340,6 @@ fn a_server_that_is_not_there() {
     runtime().block_on(async {
         let failure = fail(&handler, get(&root, "/hello.php")).await;
         assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
-        assert!(failure.detail.contains("does it run"), "{failure:?}");
+        assert!(failure.detail.contains("check that it runs"), "{failure:?}");
     });
 }

@@ -96,7 +96,7 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
             assert!(status.contains(&format!("{gone} ejected")), "{status}");
             let told = notices.all();
             assert_eq!(told.len(), 5, "{told:?}");
-            assert!(told[0].ends_with("another server is asked"), "{told:?}");
+            assert!(told[0].ends_with("trying another server"), "{told:?}");
             let outline = RouteProbe {
                 target: b"/x",
                 peer: "192.0.2.7".parse().expect("an address"),
@@ -141,7 +141,7 @@ fn where_none_is_there_the_last_failure_is_told() {
         for _ in 0..10 {
             let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
             assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
-            assert!(failure.detail.contains("does it run"), "{failure:?}");
+            assert!(failure.detail.contains("check that it runs"), "{failure:?}");
         }
     });
 }
@@ -225,6 +225,6 @@ fn a_name_stands_for_its_addresses() {
             "{}",
             failure.detail
         );
-        notices.wait_for("the name can't be looked up").await;
+        notices.wait_for("the name can't be resolved").await;
     });
 }

@@ -240,15 +240,15 @@ fn nonsense_and_silence() {
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
             502,
-            "no FastCGI record",
+            "invalid FastCGI record",
         ),
         (Vec::new(), 502, "closed the connection"),
-        (record(STDOUT, 2, whole_head), 502, "not asked"),
-        (record(VALUES, 0, b""), 502, "not asked"),
+        (record(STDOUT, 2, whole_head), 502, "unexpected record"),
+        (record(VALUES, 0, b""), 502, "unexpected record"),
         (record(STDOUT, 1, b"no head\n\n"), 502, "no colon"),
         (end(1, 0), 502, "without a head"),
         (end(1, 2), 503, "overloaded"),
-        (end(1, 3), 502, "no responder"),
+        (end(1, 3), 502, "does not support the responder role"),
         (start[..20].to_vec(), 502, "closed the connection"),
     ] {
         runtime().block_on(async {

@@ -31,7 +31,7 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
         // Rejected, not queued: the caller answers 503 at once.
         let Some(permit) = self.concurrency.try_acquire() else {
             let detail = format!(
-                "{} requests are being answered already; more are let in by concurrency",
+                "{} requests are in progress already; raise concurrency to allow more",
                 self.concurrency.max()
             );
             return HandlerResult::Ready(Err(HandlerFailure::new(
@@ -59,7 +59,7 @@ fn within(time: Duration, permit: Permit, answering: PendingResponse) -> Pending
         let _permit = permit;
         let answer = tokio::time::timeout(time, answering).await;
         answer.unwrap_or_else(|_| {
-            let detail = format!("no answer in {} ms", time.as_millis());
+            let detail = format!("no response within {} ms", time.as_millis());
             Err(HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail))
         })
     })

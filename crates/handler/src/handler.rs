@@ -90,7 +90,7 @@ struct RuntimeTask(JoinHandle<Result<HandlerResponse, HandlerFailure>>);
 impl RuntimeTask {
     async fn answer(mut self) -> Result<HandlerResponse, HandlerFailure> {
         (&mut self.0).await.unwrap_or_else(|_| {
-            let detail = "its task ended without an answer";
+            let detail = "its task ended without a response";
             Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail))
         })
     }

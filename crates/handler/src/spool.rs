@@ -75,7 +75,10 @@ impl SpoolLimits {
         // One notice per shortage: every slow client would log a line otherwise.
         if !self.told.swap(true, Relaxed) {
             let why = trouble.detail(self);
-            (self.notice)(&format!("programs wait for slow clients: {why}"));
+            (self.notice)(&format!(
+                "programs wait for slow clients, because their responses can't \
+                                    be buffered: {why}"
+            ));
         }
     }
 }
@@ -91,7 +94,7 @@ pub fn check_folder(limits: &BufferConfig) -> Result<(), String> {
     };
     try_folder(folder).map_err(|error| {
         let folder = folder.display();
-        format!("temp_path {folder}: no file can be made there: {error}")
+        format!("temp_path {folder}: can't create a file there: {error}")
     })
 }
 

@@ -42,16 +42,16 @@ pub const NO_INDEX: &str = "This folder has no index page, and its files are not
 /// The explanation of a status for the visitor.
 pub fn explanation(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::FORBIDDEN => "This is not for public reading.",
-        StatusCode::NOT_FOUND => "There is nothing at this address.",
-        StatusCode::METHOD_NOT_ALLOWED => "This can be read (GET, HEAD), not changed.",
+        StatusCode::FORBIDDEN => "Access is not permitted.",
+        StatusCode::NOT_FOUND => "No page was found at this address.",
+        StatusCode::METHOD_NOT_ALLOWED => "This page can only be read (GET, HEAD).",
         StatusCode::REQUEST_TIMEOUT => "The request did not arrive in time.",
-        StatusCode::PRECONDITION_FAILED => "It is not the version that the request asked for.",
-        StatusCode::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
-        StatusCode::MISDIRECTED_REQUEST => "No site of this name is served here.",
+        StatusCode::PRECONDITION_FAILED => "The page does not meet the conditions of the request.",
+        StatusCode::RANGE_NOT_SATISFIABLE => "The requested range lies beyond the end.",
+        StatusCode::MISDIRECTED_REQUEST => "This server has no site of this name.",
         StatusCode::TOO_MANY_REQUESTS => "There were too many requests. Try again later.",
-        StatusCode::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
-        StatusCode::INTERNAL_ERROR => "The server could not read what it wanted to send.",
-        _ => "The request can't be answered.",
+        StatusCode::SERVICE_UNAVAILABLE => "The server is overloaded. Try again in a moment.",
+        StatusCode::INTERNAL_ERROR => "The server could not produce a response.",
+        _ => "The request could not be processed.",
     }
 }

@@ -84,7 +84,7 @@ impl ProxyHeaderError {
             ProxyHeaderError::Family => {
                 "the PROXY header has an unknown or unexpected address family"
             }
-            ProxyHeaderError::Length => "the PROXY header's parts do not fit its length",
+            ProxyHeaderError::Length => "the length of the PROXY header does not match its content",
             ProxyHeaderError::Checksum => "the PROXY header's checksum is wrong",
         }
     }

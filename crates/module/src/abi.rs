@@ -115,7 +115,8 @@ pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     let started = catch_unwind(AssertUnwindSafe(|| {
         M::start(&mut ModuleSettings::new(&mut host))
     }));
-    let started = started.unwrap_or_else(|_| Err("the module panicked at its start".to_string()));
+    let started =
+        started.unwrap_or_else(|_| Err("the module panicked in its start function".to_string()));
     match started {
         Ok(module) => Box::into_raw(Box::new(module)).cast(),
         Err(problem) => {

@@ -186,8 +186,10 @@ impl FakeHost {
         }
         match self.ticket {
             Some(ticket) if TICKETS.wait(ticket) => Ok(CallEvent::Continued),
-            Some(_) => Err("the module waits, and nobody continued it for 5 seconds".to_string()),
-            None => Err("the module waits, and nothing would ever happen".to_string()),
+            Some(_) => {
+                Err("the module waits, and nothing continued it within 5 seconds".to_string())
+            }
+            None => Err("the module waits for nothing: no event can continue it".to_string()),
         }
     }
 

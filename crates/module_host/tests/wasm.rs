@@ -204,7 +204,7 @@ fn a_module_that_cannot_start_says_so() {
         (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0))"#;
     let (status, detail) = failure(now(&handler(&runtime(), &module(code), OWN), "/"));
     assert_eq!(status, 500);
-    assert!(detail.contains("cannot start"), "{detail}");
+    assert!(detail.contains("reported a failure"), "{detail}");
 }
 
 #[tokio::test]

@@ -30,22 +30,24 @@ impl AuthPlugin {
             b"caching_sha2_password" => AuthPlugin::CachingSha2,
             b"sha256_password" => AuthPlugin::Sha256,
             b"client_ed25519" => AuthPlugin::Unknown(
-                "the database's user has the plugin ed25519: give it mysql_native_password",
+                "the database user uses the plugin ed25519: change it to mysql_native_password",
             ),
             b"auth_socket" | b"unix_socket" => AuthPlugin::Unknown(
-                "the database's user is known by its socket, which a machine without one can't have: give it a password",
+                "the database user authenticates by Unix socket, which the image does not have: \
+                 give it a password",
             ),
             b"mysql_clear_password" | b"dialog" => AuthPlugin::Unknown(
-                "the database server wants the password in clear: give the user mysql_native_password",
+                "the database server requests the password in clear text: change the user to \
+                 mysql_native_password",
             ),
             b"auth_gssapi_client" => AuthPlugin::Unknown(
-                "the database's user has the plugin gssapi: give it mysql_native_password",
+                "the database user uses the plugin gssapi: change it to mysql_native_password",
             ),
             b"mysql_old_password" => AuthPlugin::Unknown(
-                "the database's user has a password of before 4.1: give it mysql_native_password",
+                "the database user has a password from before MySQL 4.1: change it to mysql_native_password",
             ),
             _ => AuthPlugin::Unknown(
-                "the database's user has an unknown authentication plugin: give it mysql_native_password",
+                "the database user uses an unknown authentication plugin: change it to mysql_native_password",
             ),
         }
     }

@@ -305,9 +305,7 @@ impl MySqlClient {
             }
             ClientState::Greeting => self.greeting(payload, events),
             // An attacker could inject a packet before the handshake that would then count as received inside TLS.
-            ClientState::Tls => Err(MySqlError::Protocol(
-                "it sends a packet before the TLS handshake",
-            )),
+            ClientState::Tls => Err(MySqlError::Protocol("a packet before the TLS handshake")),
             ClientState::Login => self.login(payload, events),
             ClientState::Key => self.key(payload, events),
             ClientState::Setting => self.setting(payload, events),

@@ -46,18 +46,18 @@ impl MySqlError {
 impl fmt::Display for MySqlError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let MySqlError::Protocol(_) = self {
-            to.write_str("the database server breaks the protocol: ")?;
+            to.write_str("the database server violates the protocol: ")?;
         }
         to.write_str(match self {
             MySqlError::Protocol(what) => what,
             MySqlError::Unsupported(what) => what,
             MySqlError::NoTls => "the database server offers no TLS",
-            MySqlError::LoginRefused => "the database server refuses the login",
-            MySqlError::PacketTooLong => "the database server sends a row that is too long",
-            MySqlError::TooManyColumns => "the database server sends too many columns",
-            MySqlError::TooManyRows => "the statement gives too many rows: write LIMIT",
-            MySqlError::Dismissed => "the database server has ended the session",
-            MySqlError::Ended => "the connection to the database server has ended",
+            MySqlError::LoginRefused => "the database server refused the login",
+            MySqlError::PacketTooLong => "the database server sent a row that is too long",
+            MySqlError::TooManyColumns => "the database server sent too many columns",
+            MySqlError::TooManyRows => "the statement returns too many rows: write LIMIT",
+            MySqlError::Dismissed => "the database server closed the session",
+            MySqlError::Ended => "the connection to the database server was closed",
         })
     }
 }

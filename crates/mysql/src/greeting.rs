@@ -60,7 +60,7 @@ pub fn read(payload: &[u8]) -> Result<ServerGreeting, MySqlError> {
     let mut from = PacketReader(payload);
     if from.u8()? != 10 {
         return Err(MySqlError::Unsupported(
-            "the database server's handshake is not of version 10",
+            "the database server does not use protocol version 10",
         ));
     }
     let version = from.until_zero();
@@ -80,7 +80,7 @@ pub fn read(payload: &[u8]) -> Result<ServerGreeting, MySqlError> {
     // 21 bytes: the salt and its final zero.
     if capabilities & needed != needed || salt_len < 21 {
         return Err(MySqlError::Unsupported(
-            "the database server is too old: 5.5 is the oldest that will do",
+            "the database server is too old: version 5.5 or later is required",
         ));
     }
     salt[8..].copy_from_slice(&from.array::<12>()?);

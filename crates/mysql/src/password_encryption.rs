@@ -15,7 +15,7 @@ const DIGEST_LEN: usize = 20;
 /// The longest PEM text in bytes; that of a 4,096-bit key has 800.
 const PEM_LEN_MAX: usize = 1_024;
 
-const NO_KEY: MySqlError = MySqlError::Protocol("its public key can't be read");
+const NO_KEY: MySqlError = MySqlError::Protocol("its public key is malformed");
 
 /// A public key: numbers in big-endian bytes.
 struct LoginKey {

@@ -96,7 +96,7 @@ where
             let asking = check.check(&place, &on);
             let found = on.timers.timeout(checking.timeout, asking).await;
             // Dropping the future at the timeout closes its connection.
-            let found = found.unwrap_or_else(|_| Err("no answer in time".into()));
+            let found = found.unwrap_or_else(|_| Err("no response in time".into()));
             // Between checks the task must not keep the member's target alive.
             drop(place);
             // The group may have ended during the check.

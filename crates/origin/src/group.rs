@@ -39,7 +39,7 @@ pub struct MemberId {
 }
 
 /// A picked member. Its outcome must be reported exactly once.
-#[must_use = "who is picked has to be reported"]
+#[must_use = "a picked member must be reported"]
 #[derive(Debug)]
 pub struct PickedMember {
     /// The member.

@@ -44,7 +44,7 @@ impl NameResolver for SystemResolver {
         let host = host.to_string();
         // getaddrinfo(3) blocks.
         let asking = local.offload(move || addresses(&host, port));
-        let asking = asking.map_err(|_| io::Error::other("too much waits for helpers"))?;
+        let asking = asking.map_err(|_| io::Error::other("too many name look-ups are waiting"))?;
         asking
             .await
             .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")))
@@ -171,7 +171,7 @@ impl NameWatch {
     /// Describes the failure of the last look-up, if it failed.
     pub fn failure(&self) -> Option<String> {
         let why = self.resolved().error?;
-        Some(format!("the name {} can't be looked up: {why}", self.host))
+        Some(format!("the name {} can't be resolved: {why}", self.host))
     }
 
     /// The state of the resolution.

@@ -87,12 +87,12 @@ pub enum NoRetry {
 impl fmt::Display for NoRetry {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            NoRetry::Tries => "it was tried as often as may be",
-            NoRetry::ResponseSeen => "a part of the response had come",
+            NoRetry::Tries => "the maximum of attempts is reached",
+            NoRetry::ResponseSeen => "a part of the response had arrived",
             NoRetry::NotIdempotent => "it may have been executed, and its method is not idempotent",
-            NoRetry::BodyConsumed => "its body is not kept",
-            NoRetry::TimedOut => "its time was over",
-            NoRetry::Budget => "there were too many retries",
+            NoRetry::BodyConsumed => "its body was not buffered",
+            NoRetry::TimedOut => "it timed out",
+            NoRetry::Budget => "the retry budget is used up",
         })
     }
 }

@@ -107,7 +107,7 @@ impl TlsSettingsError {
                 TlsSettingsError::Identity(reason.to_string())
             }
             ProblemReason::NoCertificate => {
-                TlsSettingsError::File(file, "no certificates".to_owned())
+                TlsSettingsError::File(file, "no certificates in it".to_owned())
             }
             ProblemReason::Unreadable(why) | ProblemReason::Malformed(why) => {
                 TlsSettingsError::File(file, why)
@@ -121,11 +121,11 @@ impl fmt::Display for TlsSettingsError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TlsSettingsError::Name(name) => {
-                write!(to, "{name:?} is no name that a certificate can have")
+                write!(to, "{name:?} is not a name that a certificate can have")
             }
             TlsSettingsError::File(path, why) => write!(to, "{}: {why}", path.display()),
             TlsSettingsError::NoAuthorities => to.write_str(
-                "the system has no authorities to trust: install ca-certificates, or name a file",
+                "the system has no trusted certificate authorities: install ca-certificates, or name a file",
             ),
             TlsSettingsError::Identity(why) => {
                 write!(to, "the client certificate cannot be used: {why}")

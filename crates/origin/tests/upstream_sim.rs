@@ -236,7 +236,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
         // Three bad checks, each within an interval, its jitter and the time limit.
         let (mood, why) = match seed % 2 {
             0 => (Mood::Ill, "it says so"),
-            _ => (Mood::Silent, "no answer in time"),
+            _ => (Mood::Silent, "no response in time"),
         };
         *check.mood.lock().expect("a lock") = mood;
         // The longest interval with jitter, the time limit of a check, and the precision of both timers.

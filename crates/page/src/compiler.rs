@@ -157,7 +157,7 @@ impl<'s> PageCompiler<'s, '_> {
     fn expect_sign(&mut self, sign: &str) -> Result<(), ParseError> {
         match self.take_sign(sign) {
             true => Ok(()),
-            false => self.unexpected(&format!("{sign} is expected")),
+            false => self.unexpected(&format!("expected {sign}")),
         }
     }
 
@@ -168,7 +168,7 @@ impl<'s> PageCompiler<'s, '_> {
             _ => {
                 // Put back, so that the message names the unexpected token.
                 self.at -= 1;
-                self.unexpected("the tag should end")
+                self.unexpected("expected the end of the tag")
             }
         }
     }
@@ -178,10 +178,10 @@ impl<'s> PageCompiler<'s, '_> {
         self.at += 1;
         let found = match self.tokens.get(self.at - 1) {
             None => "the page ends".to_string(),
-            Some((PageToken::Name(name), _)) => format!("there is {name}"),
-            Some((PageToken::Sign(sign), _)) => format!("there is {sign}"),
-            Some((PageToken::Text(_), _)) => "there is a text".to_string(),
-            Some((PageToken::Whole(_) | PageToken::Float(_), _)) => "there is a number".to_string(),
+            Some((PageToken::Name(name), _)) => format!("found {name}"),
+            Some((PageToken::Sign(sign), _)) => format!("found {sign}"),
+            Some((PageToken::Text(_), _)) => "found a text".to_string(),
+            Some((PageToken::Whole(_) | PageToken::Float(_), _)) => "found a number".to_string(),
             Some(_) => "the tag ends".to_string(),
         };
         self.wrong(format!("{what}, but {found}"))
@@ -194,7 +194,9 @@ impl<'s> PageCompiler<'s, '_> {
     ) -> Result<T, ParseError> {
         // Bounds the recursion of the parser, and so its stack.
         if self.depth == DEPTH_MAX {
-            return self.wrong(format!("more than {DEPTH_MAX} things are in each other"));
+            return self.wrong(format!(
+                "expressions or tags are nested more than {DEPTH_MAX} deep"
+            ));
         }
         self.depth += 1;
         let parsed = inner(self);

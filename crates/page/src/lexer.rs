@@ -37,7 +37,7 @@ pub fn tokens(source: &str) -> Result<Vec<(PageToken<'_>, u32)>, ParseError> {
     if source.len() > SOURCE_LEN_MAX {
         return Err(ParseError {
             line: 1,
-            what: format!("the page's source is longer than {SOURCE_LEN_MAX} bytes"),
+            what: format!("the source of the page is longer than {SOURCE_LEN_MAX} bytes"),
         });
     }
     // minijinja removes one final line break of a template.
@@ -103,7 +103,7 @@ impl<'s> PageLexer<'s> {
                 .get(2 + sign_len..)
                 .and_then(|rest| rest.find("#}"))
             else {
-                return Err(self.wrong("a comment does not end: write #}"));
+                return Err(self.wrong("unterminated comment: write #}"));
             };
             // In `{#-#}` the minus belongs to the start.
             let whole = self.take(2 + sign_len + end + 2);
@@ -146,7 +146,7 @@ impl<'s> PageLexer<'s> {
             self.push(PageToken::Data(data), line);
             return Ok(trims_after);
         }
-        Err(self.wrong("{% raw %} has no {% endraw %}"))
+        Err(self.wrong("{% raw %} without {% endraw %}"))
     }
 
     fn inside(&mut self, end: &str) -> Result<bool, ParseError> {
@@ -177,7 +177,7 @@ impl<'s> PageLexer<'s> {
     fn token(&mut self, end: &str) -> Result<i32, ParseError> {
         let line = self.line;
         let Some(&first) = self.rest.as_bytes().first() else {
-            return Err(self.wrong(&format!("a tag does not end: write {end}")));
+            return Err(self.wrong(&format!("unterminated tag: write {end}")));
         };
         if first == b'"' || first == b'\'' {
             let text = self.text(first)?;
@@ -199,7 +199,7 @@ impl<'s> PageLexer<'s> {
         // The list has longer signs before their prefixes, so the first match is the longest.
         let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
             let c = self.rest.chars().next().unwrap_or_default();
-            return Err(self.wrong(&format!("{c:?} has no meaning here")));
+            return Err(self.wrong(&format!("unexpected character {c:?}")));
         };
         self.take(sign.len());
         self.push(PageToken::Sign(sign), line);
@@ -225,7 +225,7 @@ impl<'s> PageLexer<'s> {
         // Rejects forms such as `1e3` and `0x1`.
         let after = self.rest[len..].chars().next();
         if after.is_some_and(|c| c == '_' || c.is_ascii_alphanumeric()) {
-            return Err(self.wrong("a number is written with digits and one point only"));
+            return Err(self.wrong("a number has only digits and at most one point"));
         }
         let text = self.take(len);
         let token = match is_float {
@@ -248,9 +248,9 @@ impl<'s> PageLexer<'s> {
                     // minijinja keeps the backslash before other punctuation.
                     Some(c) if !c.is_ascii_alphanumeric() => text.extend(['\\', c]),
                     _ => {
-                        return Err(
-                            self.wrong("of escapes there are \\n, \\r, \\t, \\\\, \\\" and \\'")
-                        );
+                        return Err(self.wrong(
+                            "unknown escape; the escapes are \\n, \\r, \\t, \\\\, \\\" and \\'",
+                        ));
                     }
                 },
                 c if c as u32 == u32::from(quote) => {
@@ -260,7 +260,7 @@ impl<'s> PageLexer<'s> {
                 c => text.push(c),
             }
         }
-        Err(self.wrong("a text does not end: its second quote is missing"))
+        Err(self.wrong("unterminated text: its closing quote is missing"))
     }
 
     fn skip_whitespace(&mut self) {

@@ -64,13 +64,13 @@ pub fn calculated(
 ) -> Result<MachineValue, String> {
     let Some(two) = two(left, right) else {
         let (left, right) = (left.kind(), right.kind());
-        return Err(format!("{left} and {right} can't be calculated with"));
+        return Err(format!("can't calculate with {left} and {right}"));
     };
     let made = match two {
         NumberPair::Whole(left, right) => apply_whole(op, left, right),
         NumberPair::Float(left, right) => apply_float(op, left, right).map(MachineValue::Float),
     };
-    made.ok_or_else(|| "the result is no number of 64 bits, or it is divided by 0".to_string())
+    made.ok_or_else(|| "the result exceeds 64 bits, or is a division by 0".to_string())
 }
 
 fn apply_whole(op: BinaryOp, left: i128, right: i128) -> Option<MachineValue> {
@@ -149,7 +149,7 @@ pub fn negated(value: MachineValue) -> Result<MachineValue, String> {
         MachineValue::UInt(it) => MachineValue::whole(-i128::from(it)),
         _ => None,
     };
-    negated.ok_or_else(|| format!("{} can't be negative", value.kind()))
+    negated.ok_or_else(|| format!("can't negate {}", value.kind()))
 }
 
 /// Rounds a number to this many decimals, by default 0.
@@ -157,7 +157,7 @@ pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<Mach
     let digits = match digits {
         None => 0,
         Some(MachineValue::Int(digits @ 0..=100)) => digits as usize,
-        Some(_) => return Err("round() wants a number of digits from 0 to 100".to_string()),
+        Some(_) => return Err("round() takes a number of digits from 0 to 100".to_string()),
     };
     match value {
         MachineValue::Int(_) | MachineValue::UInt(_) => Ok(value),
@@ -165,7 +165,7 @@ pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<Mach
         MachineValue::Float(it) => Ok(MachineValue::Float(
             format!("{it:.digits$}").parse().unwrap_or(it),
         )),
-        other => Err(format!("{} can't be rounded", other.kind())),
+        other => Err(format!("can't round {}", other.kind())),
     }
 }
 

@@ -249,7 +249,7 @@ impl PageRun {
 
     /// Reports that the query failed; the next `step` fails with this reason.
     pub fn refused(&mut self, reason: &str) {
-        self.wrong = Some(format!("the database says: {reason}"));
+        self.wrong = Some(format!("the database reports: {reason}"));
         self.asking = QueryState::Answered;
     }
 

@@ -32,7 +32,7 @@ impl PageReply {
         let status = u16::try_from(code)
             .ok()
             .filter(|code| (200..600).contains(code));
-        self.status = Some(status.ok_or_else(|| format!("{code} is no status of a response"))?);
+        self.status = Some(status.ok_or_else(|| format!("{code} is not a valid response status"))?);
         Ok(())
     }
 
@@ -45,23 +45,23 @@ impl PageReply {
             "transfer-encoding",
         ];
         if name.is_empty() || !name.bytes().all(is_token) {
-            return Err(format!("{name:?} is no name of a field"));
+            return Err(format!("{name:?} is not a valid field name"));
         }
         if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
-            return Err(format!("{name} is not for pages"));
+            return Err(format!("a page can't set {name}"));
         }
         // Line breaks would inject fields (RFC 9110 §5.5).
         if value
             .bytes()
             .any(|byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
         {
-            return Err(format!("the value of {name} has control characters"));
+            return Err(format!("the value of {name} contains control characters"));
         }
         self.fields
             .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         // Checked after the removal, since replacing a field adds none.
         if self.fields.len() == FIELDS_MAX {
-            return Err(format!("a page may set {FIELDS_MAX} fields"));
+            return Err(format!("a page can set at most {FIELDS_MAX} fields"));
         }
         self.fields.push((name.into(), value.trim().into()));
         Ok(())

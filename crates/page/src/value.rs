@@ -84,7 +84,7 @@ impl MachineValue {
         match self {
             MachineValue::Unset | MachineValue::Undefined => "undefined",
             MachineValue::None => "none",
-            MachineValue::Bool(_) => "a truth value",
+            MachineValue::Bool(_) => "a boolean",
             MachineValue::Int(_) | MachineValue::UInt(_) | MachineValue::Float(_) => "a number",
             MachineValue::Text(_) => "a text",
             MachineValue::List { .. } => "a list",

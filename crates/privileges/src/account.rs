@@ -47,8 +47,9 @@ pub struct ServerAccount {
 pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>), String> {
     if !Uid::effective().is_root() {
         let other = config.server.user.as_ref().filter(|name| !is_me(name));
-        let note =
-            other.map(|name| format!("not root, so the user stays what it is and not {name}"));
+        let note = other.map(|name| {
+            format!("not started as root, so the server keeps its user and ignores {name}")
+        });
         return Ok((None, note));
     }
     let user = match &config.server.user {
@@ -57,7 +58,8 @@ pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>
         None => match default_user(config) {
             Some(user) => user,
             None => {
-                let text = "runs as root, because nobody else may read the folder; --user, or user in [server], changes that";
+                let text = "the server keeps running as root, because only root can read the \
+                            folder; set --user, or user in [server], to change that";
                 return Ok((None, Some(text.into())));
             }
         },
@@ -66,10 +68,10 @@ pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>
         None => user.gid,
         Some(name) => match Group::from_name(name) {
             Ok(Some(group)) => group.gid,
-            _ => return Err(format!("there is no group {name}")),
+            _ => return Err(format!("group {name} does not exist")),
         },
     };
-    let note = format!("runs as user {}", user.name);
+    let note = format!("running as user {}", user.name);
     Ok((Some(ServerAccount { user, group }), Some(note)))
 }
 
@@ -117,9 +119,12 @@ impl ServerAccount {
             Ok(file) => Ok(file),
             Err(UntrustedPath::By(_)) => self.do_as_user(|| open(path)).map_err(|error| {
                 let user = &self.user.name;
-                format!("{error} as user {user}, who opens it since its folder is not root's alone")
+                format!(
+                    "{error} as user {user}, which opens it because root is not the only one \
+                         who can change its folder"
+                )
             }),
-            Err(UntrustedPath::Kind) => Err("it is no regular file".into()),
+            Err(UntrustedPath::Kind) => Err("not a regular file".into()),
             Err(UntrustedPath::Io(error)) => Err(error.to_string()),
         }
     }
@@ -179,11 +184,11 @@ impl ServerAccount {
         // Started by root: it keeps the rights that this process gives up below.
         let started = source.map(|source| helper::start(source, self.ids()));
         let note = started.and_then(Result::err).map(|error| {
-            format!("files that only root may open can't be opened after the start: {error}")
+            format!("files that only root can open will be inaccessible after the start: {error}")
         });
         let c_name = CString::new(name.clone()).map_err(|error| error.to_string())?;
         become_user(&c_name, self.user.uid, self.group)
-            .map_err(|error| format!("can't become user {name}: {error}"))?;
+            .map_err(|error| format!("can't switch to user {name}: {error}"))?;
         Ok(note)
     }
 }
@@ -202,7 +207,7 @@ pub fn test_as_server<T: Send>(
         return Ok(test());
     };
     let tested = account.do_as_user(|| Ok(test()));
-    tested.map_err(|error| format!("can't test as {}: {error}", account.user.name))
+    tested.map_err(|error| format!("can't check access as {}: {error}", account.user.name))
 }
 
 /// Clears the ambient set of a server that was never root: programs that it starts would have its capabilities.
@@ -240,7 +245,7 @@ pub fn program_account(named: Option<&str>) -> Result<Option<(u32, u32)>, String
         Some(name) if !Uid::effective().is_root() => match is_me(name) {
             true => Ok(None),
             false => Err(format!(
-                "programs can run as {name} only where the server stays root: user = \"root\" in [server]"
+                "programs can run as {name} only if the server stays root: set user = \"root\" in [server]"
             )),
         },
         None if !Uid::effective().is_root() => Ok(None),
@@ -281,7 +286,7 @@ fn file_of_one_name(path: &Path) -> Option<File> {
 fn find(name: &str) -> Result<User, String> {
     match User::from_name(name) {
         Ok(Some(user)) => Ok(user),
-        Ok(None) => Err(format!("there is no user {name}")),
+        Ok(None) => Err(format!("user {name} does not exist")),
         Err(error) => Err(format!("can't look up user {name}: {error}")),
     }
 }

@@ -28,7 +28,7 @@ pub fn reduce(kept: CapabilitySet) -> Result<(), String> {
         })
         // Otherwise a set-user-ID program could regain rights (PR_SET_NO_NEW_PRIVS).
         .and_then(|()| set_no_new_privs(true));
-    reduced.map_err(|error| format!("giving up capabilities: {error}"))
+    reduced.map_err(|error| format!("can't drop capabilities: {error}"))
 }
 
 fn bound(kept: CapabilitySet) -> rustix::io::Result<()> {

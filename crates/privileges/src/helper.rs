@@ -32,7 +32,7 @@ pub use process::serve;
 use crate::account::UserIds;
 
 /// The error after the helper is gone.
-const GONE: &str = "the helper with root's rights is gone until the next start";
+const GONE: &str = "the helper process with root's rights has ended; restart the server";
 
 /// An answer needs a few file operations. After this time the helper is abandoned.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

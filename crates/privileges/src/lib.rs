@@ -17,6 +17,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 /// # Errors
 /// When the kernel refuses: a text for the operator.
 pub fn hide_process() -> Result<(), String> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| format!("can't hide this process from others of its user: {error}"))
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| {
+        format!("can't hide this process from other processes of its user: {error}")
+    })
 }

@@ -38,21 +38,23 @@ impl FromStr for PurgeTarget {
         if let Some(name) = text.strip_prefix(TAG) {
             let name = name.trim();
             return match name.is_empty() || name.contains(',') {
-                true => Err(format!("{text}: a tag is a name without commas: tag:NAME")),
+                true => Err(format!(
+                    "{text}: a tag must be a name without commas: tag:NAME"
+                )),
                 false => Ok(PurgeTarget::Tag(name.to_string())),
             };
         }
         if let Some(name) = text.strip_prefix(GROUP) {
             return match name.is_empty() {
-                true => Err(format!("{text}: a group has a name: group:NAME")),
+                true => Err(format!("{text}: a group must have a name: group:NAME")),
                 false => Ok(PurgeTarget::Group(name.to_string())),
             };
         }
         // A single word is more likely a typing error than a host in place of its front page.
         if is_word(text) {
             return Err(format!(
-                "{text}: this is neither a URL nor all, host:NAME, tag:NAME or group:NAME; if it is a host, host:{text} purges all of it, \
-                 and http://{text}/ its front page"
+                "{text}: neither a URL nor all, host:NAME, tag:NAME or group:NAME; host:{text} \
+                 purges a whole host, http://{text}/ its front page"
             ));
         }
         let url = match text == "all"
@@ -71,7 +73,7 @@ impl FromStr for PurgeTarget {
 
 /// The output of the command if no server and no level had a matching object.
 pub const NOTHING_MEANT: &str =
-    "nothing that is stored was meant; what is being made now will not be used after\n";
+    "no stored response matched; responses being fetched now will not be reused\n";
 
 /// Whether a text has no part of a URL, and is not a common host name.
 fn is_word(text: &str) -> bool {
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(all, PurgeTarget::Urls(RequestPattern::All));
         assert_eq!("a/x*".parse::<PurgeTarget>(), "http://a/x*".parse());
         let said = "/x".parse::<PurgeTarget>().expect_err("no host");
-        assert!(said.starts_with("/x: a purge takes"), "{said}");
+        assert!(said.starts_with("/x: or a URL that begins"), "{said}");
         assert_ne!("https://a/".parse::<PurgeTarget>(), "http://a/".parse());
         assert!("ftp://a/".parse::<PurgeTarget>().is_err());
         for almost in ["tags:news", "/x"] {

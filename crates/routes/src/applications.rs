@@ -101,14 +101,15 @@ impl ApplicationChanges {
                 if begins.never() {
                     let name = &application.name;
                     logger.warn(format_args!(
-                        "application {name} can't be started; the server goes on without it"
+                        "application {name} can't be started; the server continues without it"
                     ));
                     break;
                 }
                 if Instant::now() >= end {
                     let (name, ms) = (&application.name, application.start_timeout_ms);
                     logger.warn(format_args!(
-                        "application {name} accepts no connections at {url} after {ms} ms; the server goes on without it"
+                        "application {name} accepts no connections at {url} after {ms} ms; the \
+                         server continues without it"
                     ));
                     break;
                 }

@@ -22,7 +22,7 @@ impl RouteCounters {
     pub fn text(&self) -> String {
         let number = |count: &AtomicU64| count.load(Relaxed);
         format!(
-            "{} calls, {} failed, {} waiting now, {} answered from what was kept, {} by another's call",
+            "{} calls, {} failed, {} waiting now, {} answered from stored responses, {} by another request's call",
             number(&self.calls),
             number(&self.failed),
             number(&self.waiting),

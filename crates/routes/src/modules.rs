@@ -96,8 +96,12 @@ impl ModuleRuntimes {
                 let host = || helper_command("module-host");
                 open_separate(module, workers, logger, runtime, host)
             }
-            _ => open_native(module, linked, workers, logger)?
-                .ok_or_else(|| format!("module {}: no such kind", module.name)),
+            _ => open_native(module, linked, workers, logger)?.ok_or_else(|| {
+                format!(
+                    "module {}: this lowroad was built without its kind",
+                    module.name
+                )
+            }),
         }
     }
 }

@@ -186,7 +186,7 @@ impl HandlerSet<'_> {
             spools: rules.response_buffering.then(|| self.spools.clone()),
         };
         let mut found = self.kinds.0.iter().filter_map(|kind| kind.handler(&route));
-        let lacking = || Err("a route to what this build lacks".into());
+        let lacking = || Err("a route whose handler this build lacks".into());
         found.next().unwrap_or_else(lacking)
     }
 }

@@ -18,8 +18,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const NOT_MINE: &str = "not-mine";
 /// First line of a response: the command has been carried out.
 pub const DONE: &str = "done";
-const NOBODY: &str =
-    "no running server that may be asked was found (--admin PATH says where it is)";
+const NOBODY: &str = "no running server with an accessible admin socket was found (name the socket with --admin PATH)";
 /// A request's line for a soft purge, which only makes responses stale.
 pub const SOFT: &str = "soft";
 
@@ -42,7 +41,7 @@ pub fn ask_to_purge(purge: &PurgeArgs, is_asked: ServerFilter<'_>) -> Vec<PurgeR
         .collect();
     if purged.iter().any(|purged| !purged.is_kept) {
         terminal_output::note(
-            "a server could not write it down: after a restart its disk cache may have it again",
+            "a server could not record the purge: after a restart its disk cache may contain the responses again",
         );
     }
     purged
@@ -72,7 +71,7 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
     let question = format!("explain\n{url}\n{}\n\n", explain.headers.join("\n"));
     let answers = ask(explain.admin.as_deref(), is_asked, &question)?;
     let answer = answers.into_iter().find(|answer| answer != NOT_MINE);
-    answer.ok_or_else(|| format!("no server that may be asked listens at {url}"))
+    answer.ok_or_else(|| format!("no server with an accessible admin socket listens at {url}"))
 }
 
 /// `lowroad status`.
@@ -128,7 +127,7 @@ fn tell(told: &ControlArgs, command: &str) -> Result<String, String> {
                 .map(|path| path.display().to_string())
                 .collect();
             Err(format!(
-                "several servers run; --admin PATH says which is meant: {}",
+                "several servers are running; select one with --admin PATH: {}",
                 paths.join(", ")
             ))
         }

@@ -99,8 +99,9 @@ impl AdminSocket {
 
 fn no_socket(path: &Path, error: &io::Error) -> String {
     format!(
-        "no admin socket, so status, explain, purge, reload and stop don't reach this server: {}: {error}; \
-         set server.admin to a path in a folder that can be written (in a container, a tmpfs or a volume)",
+        "no admin socket, so status, explain, purge, reload and stop can't reach this server: {}: \
+         {error}; set server.admin to a path in a writable folder (in a container, a tmpfs or a \
+         volume)",
         path.display()
     )
 }
@@ -184,7 +185,7 @@ fn answer(
         }
         "stop" => return stop(stream),
         // A newer command may send requests that this server does not know.
-        _ => "this server does not know that question\n".into(),
+        _ => "this server does not support this command\n".into(),
     };
     stream.write_all(text.as_bytes())
 }
@@ -196,7 +197,7 @@ fn reload(news: &Sender<MainEvent>) -> String {
     match done.recv() {
         Ok(Ok(text)) => format!("{DONE}\n{text}\n"),
         Ok(Err(text)) => format!("{text}\n"),
-        Err(_) => "the server is ending\n".into(),
+        Err(_) => "the server is shutting down\n".into(),
     }
 }
 

@@ -18,11 +18,11 @@ use crate::features;
 use crate::image::options as image;
 use crate::module_template::ModuleLanguage;
 
-/// A web server that answers every request at the lowest level of the machine that can answer it.
+/// A web server and caching reverse proxy that answers each request at the lowest possible level of the machine.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 pub struct CommandLine {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: CliCommand,
 }
@@ -32,11 +32,11 @@ pub struct CommandLine {
 pub enum CliCommand {
     /// Serve a folder, without a configuration file
     Serve(ServeArgs),
-    /// Be a cache and a proxy in front of another server, without a configuration file
+    /// Run a caching reverse proxy in front of another server, without a configuration file
     Accelerate(AccelerateArgs),
     /// Serve the sites of a configuration file
     Run {
-        /// The configuration; read again at SIGHUP
+        /// The configuration; SIGHUP reloads it
         #[arg(
             short,
             long,
@@ -45,7 +45,7 @@ pub enum CliCommand {
         )]
         config: PathBuf,
     },
-    /// Say what is wrong with a configuration file
+    /// Check a configuration file and report its problems
     Check {
         /// The configuration
         #[arg(
@@ -62,29 +62,29 @@ pub enum CliCommand {
         #[command(subcommand)]
         what: ConfigCommand,
     },
-    /// Have the running server read its configuration again, and wait until that is in force
+    /// Reload the configuration of the running server, and wait until it is in force
     Reload(ControlArgs),
-    /// End the running server as SIGTERM does, and wait until it has answered what is under way
+    /// Stop the running server gracefully, as SIGTERM does, and wait until it has ended
     Stop(ControlArgs),
-    /// Begin something of your own
+    /// Create something from a template
     New {
-        /// What to begin
+        /// What to create
         #[command(subcommand)]
         what: NewArgs,
     },
-    /// Make a machine of a site: an image that boots without an operating system
+    /// Build and run bootable images of a site, which need no operating system
     Image {
         /// What to do with it
         #[command(subcommand)]
         image: ImageCommand,
     },
-    /// Be the process of a module with a process of its own; the server starts it
+    /// Run as the process of a separate module; started by the server
     #[command(hide = true)]
     ModuleHost,
-    /// Be the process that starts CGI programs; the server starts it
+    /// Run as the process that starts CGI programs; started by the server
     #[command(hide = true)]
     Spawner,
-    /// Be the process that opens files that only root may open; the server starts it
+    /// Run as the process that opens files that only root can open; started by the server
     #[command(hide = true)]
     RightsHelper {
         /// The configuration
@@ -94,21 +94,21 @@ pub enum CliCommand {
         /// The server's group
         group: u32,
     },
-    /// Speed up the server that listens on a port, without touching it
+    /// Answer hot responses in the kernel, in front of the server that listens on a port
     Attach(AttachArgs),
-    /// Take that off again
+    /// Undo `lowroad attach`
     Detach(DetachArgs),
-    /// Say which level would answer a URL, and why
+    /// Show which level would answer a URL, and why
     Explain(ExplainArgs),
-    /// Say what the running server and the levels in front of ports have counted
+    /// Print the counters of the running server and of attached levels
     Status(StatusArgs),
-    /// Watch the levels in front of ports: answers, hits, connections, hot URLs
+    /// Watch attached levels: answers, hits, connections, hot URLs
     Top(TopArgs),
-    /// Remove stored responses from a running server's cache and from the levels in front of ports, at once
+    /// Purge stored responses of running servers and of attached levels, at once
     Purge(PurgeArgs),
-    /// Write completions for a shell, to be put where it looks for them
+    /// Print the completions for a shell
     Completions {
-        /// Which
+        /// The shell
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },
@@ -119,9 +119,9 @@ pub enum CliCommand {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Say how to have programs of this machine trust its own authority, which signs for `serve --tls`
+    /// Show how to make programs trust this machine's own authority, which signs for `serve --tls`
     Trust,
-    /// Say what this machine and its interfaces can do for `attach`, and what to change
+    /// Check whether this machine and its interfaces support `attach`, and what to change
     Doctor(DoctorArgs),
 }
 
@@ -141,10 +141,10 @@ pub enum ConfigCommand {
 pub enum NewArgs {
     /// A module: code that answers requests, with a test
     Module {
-        /// Its name, and that of its new folder
+        /// The name of the module and of its new folder
         #[arg(value_name = "NAME")]
         name: String,
-        /// What it is written in
+        /// The language
         #[arg(long, value_enum, default_value = "rust")]
         language: ModuleLanguage,
     },
@@ -162,16 +162,16 @@ pub enum ImageCommand {
 /// `lowroad explain`.
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// The URL, as a browser would ask for it
+    /// The URL, as a browser would request it
     #[arg(value_name = "URL")]
     pub url: String,
-    /// A field of the request, like 'Accept-Encoding: br'
+    /// A field of the request, such as 'Accept-Encoding: br'
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     pub headers: Vec<String>,
-    /// The server's admin socket, if it is not at the default place
+    /// The server's admin socket, if it is not at the default path
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
-    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
+    /// The network namespace of the levels: a path, a process ID, or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
 }

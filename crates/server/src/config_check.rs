@@ -93,7 +93,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
     terminal_output::out(format_args!(
-        "{}: {count} {sites}, nothing wrong\n",
+        "{}: {count} {sites}, no problems\n",
         file.display()
     ))?;
     Ok(CheckOutcome::Fine)
@@ -108,7 +108,7 @@ fn narrow_rules(config: &Config) -> Vec<String> {
         let is_folder = text.len() > 1 && text.ends_with('/') && !text.contains('*');
         if is_folder && matches!(rule.action, RuleAction::Deny(_)) {
             warnings.push(format!(
-                "rule {text}: what is in the folder is not denied; {text}** denies that, too"
+                "rule {text}: the content of the folder is not denied; {text}** denies that, too"
             ));
         }
     }
@@ -191,12 +191,12 @@ fn accounts(config: &Config, problems: &mut Vec<String>) {
     if let Some(name) = &server.user
         && !matches!(User::from_name(name), Ok(Some(_)))
     {
-        problems.push(format!("server.user: there is no user {name}"));
+        problems.push(format!("server.user: user {name} does not exist"));
     }
     if let Some(name) = &server.group
         && !matches!(Group::from_name(name), Ok(Some(_)))
     {
-        problems.push(format!("server.group: there is no group {name}"));
+        problems.push(format!("server.group: group {name} does not exist"));
     }
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     let users = routes.filter_map(|route| match &route.to {
@@ -205,7 +205,7 @@ fn accounts(config: &Config, problems: &mut Vec<String>) {
     });
     for name in users.collect::<BTreeSet<_>>() {
         if !matches!(User::from_name(name), Ok(Some(_))) {
-            problems.push(format!("cgi: there is no user {name}"));
+            problems.push(format!("cgi: user {name} does not exist"));
         }
     }
 }
@@ -251,7 +251,7 @@ fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
 }
 
 fn without_disk_cache(why: &FolderError) -> String {
-    format!("goes on without disk_cache: {why}")
+    format!("continues without disk_cache: {why}")
 }
 
 /// Checks the files for TLS to origins. The privileged helper opens those that only root can read.
@@ -409,7 +409,7 @@ mod tests {
             ("/srv/x.pem: cannot be read", Some(3)),
             ("/srv/x.pem.old: cannot be read", None),
             ("/mnt/etc/lowroad/x.key: no", None),
-            ("no certificate of its site is for a.example", None),
+            ("the site has no certificate for a.example", None),
         ] {
             assert_eq!(lines.find(problem), want, "{problem}");
         }

@@ -50,8 +50,9 @@ pub fn run() -> Option<ExitCode> {
         Ok((server, signals)) => Some(reap(server, signals)),
         Err(error) => {
             terminal_output::note(format_args!(
-                "warning: processes that programs leave behind stay zombies: can't start below an init process: {error}; \
-                 start the container with an init process (docker run --init)"
+                "warning: orphaned processes will stay zombies, because the built-in init process \
+                 can't be started: {error}; start the container with an init process (docker run \
+                 --init)"
             ));
             None
         }

@@ -46,8 +46,8 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
         .unwrap_or(soft);
     let text = (reached < needed).then(|| {
         format!(
-            "{reached} descriptors, so at most {} connections instead of {}; \
-             ulimit -n, or LimitNOFILE of systemd, raises that",
+            "only {reached} file descriptors, so at most {} connections instead of {}; raise \
+             ulimit -n, or LimitNOFILE of systemd",
             connections_for(reached),
             config.limits.connections_max
         )

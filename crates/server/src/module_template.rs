@@ -38,8 +38,8 @@ const RESERVED: [&str; 8] = [
 pub fn module(name: &str, language: ModuleLanguage) -> Result<Vec<ScaffoldFile>, String> {
     if !is_name(name) {
         return Err(format!(
-            "{name:?} is no name for a module: a to z first, then a to z, 0 to 9 and -, {NAME_LEN_MAX} \
-             at most, and no word that Rust keeps for itself; try hello"
+            "{name:?} is not a valid module name: a to z first, then a to z, 0 to 9 and -, at \
+             most {NAME_LEN_MAX}, and not a reserved word of Rust; try hello"
         ));
     }
     let skeleton = match language {

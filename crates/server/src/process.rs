@@ -86,7 +86,7 @@ pub fn run(
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
     if let Err(error) = lowroad_engine::keep_descriptors() {
         logger.warn(format_args!(
-            "programs get the descriptors that this server was started with: {error}"
+            "programs inherit the descriptors that this server was started with: {error}"
         ));
     }
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
@@ -233,10 +233,10 @@ fn take_disk_cache(config: &Config, logger: &ErrorLogger) -> Result<Option<DiskF
 /// Logs the reason why the disk cache is off, and invalidates the folder's contents: purges from now on are not
 /// recorded there.
 fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &ErrorLogger) {
-    logger.error(format_args!("goes on without disk_cache: {why}"));
+    logger.error(format_args!("continues without disk_cache: {why}"));
     if disk_cache::give_up(path).is_err() && path.is_dir() {
         logger.error(format_args!(
-            "disk_cache: what is purged now may be back when {} can be used again",
+            "disk_cache: responses that are purged now may reappear when {} is usable again",
             path.display()
         ));
     }
@@ -357,7 +357,7 @@ impl LogWriters {
             let logger = logger.clone();
             writer.reopen(helper::reopen_log, move |error| {
                 logger.error(format_args!(
-                    "the {name} log can't be opened anew and goes on in the file before: {error}"
+                    "can't reopen the {name} log, so it continues in the previous file: {error}"
                 ));
             });
         }
@@ -492,7 +492,7 @@ fn live(
             Ok(MainEvent::Signal(_)) if drain_end.is_some() => {
                 lock(running)
                     .logger
-                    .warn(format_args!("told twice to end: ends at once"));
+                    .warn(format_args!("second signal: ending at once"));
                 return;
             }
             Ok(MainEvent::Signal(_)) => {
@@ -575,8 +575,9 @@ fn tell_of_faults(running: &Mutex<RunningServer>) {
             if kind.more > 0 {
                 let (number, status, more) = (&kind.number, kind.status, kind.more);
                 let label = &route.label;
-                let line =
-                    format_args!("fault {number}: {status} of {label}, and {more} more like it");
+                let line = format_args!(
+                    "fault {number}: {status} of {label}, and {more} more of the same kind"
+                );
                 match status {
                     500.. => logger.error(line),
                     _ => logger.info(line),

@@ -40,7 +40,7 @@ pub fn reload(
 ) -> Result<String, String> {
     let logger = lock(running).logger.clone();
     let Some(source) = source else {
-        let text = "there is no configuration file to read again";
+        let text = "there is no configuration file to reload";
         logger.info(format_args!("{text}"));
         return Err(text.into());
     };
@@ -70,7 +70,7 @@ pub fn reload(
         }
         Err(problems) => {
             let says = |problem: &String| {
-                format!("reload {number}: the configuration stays as it was: {problem}")
+                format!("reload {number}: the previous configuration stays in force: {problem}")
             };
             let lines: Vec<String> = problems.iter().map(says).collect();
             lines
@@ -99,7 +99,7 @@ pub fn follow_moved(running: &Mutex<RunningServer>, sites: &Arc<SiteTable>, chan
         let _ = serve(running, Arc::new(renewed));
         running
             .logger
-            .info(format_args!("the folder of a site is another one now"));
+            .info(format_args!("the folder of a site was replaced"));
     }
 }
 
@@ -114,7 +114,7 @@ impl DrainingWorkers {
         // No value is ever sent: the channel disconnects when the last worker drops its message.
         if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(HEARD_TIMEOUT) {
             logger.warn(format_args!(
-                "a worker has not heard of the new configuration yet, and answers from the old one until it does"
+                "a worker has not received the new configuration yet, and uses the old one until then"
             ));
         }
     }

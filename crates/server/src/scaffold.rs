@@ -17,7 +17,7 @@ pub fn write(what: &NewArgs) -> Result<(), String> {
     // Never overwrites: the folder may hold the user's own work.
     if folder.exists() {
         return Err(format!(
-            "{name} is there already; another name, or another folder"
+            "{name} exists already; choose another name or another folder"
         ));
     }
     for (path, text) in files {
@@ -32,7 +32,7 @@ pub fn write(what: &NewArgs) -> Result<(), String> {
         ModuleLanguage::C => ("make test", "make"),
     };
     let text = format_args!(
-        "{name} is there: cd {name}\n  {test}\n  {build} && lowroad run -c lowroad.toml\n"
+        "created {name}: cd {name}\n  {test}\n  {build} && lowroad run -c lowroad.toml\n"
     );
     terminal_output::out(text).map_err(|error| error.to_string())
 }

@@ -66,7 +66,10 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
         let (_, text) = line.unwrap_or_else(|| panic!("no {name} in {account:?}"));
         assert!(text.starts_with(start), "{name}: {text}, not {start}");
     };
-    for stored in ["not now: it would be loaded", "not now: it would be loaded"] {
+    for stored in [
+        "not now: a helper thread would load it",
+        "not now: a helper thread would load it",
+    ] {
         let said = ask("/small.txt?q#fragment", &[]);
         let root = folder.path().join("root").canonicalize().expect("a root");
         is(
@@ -100,14 +103,14 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
     is(
         &said,
         "encoding",
-        "identity; to be had besides identity: no other",
+        "identity; available besides identity: no other",
     );
     let accept = ["-H", "Accept-Encoding: gzip"];
     let said = ask("/page.css", &accept);
     is(
         &said,
         "encoding",
-        "gzip; to be had besides identity: br, zstd, gzip",
+        "gzip; available besides identity: br, zstd, gzip",
     );
     is(&said, "stored", "not now");
     let got = get("/page.css", "Accept-Encoding: gzip\r\n");
@@ -223,9 +226,9 @@ fn check_says_what_is_wrong_and_where() {
         )
     };
     let site = "[[site]]\nroot = \"root\"\n";
-    assert_eq!(check(site), (true, "FILE: 1 site, nothing wrong\n".into()));
+    assert_eq!(check(site), (true, "FILE: 1 site, no problems\n".into()));
     let two = format!("{site}{site}names = \"a.example\"\n");
-    assert_eq!(check(&two), (true, "FILE: 2 sites, nothing wrong\n".into()));
+    assert_eq!(check(&two), (true, "FILE: 2 sites, no problems\n".into()));
     let (done, said) = check("[server]\nworker = 2\n[[site]]\nroot = \"gone\"\nlisten = \"80x\"\n");
     assert!(!done);
     let lines: Vec<&str> = said.lines().collect();
@@ -251,7 +254,7 @@ fn check_says_what_is_wrong_and_where() {
     ));
     assert!(!done);
     for problem in [
-        "there is no user nobody-of-this-name",
+        "user nobody-of-this-name does not exist",
         "FILE:4: log: can't write",
         "none/error.log",
         "${NOT_SET_HERE} is not set",
@@ -266,7 +269,7 @@ fn check_says_what_is_wrong_and_where() {
     for (config, problem) in [
         (
             format!("[buffering]\ntemp_path = \"gone\"\n{site}"),
-            "gone: no file can be made there",
+            "gone: can't create a file there",
         ),
         (
             format!("[server]\nticket_keys = \"gone/keys\"\n{site}"),
@@ -274,7 +277,7 @@ fn check_says_what_is_wrong_and_where() {
         ),
         (
             format!("[server]\nticket_keys = \"garbage\"\n{site}"),
-            "garbage: others may read or change it",
+            "garbage: other users can read or change it",
         ),
         (
             format!("[log]\nerror = \"root\"\n{site}"),
@@ -291,7 +294,7 @@ fn check_says_what_is_wrong_and_where() {
                 "[server]\nuser = \"root\"\n{site}[[site.route]]\npattern = \"/c/**\"\n\
                  cgi = \"root\"\nuser = \"nobody-of-this-name\"\n"
             ),
-            "cgi: there is no user nobody-of-this-name",
+            "cgi: user nobody-of-this-name does not exist",
         ),
     ] {
         let (done, said) = check(&config);

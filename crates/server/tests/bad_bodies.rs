@@ -105,7 +105,7 @@ fn a_body_of_no_bytes_is_not_waited_for() {
 #[test]
 fn a_body_that_is_not_wanted_is_not_read() {
     let site = HostileSite::new(LOWROAD);
-    let says = "This can be read (GET, HEAD), not changed.";
+    let says = "This page can only be read (GET, HEAD).";
     for (what, sent) in [
         (
             "a request in it",

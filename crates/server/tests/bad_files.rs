@@ -14,8 +14,8 @@ use lowroad_testkit::{TempFolder, skip};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
-const NOT_FOUND: &str = "There is nothing at this address.";
-const NOT_FOR_READING: &str = "This is not for public reading.";
+const NOT_FOUND: &str = "No page was found at this address.";
+const NOT_FOR_READING: &str = "Access is not permitted.";
 
 /// Links that stay in the site, and links that leave it.
 fn links(folder: &TempFolder) {

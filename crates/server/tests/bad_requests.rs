@@ -54,7 +54,7 @@ fn methods_that_are_not_allowed_are_told_which_are() {
         "POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "M-SEARCH", "BREW", "brew",
     ] {
         let sent = format!("{method} /good.txt HTTP/1.1\r\nHost: test\r\n\r\n");
-        let says = "This can be read (GET, HEAD), not changed.";
+        let says = "This page can only be read (GET, HEAD).";
         site.keeps(405, says, &[(method, &sent)]);
         let with_body =
             format!("{method} /good.txt HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\nabc");

@@ -9,7 +9,7 @@ use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{TempFolder, TestServer};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
-const NOT_FOUND: &str = "There is nothing at this address.";
+const NOT_FOUND: &str = "No page was found at this address.";
 
 #[test]
 fn forms_of_a_target() {

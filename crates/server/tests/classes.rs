@@ -302,12 +302,12 @@ fn an_explanation_names_the_class_and_counts_nothing() {
     for _ in 0..3 {
         assert_eq!(
             explained("/app/x"),
-            "api, weight 7; 0 calls under way, 0 waiting"
+            "api, weight 7; 0 calls in progress, 0 waiting"
         );
     }
     assert_eq!(
         explained("/file"),
-        "others, weight 10; 0 calls under way, 0 waiting"
+        "others, weight 10; 0 calls in progress, 0 waiting"
     );
     front.is("api", "requests", 0);
 }

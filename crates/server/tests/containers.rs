@@ -158,14 +158,14 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
     ] {
         assert_eq!(server.get(path).status, 503, "{path}");
         let line = server.wait_for_error_line(line);
-        assert!(line.contains("can't be looked up"), "{line}");
+        assert!(line.contains("can't be resolved"), "{line}");
     }
     fs::write(hosts, "127.0.0.1 localhost\n127.0.0.1 app.example\n").expect("a file");
     wait_until("the origin's answer", || {
         let response = server.get("/o/x");
         (response.status == 200).then(|| response.text())
     });
-    server.wait_for_error_line("the name can be looked up again");
+    server.wait_for_error_line("the name is resolved again");
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn a_second_signal_ends_at_once() {
     server.wait_for_error_line("draining: 1 connections, at most 3600000 ms");
     assert!(server.runs());
     server.signal("TERM");
-    server.wait_for_error_line("told twice to end");
+    server.wait_for_error_line("second signal");
     assert!(server.wait_for_end().success());
     assert_eq!(client.whole_response(), None);
 }

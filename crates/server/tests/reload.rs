@@ -46,7 +46,7 @@ impl Operator {
         self.write(sites);
         self.server.signal("HUP");
         self.server
-            .wait_for_error_line("the configuration stays as it was")
+            .wait_for_error_line("the previous configuration stays in force")
     }
 
     /// Whether the server reports that this path is stored.
@@ -315,7 +315,7 @@ fn the_commands_reload_and_stop_say_when_it_is_done() {
     operator.write("[[site]]\nnonsense = 1\n");
     let (done, said) = command(&operator.folder, "reload");
     assert!(
-        !done && said.contains("stays as it was") && said.contains("nonsense"),
+        !done && said.contains("stays in force") && said.contains("nonsense"),
         "{said}"
     );
     assert_eq!(operator.server.get("/who").text(), "two");
@@ -332,6 +332,6 @@ fn without_a_file_there_is_nothing_to_read_again() {
     folder.file("who", "serve");
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     server.signal("HUP");
-    server.wait_for_error_line("there is no configuration file to read again");
+    server.wait_for_error_line("there is no configuration file to reload");
     assert_eq!(server.get("/who").text(), "serve");
 }

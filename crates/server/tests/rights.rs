@@ -352,7 +352,7 @@ fn a_server_whose_helper_is_gone_keeps_what_it_has() {
     assert!(done, "{said}");
     setup
         .server()
-        .wait_for_error_line("the helper with root's rights is gone");
+        .wait_for_error_line("the helper process with root's rights has ended");
     assert_serves(&setup);
 }
 
@@ -472,7 +472,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     // Files that the server itself can see are checked each half second, and with them those of all sites.
     let renew = |year| {
         certify(year);
-        server.wait_for_error_line(&format!("seen.pem: read again, valid until {year}"));
+        server.wait_for_error_line(&format!("seen.pem: reloaded, valid until {year}"));
     };
     renew(2101);
     let before = waits();
@@ -563,7 +563,7 @@ fn check_warns_of_what_the_configured_user_goes_on_without() {
                 "[server]\nuser = \"nobody\"\n{site}\
                  [[application]]\nname = \"app\"\ncommand = [\"{at}/program\"]\n"
             ),
-            "program can't be started: Permission denied (os error 13); may the server's user run it?",
+            "program can't be started: Permission denied (os error 13); is the server's user allowed to execute it?",
         ),
     ] {
         let file = folder.file("lowroad.toml", &config);

@@ -180,10 +180,7 @@ fn what_is_handed_over_and_does_not_listen_is_refused() {
     let folder = site();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let said = fails(activated(&folder, socket, "$$"));
-    assert!(
-        said.contains("can't take the supervisor's socket"),
-        "{said}"
-    );
+    assert!(said.contains("can't use the supervisor's socket"), "{said}");
 }
 
 #[test]
@@ -258,7 +255,7 @@ fn root_is_given_up() {
     for (options, user) in [(vec![], default), (vec!["--user", "daemon"], "daemon")] {
         let server = TestServer::serve(PROGRAM, &folder, &options);
         assert_eq!(server.get("/who").text(), "served", "{user}");
-        server.wait_for_error_line(&format!("runs as user {user}"));
+        server.wait_for_error_line(&format!("running as user {user}"));
         assert_eq!(process(&server, "Uid:"), vec![id(user, "-u"); 4], "{user}");
         assert_eq!(process(&server, "Gid:"), vec![id(user, "-g"); 4], "{user}");
         let groups = id(user, "-G");
@@ -284,7 +281,9 @@ fn root_stays_where_it_is_wanted_or_needed() {
     drop(server);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("a mode");
     let server = TestServer::serve(PROGRAM, &folder, &[]);
-    server.wait_for_error_line("runs as root, because nobody else may read the folder");
+    server.wait_for_error_line(
+        "the server keeps running as root, because only root can read the folder",
+    );
     assert_eq!(server.get("/who").text(), "served");
 }
 
@@ -345,10 +344,7 @@ fn a_folder_that_can_not_be_served() {
         "{said}"
     );
     let said = serve_fails(&folder.path().join("who"), &listen);
-    assert!(
-        said.contains("can't be served: it is not a folder"),
-        "{said}"
-    );
+    assert!(said.contains("can't be served: not a folder"), "{said}");
 
     let closed = TempFolder::new();
     fs::set_permissions(closed.path(), fs::Permissions::from_mode(0o000)).expect("a mode");
@@ -368,17 +364,14 @@ fn other_things_that_are_wrong() {
     let folder = site();
     let listen = ["--listen", "127.0.0.1:0"];
     for (options, wanted) in [
-        (
-            vec!["--cache", "lots"],
-            "--cache lots: not understood (allowed: ",
-        ),
+        (vec!["--cache", "lots"], "--cache lots: invalid (allowed: "),
         (
             vec!["--accept", "none"],
-            "--accept none: not understood (allowed: ",
+            "--accept none: invalid (allowed: ",
         ),
         (
             vec!["--listen", "here:80"],
-            "--listen here:80: not understood (allowed: ",
+            "--listen here:80: invalid (allowed: ",
         ),
     ] {
         let said = serve_fails(folder.path(), &options);
@@ -407,7 +400,7 @@ fn other_things_that_are_wrong() {
             folder.path(),
             &[&listen[..], &["--user", "no-such-user"]].concat(),
         );
-        assert_eq!(said, "lowroad: there is no user no-such-user\n");
+        assert_eq!(said, "lowroad: user no-such-user does not exist\n");
     }
 }
 
@@ -438,11 +431,11 @@ fn check_warns_of_what_a_server_goes_on_without() {
         (admin(&"x".repeat(120)), "xx: File name too long"),
         (
             disk_cache("file"),
-            "goes on without disk_cache: the store in",
+            "continues without disk_cache: the store in",
         ),
         (
             disk_cache("file/a/b"),
-            "goes on without disk_cache: the store in",
+            "continues without disk_cache: the store in",
         ),
         (
             application("/missing/program", ""),

@@ -60,15 +60,15 @@ fn explain_names_the_true_cause() {
     let server = TestServer::run(PROGRAM, &folder, &config);
     let admin = folder.path().join("admin");
     for (path, status, why) in [
-        ("/bare/", 403, "index.html: there is nothing of this name"),
+        ("/bare/", 403, "index.html: no file or folder has this name"),
         ("/out.txt", 403, "leads out of the site's folder"),
-        ("/dangling", 404, "there is nothing of this name"),
+        ("/dangling", 404, "no file or folder has this name"),
         ("/.git/config", 404, "begin with a dot"),
-        ("/none/such", 404, "/none: there is nothing of this name"),
+        ("/none/such", 404, "/none: no file or folder has this name"),
         (
             "/index.html/x",
             404,
-            "a file, and the path goes on behind it",
+            "a file, but the path continues after its name",
         ),
     ] {
         assert_eq!(server.get(path).status, status, "{path}");

@@ -234,7 +234,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             RequestTarget::Origin { path, query, plain } => (path, query, plain),
             _ if reads => {
                 self.world
-                    .trace(TraceEvent::BadTarget("the target is no path"));
+                    .trace(TraceEvent::BadTarget("the target is not a path"));
                 return generated_response(
                     to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST),
                 );
@@ -356,9 +356,8 @@ impl<W: Effects> RequestDecider<'_, W> {
         };
         let Some(end) = pending.waits_for.end(outcome) else {
             // Refused, not resumed: a wrong event must not let a request pass that waits for its password check.
-            let what = "a request was woken by what it did not wait for";
-            self.logger
-                .error(format_args!("{what}: a fault of the server"));
+            let what = "a request was resumed by an event that it did not wait for";
+            self.logger.error(format_args!("internal error: {what}"));
             return generated_response(to.refuse(Some(asked.at()), StatusCode::INTERNAL_ERROR));
         };
         match end {

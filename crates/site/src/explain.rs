@@ -270,7 +270,7 @@ impl Effects for ExplainTrace<'_> {
         let mut seen = self.seen.borrow_mut();
         match step {
             TraceEvent::NoSite => {
-                let why = "no site of this name is served at this address, and none is the default";
+                let why = "no site at this address has this name, and none is the default";
                 seen.why = Some(why.into());
             }
             TraceEvent::Site(site) => {
@@ -284,7 +284,8 @@ impl Effects for ExplainTrace<'_> {
                 seen.why = Some("the name in the handshake has other certificates".into());
             }
             TraceEvent::NoClientCertificate => {
-                seen.why = Some("the path is in client_paths, and there is no certificate".into());
+                seen.why =
+                    Some("the path is in client_paths, and the client sent no certificate".into());
             }
             TraceEvent::Class(chosen) => seen.class = Some(chosen.text()),
             TraceEvent::Rule(rule) => seen.rules.push(rule.text()),
@@ -292,7 +293,7 @@ impl Effects for ExplainTrace<'_> {
                 for form in matches.form_texts(forms) {
                     let form = String::from_utf8_lossy(&form).into_owned();
                     let form = form.escape_debug();
-                    let text = format!("no rule before allows the form {form} of the path");
+                    let text = format!("no earlier rule allows the form {form} of the path");
                     seen.rules.push(text);
                 }
             }
@@ -302,14 +303,14 @@ impl Effects for ExplainTrace<'_> {
             TraceEvent::BadTarget(why) => seen.why = Some(why.into()),
             TraceEvent::InternalRoute(route) => {
                 seen.why = Some(format!(
-                    "{} is an internal route: rewrites and programs lead there, clients don't",
+                    "{} is an internal route: only rewrites and programs can reach it",
                     route.label
                 ));
             }
             TraceEvent::Internal(alias) => {
                 let path = &alias.path;
                 seen.why = Some(format!(
-                    "{path} is an internal alias, which is not for clients"
+                    "{path} is an internal alias, which clients can't reach"
                 ));
             }
             TraceEvent::Rewrite(rewrite, to) => {
@@ -332,8 +333,8 @@ impl Effects for ExplainTrace<'_> {
             TraceEvent::Route(route) => {
                 seen.route = Some(route.label.clone());
                 seen.maker = match route.is_origin {
-                    true => "origin: asked for it",
-                    false => "module: made for each request",
+                    true => "origin: fetched from it",
+                    false => "module: generated for each request",
                 };
             }
             TraceEvent::Unused(key, found) => {
@@ -348,8 +349,8 @@ impl Effects for ExplainTrace<'_> {
 impl TraceNotes {
     fn found(&mut self, base: &StoredObject) {
         self.trust = match base.validity.is_watched() {
-            true => "watched: the kernel tells of a change",
-            false => "not watched: looked at again after half a second",
+            true => "watched: the kernel reports changes",
+            false => "not watched: checked again after half a second",
         };
         match &base.kind {
             ObjectKind::Representation(identity) => {
@@ -364,7 +365,7 @@ impl TraceNotes {
                 };
             }
             ObjectKind::Folder(_) => {
-                self.why = Some("it is a folder, and those end in a slash".into())
+                self.why = Some("it is a folder, so the path must end in a slash".into())
             }
             ObjectKind::Refused(status, _) => {
                 self.why = Some(error_page::explanation(*status).into())
@@ -384,9 +385,9 @@ impl TraceNotes {
         self.content = Some(format!("{} bytes, {content_type}", sent.len()));
         let choices = &self.choices;
         let encoding = sent.encoding.as_str();
-        let encoding = format!("{encoding}; to be had besides identity: {choices}");
+        let encoding = format!("{encoding}; available besides identity: {choices}");
         let in_memory = match self.is_loaded {
-            true => "not now: it would be loaded by a helper",
+            true => "not now: a helper thread would load it",
             false => "yes",
         };
         let (stored, how) = match sent.content() {
@@ -421,7 +422,9 @@ impl TraceNotes {
         why: Option<StorageRefusal>,
     ) {
         let Some(key) = key else {
-            let stored = "no: such a request is always passed on (keep = \"never\", a body, conditions on a change, credentials, Connection; by `attach --worker` also Cookie, Cache-Control and excluded paths)";
+            let stored = "no: such a request always goes to the origin (keep = \"never\", a body, \
+                          preconditions, credentials, Connection; with `attach --worker` also \
+                          Cookie, Cache-Control and excluded paths)";
             return self.more.push(("stored", stored.into()));
         };
         let (host, target) = key::parts_of_program(&key.bytes).unwrap_or_default();
@@ -438,8 +441,8 @@ impl TraceNotes {
                     over_ms / 1000
                 )
             }
-            (None, Some(why)) => format!("no, and the last response was not: {why}"),
-            (None, None) => "no: nothing was asked for lately, or it is gone".into(),
+            (None, Some(why)) => format!("no, and the last response was not stored: {why}"),
+            (None, None) => "no: not requested recently, or evicted".into(),
         };
         self.more.push(("stored", stored));
         if let Some(known) = found.and_then(StoredObject::representation) {
@@ -469,14 +472,14 @@ impl TraceNotes {
         let age_s = lifetime.age_s(now_ms);
         let content = object.representation().map(Representation::content);
         let stored = match (&object.kind, content) {
-            (ObjectKind::Filling(..), _) => "yes: its body still comes",
-            (ObjectKind::Parts(_), _) => "yes, in parts: what was asked for is among them",
+            (ObjectKind::Filling(..), _) => "yes: its body is still arriving",
+            (ObjectKind::Parts(_), _) => "yes, in parts, which include the requested one",
             (_, Some(BodyLocation::Segment(_))) => "yes: its head in memory, its body on the disk",
             _ => "yes",
         };
         let source = source(lifetime.source);
         let fresh = format!("{age_s} s old, for another {left_s} s, by {source}");
-        let level = "worker, from what the program answered before";
+        let level = "worker, from the program's stored response";
         self.more = vec![
             ("stored", stored.into()),
             ("fresh", fresh),
@@ -562,7 +565,7 @@ fn source(source: LifetimeSource) -> &'static str {
         LifetimeSource::Expires => "Expires",
         LifetimeSource::Ttl => "the route's ttl",
         LifetimeSource::Heuristic => "a tenth of the time since Last-Modified",
-        LifetimeSource::Nothing => "nothing: it is validated before each use",
+        LifetimeSource::Nothing => "none: it is validated before each use",
     }
 }
 

@@ -16,7 +16,7 @@ pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     // Before the walk, as in the server: the file may well exist.
     if below.is_hidden(&site.rules) {
         return Some(
-            "names that begin with a dot are not served; hidden = true changes that".into(),
+            "names that begin with a dot are not served; set hidden = true to serve them".into(),
         );
     }
     let mut at = match below.folder.as_os_str().is_empty() {
@@ -58,7 +58,7 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
         &names
     };
     Some(format!(
-        "there is no {names} in {}, and listing is off; listing = true in the site, or --listing, changes that",
+        "there is no {names} in {}, and listing is off; set listing = true in the site, or use --listing",
         folder.display()
     ))
 }
@@ -73,12 +73,16 @@ fn step(site: &Site, base: &Path, at: &Path, is_file: bool) -> Option<String> {
         match site.rules.config.symlinks {
             SymlinkPolicy::None => {
                 return Some(
-                    "a symbolic link; symlinks = \"beneath\" follows it if it stays in the folder"
+                    "a symbolic link; set symlinks = \"beneath\" to follow it if it stays in the folder"
                         .into(),
                 );
             }
             SymlinkPolicy::Beneath if leads_out() => {
-                return Some("a symbolic link that leads out of the site's folder; symlinks = \"follow\" follows it".into());
+                return Some(
+                    "a symbolic link that leads out of the site's folder; set symlinks = \
+                             \"follow\" to follow it"
+                        .into(),
+                );
             }
             SymlinkPolicy::Beneath | SymlinkPolicy::Follow => {}
         }
@@ -105,7 +109,7 @@ fn unusable(at: &Path, is_file: bool) -> Option<String> {
         (FileType::Directory, _) => Access::EXEC_OK,
         (FileType::RegularFile, true) => Access::READ_OK,
         (FileType::RegularFile, false) => {
-            return Some("a file, and the path goes on behind it".into());
+            return Some("a file, but the path continues after its name".into());
         }
         _ => return Some("neither a file nor a folder".into()),
     };
@@ -116,9 +120,9 @@ fn unusable(at: &Path, is_file: bool) -> Option<String> {
 
 fn in_words(error: Errno) -> String {
     match error {
-        Errno::NOENT | Errno::NOTDIR => "there is nothing of this name".into(),
-        Errno::ACCESS | Errno::PERM => format!("{} may not read it", me()),
-        Errno::LOOP => "symbolic links that lead to one another".into(),
+        Errno::NOENT | Errno::NOTDIR => "no file or folder has this name".into(),
+        Errno::ACCESS | Errno::PERM => format!("{} can't read it", me()),
+        Errno::LOOP => "a loop of symbolic links".into(),
         other => other.to_string(),
     }
 }

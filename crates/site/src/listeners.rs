@@ -188,7 +188,7 @@ impl ListenerSet {
         if self.next > 0 {
             return Ok(());
         }
-        let text = |error: io::Error| format!("can't take the supervisor's socket: {error}");
+        let text = |error: io::Error| format!("can't use the supervisor's socket: {error}");
         for (scheme, listener) in socket_activation::take().map_err(text)? {
             let id = ListenerId(self.next);
             self.next += 1;
@@ -236,7 +236,9 @@ fn open_all(
 fn hint(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::AddrInUse => "another program listens there (ss -ltnp shows which)".into(),
-        ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE".into(),
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 require root or CAP_NET_BIND_SERVICE".into()
+        }
         ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
         _ => error.to_string(),
     }

@@ -281,7 +281,7 @@ impl RequestResponder<'_, '_> {
         self.page(
             Some(at),
             status,
-            Some("It is to be found elsewhere."),
+            Some("The page has moved."),
             &[("Location", location)],
         );
         status
@@ -295,7 +295,7 @@ impl RequestResponder<'_, '_> {
             _ => StatusCode::PERMANENT_REDIRECT,
         };
         // Without the site's header fields: they may be meant for TLS only (such as Strict-Transport-Security).
-        let explanation = Some("It is to be found elsewhere.");
+        let explanation = Some("The page has moved.");
         self.page(None, status, explanation, &[("Location", location)]);
         status
     }
@@ -408,7 +408,7 @@ pub fn refused(
         ConnectionRefusal::Overload => (StatusCode::SERVICE_UNAVAILABLE, None),
         ConnectionRefusal::ClearText => (
             StatusCode::BAD_REQUEST,
-            Some("This port speaks TLS: ask by https instead of http."),
+            Some("This port uses TLS: use https instead of http."),
         ),
     };
     let page = ErrorBody {

@@ -179,9 +179,7 @@ impl SiteTable {
         let passwords = guards.flat_map(|guard| guard.passwords());
         passwords.filter_map(|it| {
             let (file, fault) = (it.file().display(), it.fault()?);
-            Some(format!(
-                "{file}: the users read before stay in force: {fault}"
-            ))
+            Some(format!("{file}: the previous users stay in force: {fault}"))
         })
     }
 

@@ -67,10 +67,7 @@ impl BaseFolder {
 fn readable(path: PathBuf) -> io::Result<BaseFolder> {
     // A clearer message than that of the read below.
     if !path.metadata()?.is_dir() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotADirectory,
-            "it is not a folder",
-        ));
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
     }
     // An unreadable folder fails the start or reload instead of each request.
     std::fs::read_dir(&path)?;

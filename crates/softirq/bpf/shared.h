@@ -367,71 +367,71 @@ struct counted {
  * live connection of this level. tcp_: connection life cycle. drop_: dropped without a reply. */
 #define REASONS(X) \
 	X(answer_hit, "a stored response") \
-	X(answer_again, "the same once more: the client had not got all of it") \
-	X(up_miss, "no such response is stored") \
+	X(answer_again, "a retransmission of a response") \
+	X(up_miss, "no matching response is stored") \
 	X(up_expired, "the response is no longer fresh") \
-	X(up_large, "longer than the client or the path takes, or than is worth it, in segments of this level") \
+	X(up_large, "the response is too long for the client, the path, or this level") \
 	X(up_window, "the client's window is too small") \
-	X(up_cut, "the segment does not hold the whole head") \
+	X(up_cut, "the segment does not contain the whole head") \
 	X(up_more, "bytes follow the head") \
 	X(up_method, "neither GET nor HEAD") \
-	X(up_target, "no plain target") \
+	X(up_target, "the target is not a plain path") \
 	X(up_version, "neither HTTP/1.1 nor HTTP/1.0") \
 	X(up_host, "no Host, or several") \
-	X(up_field, "a field that another level understands") \
+	X(up_field, "a field that only the server evaluates") \
 	X(up_cookie, "a Cookie") \
-	X(up_syntax, "a head that is not as simple as it could be") \
-	X(up_long, "a key or a head too long") \
+	X(up_syntax, "a head with obsolete or invalid syntax") \
+	X(up_long, "the key or the head is too long") \
 	X(up_room, "the driver has no room behind the frame") \
-	X(up_drain, "this level is being taken off") \
-	X(up_daemon, "the daemon has not been heard of") \
+	X(up_drain, "this level is being detached") \
+	X(up_daemon, "the daemon has sent no heartbeat for too long") \
 	X(up_flags, "FIN or URG with data") \
 	X(up_denied, "the client is in the list of denied prefixes") \
-	X(up_unadmitted, "the machine's filter has changed since the kernel let the client in") \
+	X(up_unadmitted, "the firewall's rules have changed since the kernel accepted the client") \
 	X(tcp_syn, "a SYN was answered with a cookie") \
-	X(tcp_reused, "a new connection took the place of one in TIME_WAIT") \
+	X(tcp_reused, "a new connection replaced one in TIME_WAIT") \
 	X(tcp_open, "a handshake completed, its SYN remembered") \
 	X(tcp_open_cookie, "a handshake completed, by its cookie alone") \
 	X(tcp_ack, "an acknowledgement") \
 	X(tcp_fin, "the client closes") \
 	X(tcp_reset, "the client resets") \
-	X(tcp_challenge, "a reset beside the mark, or a SYN of a live connection, was answered with an acknowledgement (RFC 5961)") \
+	X(tcp_challenge, "a reset with an inexact sequence number, or a SYN of a live connection, got a challenge ACK (RFC 5961)") \
 	X(tcp_probe, "a keep-alive probe was answered") \
-	X(tcp_old, "a segment from the past was acknowledged") \
-	X(tcp_early, "a segment from the future was answered with an acknowledgement") \
-	X(tcp_gone, "reset: the answer under way can't be sent again") \
+	X(tcp_old, "an old segment was acknowledged") \
+	X(tcp_early, "a segment beyond a gap was acknowledged") \
+	X(tcp_gone, "reset: the response in progress can't be retransmitted") \
 	X(tcp_closed, "reset: data after the end") \
-	X(tcp_handed, "a listener got the connection") \
+	X(tcp_handed, "a connection was migrated to a listener") \
 	X(tcp_kept, "the kernel has the connection now") \
-	X(tcp_not_handed, "the kernel refused to take the connection over") \
-	X(tcp_no_listener, "nobody has listened for seconds: the kernel resets") \
-	X(tcp_taken_back, "the kernel's connection is answered here again, from a request that can be") \
-	X(tcp_resumed, "a request went up to the socket that was kept since the last") \
-	X(tcp_ended, "the socket that a connection had before it was taken back was ended") \
-	X(tcp_admitted, "the kernel has let a client in") \
-	X(tcp_evicted, "a live connection lost its place in the table") \
-	X(drop_pipelined, "a request before the last answer was acknowledged; held until then if there is room") \
-	X(drop_cookie, "no handshake's number, where a SYN or a flood of them was answered") \
-	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
-	X(drop_no_listener, "nobody listens at the moment: the client tries again") \
-	X(drop_time_wait, "what is handed up, before the kernel had ended the connection in TIME_WAIT") \
-	X(drop_leftover, "of a socket whose connection is answered here: its client must not see it") \
-	X(drop_wrapped, "IP options or extension headers on a connection of ours: the segment comes in without them") \
-	X(drop_fragment, "a fragment of a connection of ours, which goes to the server: its client sends the segment again") \
-	X(drop_odd, "without ACK, where there must be one") \
-	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
+	X(tcp_not_handed, "the kernel refused to take over a connection") \
+	X(tcp_no_listener, "nothing has listened for seconds: the kernel resets the connection") \
+	X(tcp_taken_back, "a migrated connection was reclaimed, for a request that can be answered here") \
+	X(tcp_resumed, "a request was passed to the parked socket of its connection") \
+	X(tcp_ended, "the kernel socket of a reclaimed connection was ended") \
+	X(tcp_admitted, "the kernel has accepted a client") \
+	X(tcp_evicted, "a live connection lost its slot in the table") \
+	X(drop_pipelined, "a request before the last response was acknowledged; buffered until then if there is room") \
+	X(drop_cookie, "no valid SYN cookie, although SYNs were answered") \
+	X(drop_early, "arrived before the handshake was complete, or while a listener's backlog was full") \
+	X(drop_no_listener, "nothing listens at the moment: the client retries") \
+	X(drop_time_wait, "a segment to migrate, before the kernel has ended the connection in TIME_WAIT") \
+	X(drop_leftover, "from the kernel socket of a connection that is answered here: its client must not see it") \
+	X(drop_wrapped, "IP options or extension headers on a connection answered here: the segment is injected again without them") \
+	X(drop_fragment, "a fragment of a connection answered here, which goes to the server: its client sends the segment again") \
+	X(drop_odd, "without the required ACK") \
+	X(drop_sum, "a wrong checksum; passed on unless its connection is answered here") \
 	X(drop_no_room, "no room for an acknowledgement") \
 	X(pass_other, "not TCP over Ethernet to one of the ports") \
 	X(pass_fragment, "a fragment, or IP options") \
 	X(pass_kernel, "of a connection of the kernel") \
-	X(pass_unknown, "of no connection that is known") \
-	X(pass_syn_off, "a SYN, while off, drained, at rest, without daemon or without responses") \
+	X(pass_unknown, "of no known connection") \
+	X(pass_syn_off, "a SYN while off, draining, bypassed, without daemon or without responses") \
 	X(pass_syn_socket, "a SYN for which there is a socket, or no listener") \
 	X(pass_syn_unusual, "a SYN with data, a tiny MSS, or from an exempt port") \
-	X(pass_syn_foreign, "a SYN for an address that is not this machine's") \
+	X(pass_syn_foreign, "a SYN for an address of another machine") \
 	X(pass_denied, "a SYN from a denied prefix") \
-	X(pass_unadmitted, "a SYN of a client that the kernel has not let in of late") \
-	X(event_lost, "the ring of events was full")
+	X(pass_unadmitted, "a SYN of a client that the kernel has not accepted recently") \
+	X(event_lost, "the ring buffer of events was full")
 
 #define REASON_ENUM(name, text) reason_##name,
 enum reason { REASONS(REASON_ENUM) reason_count };

@@ -175,15 +175,16 @@ impl DaemonContext<'_> {
     }
 }
 
-const FILTERED: &str = "this machine filters its input (netfilter): a client is answered here for 60 s after the \
-                        kernel has let a connection from its address in to the same address and port, and until \
-                        the rules change; \
-                        --admit all if they let everybody to these ports";
-const UNFILTERED: &str = "this machine filters its input (netfilter), and what is answered here does not pass \
-                          that (--admit all): clients that it keeps out are answered";
-const UNREACHABLE: &str = "the server above can't be reached: what it would answer can't be learned \
-                           (it is asked over lo from 203.0.113.254 or 2001:db8::cb00:71fe, which a \
-                           firewall must let through)";
+const FILTERED: &str = "this machine filters its input (netfilter): a client is answered here for \
+                        60 s after the kernel has accepted a connection from its address to the \
+                        same address and port, and until the rules change; use --admit all if the \
+                        rules accept every client of these ports";
+const UNFILTERED: &str = "this machine filters its input (netfilter), and responses sent here \
+                          bypass the rules (--admit all): clients that the rules reject are \
+                          answered, too";
+const UNREACHABLE: &str = "the server can't be reached, so no responses can be fetched (requests \
+                           come over lo from 203.0.113.254 or 2001:db8::cb00:71fe, which a \
+                           firewall must accept)";
 
 /// State of the loop.
 struct DaemonLoop<'a> {
@@ -242,7 +243,7 @@ impl DaemonLoop<'_> {
         note(match (found.is_there, admission) {
             (true, AdmissionPolicy::All) => UNFILTERED,
             (true, _) => FILTERED,
-            (false, _) => "this machine filters its input no longer",
+            (false, _) => "this machine no longer filters its input",
         });
     }
 
@@ -286,7 +287,7 @@ impl DaemonLoop<'_> {
                 note(UNREACHABLE);
             }
             Err(gone @ FetchError::AddressGone(_)) => {
-                note(&format!("what is asked there can't be learned: {gone}"));
+                note(&format!("responses can't be fetched from there: {gone}"));
             }
             _ => {}
         }
@@ -310,7 +311,10 @@ impl DaemonLoop<'_> {
         if told.len() < TOLD_MAX && told.insert(key.url()) {
             note(&format!("{} is left to the server: {reason}", key.url()));
             if told.len() == TOLD_MAX {
-                note("more such pages are not named: `lowroad explain URL` says why of each");
+                note(
+                    "further pages that are left to the server are not logged: `lowroad explain \
+                      URL` shows the reason for each",
+                );
             }
         }
     }

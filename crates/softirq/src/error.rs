@@ -41,7 +41,7 @@ impl fmt::Display for LevelError {
         match self {
             LevelError::System { what, error } => write!(f, "{what}: {error}"),
             LevelError::Verifier(text) => {
-                write!(f, "the kernel did not take the programs:\n{text}")
+                write!(f, "the kernel rejected the programs:\n{text}")
             }
             LevelError::Machine(text) | LevelError::Usage(text) => f.write_str(text),
         }

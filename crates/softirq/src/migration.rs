@@ -25,17 +25,17 @@ pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
     match problem {
         layout::HANDOVER_WORKS => None,
         layout::HANDOVER_NO_COOKIES => Some(
-            "net.ipv4.tcp_syncookies is 0, so the kernel refuses connections that are handed to it: \
-             sysctl -w net.ipv4.tcp_syncookies=1",
+            "net.ipv4.tcp_syncookies is 0, so the kernel refuses migrated connections: sysctl -w \
+             net.ipv4.tcp_syncookies=1",
         ),
         layout::HANDOVER_NOT_TAKEN => Some(
-            "connections that are handed up do not arrive at the server: a firewall drops or resets those \
-             whose SYN it has not seen (sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or a rule that \
-             accepts the port before the one against new connections without SYN)",
+            "migrated connections do not reach the server: a firewall drops or resets connections \
+             whose SYN it has not seen (sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or a \
+             rule that accepts the port before the rule against new connections without SYN)",
         ),
         _ => Some(
-            "the kernel refuses connections that are handed to it (is the listener one of Multipath \
-             TCP, or a setting of net.ipv4.tcp_* off?)",
+            "the kernel refuses migrated connections (check for a Multipath TCP listener, and for \
+             disabled net.ipv4.tcp_* settings)",
         ),
     }
 }
@@ -98,13 +98,13 @@ impl MigrationWatch {
     fn told(&self, now: layout::handover_problem, before: layout::handover_problem) -> String {
         match (describe(now), self.judge.pause_s(), before) {
             (Some(why), Some(pause_s), _) => format!(
-                "{why}; all connections are left to the kernel, and it is tried again in {pause_s} s, or \
-                 when these settings change"
+                "{why}; all connections are left to the kernel; the next attempt is in {pause_s} \
+                 s, or when these settings change"
             ),
             (Some(why), None, _) => {
                 format!("{why}; until then all connections are left to the kernel")
             }
-            (None, _, _) => "connections are answered and handed up again".to_owned(),
+            (None, _, _) => "connections are answered and migrated again".to_owned(),
         }
     }
 }

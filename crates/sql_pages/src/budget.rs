@@ -116,7 +116,7 @@ pub fn ask(len: usize) -> Result<(), Error> {
 /// The operator's message for a page that exceeds its memory.
 pub fn reason(len_max: usize) -> String {
     format!(
-        "the page takes more memory than {len_max} bytes: let it make less, or raise memory of the route"
+        "the page takes more memory than {len_max} bytes: reduce its output, or raise memory of the route"
     )
 }
 

@@ -46,8 +46,8 @@ fn check_call(name: &str, after: &[(Token<'_>, Span)]) -> Result<(), String> {
     // Without a call the function could be passed on under another name.
     if !matches!(after.next(), Some(Token::ParenOpen)) {
         return Err(format!(
-            "{name} is a function for statements: it can only be called, as in {name}(\"SELECT …\"); \
-             give your own variables another name"
+            "{name} is a function for statements and can only be called, as in {name}(\"SELECT \
+             …\"); rename your variable"
         ));
     }
     let is_text = matches!(after.next(), Some(Token::Str(_) | Token::String(_)));
@@ -57,8 +57,8 @@ fn check_call(name: &str, after: &[(Token<'_>, Span)]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the first argument of {name} must be one text, written out; put ? where a value belongs and \
-         give the value as a further argument: {name}(\"… WHERE id = ?\", id)"
+        "the first argument of {name} must be a literal text; put ? in place of a value and pass \
+         the value as a further argument: {name}(\"… WHERE id = ?\", id)"
     ))
 }
 

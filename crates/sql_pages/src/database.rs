@@ -143,7 +143,7 @@ impl PageDatabase {
             DriverError::TooManyRows => DatabaseFault::new(
                 StatusCode::INTERNAL_ERROR,
                 format!(
-                    "there are more than {} rows: put a LIMIT into the statement, or raise rows of database {name}",
+                    "more than {} rows: add a LIMIT to the statement, or raise rows of database {name}",
                     self.rows_max
                 ),
             ),
@@ -152,7 +152,7 @@ impl PageDatabase {
                 DatabaseFault::new(
                     StatusCode::INTERNAL_ERROR,
                     format!(
-                        "{}; the rows alone are longer: put a LIMIT into the statement",
+                        "{}; the rows alone are longer: add a LIMIT to the statement",
                         budget::reason(len_max)
                     ),
                 )
@@ -168,7 +168,7 @@ impl PageDatabase {
             }
             DriverError::Refused { code, message } => DatabaseFault::new(
                 DataFault::from_number(code).map_or(StatusCode::INTERNAL_ERROR, data_status),
-                format!("database {name} says: {message}"),
+                format!("database {name} reports: {message}"),
             ),
             DriverError::Client(error) => self.unreachable(error),
             DriverError::Lost(reason) => self.unreachable(reason),
@@ -179,7 +179,7 @@ impl PageDatabase {
             }
             DriverError::Driver(sqlx::Error::Database(error)) => DatabaseFault::new(
                 refusal_status(error.as_ref()),
-                format!("database {name} says: {}", error.message()),
+                format!("database {name} reports: {}", error.message()),
             ),
             DriverError::Driver(error) => self.unreachable(error),
         }

@@ -90,11 +90,11 @@ fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Re
     let name: Option<String> = named.get("db")?;
     named.assert_all_used()?;
     let Some((sql, params)) = args.split_first() else {
-        return Err(wrong(format!("{function} needs a statement")));
+        return Err(wrong(format!("{function} requires a statement")));
     };
     let sql = sql
         .to_str()
-        .ok_or_else(|| wrong("the statement is no text"))?;
+        .ok_or_else(|| wrong("the statement is not a text"))?;
     let database = render_attempt::with(|attempt| database(attempt, name.as_deref()))?;
     // Outside of `with`: iterating over the values may call the page's functions, which need the attempt.
     let (sql, params) = bound(&sql, params, database.dialect)?;
@@ -102,14 +102,14 @@ fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Re
         // A loop in a template could make a call for each row.
         if attempt.calls == CALLS_MAX {
             return Err(wrong(format!(
-                "a page may make {CALLS_MAX} calls of databases: join tables instead"
+                "a page can make at most {CALLS_MAX} database calls: join tables instead"
             )));
         }
         let Some(mode) = CallMode::from_sql(&sql, database.dialect, want, attempt.visit.safe)
         else {
             return Err(wrong(
-                "only reading is allowed for GET and HEAD, which anybody can make a browser send: \
-                 write in answer to a form with method=\"post\"",
+                "GET and HEAD requests can only read, because any page can make a browser send \
+                 them: write in response to a form with method=\"post\"",
             ));
         };
         let call = DatabaseCall {
@@ -134,7 +134,7 @@ fn bound<'s>(
     let wanted = statement::parameters(sql, dialect);
     if wanted != given.len() {
         return Err(wrong(format!(
-            "the statement has {wanted} times ?, but {} values are given for them",
+            "the statement has {wanted} placeholders (?), but {} values are given",
             given.len()
         )));
     }
@@ -153,7 +153,7 @@ fn bound<'s>(
             // Counted over all lists of the statement.
             if params.len() >= LIST_VALUES_MAX {
                 return Err(wrong(format!(
-                    "a statement with lists takes {LIST_VALUES_MAX} values at most"
+                    "a statement with lists takes at most {LIST_VALUES_MAX} values"
                 )));
             }
             params.push(of(&item)?);
@@ -170,7 +170,7 @@ fn bound<'s>(
     }
     let sql = statement::spread(sql, &counts, dialect).map_err(|at| {
         wrong(format!(
-            "value {} is a list; a list can only be given where the statement has IN (?)",
+            "value {} is a list; a list is allowed only in IN (?)",
             at + 1
         ))
     })?;
@@ -183,11 +183,11 @@ fn database(
 ) -> Result<std::sync::Arc<super::database::PageDatabase>, Error> {
     match name {
         None => attempt.database.clone().ok_or_else(|| {
-            wrong("the route has no database: write pages = \"NAME\" there, or db=\"NAME\" here")
+            wrong("the route has no database: set pages = \"NAME\" in the route, or pass db=\"NAME\" here")
         }),
         Some(name) => attempt.databases.named(name).cloned().ok_or_else(|| {
             wrong(format!(
-                "no database has the name {name:?}: add it as [[database]]"
+                "no database is named {name:?}: add it as [[database]]"
             ))
         }),
     }

@@ -86,8 +86,7 @@ impl PagesHandler {
     ) -> Result<PagesHandler, String> {
         let named = |name: &String| {
             let found = databases.named(name).cloned();
-            found
-                .ok_or_else(|| format!("no database has the name {name:?}: add it as [[database]]"))
+            found.ok_or_else(|| format!("no database is named {name:?}: add it as [[database]]"))
         };
         let database = configured.database.as_ref().map(named).transpose()?;
         Ok(PagesHandler {
@@ -136,7 +135,9 @@ impl PagesHandler {
         if !form::is_safe(request.method) && request_values::is_from_elsewhere(request) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
-                format!("{name}: a page of another site sent this (Sec-Fetch-Site: cross-site)"),
+                format!(
+                    "{name}: a page of another site sent this request (Sec-Fetch-Site: cross-site)"
+                ),
             ));
         }
         let body_len_max = self.memory_len_max / BODY_SHARE;
@@ -150,7 +151,7 @@ impl PagesHandler {
         let form = form::fields(&kind, body).await.map_err(|reason| {
             HandlerFailure::new(
                 StatusCode::BAD_REQUEST,
-                format!("{name}: the form can't be read: {reason}"),
+                format!("{name}: the form is malformed: {reason}"),
             )
         })?;
         // Also for browsers that do not send Sec-Fetch-Site.
@@ -158,8 +159,8 @@ impl PagesHandler {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
                 format!(
-                    "{name}: a form came without its token, or with an old one: put {{{{ csrf_field() }}}} \
-                     into the form, or send csrf_token() in the field {}",
+                    "{name}: the form has no valid token: put {{{{ csrf_field() }}}} into the \
+                     form, or send csrf_token() in the field {}",
                     csrf::HEADER
                 ),
             ));
@@ -261,7 +262,7 @@ impl PagesHandler {
         thread.await.map_err(|error| {
             HandlerFailure::new(
                 StatusCode::INTERNAL_ERROR,
-                format!("a page's thread ended: {error}"),
+                format!("the thread of a page ended: {error}"),
             )
         })
     }
@@ -391,7 +392,7 @@ fn unread(name: &str, why: BodyReadError, body_len_max: usize) -> HandlerFailure
         ),
         BodyReadError::Cut => HandlerFailure::new(
             StatusCode::BAD_REQUEST,
-            format!("{name}: the request's body was cut"),
+            format!("{name}: the request's body was truncated"),
         ),
     }
 }
@@ -434,7 +435,7 @@ fn place(templates: &TemplateSet, name: &str, line: usize, reason: &str) -> Stri
 fn reason(error: &minijinja::Error) -> String {
     match (error.kind(), error.detail()) {
         (ErrorKind::OutOfFuel, _) => {
-            "the template takes too long: it loops for ever, or over too much".into()
+            "the template takes too long: it loops for ever, or over too many values".into()
         }
         (ErrorKind::InvalidOperation, Some(detail)) => detail.to_string(),
         (kind, Some(detail)) => format!("{kind}: {detail}"),

@@ -70,7 +70,7 @@ impl PageResponseHead {
     pub fn status(&mut self, code: u16) -> Result<(), String> {
         // 1xx are interim and not for pages.
         let status = StatusCode::new(code).filter(|status| (200..600).contains(&status.code()));
-        self.status = Some(status.ok_or(format!("{code} is no status of a response"))?);
+        self.status = Some(status.ok_or(format!("{code} is not a valid response status"))?);
         Ok(())
     }
 
@@ -84,19 +84,17 @@ impl PageResponseHead {
             "transfer-encoding",
         ];
         if !is_token(name.as_bytes()) {
-            return Err(format!("{name:?} is no name of a field"));
+            return Err(format!("{name:?} is not a valid field name"));
         }
         if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
-            return Err(format!(
-                "{name} is not for pages; for cookies there is cookie()"
-            ));
+            return Err(format!("a page can't set {name}; use cookie() for cookies"));
         }
         // A line break would begin another field.
         if value
             .bytes()
             .any(|byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
         {
-            return Err(format!("the value of {name} has control characters"));
+            return Err(format!("the value of {name} contains control characters"));
         }
         // One value per name: repeated calls replace it.
         self.fields
@@ -112,13 +110,13 @@ impl PageResponseHead {
         let is_inside = inside.next() == Some(b'/') && !matches!(inside.next(), Some(b'/' | b'\\'));
         if !is_inside && !outside {
             return Err(
-                "redirect() leads to a path of this site, beginning with /; write \
-                        redirect(url, outside=true) if it shall lead elsewhere"
+                "redirect() requires a path of this site that begins with /; write redirect(url, \
+                 outside=true) for another site"
                     .into(),
             );
         }
         if !(300..400).contains(&code) {
-            return Err(format!("{code} is no status of a redirect"));
+            return Err(format!("{code} is not a redirect status"));
         }
         self.status(code)?;
         // Encoded here, since pages often build the target from a visitor's text.
@@ -128,14 +126,14 @@ impl PageResponseHead {
     /// Sets a cookie.
     pub fn cookie(&mut self, cookie: &SetCookie<'_>) -> Result<(), String> {
         if !is_token(cookie.name.as_bytes()) {
-            return Err(format!("{:?} is no name of a cookie", cookie.name));
+            return Err(format!("{:?} is not a valid cookie name", cookie.name));
         }
         if !["Lax", "Strict", "None"].contains(&cookie.same_site) {
             return Err("same_site must be \"Lax\", \"Strict\" or \"None\"".into());
         }
         let is_path = |byte: u8| byte.is_ascii_graphic() && byte != b';';
         if !cookie.path.starts_with('/') || !cookie.path.bytes().all(is_path) {
-            return Err("path must begin with / and have no ; in it".into());
+            return Err("path must begin with / and must not contain ;".into());
         }
         // Encoded, so that any text can be stored; `form::cookies` decodes it.
         let value = utf8_percent_encode(cookie.value, COOKIE);
@@ -159,7 +157,7 @@ impl PageResponseHead {
     pub fn keep(&mut self, seconds: u64, tags: Vec<String>) -> Result<(), String> {
         if let Some(tag) = tags.iter().find(|tag| !is_tag(tag)) {
             return Err(format!(
-                "{tag:?} is no tag: visible ASCII, no comma, 1 to 128 characters"
+                "{tag:?} is not a valid tag: 1 to 128 visible ASCII characters, no comma"
             ));
         }
         self.kept = Some(ReplyCaching { seconds, tags });
@@ -176,8 +174,8 @@ impl PageResponseHead {
     ) -> Result<HandlerResponse, String> {
         if self.kept.is_some() && (self.has_token || !self.cookies.is_empty()) {
             return Err(
-                "the page calls cache(), but has a form token or sets a cookie: all would \
-                        get what is meant for one; take one of them away"
+                "the page calls cache(), but contains a form token or sets a cookie, which all \
+                 clients would receive; remove one of them"
                     .into(),
             );
         }

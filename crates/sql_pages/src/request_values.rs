@@ -244,7 +244,7 @@ impl Object for PairList {
             ("all", Some(name)) => Ok(self.all(name).collect()),
             _ => Err(Error::new(
                 ErrorKind::UnknownMethod,
-                format!("there is no .{method}(): write .all(\"name\")"),
+                format!("unknown method .{method}(): write .all(\"name\")"),
             )),
         }
     }

@@ -218,7 +218,8 @@ fn source(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<Strin
         return Err(Error::new(
             ErrorKind::InvalidOperation,
             format!(
-                "{name:?} is no template of this site: they end in {SUFFIX}, are not hidden, and stay in its folder"
+                "{name:?} is not a template of this site: names end in {SUFFIX}, are not hidden, \
+                 and stay in the site's folder"
             ),
         ));
     }

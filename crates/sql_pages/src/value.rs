@@ -33,7 +33,7 @@ impl SqlParam {
     pub fn from_value(value: &Value) -> Result<SqlParam, String> {
         match value.kind() {
             // An undefined value is more often a typing error than a NULL.
-            ValueKind::Undefined => Err("is undefined; is its name spelt right?".into()),
+            ValueKind::Undefined => Err("is undefined; check the spelling of its name".into()),
             ValueKind::None => Ok(SqlParam::Null),
             ValueKind::Bool => Ok(SqlParam::Bool(value.is_true())),
             ValueKind::Number => number(value),
@@ -43,7 +43,7 @@ impl SqlParam {
             ValueKind::Bytes => Ok(SqlParam::Blob(
                 value.as_bytes().unwrap_or_default().to_vec(),
             )),
-            other => Err(format!("is a {other}; only single values can be given")),
+            other => Err(format!("is a {other}; only single values can be passed")),
         }
     }
 
@@ -51,7 +51,7 @@ impl SqlParam {
     pub fn kind(&self) -> &'static str {
         match self {
             SqlParam::Null => "NULL",
-            SqlParam::Bool(_) => "a truth value",
+            SqlParam::Bool(_) => "a boolean",
             SqlParam::Int(_) => "a whole number",
             SqlParam::Float(_) => "a number",
             SqlParam::Text(_) => "a text",
@@ -64,10 +64,10 @@ fn number(value: &Value) -> Result<SqlParam, String> {
     // Integers first: a float would lose digits beyond 2^53.
     if value.is_integer() {
         let int = i64::try_from(value.clone()).map(SqlParam::Int);
-        return int.map_err(|_| "is a number of more than 64 bits".into());
+        return int.map_err(|_| "exceeds 64 bits".into());
     }
     let float = f64::try_from(value.clone()).map(SqlParam::Float);
-    float.map_err(|error| format!("is no number: {error}"))
+    float.map_err(|error| format!("is not a number: {error}"))
 }
 
 /// The result of a write.

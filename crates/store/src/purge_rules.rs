@@ -149,8 +149,8 @@ impl StorePurges {
             && let Some(logger) = self.logger.get()
         {
             logger.warn(format_args!(
-                "too many purges to remember: the oldest {dropped} are dropped, and with them all stored responses that \
-                 were not used since"
+                "too many purges to keep: the {dropped} oldest were dropped, with all stored \
+                 responses that were not used since"
             ));
         }
         generation

@@ -59,10 +59,10 @@ impl fmt::Display for AuthorityError {
             AuthorityError::File(path, error) => write!(to, "{}: {error}", path.display()),
             AuthorityError::Unusable(path, why) => write!(
                 to,
-                "{} cannot be used: {why}; remove the folder to have a new authority made",
+                "{} cannot be used: {why}; remove the folder to create a new authority",
                 path.display()
             ),
-            AuthorityError::Making(why) => write!(to, "no certificate can be made: {why}"),
+            AuthorityError::Making(why) => write!(to, "the certificate cannot be created: {why}"),
         }
     }
 }
@@ -187,7 +187,7 @@ impl LocalAuthority {
         let file = self.certificate_file();
         let file = file.display();
         format!(
-            "Trust this authority on this machine only; whoever has its key can be any site to you.\n\
+            "Trust this authority on this machine only; anyone with its key can impersonate any site.\n\
              \n\
              Debian, Ubuntu:\n\
              \x20   sudo cp {file} /usr/local/share/ca-certificates/lowroad.crt\n\
@@ -226,8 +226,9 @@ fn params(name: &str) -> CertificateParams {
 fn read(file: &Path, pem: &str) -> Result<(u64, String), AuthorityError> {
     let unusable = |why: &dyn fmt::Display| AuthorityError::Unusable(file.into(), why.to_string());
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unusable(&error))?;
-    let fields = X509Certificate::parse(&der).ok_or_else(|| unusable(&"it is no certificate"))?;
-    let name = common_name(fields.subject).ok_or_else(|| unusable(&"it has no name"))?;
+    let fields = X509Certificate::parse(&der).ok_or_else(|| unusable(&"not a certificate"))?;
+    let name =
+        common_name(fields.subject).ok_or_else(|| unusable(&"the certificate has no name"))?;
     Ok((u64::try_from(fields.not_after_s).unwrap_or(0), name))
 }
 

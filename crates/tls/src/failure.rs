@@ -117,28 +117,28 @@ impl fmt::Display for TlsFailure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.fault {
             TlsFault::PlainHttp => "the client speaks HTTP without TLS",
-            TlsFault::NotTls => "what came is no TLS",
-            TlsFault::NothingInCommon => "the two sides have nothing in common",
-            TlsFault::NoCertificate => "there is no certificate for the name that was asked for",
-            TlsFault::CertificateMissing => "the peer has shown no certificate",
+            TlsFault::NotTls => "the first bytes are not TLS",
+            TlsFault::NothingInCommon => "no TLS version or cipher suite in common",
+            TlsFault::NoCertificate => "no certificate for the requested name",
+            TlsFault::CertificateMissing => "the peer sent no certificate",
             TlsFault::CertificateName => "the peer's certificate is for other names",
             TlsFault::CertificateExpired => "the peer's certificate has expired",
             TlsFault::CertificateNotYetValid => "the peer's certificate is not valid yet",
-            TlsFault::CertificateIssuer => "no trusted authority has signed the peer's certificate",
-            TlsFault::Certificate => "the peer's certificate is not accepted",
-            TlsFault::Alert(_) => "the peer has ended it",
+            TlsFault::CertificateIssuer => "no trusted authority signed the peer's certificate",
+            TlsFault::Certificate => "the peer's certificate was rejected",
+            TlsFault::Alert(_) => "the peer sent an alert",
             TlsFault::Undecryptable => "a record cannot be decrypted",
             TlsFault::Oversized => "a record is too long",
-            TlsFault::Protocol => "the peer does not speak TLS as it should",
-            TlsFault::Exhausted => "the keys have sealed as much as they may",
-            TlsFault::NotReady => "nothing can be sealed now",
-            TlsFault::Internal => "TLS failed by itself",
+            TlsFault::Protocol => "the peer violates the TLS protocol",
+            TlsFault::Exhausted => "the keys have reached their limit of encrypted records",
+            TlsFault::NotReady => "the session can't encrypt yet",
+            TlsFault::Internal => "internal TLS error",
         };
         to.write_str(what)?;
         match (&self.fault, &self.error) {
             (TlsFault::Alert(code), _) => write!(to, ": {:?}", AlertDescription::from(*code)),
             (_, Some(Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec))) => {
-                to.write_str(": a record that is not encrypted, or of a type that may not be there")
+                to.write_str(": a record that is not encrypted, or of an unexpected type")
             }
             (_, Some(error)) => write!(to, ": {error}"),
             (_, None) => Ok(()),

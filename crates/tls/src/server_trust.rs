@@ -118,7 +118,7 @@ impl ServerTrust {
             None => None,
             // `webpki` would refuse all servers; the message names the cause.
             Some(authorities) if authorities.is_empty() => {
-                let reason = Error::General("there are no authorities to trust".into());
+                let reason = Error::General("no trusted authorities".into());
                 return Err(TlsFailure::from_error(reason));
             }
             Some(authorities) => {

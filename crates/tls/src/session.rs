@@ -419,7 +419,7 @@ fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(
     let needed_len = match data.encode(&mut []) {
         // rustls reports the size only as the error of an empty buffer.
         Err(EncodeError::InsufficientSize(size)) => size.required_size,
-        _ => return Err(Error::General("a record without bytes".into())),
+        _ => return Err(Error::General("an empty record".into())),
     };
     to_send.resize(start + needed_len, 0);
     let made = data.encode(&mut to_send[start..]);

@@ -103,15 +103,16 @@ fn keys_in(file: &File) -> Result<Option<TicketKeys>, String> {
         .permissions()
         .mode();
     if mode & 0o077 != 0 {
-        return Err("others may read or change it: chmod 600".into());
+        return Err("other users can read or change it: chmod 600".into());
     }
     let bytes = read(file).map_err(|error| error.to_string())?;
     if bytes.is_empty() {
         return Ok(None);
     }
     let keys = TicketKeys::from_bytes(&bytes);
-    keys.map(Some)
-        .ok_or_else(|| "it has no keys for tickets: remove it to have new ones made".into())
+    keys.map(Some).ok_or_else(|| {
+        "it contains no ticket keys: remove it, and the server creates new ones".into()
+    })
 }
 
 fn read(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
@@ -198,7 +199,7 @@ mod tests {
         fs::set_permissions(place.file(), fs::Permissions::from_mode(0o640)).unwrap();
         assert!(place.open(0).unwrap_err().contains("chmod 600"));
         fs::set_permissions(place.file(), fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(place.open(0).unwrap_err().contains("no keys for tickets"));
+        assert!(place.open(0).unwrap_err().contains("no ticket keys"));
         assert_eq!(fs::read(place.file()).unwrap(), b"hello");
         assert!(TicketFile::open(&place.0).is_err());
     }

@@ -113,7 +113,7 @@ impl TicketKey {
         let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, &secret);
         let name = name_of(&secret);
         secret.zeroize();
-        let key = key.map_err(|_| Error::General("a ticket key of a wrong length".into()))?;
+        let key = key.map_err(|_| Error::General("a ticket key has the wrong length".into()))?;
         Ok(TicketKey { name, key })
     }
 

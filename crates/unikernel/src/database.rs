@@ -106,7 +106,7 @@ impl DatabaseClient {
             return Ok(None);
         };
         let address = address.parse().map_err(|_| {
-            format!("`{address}` is no address of a database server: write 192.0.2.1:3306")
+            format!("`{address}` is not the address of a database server: write 192.0.2.1:3306")
         })?;
         let text = |key| site.setting(key).unwrap_or_default().to_string();
         let login = LoginRequest {
@@ -150,7 +150,7 @@ impl DatabaseClient {
         while let Some(at) = self.links.iter().position(due) {
             // A silent server is tried again with growing delays.
             let link = self.links.swap_remove(at);
-            self.back_off(now_us, "it does not answer");
+            self.back_off(now_us, "no response in time");
             // Other attempts wait for the same silent server.
             self.is_down = !self.is_logged_in();
             calls.abort(link.id);
@@ -300,7 +300,7 @@ impl DatabaseClient {
     pub fn lost(&mut self, now_us: u64, id: ConnectionId) -> Option<LostQuery> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let link = self.links.swap_remove(at);
-        self.ended(now_us, &link, "the connection is refused or lost");
+        self.ended(now_us, &link, "the connection was refused or lost");
         let cause = match !link.is_new && !link.is_answered {
             true => LossCause::Stale,
             false => LossCause::Server,

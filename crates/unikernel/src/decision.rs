@@ -182,7 +182,7 @@ fn redirect(
     }
     let page = RefusalPage {
         status: StatusCode::MOVED_PERMANENTLY,
-        explanation: Some("It is to be found elsewhere."),
+        explanation: Some("The page has moved."),
         field: Some(("Location", &value)),
         has_body: request.method != Method::Head,
     };

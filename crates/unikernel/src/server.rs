@@ -100,7 +100,7 @@ impl UnikernelServer {
         let memory_len = machine.memory_len;
         if memory_len < MEMORY_LEN_MIN {
             return Err(format!(
-                "{} KiB of memory are left for connections; {} are needed: give the machine more",
+                "only {} KiB of memory are left for connections; {} are needed: give the machine more",
                 memory_len >> 10,
                 MEMORY_LEN_MIN >> 10
             ));

@@ -33,7 +33,7 @@ impl TrustedNetworks {
 }
 
 fn network(part: &str) -> Result<(u32, u32), String> {
-    let wrong = || format!("`{part}` is no network: write 192.0.2.0/24 or 192.0.2.7");
+    let wrong = || format!("`{part}` is not a network: write 192.0.2.0/24 or 192.0.2.7");
     let (address, prefix_len) = part.split_once('/').unwrap_or((part, "32"));
     let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
     let prefix_len: u32 = prefix_len.parse().map_err(|_| wrong())?;

@@ -72,8 +72,8 @@ impl TryFrom<String> for AxisParameter {
                 Some(("server", key)) if !key.is_empty() => AxisParameter::Server(key.into()),
                 _ => {
                     return Err(format!(
-                        "no parameter {other:?}: there are none, connections, rate, static_rate, \
-                         workers, mtu, workload.SETTING and server.SETTING"
+                        "unknown parameter {other:?}; the parameters are none, connections, rate, \
+                         static_rate, workers, mtu, workload.SETTING and server.SETTING"
                     ));
                 }
             },

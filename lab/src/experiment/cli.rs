@@ -21,7 +21,7 @@ use super::several;
 use super::site::LabSites;
 use crate::peers::PeerPlace;
 
-/// Run experiments; what is measured already is not measured again
+/// Run experiments; existing measurements are not repeated
 #[derive(Debug, clap::Args)]
 pub struct ExperimentArgs {
     /// Files of experiments, or their names in --experiments
@@ -29,16 +29,16 @@ pub struct ExperimentArgs {
     /// The folder of experiments
     #[arg(long, value_name = "DIR", default_value = "experiments")]
     experiments: PathBuf,
-    /// The folder that results are appended in
+    /// The folder of results, to which they are appended
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// The folder that file sets are made in
+    /// The folder of file sets
     #[arg(long, value_name = "DIR", default_value = "lab-data")]
     data: PathBuf,
-    /// By the clock, on this machine, or by instructions, in guests that count them [default: what the file says]
+    /// By the clock, on this machine, or by instructions, in guests that count them [default: as in the file]
     #[arg(long, value_name = "HOW")]
     measure: Option<MeasurementModes>,
-    /// Servers that are counted at a time, each on a processor of its own
+    /// Servers that are counted at a time, each on its own processor
     #[arg(long, value_name = "N", default_value_t = jobs(), value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
     /// Multiplies all durations
@@ -47,17 +47,17 @@ pub struct ExperimentArgs {
     /// 0.3 seconds, one repeat, three points: to try an experiment, not to measure
     #[arg(long, conflicts_with = "scale")]
     quick: bool,
-    /// Begin anew; what is there is kept as NAME.jsonl.old
+    /// Start over; existing results are kept as NAME.jsonl.old
     #[arg(long)]
     fresh: bool,
     /// Only these servers
     #[arg(long, value_name = "SERVER,..", value_delimiter = ',')]
     only: Vec<String>,
-    /// Leave in a folder where the instructions of each counted figure go: NAME.svg for a browser, NAME.folded, and the largest in
-    /// NAME.txt
+    /// Write profiles of the instructions of each counted figure into a folder: NAME.svg for a browser, NAME.folded, and the
+    /// largest in NAME.txt
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "profile")]
     profile: Option<PathBuf>,
-    /// Run servers in a network namespace of their own (needs root)
+    /// Run servers in their own network namespace (needs root)
     #[arg(long)]
     namespace: bool,
     /// List the experiments
@@ -99,7 +99,7 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
             .any(|experiment| experiment.server(name).is_some());
         anyhow::ensure!(
             known,
-            "--only {name}: no experiment here has a server of that name"
+            "--only {name}: no experiment here has a server of this name"
         );
     }
     measure(args, &experiments)
@@ -142,7 +142,7 @@ fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::R
             true => "the same command without --fresh",
             false => "the same command",
         };
-        eprintln!("stopped; what is whole is kept, and {same} goes on from there");
+        eprintln!("stopped; complete measurements are kept, and {same} continues from there");
         return Ok(ExitCode::from(130));
     }
     Ok(match ends.contains(&ExperimentEnd::Failed) {
@@ -185,7 +185,7 @@ fn ended(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> Experime
         Ok(RunEnd::Whole { broken: 0 }) => ExperimentEnd::Whole,
         Ok(RunEnd::Whole { broken }) => {
             eprintln!(
-                "{}: {broken} measurements could not be made; the same command tries them again",
+                "{}: {broken} measurements failed; the same command retries them",
                 experiment.name
             );
             ExperimentEnd::Failed
@@ -285,8 +285,8 @@ fn paths(args: &ExperimentArgs) -> anyhow::Result<Vec<PathBuf>> {
     if args.files.is_empty() {
         anyhow::ensure!(
             args.list || args.check,
-            "which experiment? `lowroad-lab run --list` shows them; `lowroad-lab run {}/*.toml` \
-             runs all",
+            "no experiment is named: `lowroad-lab run --list` shows them; `lowroad-lab run \
+             {}/*.toml` runs all",
             args.experiments.display()
         );
         return all_in(&args.experiments);
@@ -331,8 +331,8 @@ fn find(file: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
         .find(|path| path.is_file())
         .with_context(|| {
             format!(
-                "{}: no such file, and no experiment of that name in {}; `lowroad-lab run --list` \
-             shows what there is",
+                "{}: no such file, and no experiment of this name in {}; `lowroad-lab run --list` \
+                 lists them",
                 file.display(),
                 folder.display()
             )

@@ -148,7 +148,7 @@ impl GuestFactory {
             return Err(PeerFailure::Absent(format!("{IMAGE}: {text}")));
         }
         if job.memory_mib.is_some() {
-            let text = "the image has its files in memory: it serves none that are more";
+            let text = "the image has its files in memory, which is too small for this set";
             return Err(PeerFailure::Absent(format!("{IMAGE}: {text}")));
         }
         let program = built().map_err(PeerFailure::NotInstalled)?;

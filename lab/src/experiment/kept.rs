@@ -71,7 +71,7 @@ impl<'a> ResultStore<'a> {
             && let Some(aside) = results::put_aside(&path)?
         {
             let aside = aside.display();
-            progress.line(&format!("what was measured before is now in {aside}"));
+            progress.line(&format!("the previous measurements are now in {aside}"));
         }
         // After an old file was renamed, if requested.
         let stored = results::read(&path)?;
@@ -210,16 +210,16 @@ fn comparable(
         };
         if record.pretended != pretends {
             return Err(
-                "holds a rehearsal's figures beside measured ones; use --fresh to begin \
-                        anew, or another folder with --results"
+                "contains figures of a rehearsal and measured ones; start over with --fresh, or \
+                 name another folder with --results"
                     .into(),
             );
         }
         if record.fingerprint != experiment.fingerprint(server, scale) {
             return Err(format!(
-                "{} was measured with other settings (the experiment's file, --scale, --quick or the lab \
-                 changed); use --fresh to begin anew (what is there is kept beside it), or \
-                 another folder with --results",
+                "{} was measured with other settings (the experiment's file, --scale, --quick or \
+                 the lab changed); start over with --fresh (existing results are kept in a file \
+                 next to it), or name another folder with --results",
                 record.server
             ));
         }

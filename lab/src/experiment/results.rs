@@ -164,13 +164,13 @@ pub fn parse(text: &[u8]) -> Result<StoredResults, String> {
     let mut stored = StoredResults::default();
     for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
         if line.last() != Some(&b'\n') {
-            let note = format!("line {} is only half there and is left out", index + 1);
+            let note = format!("line {} is incomplete and is skipped", index + 1);
             stored.notes.push(note);
             break;
         }
         let record: ResultRecord = serde_json::from_slice(line).map_err(|error| {
             format!(
-                "line {}: no result of this version ({error}); move the file away or use --fresh",
+                "line {}: not a result of this version ({error}); move the file away or use --fresh",
                 index + 1
             )
         })?;

@@ -138,7 +138,8 @@ impl ExperimentRun<'_> {
             if !is_starved(&job, &attempt.found) {
                 break;
             }
-            self.progress.line("  others had the processors: once more");
+            self.progress
+                .line("  other programs used the processors: measuring again");
             attempt = self.attempt(&job, Some(step), place);
         }
         if is_cut(&attempt.found) {

@@ -206,7 +206,7 @@ fn pace(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let wrong = |text: &str| SchemaProblem::new("pace", "pace", text.to_owned());
     match (open, rate_known) {
         (true, false) => wrong("an open loop needs a rate: load.rate, a sweep of it, or [search]"),
-        (false, true) => wrong("a closed loop has no rate: say \"requests\" or \"connections\""),
+        (false, true) => wrong("a closed loop has no rate: write \"requests\" or \"connections\""),
         _ if load.static_rate.is_some() && load.share_setting.is_none() => {
             wrong("static_rate needs share_setting: the workload's setting for the dynamic share")
         }
@@ -254,7 +254,7 @@ fn unknown(experiment: &ExperimentConfig, key: &'static str, name: &str) -> Opti
         .map(|server| server.name.as_str())
         .collect();
     let text = format!(
-        "no server is named {name:?} here; there are: {}",
+        "no server is named {name:?} here; the servers are: {}",
         names.join(", ")
     );
     SchemaProblem::new(key, &format!("{name:?}"), text)

@@ -70,7 +70,12 @@ pub fn run(
     let counter = ProgressCounter::new(all, missing, EXPECTED_S);
     let groups = grouped(&units, &|unit| unit.place(&*first));
     let waiting = Mutex::new(groups.iter());
-    let next = || waiting.lock().expect("nobody panics with it").next();
+    let next = || {
+        waiting
+            .lock()
+            .expect("no thread panics with this lock")
+            .next()
+    };
     thread::scope(|scope| {
         for number in 0..jobs.min(groups.len()) {
             let (next, counter) = (&next, &counter);
@@ -157,14 +162,19 @@ impl WorkUnit<'_> {
             ..*setting
         };
         let end = runner::measure(&setting, kept, counter, bench, &mut progress);
-        ends.lock().expect("nobody panics with it").push(end);
+        ends.lock()
+            .expect("no thread panics with this lock")
+            .push(end);
     }
 }
 
 impl OpenExperiment<'_> {
     /// The end of the experiment, combined from its units.
     fn end(self, is_stopped: bool) -> Result<RunEnd, String> {
-        let ends = self.ends.into_inner().expect("nobody panicked with it");
+        let ends = self
+            .ends
+            .into_inner()
+            .expect("no thread panicked with this lock");
         let mut all = 0;
         for end in ends {
             match end? {

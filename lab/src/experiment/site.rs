@@ -57,7 +57,7 @@ impl LabSites {
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
-        let _others_wait = self.making.lock().expect("nobody panics with it");
+        let _others_wait = self.making.lock().expect("no thread panics with this lock");
         let traffic = &experiment.workload;
         let folder = self.folder(&traffic.name, &traffic.settings);
         std::fs::create_dir_all(&folder)
@@ -80,7 +80,7 @@ impl LabSites {
     pub fn fronts(&self) -> Result<PathBuf, PeerFailure> {
         let built = self.data.join("fronts");
         let built = std::path::absolute(&built).unwrap_or(built);
-        let _others_wait = self.making.lock().expect("nobody panics with it");
+        let _others_wait = self.making.lock().expect("no thread panics with this lock");
         fronts::build(&built).map_err(PeerFailure::NotInstalled)?;
         Ok(built)
     }
@@ -95,7 +95,7 @@ impl LabSites {
         settings: &BTreeMap<String, String>,
     ) -> Result<PathBuf, String> {
         let folder = self.folder(workload, settings);
-        let _others_wait = self.making.lock().expect("nobody panics with it");
+        let _others_wait = self.making.lock().expect("no thread panics with this lock");
         disk::of_folder(&folder.join("site"), &folder.join("site.ext4"))
     }
 

@@ -17,7 +17,7 @@ use super::{CountTraffic, measure, needs, paper, servers, timed};
 use crate::load::rate;
 use crate::workload;
 
-/// Count instructions a request, of a whole machine, in a guest
+/// Count the instructions of a request, of a whole machine, in a guest
 ///
 /// Boots Linux 6.12 (or a bare image) under QEMU's software emulation, drives it over a network
 /// device, and prints the guest instructions that one more request costs: driver, soft interrupt,
@@ -37,22 +37,22 @@ struct IcountOptions {
     /// Only this size of a body (repeatable) [default: 64, 1024, 102400]
     #[arg(long, value_name = "BYTES", help_heading = "Standard table")]
     size: Vec<u64>,
-    /// Ask by POST, with a body of so many bytes
+    /// Send POST requests, with a body of this many bytes
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["kernel", "file", "cmd", "workload", "paper"], help_heading = "Standard table")]
     post: Option<usize>,
-    /// Offer so many requests a second, and say how long answers take (repeatable; `2k` is 2000). A second is 10^9 instructions
+    /// Offer this many requests a second, and measure response times (repeatable; `2k` is 2000). A second is 10^9 instructions
     /// of the guest, half a second is counted
     #[arg(long, value_name = "R", value_parser = rate, conflicts_with_all = ["kernel", "file", "cmd", "workload", "paper", "post", "json", "profile", "drive"], help_heading = "Standard table")]
     rate: Vec<f64>,
-    /// Write the figures to this file too, as they come
+    /// Also write the figures to this file, one after the other
     #[arg(long, value_name = "FILE", help_heading = "Standard table")]
     json: Option<PathBuf>,
-    /// Say where the instructions go, by symbol of kernel and programs: the largest are printed, and a flame graph of each
+    /// Profile the instructions, by symbol of kernel and programs: the largest are printed, and a flame graph of each
     /// figure is written to this folder
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "profile", conflicts_with_all = ["paper", "kernel", "file", "cmd"], help_heading = "Standard table")]
     profile: Option<PathBuf>,
-    /// What this paper compares, instead of the standard table: servers with programs behind them and a
-    /// database beside the guest. So far: 003
+    /// Count the comparison of this paper, instead of the standard table: servers with programs behind them and a
+    /// database outside the guest. So far: 003
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["size", "mode", "url", "drive", "workload", "kernel", "file", "cmd"], help_heading = "Papers")]
     paper: Option<String>,
     /// Only this load of the paper (repeatable)
@@ -79,10 +79,10 @@ struct IcountOptions {
     /// Requests for a figure: three times a short and a long run
     #[arg(short = 'n', long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
-    /// Requests under way at a time
+    /// Requests in progress at a time
     #[arg(short = 'c', long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
-    /// Requests before counting begins; more where a level learns from them
+    /// Requests before counting begins; more for a level that learns from them
     #[arg(long, value_name = "N", default_value_t = 200)]
     warmup: u64,
     /// The traffic of this workload instead of pages; its files are in the guest's /srv. See
@@ -104,11 +104,11 @@ struct IcountOptions {
         help_heading = "Any other configuration"
     )]
     file: Vec<String>,
-    /// Run this by the guest's shell once the network is up (servers in the background, with &);
+    /// Run this in the guest's shell once the network is up (servers in the background, with &);
     /// {guest} and {host} are replaced by the addresses
     #[arg(long, value_name = "CMD", help_heading = "Any other configuration")]
     cmd: Option<String>,
-    /// Ask for this path (repeatable)
+    /// Request this path (repeatable)
     #[arg(
         long,
         value_name = "PATH",
@@ -116,7 +116,7 @@ struct IcountOptions {
         help_heading = "Any other configuration"
     )]
     url: Vec<String>,
-    /// Run this instead of asking: it makes exactly {requests} requests over {connections} connections to {url}
+    /// Run this command instead of sending requests: it makes exactly {requests} requests over {connections} connections to {url}
     #[arg(
         long,
         value_name = "CMD",
@@ -124,13 +124,13 @@ struct IcountOptions {
         help_heading = "Any other configuration"
     )]
     drive: Option<String>,
-    /// At this port
+    /// The port
     #[arg(long, default_value_t = 80, help_heading = "Any other configuration")]
     port: u16,
     /// Boot this bare image (PVH or multiboot) instead of Linux
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["file", "cmd"], help_heading = "Any other configuration")]
     kernel: Option<PathBuf>,
-    /// The address that the bare image gives itself; the host is .1 of its /24
+    /// The address of the bare image; the host is .1 of its /24
     #[arg(
         long,
         value_name = "IPV4",
@@ -138,7 +138,7 @@ struct IcountOptions {
         help_heading = "Any other configuration"
     )]
     guest: Ipv4Addr,
-    /// More words on the kernel's command line; {guest} and {host} as for --cmd
+    /// Additional words for the kernel's command line; {guest} and {host} as for --cmd
     #[arg(long, default_value = "", help_heading = "Any other configuration")]
     append: String,
     /// The guest's network card
@@ -352,7 +352,7 @@ fn linux(
         command: args
             .cmd
             .clone()
-            .ok_or("--file without --cmd: what is the guest to run?")?,
+            .ok_or("--file requires --cmd, the command for the guest")?,
         ..GuestContent::default()
     };
     let system = kernel.system(&network, &content)?;
@@ -382,7 +382,10 @@ fn copied(spec: &str) -> Result<CopiedPath, String> {
         }
     };
     if !source.exists() {
-        return Err(format!("--file {spec}: there is no {}", source.display()));
+        return Err(format!(
+            "--file {spec}: {} does not exist",
+            source.display()
+        ));
     }
     Ok(CopiedPath { source, path })
 }

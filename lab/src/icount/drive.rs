@@ -168,7 +168,7 @@ impl DriveRequest {
     ) -> Result<(Arc<dyn TrafficWorkload>, Option<TlsSettings>), String> {
         Ok(match self {
             DriveRequest::Command(command) => {
-                return Err(format!("{command}: a command is no workload"));
+                return Err(format!("{command}: a command is not a workload"));
             }
             DriveRequest::Workload(_, workload) => (workload.clone(), None),
             DriveRequest::Page(path, mode) => {
@@ -265,7 +265,7 @@ pub fn by_load(
         return Ok(outcome);
     }
     let why = match outcome.errors {
-        0 => "the server ended connections before all was asked".to_owned(),
+        0 => "the server closed connections before all requests were sent".to_owned(),
         _ => format!("{:?}", outcome.errors_by_kind),
     };
     Err(format!(

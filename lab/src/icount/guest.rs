@@ -221,13 +221,13 @@ impl QemuGuest {
         // QEMU sets up the machine after the network device and still reads the boot files: they must exist until the
         // first counted instruction proves that it runs.
         let patience = state.map_or(BOOT, |_| GO_ON);
-        guest.until(patience, "QEMU does not begin", |guest| guest.counted() > 0)?;
+        guest.until(patience, "QEMU does not start", |guest| guest.counted() > 0)?;
         Ok(guest)
     }
 
     /// Waits until the guest's shell takes commands.
     pub(super) fn wait_until_booted(&mut self) -> Result<(), String> {
-        self.until(BOOT, "the guest does not come up", |guest| {
+        self.until(BOOT, "the guest does not boot", |guest| {
             text(&guest.console).contains(BOOTED)
         })
     }
@@ -246,7 +246,7 @@ impl QemuGuest {
     /// The guest ended or no server listens; the text includes the output of console and server.
     pub fn wait_for(&mut self, port: u16) -> Result<SocketAddr, String> {
         if self.linux {
-            self.until(BOOT, "the guest does not come up", |guest| {
+            self.until(BOOT, "the guest does not boot", |guest| {
                 text(&guest.console).contains(READY)
             })?;
         }

@@ -333,8 +333,8 @@ fn fetch(folder: &Path) -> Result<(), String> {
     let pattern = r"^linux-image-6\.12\.[0-9]+\+deb12-cloud-amd64$";
     let listed = run(Command::new("apt-cache").args(["search", "--names-only", pattern]))?;
     let package = newest(&listed).ok_or(
-        "apt knows no linux-image-6.12...-cloud-amd64: run `apt-get update`; the guest's kernel is \
-         one of Debian 12 (bookworm), so its security archive must be among apt's sources",
+        "apt finds no linux-image-6.12...-cloud-amd64: run `apt-get update`; the guest's kernel \
+         is one of Debian 12 (bookworm), so its security archive must be among apt's sources",
     )?;
     let unpacked = folder.join("unpacked");
     for each in [package, "busybox-static"] {

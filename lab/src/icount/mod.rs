@@ -143,8 +143,8 @@ fn plausible(slope: f64) -> Result<f64, String> {
     match slope > 0.0 {
         true => Ok(slope),
         false => Err(
-            "no figure: what a request costs changed from one run to the next; try again, \
-                      with more requests (-n)"
+            "no figure: the cost of a request differed between runs; try again, with more \
+             requests (-n)"
                 .into(),
         ),
     }

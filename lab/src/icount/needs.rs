@@ -43,8 +43,8 @@ pub fn check() -> Result<(), String> {
     }
     if !Path::new("/dev/net/tun").exists() {
         return Err(
-            "no /dev/net/tun, which a guest's network device needs: `modprobe tun`, or in a \
-                    container let it have that device"
+            "no /dev/net/tun, which a guest's network device needs: `modprobe tun`, or pass that \
+             device to the container"
                 .into(),
         );
     }

@@ -43,7 +43,7 @@ pub fn failure(why: String, state: Option<&Path>) -> String {
     };
     let _ = fs::remove_file(file);
     let file = file.display();
-    format!("{why}\nthe saved guest {file} is removed: the next run makes it anew")
+    format!("{why}\nthe saved guest {file} is removed: the next run creates it again")
 }
 
 fn prefix(boot: &BootSpec, mtu: Option<u32>) -> String {

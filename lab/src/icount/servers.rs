@@ -111,7 +111,7 @@ const HAPROXY: CountedServer = CountedServer {
     )),
     lacks: Some((
         ConnectionMode::Close,
-        "its cache passes HTTP/1.0 requests by",
+        "its cache bypasses HTTP/1.0 requests",
     )),
     ..USUAL
 };
@@ -307,7 +307,10 @@ pub fn named(name: &str) -> Result<CountedServer, String> {
     let found = ALL.into_iter().find(|server| server.name == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|server| server.name).collect();
-        format!("no server {name:?}; there are {}", names.join(", "))
+        format!(
+            "unknown server {name:?}; the servers are {}",
+            names.join(", ")
+        )
     })
 }
 

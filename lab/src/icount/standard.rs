@@ -85,7 +85,7 @@ pub fn run(
     plan: &StandardPlan,
     keep: &mut dyn FnMut(&[CountRow]),
 ) -> Result<Vec<CountRow>, String> {
-    progress("the guest's kernel (downloaded at the first time)");
+    progress("the guest's kernel (downloaded once)");
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
     println!("{}", plan.table.head());
@@ -97,7 +97,12 @@ pub fn run(
             let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
             scope.spawn(move || {
                 // In a closure, so that the lock is released before the server is measured.
-                let next = || waiting.lock().expect("nobody panics with it").pop_front();
+                let next = || {
+                    waiting
+                        .lock()
+                        .expect("no thread panics with this lock")
+                        .pop_front()
+                };
                 while let Some(server) = next() {
                     let work = StandardTurn {
                         plan,
@@ -132,7 +137,7 @@ pub fn run(
         println!("\n{ratios}");
     }
     println!(
-        "\nLinux {}, one processor, {} requests under way",
+        "\nLinux {}, one processor, {} requests in progress",
         kernel.release(),
         plan.traffic.connections
     );
@@ -302,7 +307,7 @@ impl StandardTurn<'_> {
             return Ok(());
         };
         if self.server.is_image {
-            return Err("--profile: an image tells no symbols".into());
+            return Err("--profile: an image has no symbols".into());
         }
         let content = self.server.content(
             program,

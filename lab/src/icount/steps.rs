@@ -124,7 +124,7 @@ impl GuestTime {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         let rested = guest.rest();
         self.now_ns.store(guest.now_ns(), Relaxed);
-        rested.map_err(|why| format!("the guest does not come to rest: {why}"))
+        rested.map_err(|why| format!("the guest does not become idle: {why}"))
     }
 }
 
@@ -231,7 +231,7 @@ impl GuestStepper {
         }
         match self.state {
             StepState::Halted => Ok(()),
-            StepState::Stopped => Err(io::Error::other("it works on and on")),
+            StepState::Stopped => Err(io::Error::other("it does not become idle")),
         }
     }
 

@@ -274,7 +274,7 @@ mod tests {
             row("x", ConnectionMode::Close, 64, None),
             row("x", ConnectionMode::Close, 1024, None),
         ];
-        assert_eq!(table.line(&twice).matches("it broke").count(), 1);
+        assert_eq!(table.line(&twice).matches("it failed").count(), 1);
     }
 
     #[test]

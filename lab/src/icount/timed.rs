@@ -53,7 +53,7 @@ pub fn timed(
     let outcome = outcome.map_err(|error| error.to_string())?;
     // Interrupted without a stop request: the lifeline has seen the guest's end.
     if outcome.interrupted && !stop.load(Relaxed) {
-        return Err("it ended while it was asked".into());
+        return Err("it ended during the measurement".into());
     }
     let busy = (guest.counted() - before) as f64;
     let passed_ns = (time.now_ns() - began_ns) as f64;
@@ -105,7 +105,7 @@ fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
     let mut booted = work.boot(&program)?;
     for &column in plan.table.columns() {
         let CountColumn::Page(mode, size) = column else {
-            return Err("--rate asks for pages".into());
+            return Err("--rate supports only pages".into());
         };
         let guest = &mut booted.guest;
         let address = guest.wait_for(server.port(column))?;

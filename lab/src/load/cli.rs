@@ -20,17 +20,17 @@ use crate::workload::script::{ScriptConnection, ScriptWorkload};
 use crate::workload::urls::{UrlSpec, UrlWorkload};
 use crate::workload::{self, PerConnection, TrafficWorkload, WorkloadVersion};
 
-/// Make requests and measure
+/// Generate load and measure
 ///
-/// Without --rate each connection asks as soon as it has its answer (closed loop). With it, requests
+/// Without --rate each connection sends the next request after each answer (closed loop). With it, requests
 /// are due at fixed times, and latencies count from then (open loop).
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Exit status: 0 if every answer was right, 1 if something went wrong, \
-                        130 if ended by Ctrl-C.\nWhat each figure means is in lab/README.md."
+    after_help = "Exit status: 0 if every answer was right, 1 if something went wrong, 130 if \
+                  ended by Ctrl-C.\nlab/README.md explains each figure."
 )]
 pub struct LoadArgs {
-    /// What to ask for; a weight may follow (http://host/path@3). With --workload only the host counts
+    /// The URLs; a weight may follow (http://host/path@3). With --workload only the host is used
     #[arg(required_unless_present = "urls_of")]
     urls: Vec<String>,
     /// More URLs, from a file with one on each line
@@ -39,7 +39,7 @@ pub struct LoadArgs {
     /// A workload instead of the URLs' paths: see `lowroad-lab files --help`
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// What each client does, step by step, instead of the URLs' paths: a file, see lab/README.md
+    /// A script with the steps of each client, instead of the URLs' paths: a file, see lab/README.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "urls_of", "rate", "sweep", "method", "headers", "user", "body", "cookies", "status", "root"])]
     script: Option<PathBuf>,
     /// A setting of the workload; may be given several times
@@ -51,10 +51,10 @@ pub struct LoadArgs {
     /// Threads that the clients are divided among
     #[arg(short, long, default_value_t = 1)]
     threads: u32,
-    /// How long is measured: 10s, 500ms, 2m
+    /// Duration of the measurement: 10s, 500ms, 2m
     #[arg(short, long, default_value = "10s", value_parser = said::duration)]
     duration: Duration,
-    /// End after so many requests, if that is earlier
+    /// End after this many requests, if that is earlier
     #[arg(short = 'n', long, value_name = "N")]
     requests: Option<u64>,
     /// Open loop: requests a second: 500, 1k
@@ -66,26 +66,26 @@ pub struct LoadArgs {
     /// Open loop at each of these rates, one after the other: 500,1k,2k
     #[arg(long, value_name = "R,..", value_delimiter = ',', value_parser = said::rate, conflicts_with_all = ["rate", "connection_rate", "against"])]
     sweep: Vec<f64>,
-    /// Ask another server for the same, in turn, and compare
+    /// Send the same requests to another server, in turn, and compare
     #[arg(long, value_name = "URL", conflicts_with_all = ["workload", "urls_of"])]
     against: Option<String>,
     /// Runs of each server that is compared
     #[arg(long, value_name = "N", default_value_t = 10, requires = "against", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Time before measuring begins
+    /// Time before the measurement begins
     #[arg(long, default_value = "0s", value_parser = said::duration)]
     warmup: Duration,
-    /// Time in which connections (or the rate) grow to their number, before measuring begins
+    /// Time in which the connections (or the rate) grow to their number, before the measurement begins
     #[arg(long, default_value = "0s", value_parser = said::duration)]
     ramp: Duration,
-    /// How long a connection, or an answer's next bytes, may take
+    /// Timeout of a connection attempt, and of the next bytes of an answer
     #[arg(long, default_value = "10s", value_parser = said::duration)]
     timeout: Duration,
     /// Requests on one connection: inf (default), 5, geometric:MEAN, uniform:LEAST-MOST. With
     /// --connection-rate the default is 1
     #[arg(long, value_name = "HOW MANY")]
     per_connection: Option<PerConnection>,
-    /// Requests under way on one connection; with HTTP/2 each is a stream
+    /// Requests in progress on one connection; with HTTP/2 each is a stream
     #[arg(long, visible_alias = "streams", default_value_t = 1)]
     pipeline: u32,
     /// HTTP version: 2 (over TLS by ALPN, else by prior knowledge), 1.1, 1.0 (a connection a request), 1.0-keep-alive
@@ -100,7 +100,7 @@ pub struct LoadArgs {
     /// A field to send, "Name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     headers: Vec<String>,
-    /// Who asks, by name and password
+    /// User name and password, NAME:PASSWORD
     #[arg(short, long, value_name = "NAME:PASSWORD")]
     user: Option<String>,
     /// A body to send; @FILE for that of a file. Makes it a POST
@@ -109,37 +109,37 @@ pub struct LoadArgs {
     /// Send back the cookies that answers set
     #[arg(long)]
     cookies: bool,
-    /// Each client has a line of so many bits a second: 400k, 10M
+    /// Limit each client's line to this many bits a second: 400k, 10M
     #[arg(long, value_name = "BITS", value_parser = bits)]
     line: Option<u64>,
-    /// Only this status is right (otherwise: any 2xx or 3xx)
+    /// The only status that is right (otherwise: any 2xx or 3xx)
     #[arg(long)]
     status: Option<u16>,
     /// The folder that the server serves: answers must have length and checksum of its files
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Take any certificate
+    /// Accept any certificate
     #[arg(short = 'k', long)]
     insecure: bool,
-    /// Certificates to trust instead of the system's, PEM
+    /// Trusted authorities instead of the system's, PEM
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Draws the traffic: equal seeds, equal requests
+    /// Seed of the traffic: equal seeds, equal requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// CPUs to pin the threads to: 0,1
     #[arg(long, value_delimiter = ',')]
     cpus: Vec<usize>,
-    /// Plot the latencies, too
+    /// Also plot the latencies
     #[arg(long, conflicts_with_all = ["json", "sweep", "against"])]
     plot: bool,
-    /// Draw the latencies into this file, an SVG
+    /// Draw the latencies into this SVG file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "against"])]
     picture: Option<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-    /// No progress
+    /// Show no progress
     #[arg(short, long)]
     quiet: bool,
 }
@@ -155,7 +155,7 @@ pub fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
         // The first signal ends the run with the figures so far; a second one kills the process.
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .context("can't take notice of signals")?;
+            .context("can't handle signals")?;
     }
     if !args.sweep.is_empty() || args.against.is_some() {
         return several(args, &load, &stop);
@@ -238,7 +238,7 @@ fn load_of(args: &LoadArgs, urls: &[String]) -> anyhow::Result<LoadRun> {
     // Connections are shared by all URLs of a run.
     if let Some(other) = urls.iter().find(|url| url.origin() != first.origin()) {
         bail!(
-            "all URLs of a run must be of one server, and {} is not {}: start a run for each",
+            "all URLs of a run must be of one server, but {} is not {}: start a run for each",
             other.origin(),
             first.origin()
         );
@@ -298,21 +298,21 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
     if let Some(name) = &args.workload {
         ensure!(
             version != WorkloadVersion::Http2,
-            "workloads say themselves how they speak: give HTTP/2 URLs"
+            "workloads choose the HTTP version themselves: give URLs for HTTP/2"
         );
         let settings = workload::cli::parse(&args.settings)?;
         return workload::named(name, &settings, &host).map_err(anyhow::Error::msg);
     }
     ensure!(
         args.settings.is_empty(),
-        "--set is for a workload: name it with --workload"
+        "--set requires a workload: name it with --workload"
     );
     if let Some(file) = &args.script {
         return script(args, file, &host, version);
     }
     ensure!(
         version != WorkloadVersion::Http2 || Method::parse(method(args).as_bytes()).is_some(),
-        "over HTTP/2 only methods that HTTP defines can be sent: {} is none",
+        "HTTP/2 runs support only methods that HTTP defines, not {}",
         method(args)
     );
     let body = body(args)?;
@@ -351,7 +351,7 @@ fn script(
 ) -> anyhow::Result<Arc<dyn TrafficWorkload>> {
     ensure!(
         args.pipeline == 1,
-        "--script: a user has one request at a time, without --pipeline"
+        "--script: not with --pipeline, since a user has one request at a time"
     );
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("can't read the script {}", file.display()))?;
@@ -400,7 +400,7 @@ fn fields(headers: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let split = |header: &String| {
         let (name, value) = header
             .split_once(':')
-            .with_context(|| format!("{header:?} is no field: give it as \"Name: value\""))?;
+            .with_context(|| format!("{header:?} is not a field: give it as \"Name: value\""))?;
         Ok((name.trim().to_string(), value.trim().to_string()))
     };
     headers.iter().map(split).collect()

@@ -19,14 +19,18 @@ pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<ExpectedFile> {
     let name = path.split('?').next().unwrap_or(path);
     ensure!(
         !name.contains('%') && !name.split('/').any(|part| part == ".."),
-        "{name}: --root knows files by their plain names only, without % and .."
+        "{name}: --root supports only plain file names, without % and .."
     );
     let mut at = root.join(name.trim_start_matches('/'));
     if name.ends_with('/') {
         at.push("index.html");
     }
-    let bytes = std::fs::read(&at)
-        .with_context(|| format!("can't read {}, which {path} should answer", at.display()))?;
+    let bytes = std::fs::read(&at).with_context(|| {
+        format!(
+            "can't read {}, the expected content of {path}",
+            at.display()
+        )
+    })?;
     Ok(ExpectedFile {
         len: bytes.len() as u64,
         crc32: crc32fast::hash(&bytes),

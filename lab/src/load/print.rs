@@ -185,7 +185,7 @@ pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
         .collect();
     if outcome.requests == 0 && lines.is_empty() {
         lines.push(format!(
-            "no answer from {who} in {:.1} s ({} requests under way)",
+            "no answer from {who} in {:.1} s ({} requests in progress)",
             outcome.duration_s, outcome.unfinished
         ));
     }
@@ -197,9 +197,11 @@ pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
 
 fn explanation(kind: &str, who: &str) -> String {
     match kind {
-        "connect_refused" => format!("{who} refused the connection: does anybody listen there?"),
+        "connect_refused" => {
+            format!("{who} refused the connection: check that a server listens there")
+        }
         "connect_timeout" => format!("{who} did not finish the handshake in time"),
-        "connect_unreachable" => format!("there is no way to {who}: check address and network"),
+        "connect_unreachable" => format!("no route to {who}: check address and network"),
         "ports_exhausted" => format!(
             "no local port was left for {who}: use fewer connections a second, or widen \
              net.ipv4.ip_local_port_range"
@@ -208,20 +210,20 @@ fn explanation(kind: &str, who: &str) -> String {
             "no descriptor was left: raise ulimit -n or use fewer --connections".into()
         }
         "tls" => format!(
-            "the TLS handshake with {who} failed: wrong certificate or version? --ca names whom \
-             to trust, --insecure takes any certificate"
+            "the TLS handshake with {who} failed: check certificate and version (--ca names \
+             trusted authorities, --insecure accepts any certificate)"
         ),
         "reset" => format!("{who} reset the connection"),
         "stream_reset" => format!("{who} reset the stream of a request (HTTP/2)"),
-        "closed" => format!("{who} closed the connection before the answer was whole"),
-        "timeout" => format!("nothing came from {who} for too long (--timeout)"),
-        "malformed" => format!("what came from {who} is no HTTP/1 answer"),
+        "closed" => format!("{who} closed the connection before the answer was complete"),
+        "timeout" => format!("{who} sent nothing for too long (--timeout)"),
+        "malformed" => format!("{who} sent an invalid HTTP/1 answer"),
         "endless" => format!("an answer from {who} did not end"),
-        "unasked" => format!("{who} sent more than was asked for"),
-        "wrong_status" => "an answer had another status than expected".into(),
-        "wrong_length" => "an answer had another length than the file".into(),
-        "wrong_checksum" => "an answer had other content than the file".into(),
-        "lacking" => "an answer had nothing that the script's pattern (take) matches".into(),
+        "unasked" => format!("{who} sent bytes that were not requested"),
+        "wrong_status" => "an answer had an unexpected status".into(),
+        "wrong_length" => "the length of an answer differed from the file".into(),
+        "wrong_checksum" => "the content of an answer differed from the file".into(),
+        "lacking" => "an answer did not match the script's pattern (take)".into(),
         other => other.to_string(),
     }
 }

@@ -54,7 +54,9 @@ pub fn run(
                 threads,
             };
             let worker = LoadWorker::new(load, &shared, tls.clone(), &share, live.clone())
-                .map_err(|error| LoadError::Machine(format!("no epoll to be had: {error}")))?;
+                .map_err(|error| {
+                    LoadError::Machine(format!("can't create an epoll instance: {error}"))
+                })?;
             let cpu = pinned_to(&load.cpus, number);
             let working = working.clone();
             let spawned = thread::Builder::new()
@@ -70,7 +72,7 @@ pub fn run(
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     shared.stop.store(true, Relaxed);
-                    return Err(LoadError::Machine(format!("no thread to be had: {error}")));
+                    return Err(LoadError::Machine(format!("can't start a thread: {error}")));
                 }
             }
         }
@@ -101,13 +103,13 @@ pub fn run(
 fn check(load: &LoadRun) -> Result<(), LoadError> {
     let wrong = |text: &str| Err(LoadError::Settings(text.into()));
     if load.target.addresses.is_empty() {
-        return wrong("there is no address to connect to");
+        return wrong("no address to connect to");
     }
     if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
         return wrong("connections, threads and pipeline must be at least 1");
     }
     if load.line_bits_per_s == Some(0) {
-        return wrong("a line of 0 bits a second carries nothing");
+        return wrong("a line of 0 bits a second allows no traffic");
     }
     if load.time.is_some() && load.threads != 1 {
         return wrong("a run in a guest's time has one thread");
@@ -139,7 +141,7 @@ fn need_descriptors(connections: u32) -> Result<(), LoadError> {
             maximum: limit.maximum,
         };
         setrlimit(Resource::Nofile, raised).map_err(|error| {
-            LoadError::Machine(format!("can't have {needed} descriptors: {error}"))
+            LoadError::Machine(format!("can't get {needed} descriptors: {error}"))
         })?;
     }
     Ok(())

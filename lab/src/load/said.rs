@@ -21,7 +21,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     let number: Option<f64> = digits.parse().ok();
     let rate = number.map(|number| number * unit);
     rate.filter(|rate| rate.is_finite() && *rate > 0.0)
-        .ok_or_else(|| "give more than 0 a second, with k or M if you like: 500, 1k".into())
+        .ok_or_else(|| "give more than 0 a second, optionally with k or M: 500, 1k".into())
 }
 
 /// Parses a duration: `10s`, `500ms`, `2m`, `1h`, `10` (seconds).

@@ -17,8 +17,9 @@ use super::{LoadError, OfferedTls, TlsSettings};
 /// # Errors
 /// Either is unusable; the text names which.
 pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
-    let name = ServerName::try_from(tls.name.clone())
-        .map_err(|_| LoadError::Settings(format!("{:?} is no name for a certificate", tls.name)))?;
+    let name = ServerName::try_from(tls.name.clone()).map_err(|_| {
+        LoadError::Settings(format!("{:?} is not a name for a certificate", tls.name))
+    })?;
     let provider = Arc::new(provider(tls.offered));
     let versions = match tls.offered {
         OfferedTls::All => rustls::ALL_VERSIONS,
@@ -78,8 +79,8 @@ fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     };
     if trust.is_empty() {
         return Err(LoadError::Machine(
-            "there are no authorities to trust: install ca-certificates, name a file by --ca, or \
-             take any certificate by --insecure"
+            "no trusted authorities: install ca-certificates, name a file with --ca, or accept \
+             any certificate with --insecure"
                 .into(),
         ));
     }

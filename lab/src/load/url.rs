@@ -44,7 +44,7 @@ impl TargetUrl {
         }
         let Some((name, port)) = split_authority(authority, if tls { 443 } else { 80 }) else {
             return wrong(
-                "after // come a name or address and perhaps a port: http://127.0.0.1:80/",
+                "after // a name or address is required, optionally with a port: http://127.0.0.1:80/",
             );
         };
         let slash = if path.starts_with('/') { "" } else { "/" };

@@ -17,7 +17,7 @@ use super::{PeerDescription, PeerOptions, PeerPlace, install, keeper, life, prog
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PeersArgs {
-    /// Keep servers for the lab that started this
+    /// Run servers for the lab that started this process
     #[arg(long, hide = true)]
     keeper: bool,
     #[command(subcommand)]
@@ -30,7 +30,7 @@ enum PeersCommand {
     List,
     /// Install Debian's packages, without starting their services
     Install {
-        /// Which; all if none is named
+        /// The servers [default: all]
         names: Vec<String>,
     },
     /// Print the configuration that would be used
@@ -41,18 +41,18 @@ enum PeersCommand {
 
 #[derive(Debug, clap::Args)]
 struct StartArgs {
-    /// Which: see `lowroad-lab peers`
+    /// The server: see `lowroad-lab peers`
     name: String,
     /// The folder to serve
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
-    /// Its processes or threads
+    /// Number of its processes or threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: u32,
-    /// CPUs to stay on
+    /// CPUs to pin it to
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpus: Vec<usize>,
-    /// Run it in a network namespace of its own (needs root)
+    /// Run it in its own network namespace (needs root)
     #[arg(long)]
     namespace: bool,
     /// A setting: see `lowroad-lab peers list`
@@ -79,7 +79,7 @@ pub fn run(args: &PeersArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it has to be NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

@@ -99,8 +99,9 @@ pub fn check(peer: &str, folder: &Path) -> Result<(), String> {
     let mut needed = needed.map_or(&[][..], |(_, files)| files).iter();
     match needed.find(|file| !folder.join(file).is_file()) {
         Some(file) => Err(format!(
-            "{file} of the dynamic set is not in {}: it was not built, for want of a compiler or a \
-             library (Debian: gcc libfcgi-dev clang lld wasi-libc libclang-rt-14-dev-wasm32)",
+            "{file} of the dynamic set is not in {}: it was not built, because a compiler or a \
+             library is missing (Debian: gcc libfcgi-dev clang lld wasi-libc \
+             libclang-rt-14-dev-wasm32)",
             folder.display()
         )),
         None => Ok(()),

@@ -40,12 +40,14 @@ pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     }
     if super::programs::find("apt-get").is_none() {
         bail!(
-            "there is no apt-get here: install what is the same as {}",
+            "apt-get is missing here: install the equivalents of {}",
             join(packages)
         );
     }
     println!("$ {line}");
-    println!("(services that are not running now are not started: {POLICY} says no meanwhile)");
+    println!(
+        "(services that are not running now are not started: {POLICY} prevents that meanwhile)"
+    );
     // Removed when dropped, also after a failure.
     let _policy = ServicePolicy::set()?;
     apt(&["update", "-qq"])?;
@@ -86,7 +88,7 @@ fn apt(words: &[&str]) -> anyhow::Result<()> {
         .args(words)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .status()
-        .context("apt-get does not run")?;
+        .context("can't run apt-get")?;
     if !status.success() {
         bail!("apt-get {} failed: see above", words[0]);
     }

@@ -117,7 +117,7 @@ struct PeerKeeper {
 
 impl PeerKeeper {
     fn new(place: KeeperPaths) -> Result<PeerKeeper, String> {
-        let text = |error: std::io::Error| format!("the keeper cannot begin: {error}");
+        let text = |error: std::io::Error| format!("the keeper process cannot start: {error}");
         // setsid fails if this process already leads a group, as when started by hand.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -159,17 +159,17 @@ impl PeerKeeper {
                 JobStep::Run(argv, input) => self.run(argv, input.as_deref())?,
                 JobStep::Await(socket) => {
                     let answers = || UnixStream::connect(socket).is_ok();
-                    let lacks = format!("nobody answers on {}", socket.display());
+                    let lacks = format!("no server answers on {}", socket.display());
                     self.wait_until(&answers, &lacks)?;
                 }
                 JobStep::AwaitPort(address) => {
                     let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
-                    self.wait_until(&answers, &format!("nobody answers on {address}"))?;
+                    self.wait_until(&answers, &format!("no server answers on {address}"))?;
                 }
                 JobStep::AwaitSaid(text) => {
                     let output = self.folder.join(OUTPUT);
                     let has_said = || holds(&output, text);
-                    self.wait_until(&has_said, &format!("nobody has said {text:?}"))?;
+                    self.wait_until(&has_said, &format!("no process printed {text:?}"))?;
                 }
             }
         }

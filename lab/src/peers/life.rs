@@ -120,7 +120,7 @@ fn served(root: &Path) -> Result<PathBuf, String> {
     match path.to_str() {
         Some(text) if is_plain(text) => Ok(path),
         _ => Err(format!(
-            "the folder {} has a name with characters that mean something in configurations",
+            "the name of the folder {} contains characters with a meaning in configurations",
             path.display()
         )),
     }
@@ -175,7 +175,9 @@ impl KeeperHandle {
         life.tell(&place)?;
         match life.hear(CLEAR_MAX)? {
             KeeperMessage::Placed(number) => Ok((life, number)),
-            KeeperMessage::Ready => Err("the keeper is ready for nothing".into()),
+            KeeperMessage::Ready => {
+                Err("the keeper process reported readiness without a request".into())
+            }
             KeeperMessage::Failed(text) => Err(text),
         }
     }
@@ -186,13 +188,13 @@ impl KeeperHandle {
         let input = self.input.as_mut().expect("open until the end");
         input
             .write_all(&line)
-            .map_err(|error| format!("the keeper does not listen: {error}"))
+            .map_err(|error| format!("can't write to the keeper process: {error}"))
     }
 
     fn hear(&mut self, limit: Duration) -> Result<KeeperMessage, String> {
         self.said.recv_timeout(limit).map_err(|error| match error {
-            RecvTimeoutError::Timeout => "the keeper takes too long".to_owned(),
-            RecvTimeoutError::Disconnected => "the keeper has ended".to_owned(),
+            RecvTimeoutError::Timeout => "the keeper process does not respond in time".to_owned(),
+            RecvTimeoutError::Disconnected => "the keeper process has ended".to_owned(),
         })
     }
 
@@ -215,7 +217,9 @@ impl KeeperHandle {
         while !answers(address) {
             match self.said.recv_timeout(ASK_AGAIN) {
                 Ok(KeeperMessage::Failed(text)) => return Err(text),
-                Err(RecvTimeoutError::Disconnected) => return Err("the keeper has ended".into()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the keeper process has ended".into());
+                }
                 _ => {}
             }
             if Instant::now() > end {
@@ -279,7 +283,7 @@ fn new_folder() -> Result<PathBuf, String> {
             Ok(path)
         }
         _ => Err(format!(
-            "the temporary folder {} is too long or odd a name for sockets: set TMPDIR to another",
+            "the path of the temporary folder {} is too long or unusual for sockets: set TMPDIR to another",
             path.display()
         )),
     }

@@ -95,7 +95,7 @@ fn ip(arguments: &str) -> Result<(), String> {
     command.args(arguments.split(' ')).stdin(Stdio::null());
     let output = command
         .output()
-        .map_err(|error| format!("ip (package iproute2) does not run: {error}"))?;
+        .map_err(|error| format!("can't run ip (package iproute2): {error}"))?;
     if output.status.success() {
         return Ok(());
     }

@@ -51,7 +51,7 @@ pub fn lab() -> Result<PathBuf, String> {
         return Ok(own);
     }
     beside(&own, "lowroad-lab")
-        .ok_or_else(|| format!("there is no lowroad-lab beside {}", own.display()))
+        .ok_or_else(|| format!("lowroad-lab not found next to {}", own.display()))
 }
 
 /// The program `lowroad`: the given one, or the one next to the lab's, or from PATH.
@@ -62,13 +62,13 @@ pub fn lowroad(said: &str) -> Result<PathBuf, String> {
             return Ok(path);
         }
         return Err(format!(
-            "there is no program {said} (setting binary of lowroad)"
+            "program {said} not found (setting binary of lowroad)"
         ));
     }
     let own = std::env::current_exe().ok();
     own.and_then(|own| beside(&own, "lowroad")).or_else(|| find("lowroad")).ok_or_else(|| {
-        "lowroad is neither beside this program nor in PATH: build it (cargo build --release -p \
-         lowroad), or say where it is with the setting binary"
+        "lowroad is neither next to this program nor in PATH: build it (cargo build --release -p \
+         lowroad), or name it with the setting binary"
             .to_owned()
     })
 }

@@ -116,9 +116,9 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
         }
         "mariadb" => mariadb(&mut plan, run)?,
         name if programs::is_lowroad(name) => {
-            return Err("specweb99_data is not set: there is no dynamic set to serve".to_owned());
+            return Err("specweb99_data is not set: name the folder of the dynamic set".to_owned());
         }
-        other => return Err(format!("nobody knows how to start {other}")),
+        other => return Err(format!("unknown server {other}")),
     }
     Ok(plan)
 }

@@ -70,7 +70,7 @@ const PROCESSES: PeerSetting = setting(
     "processes",
     SettingKind::Number,
     "512",
-    "most connections at a time: each has a process",
+    "most connections at a time, each with a process",
 );
 const THREADS: PeerSetting = setting(
     "threads",
@@ -82,7 +82,7 @@ const PHP_ROOT: PeerSetting = setting(
     "php_root",
     SettingKind::Text,
     "",
-    "folder of the PHP programs; else that served",
+    "folder of the PHP programs (else the one that is served)",
 );
 const CHILDREN: PeerSetting = setting("php_children", SettingKind::Number, "16", "PHP processes");
 const DATA: PeerSetting = setting(
@@ -102,7 +102,7 @@ const BINARY: PeerSetting = setting(
     "binary",
     SettingKind::Text,
     "",
-    "the program; else beside this one, else in PATH",
+    "the program (else next to this one, else in PATH)",
 );
 const FRONTS: PeerSetting = setting(
     "fronts",
@@ -335,8 +335,8 @@ static PEERS: &[PeerDescription] = &[
     absent(
         "lowroad-bare",
         "Lowroad without an operating system",
-        "it is no process at a loopback port but a machine of its own: `lowroad-lab icount --paper 003` and \
-         `--server lowroad-bare` boot it, and `lowroad image run` does",
+        "it is not a process at a loopback port but a machine: `lowroad-lab icount --paper 003` \
+         and `--server lowroad-bare` boot it, and so does `lowroad image run`",
     ),
     absent(
         "lowroad-uring",
@@ -376,7 +376,7 @@ pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     found.ok_or_else(|| {
         let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
         PeerFailure::Unknown(format!(
-            "there is no peer {name:?}; there are {}",
+            "unknown peer {name:?}; the peers are {}",
             names.join(", ")
         ))
     })
@@ -431,7 +431,7 @@ impl CheckedSettings {
 fn unknown_setting(peer: &PeerDescription, name: &str) -> String {
     let known: Vec<&str> = peer.settings.iter().map(|known| known.name).collect();
     if known.is_empty() {
-        return format!("{} has no setting {name:?}; it has none at all", peer.name);
+        return format!("{} has no setting {name:?}, nor any other", peer.name);
     }
     format!(
         "{} has no setting {name:?}; it has {}",
@@ -450,7 +450,7 @@ fn check(peer: &PeerDescription, setting: &PeerSetting, value: &str) -> Result<(
         _ => return Ok(()),
     };
     Err(format!(
-        "{} of {} has to be {wanted}, not {value:?}",
+        "{} of {} must be {wanted}, not {value:?}",
         setting.name, peer.name
     ))
 }
@@ -500,7 +500,7 @@ mod tests {
         assert!(
             settings("nginx", "sendfiel", "off").is_err_and(|it| it.contains("it has sendfile"))
         );
-        assert!(settings("h2o", "sendfile", "off").is_err_and(|it| it.contains("none at all")));
+        assert!(settings("h2o", "sendfile", "off").is_err_and(|it| it.contains("nor any other")));
         assert!(settings("varnish", "memory_mb", "0").is_err());
         assert!(settings("nginx-php", "db", "a\"b").is_err());
     }

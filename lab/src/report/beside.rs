@@ -50,7 +50,7 @@ pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
             "Paper",
             "Ours",
             "Which of ours",
-            "Where it stands",
+            "Place in the paper",
         ],
         ratios,
     );
@@ -61,7 +61,7 @@ pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
             "Paper",
             "Ours",
             "Which of ours",
-            "Where it stands",
+            "Place in the paper",
         ],
         points,
     );
@@ -126,7 +126,7 @@ fn spread(unit: FigureUnit, spread: &PointSpread) -> String {
 
 fn ratio_row(shown: &FigureData<'_>, ratio: &PaperRatio) -> Vec<String> {
     let (ours, which) = match &ratio.ours {
-        None => ("–".into(), "nothing of ours is like it".into()),
+        None => ("–".into(), "no equivalent here".into()),
         Some(ours) => (ours_value(shown, ours), ours_name(shown, ours)),
     };
     vec![
@@ -198,7 +198,7 @@ fn series_rows(shown: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<String>>
 /// The measured value at the paper's x; without one, the best, or for times the last.
 fn our_point(shown: &FigureData<'_>, series: &PaperSeries, x: &AxisValue) -> (String, String) {
     let Some(name) = &series.ours else {
-        return ("–".into(), "nothing of ours is like it".into());
+        return ("–".into(), "no equivalent here".into());
     };
     let Some(ours) = shown.series(name) else {
         return ("not here".into(), name.clone());

@@ -64,8 +64,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .count();
     anyhow::ensure!(
         measured > 0 || !counts.rows.is_empty() || !counts.papers.is_empty(),
-        "{}: no results of these experiments in it; `lowroad-lab run` makes them, --results names \
-         another folder",
+        "{}: no results of these experiments in it; make them with `lowroad-lab run`, or name \
+         another folder with --results",
         args.results.display()
     );
     if let Some(picture) = levels::LevelTable::of(&studies, &counts.papers).picture() {

@@ -103,7 +103,7 @@ fn sentence(rows: &[CountRow]) -> String {
                 best.server
             )
         }
-        _ => "Too little was counted to compare lowroad with others.".to_owned(),
+        _ => "Too few points were counted to compare lowroad with others.".to_owned(),
     }
 }
 

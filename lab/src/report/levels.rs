@@ -182,7 +182,7 @@ impl LevelTable {
         ];
         let said: Vec<String> = said.into_iter().flatten().collect();
         match said.split_first() {
-            None => "Too little was counted to say it.".into(),
+            None => "Too few points were counted.".into(),
             Some((first, rest)) => {
                 let mut all = vec![capital(first)];
                 all.extend(rest.iter().cloned());

@@ -378,7 +378,7 @@ impl ExperimentStudy {
         };
         if self.of(server).any(|record| record.measured().is_some()) {
             let name = figure.measure.name();
-            return absent(format!("its measurements hold no {name}"), true);
+            return absent(format!("its measurements contain no {name}"), true);
         }
         let failed = self.of(server).find_map(|record| match &record.found {
             PointResult::Failed { why, text } => Some((*why, text.clone())),

@@ -117,7 +117,7 @@ fn judge(shown: &FigureData<'_>, claim: &PaperRatio) -> JudgedClaim {
 
 fn why_not(shown: &FigureData<'_>, claim: &PaperRatio) -> String {
     let Some(ours) = &claim.ours else {
-        return "nothing of ours is like it".into();
+        return "no equivalent here".into();
     };
     let lacking = [&ours.of, &ours.over];
     let lacking = lacking

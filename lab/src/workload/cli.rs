@@ -23,14 +23,14 @@ pub struct WorkloadArgs {
     /// A setting of the workload; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Read the files and compare them with the manifest, make none
+    /// Only read the files and compare them with the manifest
     #[arg(long)]
     check: bool,
 }
 
 fn help() -> String {
     let mut text =
-        "Workloads and their settings (those of the traffic are taken and do nothing):\n"
+        "Workloads and their settings (traffic settings are accepted and have no effect):\n"
             .to_string();
     for (name, what) in super::NAMES {
         text += &format!("  {name}: {what}\n");
@@ -53,7 +53,7 @@ pub fn run(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         let files = files::check(&plan, &args.dir, &mut |share| meter.show(share));
         meter.end();
         let files = files.map_err(anyhow::Error::msg)?;
-        println!("{files} files are as they were made");
+        println!("{files} files are unchanged");
         return Ok(ExitCode::SUCCESS);
     }
     let made = make(&plan, args, &mut meter);
@@ -67,14 +67,14 @@ fn make(plan: &FilePlan, args: &WorkloadArgs, meter: &mut FileMeter) -> anyhow::
         // A second signal kills the process: even then no partial file remains in the site.
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .context("can't take notice of signals")?;
+            .context("can't handle signals")?;
     }
     let made = files::make_until(plan, &args.dir, &stop, &mut |share| meter.show(share))
         .map_err(anyhow::Error::msg)?;
     meter.end();
     let (dir, kept, written) = (args.dir.display(), made.kept, made.written);
     if made.stopped {
-        eprintln!("stopped after {written} files; the same command goes on from here");
+        eprintln!("stopped after {written} files; the same command continues from here");
         return Ok(ExitCode::from(130));
     }
     let size = files::human(plan.bytes());

@@ -204,9 +204,7 @@ pub fn check(plan: &FilePlan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Resu
             })
         {
             let path = path.display();
-            return Err(format!(
-                "{path} is not as it was made; delete it and run files again"
-            ));
+            return Err(format!("{path} has changed; delete it and run files again"));
         }
         done += file.len;
     }

@@ -179,7 +179,7 @@ pub fn named(
 fn unknown(name: &str) -> String {
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
     format!(
-        "no workload is called {name:?}; there are {}",
+        "unknown workload {name:?}; the workloads are {}",
         names.join(", ")
     )
 }

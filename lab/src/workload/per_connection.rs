@@ -44,8 +44,8 @@ impl FromStr for PerConnection {
     fn from_str(text: &str) -> Result<PerConnection, String> {
         parse(text).ok_or_else(|| {
             format!(
-                "{text:?} is no number of requests per connection: give inf, a number from 1 on \
-                 (5), geometric:MEAN (geometric:7.3) or uniform:LEAST-MOST (uniform:5-15)"
+                "{text:?} is not a number of requests per connection: give inf, a number from 1 \
+                 on (5), geometric:MEAN (geometric:7.3) or uniform:LEAST-MOST (uniform:5-15)"
             )
         })
     }

@@ -24,7 +24,7 @@ impl<'a> WorkloadSettings<'a> {
                 let names: Vec<&str> = allowed.iter().map(|(name, _)| *name).collect();
                 let names = names.join(", ");
                 return Err(format!(
-                    "{workload} has no setting {key:?}; there are {names}"
+                    "{workload} has no setting {key:?}; its settings are {names}"
                 ));
             }
         }

@@ -25,7 +25,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ),
     (
         "within",
-        "poisson (default) or zipf: how often each file of a class is asked for",
+        "poisson (default) or zipf: how often each file of a class is requested",
     ),
     (
         "file_set",

@@ -122,7 +122,7 @@ impl UrlWorkload {
     ) -> Result<UrlWorkload, String> {
         super::wire::check_host(&style.host)?;
         if specs.is_empty() {
-            return Err("there is no URL to ask for; give one at least".to_string());
+            return Err("no URL is given; give at least one".to_string());
         }
         if let Some((_, bad)) = specs
             .iter()
@@ -130,12 +130,12 @@ impl UrlWorkload {
         {
             let (path, weight) = (&bad.path, bad.weight);
             return Err(format!(
-                "{path}: {weight} is no weight; give a number that is not negative"
+                "{path}: {weight} is not a weight; give a number that is not negative"
             ));
         }
         let weights: Vec<f64> = specs.iter().map(|(_, spec)| spec.weight).collect();
         if weights.iter().sum::<f64>() <= 0.0 {
-            return Err("all URLs have the weight 0; give one of them more".to_string());
+            return Err("all URLs have the weight 0; raise one of them".to_string());
         }
         let requests = specs
             .iter()

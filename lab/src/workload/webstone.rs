@@ -74,7 +74,7 @@ pub(crate) fn workload(
             let len = settings.number("size", 64, 64..=1 << 20)?;
             if !u64::is_power_of_two(len) {
                 return Err(format!(
-                    "webstone: size={len} is no power of two; give 64, 128 ... 1048576"
+                    "webstone: size={len} is not a power of two; give 64, 128 ... 1048576"
                 ));
             }
             vec![(fixed(len), len, 1.0)]

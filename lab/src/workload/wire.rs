@@ -72,16 +72,16 @@ pub(crate) fn is_value(text: &str) -> bool {
 const OURS: &[(&str, &str)] = &[
     (
         "connection",
-        "the version and the number of requests per connection say it",
+        "the version and the number of requests per connection determine it",
     ),
     (
         "keep-alive",
-        "the version and the number of requests per connection say it",
+        "the version and the number of requests per connection determine it",
     ),
     ("content-length", "it follows from the body"),
     ("transfer-encoding", "bodies are sent with Content-Length"),
     ("expect", "bodies are sent at once"),
-    ("upgrade", "only HTTP/1.0 and HTTP/1.1 are spoken"),
+    ("upgrade", "only HTTP/1.0 and HTTP/1.1 are supported"),
 ];
 
 /// Why a user may not set this field; `None` if it is allowed.
@@ -131,7 +131,7 @@ pub(crate) fn head<'n, V: Display>(
 pub(crate) fn check_host(host: &str) -> Result<(), String> {
     if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
         return Err(format!(
-            "{host:?} is no host; give a name or address, and a port if needed"
+            "{host:?} is not a host; give a name or address, and a port if needed"
         ));
     }
     Ok(())

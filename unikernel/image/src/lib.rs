@@ -25,7 +25,7 @@ impl std::fmt::Display for ImageError {
         f.write_str(match self {
             ImageError::NotElf => "the kernel is not an ELF file for x86-64",
             ImageError::NotOurs => "the kernel has no place for a site",
-            ImageError::HasSite => "the kernel has a site already",
+            ImageError::HasSite => "the kernel already contains a site",
             ImageError::TooLong => "the site is too long: with the kernel it must end below 3 GiB",
         })
     }

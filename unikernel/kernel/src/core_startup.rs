@@ -74,11 +74,11 @@ impl CorePlan {
     ) -> Result<Vec<NetQueuePair>, &'static str> {
         self.limit(
             found.device.pairs_max.into(),
-            "the network device has no queues for more",
+            "the network device has no more queues",
         );
         if let (2.., Some(page)) = (self.cores, self.page) {
             let started = processors::start(firmware.processors(), self.cores, page, local, clock);
-            self.limit(started.into(), "others do not start");
+            self.limit(started.into(), "the others do not start");
         }
         let nets = found.begin(self.cores)?;
         self.limit(nets.len(), "the network device gives no more queues");
@@ -120,7 +120,7 @@ pub fn work(
     let count = cores::count();
     let secret = random::secret();
     let cores = (count > 1).then(|| &*Box::leak(Box::new(CoreSet::new(count, &secret))));
-    let len = heap::split(count).ok_or("memory is in pieces")?;
+    let len = heap::split(count).ok_or("memory is fragmented")?;
     let told = TeamSettings {
         site,
         mac: found.device.mac,
@@ -209,7 +209,7 @@ fn say_sums(count: u16, clock: &mut TickClock) {
     let unsaid = serial::dropped();
     if wrong > 0 || unsaid > 0 {
         say!(
-            "lowroad: {wrong} wrong answers of the device, {unsaid} bytes that the console has not taken"
+            "lowroad: {wrong} invalid responses of the device, {unsaid} bytes lost by the console"
         );
     }
 }

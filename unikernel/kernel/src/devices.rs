@@ -101,7 +101,7 @@ fn open_messages(function: pci::PciFunction, count: u16) -> Result<(), VirtioErr
         (0..usize::from(count)).map(|core| apic::message_address(cores::id(core as u16)));
     function
         .open_messages(addresses, interrupts::DEVICE)
-        .ok_or("it sends no messages (MSI-X)")
+        .ok_or("it does not support MSI-X")
 }
 
 impl DetectedDevice {
@@ -114,7 +114,7 @@ impl DetectedDevice {
             _ => return self.device.begin(1),
         };
         several.or_else(|error| {
-            say!("lowroad: the network device has queues for one core: {error}");
+            say!("lowroad: the network device has queues for only one core: {error}");
             self.device.begin_alone()
         })
     }

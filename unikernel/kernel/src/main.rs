@@ -97,10 +97,10 @@ fn serve(told: &BootInfo, site: Option<MemoryRegion>) -> Result<(), alloc::strin
     let wanted = read_command_line(told);
     let mut plan = CorePlan::new(&firmware, &told.memory, &taken(told));
     let mut found = devices::find(wanted.devices(), &controllers, plan.cores > 1)
-        .ok_or("no network device that can be used")?;
+        .ok_or("no usable network device")?;
     let site = site
         .and_then(boot_placement::bytes)
-        .ok_or("no site: `lowroad image build` puts one in, or give it with -initrd")?;
+        .ok_or("no site: build an image with `lowroad image build`, or pass a site with -initrd")?;
     let [a, b, c, d, e, f] = found.device.mac;
     say!(
         "lowroad: {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, MTU {}, site of {} bytes",
@@ -115,7 +115,7 @@ fn serve(told: &BootInfo, site: Option<MemoryRegion>) -> Result<(), alloc::strin
 fn open_heap(told: &BootInfo) -> Result<Option<MemoryRegion>, &'static str> {
     let site = boot_placement::site(told.module);
     if site.is_some_and(|site| !told.memory.contains(site)) {
-        return Err("the site lies where no memory is: the machine needs more");
+        return Err("the site lies beyond the end of memory: give the machine more");
     }
     let free = told.memory.largest_free(
         &taken(told),
@@ -188,7 +188,9 @@ fn read_command_line(told: &BootInfo) -> BootOptions {
                     wanted.devices_len += 1;
                 }
             }
-            KernelOption::Unknown(word) => say!("lowroad: unknown on the command line: {word}"),
+            KernelOption::Unknown(word) => {
+                say!("lowroad: unknown word on the command line: {word}")
+            }
         }
     }
     wanted

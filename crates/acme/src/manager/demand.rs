@@ -29,10 +29,10 @@ pub enum DemandRefusal {
 impl fmt::Display for DemandRefusal {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DemandRefusal::Off => to.write_str("there are no certificates on demand"),
+            DemandRefusal::Off => to.write_str("certificates on demand are disabled"),
             DemandRefusal::Name(why) => write!(to, "{why}"),
-            DemandRefusal::Unwanted => to.write_str("nobody wants one"),
-            DemandRefusal::TooMany => to.write_str("too many names are asked for"),
+            DemandRefusal::Unwanted => to.write_str("the name is not permitted"),
+            DemandRefusal::TooMany => to.write_str("too many names are requested"),
             DemandRefusal::Failed(why) => to.write_str(why),
         }
     }

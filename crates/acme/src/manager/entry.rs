@@ -102,8 +102,8 @@ impl CertificateEntry {
             return None;
         }
         let what = match stage {
-            LifetimeStage::Expired => "has expired, and is still in use",
-            _ => "expires soon, and is not renewed yet",
+            LifetimeStage::Expired => "has expired and is still in use",
+            _ => "expires soon and is not renewed yet",
         };
         let mut line = format!(
             "{}: the certificate {what} (end {})",

@@ -105,11 +105,11 @@ impl FileCheck {
         let ends_s = |issued: &IssuedCertificate| issued.validity.not_after_s;
         match found.covers(&self.names) {
             // Two processes with different names would otherwise overwrite each other's file for ever.
-            false => Ok(FileFinding::Useless("is not for all names")),
+            false => Ok(FileFinding::Useless("does not cover all names")),
             true if ends_s(&found) < now_s && now_s <= ends_s(held) => {
                 Err("has an expired certificate".into())
             }
-            true => Ok(FileFinding::Useless("ends earlier than the one in use")),
+            true => Ok(FileFinding::Useless("expires earlier than the one in use")),
         }
     }
 

@@ -31,7 +31,7 @@ impl ManagerContext {
     pub(super) fn read_certificate(&self, key: &str) -> Result<IssuedCertificate, String> {
         let pem = self.folder.certificate(key).map_err(|error| {
             match error.kind() == io::ErrorKind::NotFound {
-                true => "is gone".to_owned(),
+                true => "is missing".to_owned(),
                 false => format!("cannot be read: {error}"),
             }
         })?;

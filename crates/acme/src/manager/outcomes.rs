@@ -129,12 +129,12 @@ impl CertificateEntry {
         let history = context.history;
         let line = match history.is_ordered_here(self.name(), issued.pair.fingerprint()) {
             true => format!(
-                "{}: got a certificate by an order from before the reload",
+                "{}: got a certificate from an order made before the reload",
                 self.name()
             ),
             false => {
                 increment(&history.counters.adopted);
-                format!("{}: another process has got a certificate", self.name())
+                format!("{}: another process obtained a certificate", self.name())
             }
         };
         // The folder's state may not name the issuer.
@@ -172,7 +172,7 @@ impl CertificateEntry {
             };
         }
         self.is_unwanted = true;
-        let trouble = AcmeFailure::local("it is not wanted any more");
+        let trouble = AcmeFailure::local("the name is no longer permitted");
         self.plan.failed(now_s, place, &trouble, jitter());
         let line = format!("{}: not renewed: {trouble}", self.name());
         FollowUp::line(Severity::Warning, line)
@@ -210,7 +210,7 @@ impl CertificateEntry {
             return format!("{name}: no certificate");
         };
         if !issued.covers(&self.names) {
-            return format!("{name}: no certificate for all of its names");
+            return format!("{name}: no certificate that covers all of its names");
         }
         let end_s = issued.validity.not_after_s;
         let end = display_time(end_s);
@@ -236,7 +236,8 @@ impl CertificateEntry {
             return FollowUp::default();
         }
         let line = format!(
-            "{}: the authority cannot be asked when to renew, so two thirds of the lifetime or its last answer count: {trouble}",
+            "{}: the authority's renewal information is unavailable, so its last answer or two \
+             thirds of the lifetime applies: {trouble}",
             self.name()
         );
         FollowUp::line(Severity::Warning, line)
@@ -253,7 +254,7 @@ impl CertificateEntry {
             FileFinding::Better(issued, authority) => self.adopt(issued, authority, context),
             FileFinding::Useless(why) => {
                 let line = format!(
-                    "{name}: certificate.pem has another certificate, which {why}; the one in use stays"
+                    "{name}: certificate.pem contains another certificate, which {why}; the one in use is kept"
                 );
                 FollowUp::line(Severity::Warning, line)
             }
@@ -261,11 +262,11 @@ impl CertificateEntry {
                 increment(&counters.files_restored);
                 if before.fault.is_some() {
                     self.plan.forget_error();
-                    let line = format!("{name}: certificate.pem is written now");
+                    let line = format!("{name}: certificate.pem can be written again");
                     return FollowUp::line(Severity::Info, line);
                 }
                 increment(&counters.files_damaged);
-                let line = format!("{name}: certificate.pem {fault}; it was written back");
+                let line = format!("{name}: certificate.pem {fault}; it was restored");
                 FollowUp::line(Severity::Warning, line)
             }
             FileFinding::NotRestored(fault, trouble) => {
@@ -285,7 +286,7 @@ impl CertificateEntry {
             FileFinding::Lost(fault) => {
                 increment(&counters.files_damaged);
                 self.plan.lost();
-                let line = format!("{name}: certificate.pem {fault}; another is ordered");
+                let line = format!("{name}: certificate.pem {fault}; a new certificate is ordered");
                 FollowUp::line(Severity::Error, line)
             }
             FileFinding::Locked => {

@@ -76,8 +76,10 @@ impl TaskRunner {
                 entries.map(|entry| entry.failure_severity(now_s)).max()
             };
             let severity = severity.unwrap_or(Severity::Warning);
-            self.shared
-                .log(severity, &format!("nothing can be stored: {trouble}"));
+            self.shared.log(
+                severity,
+                &format!("certificates cannot be stored: {trouble}"),
+            );
         }
     }
 
@@ -175,7 +177,7 @@ impl TaskRunner {
         if let (Some(free_s), false) = (free_s, was_limited) {
             let max = self.shared.settings.orders_per_hour_max;
             let line = format!(
-                "orders wait until {}: there were {max} in an hour (orders_per_hour)",
+                "orders are paused until {}: {max} were made within an hour (orders_per_hour)",
                 display_time(free_s)
             );
             self.shared.log(Severity::Warning, &line);
@@ -232,7 +234,7 @@ impl TaskRunner {
             Err(error) => {
                 let id = error.id();
                 let key = self.keys.get(&id).cloned().unwrap_or_default();
-                let trouble = AcmeFailure::local("a task has ended by a fault of the program");
+                let trouble = AcmeFailure::local("internal error: a task ended unexpectedly");
                 (id, key, TaskOutcome::Ordered(0, Err(trouble)))
             }
         };

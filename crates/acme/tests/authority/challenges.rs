@@ -198,7 +198,7 @@ fn external_accounts_and_profiles() {
     // Without the key there is no account.
     settings.authorities[0].external_account = None;
     let without = Running::start(settings.clone());
-    without.wait_for("makes no account: externalAccountRequired");
+    without.wait_for("refuses to create an account: externalAccountRequired");
     drop(without);
 
     // The authority lacks this profile.
@@ -206,7 +206,7 @@ fn external_accounts_and_profiles() {
     settings.authorities[0].profile = Some("eternal".into());
     settings.folder = folder.path().join("other");
     let eternal = Running::start(settings.clone());
-    eternal.wait_for("has no profile eternal; those that it has: default, short");
+    eternal.wait_for("has no profile eternal; it offers: default, short");
     drop(eternal);
 
     settings.authorities[0].profile = Some("short".into());

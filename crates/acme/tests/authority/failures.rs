@@ -74,7 +74,7 @@ fn with_a_certificate_for_other_names_a_failure_is_an_error() {
     settings.sites[0].push("b.example".into());
     place_certificate(folder.path(), "a.example", settings.clock.unix_s());
     let running = Running::start(settings);
-    let severity = running.severity("a.example: no certificate for all of its names");
+    let severity = running.severity("a.example: no certificate that covers all of its names");
     assert_eq!(severity, Severity::Error);
     assert_eq!(running.count("acme.missing"), 1);
 }
@@ -115,14 +115,14 @@ fn the_end_of_a_certificate_is_logged_and_counted() {
     assert_eq!(severities, [Severity::Warning, Severity::Error]);
 
     clock.advance(30 * DAY_S);
-    let severity = running.severity("a.example: the certificate has expired, and is still in use");
+    let severity = running.severity("a.example: the certificate has expired and is still in use");
     assert_eq!(severity, Severity::Error);
     assert_eq!(gauges(), [0, 0, 1, 0]);
     let severity = running.severity("not renewed, and the certificate has expired on");
     assert_eq!(severity, Severity::Error);
     // Each is logged once.
     let lines = running.lines();
-    for text in ["expires soon", "has expired, and"] {
+    for text in ["expires soon", "has expired and"] {
         let said = lines.iter().filter(|line| line.contains(text));
         assert_eq!(said.count(), 1, "{lines:#?}");
     }
@@ -144,7 +144,7 @@ fn a_window_that_cannot_be_asked_for_is_logged_once() {
     let file = folder.path().join("names/a.example/state.json");
     std::fs::write(file, state).expect("a file");
     let running = Running::start(settings);
-    let severity = running.severity("cannot be asked when to renew");
+    let severity = running.severity("renewal information is unavailable");
     assert_eq!(severity, Severity::Warning);
     clock.advance(3600);
     lowroad_testkit::wait_until("another question", || {

@@ -78,7 +78,7 @@ fn what_is_replaced_is_a_courtesy() {
 #[test]
 fn maintenance_is_waited_for() {
     let (text, wait_s) = outcome(|_, _| Answer::new(503, "<html>").with("retry-after", "1800"));
-    assert!(text.ends_with("answers with status 503"), "{text}");
+    assert!(text.ends_with("answered with status 503"), "{text}");
     assert!((1800..1900).contains(&wait_s), "{wait_s}");
 }
 
@@ -88,11 +88,11 @@ fn wrong_answers_are_named() {
     let cases: [Case; 5] = [
         (
             || Answer::new(200, "<html>"),
-            "answers with status 200 and what is not ACME",
+            "answered with status 200 and a body that is not ACME",
         ),
         (
             || Answer::new(201, "{}"),
-            "answers with status 201 and what is not ACME",
+            "answered with status 201 and a body that is not ACME",
         ),
         (
             || Answer::new(201, "x".repeat(2 << 20)),
@@ -105,7 +105,7 @@ fn wrong_answers_are_named() {
                     r#"{"status":"pending","authorizations":[],"finalize":"f"}"#,
                 )
             },
-            "answers wrongly: missing data: no order URL found",
+            "sent an invalid response: missing data: no order URL found",
         ),
         (
             || {
@@ -115,7 +115,7 @@ fn wrong_answers_are_named() {
                 )
                 .with("location", "http://ca.example/2")
             },
-            "it wants to be asked without TLS: http://ca.example/1",
+            "a URL without TLS: http://ca.example/1",
         ),
     ];
     for (order, expected) in cases {
@@ -229,7 +229,10 @@ fn a_full_disk_costs_no_order() {
     disk.fill();
     // Logged long before a certificate must be stored.
     let running = Running::start(settings.clone());
-    assert_eq!(running.severity("nothing can be stored"), Severity::Warning);
+    assert_eq!(
+        running.severity("certificates cannot be stored"),
+        Severity::Warning
+    );
     tokens.set(running.manager.tokens());
     clock.advance(62 * DAY_S);
     // An unwritable folder is detected before the order; the wait starts with that.

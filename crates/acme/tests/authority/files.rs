@@ -19,8 +19,8 @@ const DAY_S: u64 = 86_400;
 type Damage = (&'static str, fn(&Path));
 
 const DAMAGES: [Damage; 6] = [
-    ("is gone", |file| fs::remove_file(file).expect("a file")),
-    ("is gone", |file| {
+    ("is missing", |file| fs::remove_file(file).expect("a file")),
+    ("is missing", |file| {
         let own = file.parent().expect("a folder");
         fs::remove_dir_all(own).expect("a folder");
     }),
@@ -98,7 +98,7 @@ fn files_are_looked_at_each_minute() {
     running.wait_until_idle();
     fs::remove_file(certificate_file(&folder)).expect("a file");
     settings.clock.advance(60);
-    running.wait_for("a.example: certificate.pem is gone; it was written back");
+    running.wait_for("a.example: certificate.pem is missing; it was restored");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_file_that_cannot_be_written_back_is_tried_again() {
     assert_eq!(running.lines().len(), 1, "{:#?}", running.lines());
     fs::remove_dir(&file).expect("a folder");
     settings.clock.advance(60);
-    running.wait_for("a.example: certificate.pem is written now");
+    running.wait_for("a.example: certificate.pem can be written again");
     assert_eq!(running.state("a.example").last_error, None);
     assert!(is_readable(&settings));
 }
@@ -183,7 +183,7 @@ fn a_damaged_account_is_replaced() {
     let running = Running::start(settings);
     tokens.set(running.manager.tokens());
     assert_eq!(
-        running.severity("is damaged, so another is made"),
+        running.severity("the file is damaged, so a new account is created"),
         Severity::Warning
     );
     running.wait_for("got a certificate");
@@ -213,7 +213,7 @@ fn a_process_that_has_failed_takes_the_certificate_of_another() {
         lucky.store.current().covers("a.example").then_some(())
     });
     settings.clock.advance(60);
-    let severity = unlucky.severity("a.example: another process has got a certificate");
+    let severity = unlucky.severity("a.example: another process obtained a certificate");
     assert_eq!(severity, Severity::Info);
     assert!(unlucky.store.current().covers("a.example"));
     assert_eq!(unlucky.count("acme.adopted"), 1);
@@ -237,7 +237,7 @@ fn a_certificate_for_other_names_is_left_alone() {
     let text = stored(other.path(), "b.example");
     fs::write(certificate_file(&folder), &text).expect("a file");
     running.manager.check_files();
-    let severity = running.severity("another certificate, which is not for all names");
+    let severity = running.severity("another certificate, which does not cover all names");
     assert_eq!(severity, Severity::Warning);
     running.manager.check_files();
     settings.clock.advance(60);

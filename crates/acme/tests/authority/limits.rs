@@ -84,7 +84,7 @@ fn on_demand_for_those_who_are_wanted() {
     let again = Running::start(settings.clone());
     assert!(again.store.current().covers("a.example"));
     clock.advance(62 * DAY_S);
-    again.wait_for("a.example: not renewed: it is not wanted any more");
+    again.wait_for("a.example: not renewed: the name is no longer permitted");
     assert!(again.store.current().covers("a.example"));
     clock.advance(30 * DAY_S);
     wait_until("its end", || {
@@ -124,7 +124,7 @@ fn so_many_orders_in_an_hour() {
     let running = Running::start(settings);
     web::serve_tokens(listener, running.manager.tokens());
     running.wait_for("a.example: got a certificate");
-    let severity = running.severity("there were 1 in an hour (orders_per_hour)");
+    let severity = running.severity("1 were made within an hour (orders_per_hour)");
     assert_eq!(severity, Severity::Warning);
     assert_eq!(running.lines().len(), 2);
     clock.advance(3600);

@@ -32,7 +32,7 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
         other.contact = vec![format!("mailto:{at}@example.org")];
         running.succeed(other);
         assert!(running.store.current().covers("a.example"), "{at}");
-        running.wait_for_some("it was written back", at);
+        running.wait_for_some("it was restored", at);
         assert_eq!(stored(folder.path(), "a.example"), text, "{at}");
     }
     running.wait_until_idle();
@@ -41,7 +41,7 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
     let sites = [names(&["a.example", "b.example"])];
     running.manager.replace_sites(&sites).expect("names");
     assert!(running.store.current().covers("a.example"));
-    running.wait_for_some("it was written back", 3);
+    running.wait_for_some("it was restored", 3);
 }
 
 /// As when moving from a test authority to a real one: the other folder's certificate stays in use until there is a
@@ -81,7 +81,7 @@ fn a_reload_keeps_a_certificate_that_is_newer_than_its_file() {
     let mut other = settings;
     other.contact = vec!["mailto:other@example.org".into()];
     running.succeed(other);
-    running.wait_for("a.example: certificate.pem is written now");
+    running.wait_for("a.example: certificate.pem can be written again");
     assert_eq!(stored(folder.path(), "a.example"), new);
 }
 
@@ -152,7 +152,7 @@ fn a_certificate_of_this_process_is_not_anothers() {
     wait_until("the certificate", || {
         running.store.current().covers("a.example").then_some(())
     });
-    let lines = running.wait_for("by an order from before the reload");
+    let lines = running.wait_for("from an order made before the reload");
     let others = lines.iter().filter(|line| line.contains("another process"));
     assert_eq!(others.count(), 0, "{lines:#?}");
 }

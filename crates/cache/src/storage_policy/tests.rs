@@ -252,7 +252,7 @@ fn reasons_say_what_to_do() {
     let text = StorageRefusal::Vary("User-Agent".into()).to_string();
     assert_eq!(
         text,
-        "Vary names \"User-Agent\"; only Accept-Encoding is told apart"
+        "Vary names \"User-Agent\"; only Accept-Encoding is supported"
     );
     assert!(StorageRefusal::NoLifetime.to_string().contains("ttl"));
 }

@@ -117,7 +117,7 @@ impl<'d> ConfigValue<'d> {
                 .map(|(word, _)| format!("\"{word}\""))
                 .collect();
             self.report(
-                format!("{} is none of the allowed words", self.shown()),
+                format!("{} is not an allowed value", self.shown()),
                 allowed.join(", "),
             );
         }

@@ -74,35 +74,32 @@ fn mistakes_are_told_with_their_place() {
     let site =
         |from: &str, to: &str| format!("[acme]\nterms_agreed = true\n{}", SITE.replace(from, to));
     for (text, line) in [
-        (
-            SITE.into(),
-            "automatic, and nobody is asked for certificates",
-        ),
+        (SITE.into(), "automatic, but no authority is configured"),
         (
             format!("[acme]\n{SITE}"),
-            "acme: the authorities' terms of service are not agreed to",
+            "acme: the terms of service of the authorities are not accepted",
         ),
         (
             agreed("contact = \"me\""),
             "acme.contact: \"me\" is not a URL",
         ),
         (agreed("challenge = \"dns-01\""), "acme: hook is missing"),
-        (agreed("hook = [\"h\"]"), "acme.hook: means nothing here"),
+        (agreed("hook = [\"h\"]"), "acme.hook: has no effect here"),
         (
             agreed("challenge = \"dns-01\"\nhook = []"),
-            "acme.hook: there is no program",
+            "acme.hook: the command is empty",
         ),
         (
             agreed(&twice),
-            "acme.authority[1].directory: the authority is there twice",
+            "acme.authority[1].directory: the authority is listed twice",
         ),
         (
             agreed("[[acme.authority]]\ndirectory = \"http://a\""),
-            "is not such a URL",
+            "is not an allowed URL",
         ),
         (
             agreed("[[acme.authority]]\ndirectory = \"http://127.0.0.1.a\""),
-            "is not such a URL",
+            "is not an allowed URL",
         ),
         (
             agreed("[[acme.authority]]\ndirectory = \"https://a\"\nkey_id = \"k\""),
@@ -114,15 +111,15 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             site("a.example", "*.a.example"),
-            "a name is for all hosts below another",
+            "a name of the site is a wildcard",
         ),
         (
             site("a.example", "_"),
-            "automatic, and the site has no name",
+            "automatic, but the site has no name",
         ),
         (
             site("listen = \"*:80\"\n", ""),
-            "automatic by http-01, and the site is served with TLS alone",
+            "automatic by http-01, but the site has no listener without TLS",
         ),
     ] {
         let said = shown(&text);

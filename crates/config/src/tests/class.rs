@@ -115,7 +115,7 @@ fn mistakes_in_classes_are_told() {
         ),
         (
             "burst = 5",
-            "3:9: class[0].burst: means nothing here (allowed: only with rate)",
+            "3:9: class[0].burst: has no effect here (allowed: only with rate)",
         ),
         (
             "hosts = \"_\"",
@@ -133,7 +133,7 @@ fn mistakes_in_classes_are_told() {
         ),
         (
             "routes = []",
-            "3:10: class[0].routes: nothing is in it (allowed: at least one; or leave the key out)",
+            "3:10: class[0].routes: the list is empty (allowed: at least one; or leave the key out)",
         ),
         (
             "wait = 5",
@@ -149,15 +149,14 @@ fn mistakes_in_classes_are_told() {
 fn classes_that_nothing_is_left_for_are_told() {
     assert_eq!(
         said("[[class]]\nname = \"b\"\nhosts = \"b\""),
-        "4:8: class[1].name: nothing is left for \"b\" (allowed: a class that everything belongs to is the last)"
+        "4:8: class[1].name: no requests are left for \"b\" (allowed: a class without conditions must be the last)"
     );
     assert_eq!(
         said("hosts = \"b\"\n[[class]]\nname = \"a\"\n"),
-        "5:8: class[1].name: \"a\" is class[0] already (allowed: each name once)"
+        "5:8: class[1].name: \"a\" is already class[0] (allowed: each name once)"
     );
     assert_eq!(
         shown(&with_site("[[class]]\nname = \"others\"\nhosts = \"b\"")),
-        "2:8: class[0].name: \"others\" is the class of what belongs to none \
-         (allowed: another name, or nothing that belongs to it)"
+        "2:8: class[0].name: \"others\" is the class of requests without a class (allowed: another name, or no conditions)"
     );
 }

@@ -269,14 +269,14 @@ fn a_route_has_one_target() {
     let one = "one of module, cgi, fastcgi, origin and pages";
     assert_eq!(
         shown(&in_route("pattern = \"/a\"")),
-        format!("3:1: site[0].route[0]: nothing answers (allowed: {one})")
+        format!("3:1: site[0].route[0]: the route has no handler (allowed: {one})")
     );
     // With two handlers the keys of both are accepted: only the conflict is reported.
     assert_eq!(
         shown(&in_route(
             "pattern = \"/a/**\"\ncgi = \"c\"\nfastcgi = 1\nenv = 1"
         )),
-        format!("3:1: site[0].route[0]: cgi and fastcgi cannot both answer (allowed: {one})")
+        format!("3:1: site[0].route[0]: cgi and fastcgi are two handlers (allowed: {one})")
     );
     assert_eq!(
         shown(&in_route("pages = true")),
@@ -309,7 +309,7 @@ fn keys_of_other_targets_are_refused() {
     ] {
         let found = shown(&in_route(&format!("pattern = \"/a/**\"\n{target}\n{line}")));
         let key = line.split(' ').next().expect("a key");
-        let end = format!("site[0].route[0].{key}: means nothing here (allowed: {allowed})");
+        let end = format!("site[0].route[0].{key}: has no effect here (allowed: {allowed})");
         assert!(found.starts_with("6:") && found.ends_with(&end), "{found}");
     }
     for (code, line, allowed) in [
@@ -321,7 +321,7 @@ fn keys_of_other_targets_are_refused() {
     ] {
         let text = format!("[[module]]\nname = \"a\"\n{code} = \"a\"\n{line}");
         let found = shown(&with_site(&text));
-        let end = format!("means nothing here (allowed: only with {allowed})");
+        let end = format!("has no effect here (allowed: only with {allowed})");
         assert!(found.starts_with("4:") && found.ends_with(&end), "{found}");
     }
 }
@@ -350,11 +350,11 @@ fn names_are_given_once() {
     good(&with_site(&format!("{module}{database}")));
     assert_eq!(
         shown(&with_site(&format!("{module}{module}"))),
-        "5:8: module[1].name: \"a\" is module[0] already (allowed: each name once)"
+        "5:8: module[1].name: \"a\" is already module[0] (allowed: each name once)"
     );
     assert_eq!(
         shown(&with_site(&format!("{database}{database}"))),
-        "5:8: database[1].name: \"a\" is database[0] already (allowed: each name once)"
+        "5:8: database[1].name: \"a\" is already database[0] (allowed: each name once)"
     );
 }
 
@@ -363,13 +363,11 @@ fn values_of_routes_that_are_wrong() {
     for (lines, expected) in [
         (
             "pattern = \"/a\"\ncgi = \"c\"",
-            "4:11: site[0].route[0].pattern: /a does not say which path stands for the folder of \
-             programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
+            "4:11: site[0].route[0].pattern: /a does not show which path is the folder of programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
         ),
         (
             "pattern = \"*.cgi\"\ncgi = \"c\"",
-            "4:11: site[0].route[0].pattern: *.cgi does not say which path stands for the folder of \
-             programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
+            "4:11: site[0].route[0].pattern: *.cgi does not show which path is the folder of programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
         ),
         (
             "pattern = \"/a\"\nfastcgi = \"localhost\"",
@@ -409,7 +407,7 @@ fn values_of_routes_that_are_wrong() {
         ),
         (
             "pattern = \"/a/*\"\ncgi = \"c\"\nenv.PATH_INFO = \"x\"",
-            "6:5: site[0].route[0].env.PATH_INFO: \"PATH_INFO\" says something about the request \
+            "6:5: site[0].route[0].env.PATH_INFO: \"PATH_INFO\" describes the request \
              (allowed: letters, digits and _, no digit in front, none of RFC 3875 section 4.1, \
              no HTTP_…)",
         ),
@@ -435,11 +433,11 @@ fn values_of_modules_that_are_wrong() {
     for (lines, expected) in [
         (
             "name = \"a\"".to_string(),
-            format!("1:1: module[0]: there is no code (allowed: {one})"),
+            format!("1:1: module[0]: the module has no code (allowed: {one})"),
         ),
         (
             "name = \"a\"\nlinked = \"a\"\nwasm = \"a\"\nkeep = true".to_string(),
-            format!("1:1: module[0]: there is more than one kind of code (allowed: {one})"),
+            format!("1:1: module[0]: the module has more than one kind of code (allowed: {one})"),
         ),
         (
             "linked = \"a\"".to_string(),
@@ -472,11 +470,11 @@ fn urls_that_are_wrong_are_not_shown() {
         )))
     };
     for (url, what) in [
-        ("", "this is not a URL"),
-        ("mysql://u:secret@h/a b", "this is not a URL"),
-        ("oracle://u:secret@h/n", "oracle: is not a known kind"),
-        ("u:secret@h/n", "u: is not a known kind"),
-        ("/secret/n", "does not say what kind of database it is"),
+        ("", "not a URL"),
+        ("mysql://u:secret@h/a b", "not a URL"),
+        ("oracle://u:secret@h/n", "oracle: is not a supported kind"),
+        ("u:secret@h/n", "u: is not a supported kind"),
+        ("/secret/n", "does not name the kind of database"),
         ("mysql:secret", "a mysql URL begins with mysql://"),
         ("postgres://", "a postgres URL begins with postgres://"),
         ("sqlite:", "names no SQLite file"),
@@ -541,7 +539,7 @@ fn applications_and_origins() {
     let wrong = "[[application]]\nname = \"a\"\ncommand = []\n";
     assert_eq!(
         shown(&with_site(wrong)),
-        "3:11: application[0].command: there is no program (allowed: [\"PROGRAM\", \"ARGUMENT\", …])"
+        "3:11: application[0].command: the command is empty (allowed: [\"PROGRAM\", \"ARGUMENT\", …])"
     );
 }
 
@@ -615,7 +613,7 @@ fn mistakes_in_origins_are_told_with_their_places() {
         ("", "6:1: origin[0]: servers is missing"),
         (
             "servers = []",
-            "6:1: origin[0]: there is no server (allowed: at least one URL in servers)",
+            "6:1: origin[0]: no server is listed (allowed: at least one URL in servers)",
         ),
         (
             "servers = [{ url = \"http://a\", weigth = 1 }]",
@@ -623,15 +621,15 @@ fn mistakes_in_origins_are_told_with_their_places() {
         ),
         (
             "servers = \"http://a\"\nhash = \"url\"",
-            "9:8: origin[0].hash: means nothing here (allowed: only with balance = \"hash\")",
+            "9:8: origin[0].hash: has no effect here (allowed: only with balance = \"hash\")",
         ),
         (
             "servers = \"http://a\"\ntls = {}",
-            "9:7: origin[0].tls: means nothing here (allowed: only with a server whose URL is https:)",
+            "9:7: origin[0].tls: has no effect here (allowed: only with a server whose URL is https:)",
         ),
         (
             "servers = \"https://a\"\nproxy_protocol = \"v1\"",
-            "9:18: origin[0].proxy_protocol: means nothing here (allowed: only with servers whose URLs are http: or unix:)",
+            "9:18: origin[0].proxy_protocol: has no effect here (allowed: only with servers whose URLs are http: or unix:)",
         ),
         (
             "servers = \"https://a\"\ntls = { key = \"k\" }",
@@ -647,7 +645,7 @@ fn mistakes_in_origins_are_told_with_their_places() {
         ),
         (
             "servers = \"http://a\"\n[[origin]]\nname = \"app\"\nservers = \"http://b\"",
-            "10:8: origin[1].name: \"app\" is origin[0] already (allowed: each name once)",
+            "10:8: origin[1].name: \"app\" is already origin[0] (allowed: each name once)",
         ),
     ] {
         assert_eq!(shown(&with_origin(lines)), expected);
@@ -655,7 +653,7 @@ fn mistakes_in_origins_are_told_with_their_places() {
     assert_eq!(
         shown("[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\nconnections = 1"),
         "4:10: site[0].route[0].origin: there is no origin \"app\" (allowed: [[origin]] with name = \"app\")\n\
-         5:15: site[0].route[0].connections: means nothing here (allowed: only with a URL as origin; [[origin]] has one of its own)"
+         5:15: site[0].route[0].connections: has no effect here (allowed: only with a URL as origin; [[origin]] has its own)"
     );
 }
 

@@ -49,20 +49,17 @@ fn what_no_rule_may_say() {
         ("[[site.rule]]\npattern = \"/a\"\n", "the rule does nothing"),
         (
             "[[site.rule]]\ndeny = 403\nallow = true\n",
-            "deny and allow are two rules",
+            "deny and allow are two actions",
         ),
         (
             "[[site.rule]]\ndeny = 401\n",
             "401 is not a status of a refusal",
         ),
-        (
-            "[[site.rule]]\nallow = false\n",
-            "false is not what a rule may say",
-        ),
+        ("[[site.rule]]\nallow = false\n", "false is not an action"),
         ("[[site.rule]]\ndeny = 403\nburst = 1\n", "only with rate"),
         (
             "[[site.rule]]\ndeny = 403\naddresses = []\n",
-            "nothing is in it",
+            "the list is empty",
         ),
         (
             "[[site.rule]]\ndeny = 403\nexcept = \"x\"\n",
@@ -88,7 +85,7 @@ fn what_no_rule_may_say() {
         ),
         (
             "trusted_proxies = \"10.0.0.1\"\nclient_field = \"X-Real-IP\"\n",
-            "none of the allowed words",
+            "not an allowed value",
         ),
     ] {
         let text = shown(&site(lines));
@@ -138,11 +135,11 @@ fn what_no_rewrite_may_say() {
         ),
         (
             "[[site.rewrite]]\nfrom = \"/a\"\nregex = \"a\"\nto = \"/x\"\n".into(),
-            "from says already which paths",
+            "from already selects the paths",
         ),
         (
             "[[site.redirect]]\nregex = '^/(.*)$'\nto = \"/x/$1\"\n".into(),
-            "redirected by the same rule, without end",
+            "redirected by the same rule again, in an endless loop",
         ),
     ] {
         let text = shown(&site(&lines));

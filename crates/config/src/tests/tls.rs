@@ -78,7 +78,7 @@ fn mistakes_are_told_with_their_place() {
         (
             "",
             "listen = 1".to_string(),
-            "site[0].tls: there is no certificate",
+            "site[0].tls: no certificate is configured",
         ),
         (
             "",
@@ -98,22 +98,22 @@ fn mistakes_are_told_with_their_place() {
         (
             "",
             pair("client_ca = \"a\""),
-            "site[0].tls.client_ca: means nothing here (allowed: only with client)",
+            "site[0].tls.client_ca: has no effect here (allowed: only with client)",
         ),
         (
             "",
             pair("client_paths = \"/a\""),
-            "site[0].tls.client_paths: means nothing here (allowed: only with client)",
+            "site[0].tls.client_paths: has no effect here (allowed: only with client)",
         ),
         (
             "",
             pair("client = \"maybe\"\nclient_ca = \"a\""),
-            "\"maybe\" is none of the allowed words",
+            "\"maybe\" is not an allowed value",
         ),
         (
             "",
             pair("min_version = \"1.1\""),
-            "\"1.1\" is none of the allowed words (allowed: \"1.2\", \"1.3\")",
+            "\"1.1\" is not an allowed value (allowed: \"1.2\", \"1.3\")",
         ),
         (
             "",
@@ -123,12 +123,12 @@ fn mistakes_are_told_with_their_place() {
         (
             "",
             pair("redirect = true"),
-            "redirect, and there is nowhere to come from",
+            "redirect, but the site has no listener without TLS",
         ),
         (
             "listen = 1",
             pair("hsts = true"),
-            "hsts, and the site is served without TLS too",
+            "hsts, but the site also has listeners without TLS",
         ),
         (
             "listen = 1",
@@ -138,7 +138,7 @@ fn mistakes_are_told_with_their_place() {
         (
             "",
             pair("listen = []"),
-            "site[0].tls.listen: there is no address",
+            "site[0].tls.listen: no address is listed",
         ),
     ] {
         let said = said(own, &tls);

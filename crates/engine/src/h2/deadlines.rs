@@ -101,7 +101,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return self.end_frames(
                 worker,
                 ErrorCode::SETTINGS_TIMEOUT,
-                "the connection did not begin in time",
+                "the connection preface did not arrive in time",
             );
         }
         // The client's pace counts only while its windows, and not the socket, block bodies.
@@ -117,7 +117,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     return self.end_frames(
                         worker,
                         ErrorCode::CANCEL,
-                        "no window was opened in time",
+                        "the client did not open its window in time",
                     );
                 }
                 PaceVerdict::TooSlow => {
@@ -125,7 +125,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     return self.end_frames(
                         worker,
                         ErrorCode::CANCEL,
-                        "windows were opened too slowly",
+                        "the client opened its windows too slowly",
                     );
                 }
             }
@@ -134,7 +134,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             two.http.leave(&mut worker.out.bytes);
         } else if two.http.is_idle() && !is_sending && now_ms >= two.used_ms + idle_timeout_ms {
             worker.counters.idle_timeouts.bump();
-            return self.end_frames(worker, ErrorCode::NO_ERROR, "nothing was asked for long");
+            return self.end_frames(
+                worker,
+                ErrorCode::NO_ERROR,
+                "the connection was idle for too long",
+            );
         }
         self.advance_all(worker);
         self.emit(worker);

@@ -170,7 +170,7 @@ impl CgiProcess {
             )),
             ExitOutcome::Lost => Err(HandlerFailure::new(
                 StatusCode::BAD_GATEWAY,
-                format!("{file} ended with the process that had started it"),
+                format!("{file} was killed because the process that had started it ended"),
             )),
         })
     }
@@ -293,7 +293,7 @@ fn failure(file: &Path, error: &std::io::Error) -> HandlerFailure {
     };
     let hint = match errno {
         // ENOENT for an existing file means that the interpreter of its `#!` line is missing.
-        Some(Errno::NOENT) => "; is the interpreter in its first line there?",
+        Some(Errno::NOENT) => "; check that the interpreter in its first line exists",
         Some(Errno::MSGSIZE | Errno::NOBUFS) => "; its environment is too long",
         _ => "",
     };

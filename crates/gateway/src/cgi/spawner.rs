@@ -190,7 +190,8 @@ impl SpawnerLink {
         {
             let count = lost.map_or(0, |lost| lost.len());
             notice(&format!(
-                "the process that starts CGI programs ended ({status}), and with it {count} of them; the next call starts another"
+                "the process that starts CGI programs ended ({status}), and {count} programs with \
+                 it; the next request starts a new one"
             ));
         }
     }

@@ -64,7 +64,7 @@ impl StderrLines {
         let (who, method) = (self.who.display(), self.method.as_str());
         let path = self.path.escape_ascii();
         let text = match self.lines > LINES_MAX {
-            true => "more lines are dropped".into(),
+            true => "further lines are dropped".into(),
             false => text,
         };
         // Control characters in program output could forge log lines.

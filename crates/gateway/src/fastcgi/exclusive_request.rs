@@ -136,7 +136,7 @@ impl ExclusiveRequest {
                     return Ok(part.or(Some(ProgramOutput::Other)));
                 }
                 other => {
-                    let bad = format!("answered what it was not asked: {other:?}");
+                    let bad = format!("sent an unexpected record: {other:?}");
                     return Err(FastCgiFault::Bad(record::BadRecord(bad)));
                 }
             }
@@ -241,15 +241,15 @@ impl ProgramLink for ExclusiveRequest {
 pub fn end(ended: FastCgiEnd, server: &str) -> Result<ProgramOutput, HandlerFailure> {
     let (status, why) = match ended {
         FastCgiEnd::Complete => return Ok(ProgramOutput::End),
-        FastCgiEnd::Overloaded => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "says that it is overloaded",
-        ),
+        FastCgiEnd::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "is overloaded"),
         FastCgiEnd::CannotMultiplex => (
             StatusCode::BAD_GATEWAY,
-            "said that it takes several requests on a connection, but does not",
+            "announced several requests a connection, but refuses them",
         ),
-        FastCgiEnd::UnknownRole => (StatusCode::BAD_GATEWAY, "is no responder, or not for this"),
+        FastCgiEnd::UnknownRole => (
+            StatusCode::BAD_GATEWAY,
+            "does not support the responder role",
+        ),
     };
     Err(HandlerFailure::new(status, format!("{server} {why}")))
 }

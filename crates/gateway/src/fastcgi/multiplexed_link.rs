@@ -384,8 +384,9 @@ impl LinkDriver {
                 if let Some(slot) = state.slots.get_mut(&id) {
                     // Its output is discarded from now on; the record boundaries must still be read.
                     slot.output = None;
-                    slot.complaints
-                        .take(b"given up: its client took too little while others waited\n");
+                    slot.complaints.take(
+                        b"given up: its client read too slowly while other requests waited\n",
+                    );
                 }
                 self.timer_for = None;
                 Ok(true)

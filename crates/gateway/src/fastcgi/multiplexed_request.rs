@@ -91,7 +91,7 @@ impl ProgramLink for MultiplexedRequest {
             (StreamItem::End, Some(ended)) => end(ended, self.server.name()),
             // A truncated stream is a failure even if END_REQUEST has arrived: some output was discarded.
             _ => {
-                let detail = format!("{} lost a request that it had begun", self.server.name());
+                let detail = format!("{} lost a request in progress", self.server.name());
                 Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
             }
         })

@@ -299,7 +299,7 @@ fn take_len(bytes: &mut &[u8]) -> Option<usize> {
 
 fn not_fastcgi(header: &[u8]) -> BadRecord {
     BadRecord(format!(
-        "sent what is no FastCGI record: {}",
+        "sent an invalid FastCGI record: {}",
         header.escape_ascii()
     ))
 }

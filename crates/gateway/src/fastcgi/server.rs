@@ -186,23 +186,25 @@ impl FastCgiServer {
             PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
                 let ms = patience.total.as_millis();
                 let detail = format!(
-                    "no connection to {name} was free within {ms} ms; it has too much to do, or the \
-                     route too few connections"
+                    "no connection to {name} was free within {ms} ms; the server is overloaded, \
+                     or the route's connections are too few"
                 );
                 (StatusCode::SERVICE_UNAVAILABLE, detail)
             }
             PoolUnavailable::ConnectTimeout => {
                 let ms = patience.connecting.as_millis();
                 let detail = format!(
-                    "no connection to {name} came about within {ms} ms; it has too much to do, or \
-                     its host is not there"
+                    "connecting to {name} took longer than {ms} ms; the server is overloaded, or \
+                     its host is unreachable"
                 );
                 (StatusCode::SERVICE_UNAVAILABLE, detail)
             }
             PoolUnavailable::Failed(error) => {
                 let hint = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "may this user write to the socket?",
-                    _ => "does it run, and listen there?",
+                    io::ErrorKind::PermissionDenied => {
+                        "check that this user may write to the socket"
+                    }
+                    _ => "check that it runs and listens there",
                 };
                 let detail = format!("can't connect to {name}: {error}; {hint}");
                 (StatusCode::BAD_GATEWAY, detail)

@@ -102,7 +102,7 @@ impl CgiReply {
         let body = match head.len {
             // Known before anything was sent, so the client gets a clean failure instead of a truncated response.
             Some(said) if said > len => {
-                let detail = format!("{} sent {len} of {said} bytes", self.who.display());
+                let detail = format!("{} sent only {len} of {said} bytes", self.who.display());
                 return Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail));
             }
             // Bytes beyond Content-Length are dropped: they would be read as the next response.

@@ -86,9 +86,9 @@ impl HealthChecks {
         let question = Arc::new(self.question(worker, &place));
         let notice = self.notice.clone();
         let changed = move |_, changed| match changed {
-            HealthChange::Up => notice(&format!("{} is well again", place.name)),
+            HealthChange::Up => notice(&format!("{} is healthy again", place.name)),
             HealthChange::Down(why) => {
-                notice(&format!("{} is not well: {why}", place.name));
+                notice(&format!("{} is unhealthy: {why}", place.name));
                 place.failed(&why);
             }
         };
@@ -171,7 +171,7 @@ impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
             let mut good = self.settings.statuses.iter();
             return match good.any(|(first, last)| (*first..=*last).contains(&code)) {
                 true => Ok(()),
-                false => Err(format!("it answered {code}")),
+                false => Err(format!("the health check got status {code}")),
             };
         }
     }

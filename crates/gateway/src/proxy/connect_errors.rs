@@ -15,13 +15,13 @@ pub fn unavailable_text(why: &PoolUnavailable, patience: AcquireTimeouts, to: &s
         }
         PoolUnavailable::ConnectTimeout => {
             let ms = patience.connecting.as_millis();
-            format!("no connection{to} came about within {ms} ms")
+            format!("connecting{to} took longer than {ms} ms")
         }
         PoolUnavailable::Failed(error) => {
             let hint = match error.kind() {
-                io::ErrorKind::PermissionDenied => "; may this user write to the socket?",
+                io::ErrorKind::PermissionDenied => "; check that this user may write to the socket",
                 io::ErrorKind::InvalidData => "",
-                _ => "; does it run, and listen there?",
+                _ => "; check that it runs and listens there",
             };
             format!("can't connect{to}: {error}{hint}")
         }

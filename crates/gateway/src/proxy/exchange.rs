@@ -491,7 +491,7 @@ impl ProxyExchange {
     fn silent(&mut self, silence: Duration) -> HandlerFailure {
         self.found = Some(AttemptOutcome::TimedOut);
         let name = &self.place.name;
-        let detail = format!("{name} said nothing for {} ms", silence.as_millis());
+        let detail = format!("{name} sent nothing for {} ms", silence.as_millis());
         HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 

@@ -210,9 +210,7 @@ impl OriginLink {
                 Some(H1ClientEvent::Upgraded(head)) => {
                     let mut named = head.fields.clone().filter(|(name, _)| is_upgrade(name));
                     let (Some((_, protocol)), None) = (named.next(), named.next()) else {
-                        return Err(OriginFault::Bad(
-                            "changed to a protocol that it does not name",
-                        ));
+                        return Err(OriginFault::Bad("switched to a protocol without naming it"));
                     };
                     let protocol = protocol.to_vec();
                     Some(ResponseEvent::Upgraded(
@@ -278,7 +276,7 @@ impl OriginLink {
 /// The fields of a head for the client.
 fn passed_on(fields: FieldLines<'_>, dates: &mut DateCache) -> Result<ResponseFields, OriginFault> {
     let fields = forwarding::response_fields(fields, unix_s, dates);
-    fields.ok_or(OriginFault::Bad("sent a field that is none"))
+    fields.ok_or(OriginFault::Bad("sent a malformed field"))
 }
 
 /// The trailers for the client.
@@ -306,10 +304,10 @@ impl std::fmt::Display for OriginFault {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             OriginFault::Closed => {
-                to.write_str("closed the connection before its response was whole")
+                to.write_str("closed the connection before its response was complete")
             }
             OriginFault::Failed(error) => write!(to, "was lost: {error}"),
-            OriginFault::Bad(what) => write!(to, "sent what is no response: {what}"),
+            OriginFault::Bad(what) => write!(to, "sent an invalid response: {what}"),
         }
     }
 }

@@ -288,8 +288,8 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
 /// The log line for a name when its lookups begin to fail or succeed again.
 pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     match failure {
-        Some(why) => format!("{server}: the name can't be looked up: {why}; it is tried again"),
-        None => format!("{server}: the name can be looked up again"),
+        Some(why) => format!("{server}: the name can't be resolved: {why}; it will be retried"),
+        None => format!("{server}: the name is resolved again"),
     }
 }
 

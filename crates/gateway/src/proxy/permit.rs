@@ -90,12 +90,10 @@ fn text(why: ShareRefusal, bound: &ClientShares, what: &str, key: &str, whom: &s
     let max = bound.max();
     match why {
         ShareRefusal::Full => {
-            format!(
-                "{max} {what} to {whom} are under way already; the route's {key} allows no more"
-            )
+            format!("{max} {what} to {whom} are in progress; raise the route's {key} to allow more")
         }
         ShareRefusal::Share => format!(
-            "the client has its share of the {max} {what} to {whom} that may be under way; client_share says how much that is"
+            "the client uses its share of the {max} {what} to {whom}; raise client_share to allow more"
         ),
     }
 }

@@ -67,8 +67,8 @@ impl OriginEndpoint {
     fn text(&self) -> String {
         let counts = self.pool.counts();
         let mut text = format!(
-            "{} connections in use, {} kept, {} opened, {} used again, {} did not come about, \
-             {} requests not repeated (body too large)",
+            "{} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
+             requests not retried (body too large)",
             counts.connections_max.saturating_sub(counts.free),
             counts.idle,
             counts.opened,
@@ -148,7 +148,7 @@ impl OriginServers {
             let failed = counts.connect_failed + counts.timed_out + counts.lost;
             let failed = failed + counts.malformed + counts.server_errors;
             format!(
-                "{}: {}{backup}, weight {}, {} requests now, {} answered, {failed} failed, taken out {} times; {}",
+                "{}: {}{backup}, weight {}, {} requests now, {} answered, {failed} failed, ejected {} times; {}",
                 place.name,
                 one.standing,
                 one.weight,
@@ -174,7 +174,7 @@ impl OriginServers {
     /// The server that a request would get now, and the reason; for `explain`.
     pub fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
         let group = match &self.members {
-            OriginMembers::One(place) => return Some(format!("{}: the only one", place.name)),
+            OriginMembers::One(place) => return Some(format!("{}: the only server", place.name)),
             OriginMembers::Group(group) => group,
         };
         let key = group.hash.as_ref().and_then(|by| key(by, outline));

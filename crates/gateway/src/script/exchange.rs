@@ -286,10 +286,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
                 let who = rest.who().clone();
                 // Fewer bytes than announced: the client's response is truncated, and the operator is informed.
                 if let Err(missing) = rest.end() {
-                    notice(&format!(
-                        "{} ended {missing} bytes too early",
-                        who.display()
-                    ));
+                    notice(&format!("{} sent {missing} bytes too few", who.display()));
                 }
             }
             Ok(false) => {}
@@ -474,7 +471,7 @@ fn taken(body: PartialBody, next: StreamItem) -> Result<FeedState, HandlerFailur
 fn silent(who: &Path, silence: Duration) -> HandlerFailure {
     let (who, ms) = (who.display(), silence.as_millis());
     let detail = format!(
-        "{who} neither took nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
+        "{who} neither read nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
     );
     HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
 }

@@ -39,12 +39,12 @@ impl SpoolFailure {
         let folder = spools.folder.display();
         match self {
             SpoolFailure::Bytes => format!(
-                "the bodies that wait in files have {} bytes, which is temp_total_max; raise it if \
+                "buffered bodies take {} bytes in files, the limit temp_total_max; raise it if \
                  {folder} has room",
                 spools.limits.temp_total_len_max
             ),
             SpoolFailure::Files => format!(
-                "{} bodies wait in files, which is a quarter of the file descriptors; raise fd_limit",
+                "{} bodies are buffered in files, a quarter of the file descriptors; raise fd_limit",
                 spools.account.files.max()
             ),
             SpoolFailure::Failed(error) => format!("can't use a file in {folder}: {error}"),

@@ -61,9 +61,9 @@ impl ResponseFault {
             }
             ResponseFault::Malformed(refusal) => refusal.as_str(),
             ResponseFault::TooManyInterim => "too many interim responses",
-            ResponseFault::Upgrade => "it changes the protocol though nobody asked for that",
-            ResponseFault::Unasked => "bytes that nobody asked for",
-            ResponseFault::Cut => "the connection ended before the response did",
+            ResponseFault::Upgrade => "an upgrade that was not requested",
+            ResponseFault::Unasked => "bytes that were not requested",
+            ResponseFault::Cut => "the connection ended before the response was complete",
         }
     }
 }

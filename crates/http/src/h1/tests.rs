@@ -917,10 +917,7 @@ fn a_server_may_keep_to_its_protocol() {
     assert!(visitor.client.is_idle());
     visitor.asks(Method::Get);
     let unasked = visitor.gets("HTTP/1.1 101 \r\nUpgrade: h2c\r\n\r\n");
-    assert_eq!(
-        unasked,
-        ["fault: it changes the protocol though nobody asked for that"]
-    );
+    assert_eq!(unasked, ["fault: an upgrade that was not requested"]);
 }
 
 #[test]

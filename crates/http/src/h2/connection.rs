@@ -287,7 +287,7 @@ impl H2Connection {
         // A request of HTTP/1 is detected at its first bytes.
         if rest.get(..shared) != PREFACE.get(..shared) {
             return Err(ConnectionError::protocol(
-                "the connection preface is not that of HTTP/2",
+                "the connection preface is not valid",
             ));
         }
         if shared < PREFACE.len() {
@@ -336,7 +336,7 @@ impl H2Connection {
             kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
             // Clients disable push by ENABLE_PUSH, and servers never accept it (RFC 9113 §8.4).
             kind::PUSH_PROMISE => Err(ConnectionError::protocol(
-                "PUSH_PROMISE though nobody takes it",
+                "PUSH_PROMISE although push is disabled",
             )),
             _ => {
                 // RFC 9113 §5.5: unknown types are ignored, but each costs time. PRIORITY is deprecated (§5.3.2).

@@ -82,15 +82,13 @@ impl H2Connection {
     /// Checks that an absent stream existed before, so that a frame for it may be ignored.
     pub(super) fn check_closed(&self, id: u32) -> Result<(), ConnectionError> {
         if self.is_idle_id(id) {
-            return Err(ConnectionError::protocol(
-                "a frame for a stream that has not begun",
-            ));
+            return Err(ConnectionError::protocol("a frame for an idle stream"));
         }
         // After a reset sent from here, frames of the peer may be on their way (RFC 9113 §5.1).
         match self.forgotten.has(id) || self.going == GoawayState::Gone {
             true => Ok(()),
             false => {
-                let why = "a frame for a stream that is over";
+                let why = "a frame for a closed stream";
                 Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, why))
             }
         }
@@ -99,9 +97,7 @@ impl H2Connection {
     /// Like `H2Connection::check_closed`, for frames that are allowed on a stream at any time after its end.
     fn check_begun(&self, id: u32) -> Result<(), ConnectionError> {
         match self.is_idle_id(id) {
-            true => Err(ConnectionError::protocol(
-                "a frame for a stream that has not begun",
-            )),
+            true => Err(ConnectionError::protocol("a frame for an idle stream")),
             false => Ok(()),
         }
     }
@@ -139,7 +135,7 @@ impl H2Connection {
         let increment = (frame::word(payload) & 0x7fff_ffff) as i32;
         if head.stream == 0 {
             if increment == 0 {
-                return Err(ConnectionError::protocol("a window that grows by nothing"));
+                return Err(ConnectionError::protocol("a window increment of 0"));
             }
             // RFC 9113 §6.9.1: on the connection, an overflow is a connection error.
             let window = self.send_window.checked_add(increment);
@@ -255,7 +251,7 @@ impl H2Connection {
         let id = frame::word(payload) & 0x7fff_ffff;
         if id.is_multiple_of(2) {
             return Err(ConnectionError::protocol(
-                "PRIORITY_UPDATE for what no client begins",
+                "PRIORITY_UPDATE for a stream that clients can't open",
             ));
         }
         let priority = Priority::parse(payload.get(4..).unwrap_or_default());

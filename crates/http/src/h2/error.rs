@@ -22,20 +22,20 @@ macro_rules! codes {
 }
 
 codes! {
-    NO_ERROR = 0 "Nothing is wrong.";
-    PROTOCOL_ERROR = 1 "Against the protocol in a way that has no code of its own.";
-    INTERNAL_ERROR = 2 "The sender can't go on.";
-    FLOW_CONTROL_ERROR = 3 "More was sent than the window allows, or the window is too large.";
-    SETTINGS_TIMEOUT = 4 "Settings were not acknowledged in time.";
-    STREAM_CLOSED = 5 "A frame for a stream that is over.";
-    FRAME_SIZE_ERROR = 6 "A frame of a size that it can't have.";
-    REFUSED_STREAM = 7 "Nothing was done about a stream: it can be tried again.";
-    CANCEL = 8 "Nobody needs a stream any more.";
+    NO_ERROR = 0 "No error.";
+    PROTOCOL_ERROR = 1 "A protocol violation without a code of its own.";
+    INTERNAL_ERROR = 2 "An internal error of the sender.";
+    FLOW_CONTROL_ERROR = 3 "More data than the window allows, or a window that is too large.";
+    SETTINGS_TIMEOUT = 4 "SETTINGS was not acknowledged in time.";
+    STREAM_CLOSED = 5 "A frame for a closed stream.";
+    FRAME_SIZE_ERROR = 6 "A frame of an invalid size.";
+    REFUSED_STREAM = 7 "A stream was not processed: the request can be retried.";
+    CANCEL = 8 "A stream is no longer needed.";
     COMPRESSION_ERROR = 9 "A field block can't be decoded.";
-    CONNECT_ERROR = 10 "The connection of a CONNECT is broken.";
-    ENHANCE_YOUR_CALM = 11 "Too much load.";
+    CONNECT_ERROR = 10 "The connection of a CONNECT request failed.";
+    ENHANCE_YOUR_CALM = 11 "Excessive load.";
     INADEQUATE_SECURITY = 12 "TLS does not meet the requirements.";
-    HTTP_1_1_REQUIRED = 13 "To be asked over HTTP/1.1.";
+    HTTP_1_1_REQUIRED = 13 "The request requires HTTP/1.1.";
 }
 
 impl core::fmt::Debug for ErrorCode {

@@ -70,18 +70,18 @@ impl<'t> ResponseFieldSink<'t> {
         let value = line.get(field.name_len + 2..line.len() - 2);
         let value = value.unwrap_or_default();
         match field.kind {
-            _ if !field.is_sound => Some("a field value that can't be one"),
+            _ if !field.is_sound => Some("an invalid field value"),
             // RFC 9113 §8.3: once, and before all fields.
             IndexingMode::Status
                 if !self.is_trailers && !self.has_lines && self.status.is_none() =>
             {
                 let code = list_values::decimal(value).filter(|_| value.len() == 3);
                 self.status = code.and_then(|code| u16::try_from(code).ok());
-                self.status.is_none().then_some("a status that is none")
+                self.status.is_none().then_some("an invalid status")
             }
-            kind if kind.is_pseudo() => Some("a pseudo-header where it can't be"),
-            IndexingMode::Bad => Some("a field name that can't be one"),
-            IndexingMode::OfConnection => Some("a field of HTTP/1's connection"),
+            kind if kind.is_pseudo() => Some("a misplaced pseudo-header"),
+            IndexingMode::Bad => Some("an invalid field name"),
+            IndexingMode::OfConnection => Some("a connection-specific field"),
             IndexingMode::ContentLength if !self.is_trailers => {
                 let len = list_values::decimal(value);
                 // Equal repetitions count as one (RFC 9110 §8.6).
@@ -96,7 +96,7 @@ impl<'t> ResponseFieldSink<'t> {
     /// The fault of the section, if there is one.
     pub(super) fn wrong(&self) -> Option<&'static str> {
         match self.wrong {
-            None if !self.is_trailers && self.status.is_none() => Some("there is no status"),
+            None if !self.is_trailers && self.status.is_none() => Some("the status is missing"),
             wrong => wrong,
         }
     }

@@ -112,13 +112,13 @@ impl FrameHead {
         );
         if is_of_stream && self.stream == 0 {
             return Err(ConnectionError::protocol(
-                "a frame of a stream without a stream",
+                "a frame for a stream with stream 0",
             ));
         }
         // WINDOW_UPDATE belongs to streams and the connection (RFC 9113 §6.9).
         if !is_of_stream && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
             return Err(ConnectionError::protocol(
-                "a frame of the connection on a stream",
+                "a frame for the connection with a stream",
             ));
         }
         let is_good = match self.kind {
@@ -133,9 +133,7 @@ impl FrameHead {
         };
         match is_good {
             true => Ok(()),
-            false => Err(ConnectionError::size(
-                "a frame of a size that it can't have",
-            )),
+            false => Err(ConnectionError::size("a frame of an invalid size")),
         }
     }
 }
@@ -154,7 +152,7 @@ pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], ConnectionErro
 }
 
 pub(super) const NO_PAD_LEN: ConnectionError =
-    ConnectionError::size("a padded frame without a length of its padding");
+    ConnectionError::size("a padded frame without a padding length");
 pub(super) const PADDING: ConnectionError = ConnectionError::protocol("more padding than payload");
 
 /// The field block fragment in the payload of a HEADERS frame. Its priority is deprecated and ignored (RFC 9113

@@ -139,9 +139,7 @@ impl FieldSink for RequestFieldSink<'_> {
         }
         let result = match self.seen.wrong.is_none() && field.is_sound {
             true => self.take(field),
-            false => Err(MalformedRequest::Malformed(
-                "a field value that can't be one",
-            )),
+            false => Err(MalformedRequest::Malformed("an invalid field value")),
         };
         if let Err(wrong) = result {
             // After the first fault, decoding continues only for the dynamic table: the fields are dropped.
@@ -205,9 +203,7 @@ impl<'t> RequestFieldSink<'t> {
     fn pseudo(&mut self, kind: IndexingMode, value: TextSpan) -> Result<(), MalformedRequest> {
         // RFC 9113 §8.3: pseudo-header fields come first.
         if self.seen.lines_at.is_some() {
-            return Err(MalformedRequest::Malformed(
-                "a pseudo-header behind a field",
-            ));
+            return Err(MalformedRequest::Malformed("a pseudo-header after a field"));
         }
         let bytes = value.slice(self.text);
         let place = match kind {
@@ -232,7 +228,7 @@ impl<'t> RequestFieldSink<'t> {
                 return Ok(());
             }
             IndexingMode::Scheme => return Err(REPEATED),
-            _ => return Err(MalformedRequest::Malformed("a pseudo-header of responses")),
+            _ => return Err(MalformedRequest::Malformed("a response pseudo-header")),
         };
         match place.replace(value) {
             None => Ok(()),
@@ -284,12 +280,10 @@ impl<'t> RequestFieldSink<'t> {
             }
             // RFC 9113 §8.2.2: the only permitted value.
             IndexingMode::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
-            IndexingMode::Te | IndexingMode::OfConnection => Err(MalformedRequest::Malformed(
-                "a field of HTTP/1's connection",
-            )),
-            _ => Err(MalformedRequest::Malformed(
-                "a field name that can't be one",
-            )),
+            IndexingMode::Te | IndexingMode::OfConnection => {
+                Err(MalformedRequest::Malformed("a connection-specific field"))
+            }
+            _ => Err(MalformedRequest::Malformed("an invalid field name")),
         }
     }
 
@@ -326,7 +320,7 @@ impl<'t> RequestFieldSink<'t> {
                 let (authority, host) = (authority.slice(self.text), host.slice(self.text));
                 let default_port = default_port(self.seen.scheme == 2);
                 if !host::is_same(authority, host, default_port) {
-                    return Err(MalformedRequest::Malformed("Host is not :authority"));
+                    return Err(MalformedRequest::Malformed("Host differs from :authority"));
                 }
             }
             // RFC 9113 §8.3.1: without :authority, Host is the authority.
@@ -348,7 +342,7 @@ impl<'t> RequestFieldSink<'t> {
         // RFC 9113 §8.1.1: the DATA frames must add up to Content-Length.
         if is_end && self.seen.content_len.unwrap_or(0) > 0 {
             return Err(MalformedRequest::Malformed(
-                "less content than Content-Length says",
+                "less content than Content-Length announces",
             ));
         }
         Ok(method)
@@ -363,7 +357,7 @@ impl<'t> RequestFieldSink<'t> {
         let has_any = seen.scheme != 0 || seen.path.is_some();
         if seen.protocol.is_some() && (name != b"CONNECT" || !self.settings.takes_connect_protocol)
         {
-            return Err(MalformedRequest::Malformed(":protocol where it can't be"));
+            return Err(MalformedRequest::Malformed("a misplaced :protocol"));
         }
         // RFC 9113 §8.5: CONNECT without :protocol has neither :scheme nor :path.
         if is_tunnel && (has_any || seen.authority.is_none()) || !is_tunnel && !has_target {
@@ -375,7 +369,7 @@ impl<'t> RequestFieldSink<'t> {
         }
         Method::parse(name).ok_or(match crate::fields::is_token(name) {
             true => MalformedRequest::Refused(RequestRefusal::MethodUnknown),
-            false => MalformedRequest::Malformed("a method that can't be one"),
+            false => MalformedRequest::Malformed("an invalid method"),
         })
     }
 
@@ -430,7 +424,7 @@ impl<'t> RequestFieldSink<'t> {
 }
 
 const MISSING: MalformedRequest =
-    MalformedRequest::Malformed("pseudo-headers are not those that the method needs");
+    MalformedRequest::Malformed("the pseudo-headers do not fit the method");
 const REPEATED: MalformedRequest = MalformedRequest::Malformed("a pseudo-header is repeated");
 
 impl FieldSpans {

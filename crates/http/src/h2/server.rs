@@ -130,7 +130,9 @@ impl H2Server {
     ) -> Result<Option<H2ServerEvent<'h, 'b>>, ConnectionError> {
         // RFC 9113 §5.1.1: even streams are begun by servers.
         if id.is_multiple_of(2) {
-            return Err(ConnectionError::protocol("a stream that no client begins"));
+            return Err(ConnectionError::protocol(
+                "a stream number that clients can't use",
+            ));
         }
         // RFC 9113 §5.1.1: identifiers increase, so this stream has begun before.
         if id <= self.http.last_id {

@@ -139,8 +139,7 @@ impl PeerSettings {
     }
 }
 
-const BAD_VALUE: ConnectionError =
-    ConnectionError::protocol("a setting has a value that it can't have");
+const BAD_VALUE: ConnectionError = ConnectionError::protocol("a setting with an invalid value");
 
 #[cfg(test)]
 mod tests {

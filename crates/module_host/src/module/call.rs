@@ -265,8 +265,8 @@ impl CallHost for HostedCall {
         let good = self.outgoing.field(name, value);
         self.accept(
             good,
-            "a field needs a token for a name and a value without control characters, there are at \
-             most 128 of them, and none after the first flush",
+            "a field needs a token as its name and a value without control characters; at most \
+             128 fields, none after the first flush",
         )
     }
 
@@ -274,7 +274,7 @@ impl CallHost for HostedCall {
         let sent = self.outgoing.send(bytes);
         self.accept(
             sent != SendStatus::Refused,
-            "the response holds too many bytes; flush, and wait for room when send says so",
+            "the response buffer is full; flush, and wait until send reports room",
         );
         sent
     }
@@ -284,16 +284,13 @@ impl CallHost for HostedCall {
         let good = parts::is_path(path) && self.outgoing.send_stored(path);
         self.accept(
             good,
-            "a stored object needs a path without dot segments, comes once, and not after a flush",
+            "a stored object needs a path without dot segments; it can be set once, before any flush",
         )
     }
 
     fn flush(&mut self) -> bool {
         let good = self.outgoing.flush();
-        self.accept(
-            good,
-            "a response with a stored object is sent whole: it cannot be flushed",
-        )
+        self.accept(good, "a response with a stored object can't be flushed")
     }
 
     fn timer(&mut self, after_ms: u32) {
@@ -304,8 +301,7 @@ impl CallHost for HostedCall {
         // Bounded: each fetch may hold a response in memory.
         let good = self.fetches.len() < FETCHES_MAX
             && (parts::is_path(target) || target.starts_with(b"http://"));
-        let refused =
-            "a fetch needs a path of the site or an http:// URL, and a call has at most 16";
+        let refused = "a fetch needs a path of the site or an http:// URL; a call has at most 16";
         if !self.accept(good, refused) {
             return None;
         }

@@ -311,7 +311,7 @@ fn failed(instance: &mut impl Instance) -> HandlerFailure {
     let identity = instance.call().identity();
     increment(&identity.counts.failed);
     let name = &identity.name;
-    let detail = format!("module {name}: it says that it failed; its own lines say why");
+    let detail = format!("module {name}: it reported a failure; its log lines have the reason");
     HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail)
 }
 
@@ -321,8 +321,8 @@ fn late(instance: &mut impl Instance) -> HandlerFailure {
     increment(&identity.counts.late);
     let name = &identity.name;
     let detail = format!(
-        "module {name}: no response within the route's timeout; raise it, or see what the module \
-         waits for"
+        "module {name}: no response within the route's timeout; raise it, or find out why the \
+         module waits"
     );
     HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
 }
@@ -352,8 +352,8 @@ impl<C> CallSlot<C> {
         }
         increment(&running.identity.counts.refused);
         let detail = format!(
-            "module {}: {} calls are under way, which is the route's concurrency; raise it, or \
-             see why they take so long",
+            "module {}: {} calls are in progress, the route's concurrency; raise it, or find out \
+             why they take so long",
             running.identity.name,
             running.concurrency.max()
         );

@@ -115,7 +115,7 @@ fn open_linked(
     let Some(found) = linked.iter().find(|known| known.name == name) else {
         let known: Vec<_> = linked.iter().map(|known| known.name).collect();
         return Err(format!(
-            "module {}: no module {name} is linked in; there are: {}. crates/builtin_modules has the list",
+            "module {}: {name} is not built in; the built-in modules are: {} (see crates/builtin_modules)",
             identity.name,
             known.join(", ")
         ));

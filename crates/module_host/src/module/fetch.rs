@@ -72,7 +72,8 @@ pub fn fetch(
 /// Checks a URL against the allowed servers. It is parsed once, so that the checked host is the host connected to.
 fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String> {
     let shown = String::from_utf8_lossy(target);
-    let url = Uri::try_from(target).map_err(|error| format!("{shown} is no URL: {error}"))?;
+    let url =
+        Uri::try_from(target).map_err(|error| format!("{shown} is not a valid URL: {error}"))?;
     let (host, port) = (
         url.host().unwrap_or_default(),
         url.port_u16().unwrap_or(PORT),
@@ -82,7 +83,7 @@ fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String>
         return Ok(url);
     }
     Err(format!(
-        "it may not fetch {shown}: if it should, its [[module]] needs fetch = [\"{host}:{port}\"]"
+        "not permitted to fetch {shown}: to permit it, add fetch = [\"{host}:{port}\"] to its [[module]]"
     ))
 }
 

@@ -49,8 +49,9 @@ impl LibraryCode {
             true
         };
         // A weak reference: the watcher ends with the last user of the code.
-        file_watch::watch("library-watcher", Arc::downgrade(&code), look)
-            .map_err(|error| format!("no thread to watch {}: {error}", path.display()))?;
+        file_watch::watch("library-watcher", Arc::downgrade(&code), look).map_err(|error| {
+            format!("can't start a thread to watch {}: {error}", path.display())
+        })?;
         Ok(code)
     }
 
@@ -127,9 +128,11 @@ impl LibraryCode {
             Ok(false) => {}
             Ok(true) => self
                 .identity
-                .log(MessageLevel::Info, "a new version is loaded"),
+                .log(MessageLevel::Info, "a new version is in use"),
             Err(problem) => {
-                let line = format!("a new version is not taken, the old one goes on: {problem}");
+                let line = format!(
+                    "the new version can't be loaded, so the previous one stays in use: {problem}"
+                );
                 self.identity.log(MessageLevel::Error, &line);
             }
         }

@@ -82,7 +82,8 @@ impl SeparateState {
 
     fn down(&self) -> HandlerFailure {
         let name = &self.identity.name;
-        let detail = format!("module {name}: its process does not start; it is tried again soon");
+        let detail =
+            format!("module {name}: its process does not start; the server will retry soon");
         HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 }
@@ -301,7 +302,8 @@ impl RemoteCall {
 
     fn died(&self) -> HandlerFailure {
         let name = &self.call.identity().name;
-        let detail = format!("module {name}: its process died, or was ended as it did not answer");
+        let detail =
+            format!("module {name}: its process died, or was killed because it did not respond");
         HandlerFailure::new(StatusCode::BAD_GATEWAY, detail)
     }
 }

@@ -46,7 +46,7 @@ impl CompiledWasm {
         let resettable = resettable(bytes);
         let bytes = resettable.as_ref().map_or(bytes, |found| &found.bytes);
         let module = Module::new(&runtime.engine, bytes)
-            .map_err(|error| format!("it is no WebAssembly module that can be used: {error:#}"))?;
+            .map_err(|error| format!("not a usable WebAssembly module: {error:#}"))?;
         let code = CompiledWasm {
             memory: memory(&module)?,
             handle: required(&module, "lowroad_handle", &[I32, I32, I32, I32], &[I32])?,
@@ -60,8 +60,8 @@ impl CompiledWasm {
         let found = code.ask(runtime, &abi, memory_len_max)?;
         if found != ABI {
             return Err(format!(
-                "it was built for version {found} of the module interface, and this server has \
-                 version {ABI}; build it again with this server's lowroad.h or lowroad-module"
+                "it was built for version {found} of the module interface, but this server has \
+                 version {ABI}; rebuild it with this server's lowroad.h or lowroad-module"
             ));
         }
         Ok(code)
@@ -132,8 +132,8 @@ fn resolve(runtime: &WasmRuntime, module: &Module) -> Result<InstancePre<GuestSt
     wasi::define_missing(&mut linker, module);
     linker.instantiate_pre(module).map_err(|error| {
         format!(
-            "it asks for something that is not here: {error:#}; modules may import what lowroad.h \
-             declares (from `lowroad`), `env.abort` and WASI preview 1"
+            "it imports something that is not available: {error:#}; modules may import the \
+             declarations of lowroad.h (from `lowroad`), `env.abort` and WASI preview 1"
         )
     })
 }
@@ -141,7 +141,7 @@ fn resolve(runtime: &WasmRuntime, module: &Module) -> Result<InstancePre<GuestSt
 fn memory(module: &Module) -> Result<ModuleExport, String> {
     match module.get_export("memory") {
         Some(ExternType::Memory(_)) => Ok(index(module, "memory")),
-        _ => Err("it exports no memory called `memory`".into()),
+        _ => Err("it exports no memory named `memory`".into()),
     }
 }
 

@@ -101,14 +101,14 @@ impl CodeFile {
                 increment(&runtime.counts.compiled);
                 self.identity.log(
                     MessageLevel::Info,
-                    &format!("{}: a new version is used", self.path.display()),
+                    &format!("{}: a new version is in use", self.path.display()),
                 );
             }
             Err(problem) => {
                 increment(&runtime.counts.rejected);
                 self.identity.log(
                     MessageLevel::Error,
-                    &format!("{problem}; the version before it stays"),
+                    &format!("{problem}; the previous version stays in use"),
                 );
             }
         }
@@ -133,7 +133,7 @@ impl CodeFiles {
         // The thread ends when there are no files, so the next first file starts another.
         if files.is_empty() {
             file_watch::watch("wasm-reload", Arc::downgrade(runtime), look_at_all)
-                .map_err(|error| format!("a thread that looks for new modules: {error}"))?;
+                .map_err(|error| format!("can't start a thread to watch modules: {error}"))?;
         }
         files.push(Arc::downgrade(file));
         Ok(())
@@ -169,7 +169,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let found = file.metadata().map_err(|error| told(&error))?;
     // Checked on the open file, since the path may be replaced in between.
     if !found.is_file() {
-        return Err(told(&"it is no file"));
+        return Err(told(&"not a file"));
     }
     if found.len() > FILE_LEN_MAX {
         return Err(too_long());
@@ -197,10 +197,10 @@ fn compile(
     let compiler = thread::Builder::new()
         .name("wasm-compiler".into())
         .spawn(move || CompiledWasm::new(&runtime, &bytes, memory_len_max))
-        .map_err(|error| told(format!("no thread to compile it: {error}")))?;
+        .map_err(|error| told(format!("can't start a thread to compile it: {error}")))?;
     let compiled = compiler.join();
     compiled
-        .unwrap_or_else(|_| Err("the compiler gave up on it".into()))
+        .unwrap_or_else(|_| Err("the compiler panicked".into()))
         .map_err(told)
 }
 

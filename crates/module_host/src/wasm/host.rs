@@ -221,7 +221,7 @@ fn abort(caller: GuestCaller<'_>, message: u32, file: u32, line: u32, column: u3
     };
     let (message, file) = (text(message), text(file));
     bail!(
-        "it gave up at {}:{line}:{column}: {}",
+        "it aborted at {}:{line}:{column}: {}",
         file.unwrap_or_default(),
         message.unwrap_or_default()
     )

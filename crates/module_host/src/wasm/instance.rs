@@ -39,7 +39,7 @@ impl ReadyInstance {
             state = start.call_async(&mut *store, number).await?;
             store.data_mut().starting = None;
             if state == 0 {
-                bail!("lowroad_start said that it cannot start; the lines before this say why");
+                bail!("lowroad_start reported a failure; the module's log lines have the reason");
             }
         }
         Ok((ReadyInstance { handle, state }, instance))

@@ -200,7 +200,7 @@ impl RetainedCall {
             Some((began, _)) if began != generation => Err(HandlerFailure::new(
                 StatusCode::INTERNAL_ERROR,
                 format!(
-                    "module {}: the instance with which it waited trapped for another request",
+                    "module {}: the request's instance trapped in another request",
                     self.shared.identity.name
                 ),
             )),

@@ -63,17 +63,19 @@ impl WasmRuntime {
     pub fn new(limits: RuntimeLimits) -> Result<Arc<WasmRuntime>, String> {
         let engine = Engine::new(&config(&limits)).map_err(|error| {
             format!(
-                "WebAssembly needs {} GiB of addresses (not of memory), which this system does not \
-                 give; is there a limit (ulimit -v)? {error:#}",
+                "WebAssembly needs {} GiB of address space (not memory), which this system \
+                 refuses; check for a limit (ulimit -v): {error:#}",
                 u64::from(limits.instances_max) * 4
             )
         })?;
         let ticker = EpochTicker::start(&engine)
-            .map_err(|error| format!("WebAssembly needs a thread for its clock: {error}"))?;
+            .map_err(|error| format!("can't start the clock thread for WebAssembly: {error}"))?;
         let mut linker = Linker::new(&engine);
         host::define(&mut linker)
             .and_then(|()| wasi::define(&mut linker))
-            .map_err(|error| format!("a function for WebAssembly modules: {error:#}"))?;
+            .map_err(|error| {
+                format!("can't define a function for WebAssembly modules: {error:#}")
+            })?;
         Ok(Arc::new(WasmRuntime {
             engine,
             linker,

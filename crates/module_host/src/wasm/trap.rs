@@ -16,7 +16,7 @@ impl std::fmt::Display for ComputeTimeout {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             to,
-            "it computed for more than {} ms without a pause (compute)",
+            "it computed for more than {} ms without a pause (limit compute)",
             self.compute_ms_max
         )
     }
@@ -48,7 +48,9 @@ fn reason(error: &Error) -> String {
         return late.to_string();
     }
     match error.downcast_ref::<Trap>() {
-        Some(Trap::StackOverflow) => "it trapped: its stack is full; recursion without end?".into(),
+        Some(Trap::StackOverflow) => {
+            "it trapped: stack overflow; check for endless recursion".into()
+        }
         Some(trap) => format!("it trapped: {trap}"),
         // The root cause is the message of the module's own error, without wasmtime's context.
         None => error.root_cause().to_string(),

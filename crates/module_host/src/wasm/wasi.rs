@@ -141,7 +141,7 @@ fn fd_fdstat_get(mut caller: Caller<'_, GuestState>, fd: i32, to: u32) -> i32 {
 }
 
 fn proc_exit(code: i32) -> Result<()> {
-    bail!("the module ended itself with code {code}; return from lowroad_handle instead")
+    bail!("the module exited with code {code}; return from lowroad_handle instead")
 }
 
 fn errno(done: Option<()>) -> i32 {

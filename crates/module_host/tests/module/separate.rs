@@ -47,7 +47,7 @@ async fn what_is_no_module_is_told_so() {
     let identity = identity("library", Vec::new());
     let said = SeparateCode::open(&path, &identity, 1, &runtime, command);
     let said = said.err().expect("it does not start");
-    assert!(said.contains("not a whole ELF file"), "{said}");
+    assert!(said.contains("incomplete ELF file"), "{said}");
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ fn recursion_without_end_is_a_trap() {
             (call $deep (i32.const 0)))"#;
     let (status, detail) = failure(now(&handler(&runtime(), &module(code), OWN), "/"));
     assert_eq!(status, 500);
-    assert!(detail.contains("stack is full"), "{detail}");
+    assert!(detail.contains("stack overflow"), "{detail}");
 }
 
 #[tokio::test]

@@ -25,9 +25,9 @@ fn what_is_missing_is_told() {
     let handle =
         r#"(func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0))"#;
     let cases = [
-        (b"\0asm".to_vec(), "it is no WebAssembly module"),
-        (b"#!/bin/sh\n".to_vec(), "it is no WebAssembly module"),
-        (parsed(""), "it exports no memory called `memory`"),
+        (b"\0asm".to_vec(), "not a usable WebAssembly module"),
+        (b"#!/bin/sh\n".to_vec(), "not a usable WebAssembly module"),
+        (parsed(""), "it exports no memory named `memory`"),
         (parsed(NO_HANDLE), "it exports no function `lowroad_handle`"),
         (
             parsed(&format!(r#"(memory (export "memory") 1) {handle}"#)),
@@ -54,7 +54,7 @@ fn what_is_missing_is_told() {
                 r#"(memory (export "memory") 1) {handle}
                 (func (export "lowroad_abi") (result i32) (i32.const 7))"#
             )),
-            "built for version 7 of the module interface, and this server has version 1",
+            "built for version 7 of the module interface, but this server has version 1",
         ),
         (
             parsed(&format!(
@@ -166,14 +166,14 @@ fn what_stands_in_the_place_of_a_file_is_refused() {
     let path = scratch(&handling(HELLO));
     let handler = open(&runtime, &path, OWN).expect("it can be opened");
     let others: [(&str, &dyn Fn()); 4] = [
-        ("Is a directory|no file", &|| {
+        ("Is a directory|not a file", &|| {
             fs::create_dir(&path).expect("a folder")
         }),
-        ("no file", &|| {
+        ("not a file", &|| {
             let made = std::process::Command::new("mkfifo").arg(&path).status();
             assert!(made.expect("mkfifo runs").success());
         }),
-        ("no file", &|| {
+        ("not a file", &|| {
             std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
         }),
         ("longer than", &|| {

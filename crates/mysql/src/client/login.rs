@@ -89,9 +89,7 @@ impl MySqlClient {
         // Bytes that arrived before the handshake could have been injected in clear.
         let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
             self.close();
-            return Err(MySqlError::Protocol(
-                "it sends bytes before the TLS handshake",
-            ));
+            return Err(MySqlError::Protocol("bytes before the TLS handshake"));
         };
         self.is_tls = true;
         self.answer_greeting(&greeting);
@@ -120,13 +118,9 @@ impl MySqlClient {
                 // An OK packet follows: the server had the password's hash in its cache.
                 FAST_IS_ENOUGH => Ok(()),
                 ALL_IS_WANTED => self.whole_password(ASK_FOR_KEY),
-                _ => Err(MySqlError::Protocol(
-                    "it asks for what is unknown at the login",
-                )),
+                _ => Err(MySqlError::Protocol("an unknown request during the login")),
             },
-            _ => Err(MySqlError::Protocol(
-                "it asks for what is unknown at the login",
-            )),
+            _ => Err(MySqlError::Protocol("an unknown request during the login")),
         }
     }
 
@@ -156,8 +150,9 @@ impl MySqlClient {
             self.answer(&[ask_for_key], ClientState::Key);
         } else {
             return Err(MySqlError::Unsupported(
-                "the database server wants the whole password, as after its start: log in once from elsewhere, \
-                 give the user mysql_native_password, or trust the server's key",
+                "the database server requires the full password, as after its start: log in once \
+                 from another client, change the user to mysql_native_password, or trust the \
+                 server's key",
             ));
         }
         Ok(())
@@ -185,7 +180,7 @@ impl MySqlClient {
                 Err(MySqlError::LoginRefused)
             }
             _ => Err(MySqlError::Protocol(
-                "it sends something else for its public key",
+                "an unexpected packet in place of its public key",
             )),
         }
     }
@@ -204,7 +199,7 @@ impl MySqlClient {
                 failure(payload, events)?;
                 Err(MySqlError::LoginRefused)
             }
-            _ => Err(MySqlError::Protocol("it answers a setting with a result")),
+            _ => Err(MySqlError::Protocol("a result in response to a setting")),
         }
     }
 

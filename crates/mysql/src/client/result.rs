@@ -27,7 +27,7 @@ impl MySqlClient {
             ERR => return self.failed(payload, events),
             _ => {
                 return Err(MySqlError::Protocol(
-                    "it answers with no prepared statement",
+                    "no prepared statement in the response",
                 ));
             }
         }
@@ -128,7 +128,7 @@ impl MySqlClient {
             statement.columns[at].read(payload)?;
         // Without CLIENT_DEPRECATE_EOF an EOF packet follows the last column.
         } else if payload.first() != Some(&END) {
-            return Err(MySqlError::Protocol("a list of columns does not end"));
+            return Err(MySqlError::Protocol("an unterminated list of columns"));
         }
         if at + 1 < self.list_len(count) {
             self.state = ClientState::Columns {
@@ -157,7 +157,7 @@ impl MySqlClient {
             events(MySqlEvent::Failed(ServerFailure {
                 code: VALUES_DO_NOT_FIT,
                 state: "HY000",
-                message: "the statement has not as many ? as values are given for them",
+                message: "the number of values differs from the number of ? in the statement",
             }));
             self.state = ClientState::Idle;
             return;
@@ -176,7 +176,7 @@ impl MySqlClient {
         match payload.first() {
             Some(&OK) => self.done(payload, events),
             Some(&ERR) => self.failed(payload, events),
-            _ => Err(MySqlError::Protocol("it answers a command with a result")),
+            _ => Err(MySqlError::Protocol("a result in response to a command")),
         }
     }
 
@@ -191,7 +191,7 @@ impl MySqlClient {
             Some(&ERR) => self.failed(payload, events),
             // Honouring it would let a server read files of this machine.
             Some(&LOCAL_INFILE) => Err(MySqlError::Unsupported(
-                "the database server asks for a file: LOAD DATA LOCAL is not done",
+                "the database server requests a file: LOAD DATA LOCAL is not supported",
             )),
             Some(_) => {
                 let mut from = PacketReader(payload);
@@ -209,9 +209,7 @@ impl MySqlClient {
                 // A wrong count would shift all values of the rows.
                 let known = self.statements.at(self.current).map(|it| it.columns.len());
                 if known != Some(count) {
-                    return Err(MySqlError::Protocol(
-                        "it leaves out columns that were never sent",
-                    ));
+                    return Err(MySqlError::Protocol("omitted columns that were never sent"));
                 }
                 self.columns_end(false, events);
                 Ok(())

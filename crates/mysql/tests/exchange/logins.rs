@@ -83,7 +83,7 @@ fn the_whole_password_is_for_a_key_that_is_trusted() {
         (talk.hear(2, &[1, 4]), talk)
     };
     assert!(
-        matches!(wanted(false).0, Err(MySqlError::Unsupported(why)) if why.contains("whole password"))
+        matches!(wanted(false).0, Err(MySqlError::Unsupported(why)) if why.contains("full password"))
     );
     let (asked, mut talk) = wanted(true);
     asked.expect("asked for");

@@ -82,8 +82,8 @@ impl fmt::Display for MemberHealth {
         match self {
             MemberHealth::Up => to.write_str("up"),
             MemberHealth::SlowStart { percent } => write!(to, "slow start, {percent} %"),
-            MemberHealth::Trial => to.write_str("to be tried"),
-            MemberHealth::Tried => to.write_str("being tried"),
+            MemberHealth::Trial => to.write_str("half-open"),
+            MemberHealth::Tried => to.write_str("half-open, trial request in progress"),
             MemberHealth::Ejected { .. } => to.write_str("ejected"),
             MemberHealth::Down => to.write_str("down"),
             MemberHealth::Full => to.write_str("full"),

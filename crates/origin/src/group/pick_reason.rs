@@ -39,24 +39,27 @@ pub struct PickReason {
 impl fmt::Display for PickReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.by {
-            SelectionReason::Only => to.write_str("the only one")?,
-            SelectionReason::Turn => to.write_str("its turn")?,
+            SelectionReason::Only => to.write_str("the only member")?,
+            SelectionReason::Turn => to.write_str("next in turn")?,
             SelectionReason::LeastLoaded { load } => {
                 write!(to, "the fewest requests for its weight, {load}")?
             }
             SelectionReason::LessOfTwo { load } => {
-                write!(to, "the less loaded of two drawn, {load} requests")?
+                write!(to, "the less loaded of two random members, {load} requests")?
             }
-            SelectionReason::Key { passed_over: 0 } => to.write_str("its key")?,
-            SelectionReason::Key { passed_over } => {
-                write!(to, "its key, after {passed_over} with too much load")?
-            }
+            SelectionReason::Key { passed_over: 0 } => to.write_str("selected by the key")?,
+            SelectionReason::Key { passed_over } => write!(
+                to,
+                "selected by the key, after {passed_over} overloaded members"
+            )?,
         }
         let count = self.candidates;
         match self.tier {
-            CandidateTier::Primary => write!(to, "; {count} could be asked"),
-            CandidateTier::Backup => write!(to, "; a backup, because too few members are well"),
-            CandidateTier::Panic => write!(to, "; too few are well, so all {count} are asked"),
+            CandidateTier::Primary => write!(to, "; {count} members available"),
+            CandidateTier::Backup => write!(to, "; a backup, because too few members are healthy"),
+            CandidateTier::Panic => {
+                write!(to, "; too few members are healthy, so all {count} are used")
+            }
         }
     }
 }
@@ -78,9 +81,9 @@ impl fmt::Display for NoMember {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             NoMember::Empty => "the group has no members",
-            NoMember::AllDown => "no member is well",
-            NoMember::AllFull => "all members have as many requests as they may",
-            NoMember::AllTried => "all members were tried",
+            NoMember::AllDown => "no member is healthy",
+            NoMember::AllFull => "all members have the maximum number of requests",
+            NoMember::AllTried => "all members have been tried",
         })
     }
 }

@@ -74,14 +74,14 @@ impl fmt::Display for HandshakeRefusal {
             }
             HandshakeFault::Issuer => write!(
                 to,
-                "no trusted authority has signed the certificate of {name} (is it self-signed?): {error}"
+                "no trusted authority signed the certificate of {name} (is it self-signed?): {error}"
             ),
             HandshakeFault::Certificate => {
-                write!(to, "the certificate of {name} is not accepted: {error}")
+                write!(to, "the certificate of {name} was rejected: {error}")
             }
             HandshakeFault::ByOrigin => write!(to, "{name} refused the TLS handshake: {error}"),
             HandshakeFault::Protocol => {
-                write!(to, "{name} does not speak TLS as it should: {error}")
+                write!(to, "{name} violates the TLS protocol: {error}")
             }
         }
     }

@@ -103,7 +103,10 @@ impl EncryptedStream {
                 return Poll::Ready(Ok(()));
             }
             if self.end.is_some() {
-                let message = format!("{} closed during the TLS handshake", self.name);
+                let message = format!(
+                    "{} closed the connection during the TLS handshake",
+                    self.name
+                );
                 return Poll::Ready(Err(io::Error::new(ErrorKind::UnexpectedEof, message)));
             }
             ready!(self.poll_read_more(context))?;
@@ -135,7 +138,10 @@ impl EncryptedStream {
                 // Truncation attack: without close_notify the data may be incomplete (RFC 8446 §6.1).
                 Some(PeerClose::Cleanly) => return Poll::Ready(Ok(0)),
                 Some(PeerClose::Truncated | PeerClose::InHandshake) => {
-                    let message = format!("{} closed without ending TLS", self.name);
+                    let message = format!(
+                        "{} closed the connection without a TLS close_notify",
+                        self.name
+                    );
                     return Poll::Ready(Err(io::Error::new(ErrorKind::UnexpectedEof, message)));
                 }
             }

@@ -20,15 +20,16 @@ impl PageCompiler<'_, '_> {
             "cache" => (BuiltinFunction::Cache, 1, 1),
             "execute" => {
                 return self.wrong(
-                    "execute is not for pages of the image, which only read: write query or row",
+                    "execute is not available in pages of the image, which only read: use query or row",
                 );
             }
             "redirect" | "cookie" | "csrf_token" | "csrf_field" => {
-                return self.wrong(format!("{name}() is not for pages of the image"));
+                return self.wrong(format!("{name}() is not available in pages of the image"));
             }
             _ => {
                 return self.wrong(format!(
-                    "{name}() is not for pages of the image: there are query, row, status, header and cache"
+                    "{name}() is not available in pages of the image; the functions are query, \
+                     row, status, header and cache"
                 ));
             }
         };
@@ -49,7 +50,7 @@ impl PageCompiler<'_, '_> {
         // Checked at compile time, so that operations can rely on the number of their arguments.
         if !(from..=to).contains(&count) {
             return self.wrong(format!(
-                "{name} wants {from} to {to} values, but {count} are given"
+                "{name} takes {from} to {to} values, but {count} are given"
             ));
         }
         Ok(count)
@@ -66,14 +67,17 @@ impl PageCompiler<'_, '_> {
         };
         let Some(text) = written_out else {
             return self.wrong(format!(
-                "the first argument of {name} must be one text, written out; put ? where a value belongs and give \
-                 the value as a further argument: {name}(\"… WHERE id = ?\", id)"
+                "the first argument of {name} must be a literal text; put ? in place of a value \
+                 and pass the value as a further argument: {name}(\"… WHERE id = ?\", id)"
             ));
         };
         self.at += 1;
         // Pages rendered here only read.
         if !statement::reads(&text) {
-            return self.wrong("pages of the image only read: a statement begins with SELECT, WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE");
+            return self.wrong(
+                "pages of the image only read: a statement must begin with SELECT, \
+                               WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE",
+            );
         }
         self.take_sign(",");
         if self.is_name("db")
@@ -82,7 +86,7 @@ impl PageCompiler<'_, '_> {
                 Some((PageToken::Sign("="), _))
             )
         {
-            return self.wrong("the image has one database: leave db= out");
+            return self.wrong("the image has only one database: remove db=");
         }
         let line = self.line();
         let values = self.items(")")?;
@@ -90,7 +94,7 @@ impl PageCompiler<'_, '_> {
         // Databases would report the mismatch only when the page runs.
         if wanted != usize::from(values) {
             return self.wrong(format!(
-                "the statement has {wanted} times ?, but {values} values are given for them"
+                "the statement has {wanted} placeholders (?), but {values} values are given"
             ));
         }
         let statement = self.span(&text);
@@ -120,7 +124,7 @@ impl PageCompiler<'_, '_> {
     fn filter(&mut self) -> Result<(), ParseError> {
         let Some(PageToken::Name(name)) = self.next() else {
             self.at -= 1;
-            return self.unexpected("a filter's name is expected");
+            return self.unexpected("expected the name of a filter");
         };
         let (filter, to) = match name {
             "safe" => (FilterOp::Safe, 0),
@@ -135,8 +139,9 @@ impl PageCompiler<'_, '_> {
             "tojson" => (FilterOp::ToJson, 0),
             _ => {
                 return self.wrong(format!(
-                    "the filter {name} is not for pages of the image: there are safe, escape, upper, lower, trim, \
-                     length, default, join, round and tojson; or let the statement do it"
+                    "the filter {name} is not available in pages of the image; the filters are \
+                     safe, escape, upper, lower, trim, length, default, join, round and tojson; \
+                     or do it in the statement"
                 ));
             }
         };
@@ -153,7 +158,7 @@ impl PageCompiler<'_, '_> {
             Some(PageToken::Name("none")) => TestOp::None,
             _ => {
                 return self.wrong(
-                    "of tests there are: is defined, is undefined, is none; compare the rest",
+                    "unknown test; the tests are: is defined, is undefined, is none; use comparisons for others",
                 );
             }
         };
@@ -165,8 +170,7 @@ impl PageCompiler<'_, '_> {
             _ => false,
         };
         if is_argument {
-            return self
-                .wrong("a test that something follows stands in parentheses: (x is none) …");
+            return self.wrong("put a test in parentheses if something follows it: (x is none) …");
         }
         self.emit(PageOp::Test { test, is_negated });
         Ok(())

@@ -42,7 +42,7 @@ impl<'s> PageCompiler<'s, '_> {
             let end = self.emit(PageOp::Jump(0));
             self.land(skip);
             if !self.take_name("else") {
-                return self.wrong("a choice has two sides: write … if … else …");
+                return self.wrong("`if` without `else`: write … if … else …");
             }
             // `if` is right-associative: the other side may be a choice again.
             self.expression()?;
@@ -96,7 +96,7 @@ impl<'s> PageCompiler<'s, '_> {
         self.emit(PageOp::Binary(op));
         // minijinja chains comparisons like Python; here they would silently mean another thing.
         match self.comparison_sign()? {
-            Some(_) => self.wrong("comparisons can't be chained here: write a < b and b < c"),
+            Some(_) => self.wrong("comparisons can't be chained: write a < b and b < c"),
             None => Ok(()),
         }
     }
@@ -114,7 +114,7 @@ impl<'s> PageCompiler<'s, '_> {
             Some(PageToken::Name("not")) => {
                 self.at += 1;
                 if !self.is_name("in") {
-                    return self.unexpected("in is expected");
+                    return self.unexpected("expected in");
                 }
                 BinaryOp::NotIn
             }
@@ -156,8 +156,9 @@ impl<'s> PageCompiler<'s, '_> {
                 Some(PageToken::Sign("//")) => BinaryOp::FloorDivide,
                 Some(PageToken::Sign("%")) => BinaryOp::Remainder,
                 Some(PageToken::Sign("**")) => {
-                    return self
-                        .wrong("** is not for pages of the image: let the statement calculate");
+                    return self.wrong(
+                        "** is not available in pages of the image: calculate in the statement",
+                    );
                 }
                 _ => return Ok(()),
             };
@@ -188,11 +189,11 @@ impl<'s> PageCompiler<'s, '_> {
             if self.take_sign(".") {
                 let Some(PageToken::Name(name)) = self.next() else {
                     self.at -= 1;
-                    return self.unexpected("a name is expected; a number is written [0]");
+                    return self.unexpected("expected a name; write a number as [0]");
                 };
                 if self.is_sign("(") {
                     return self.wrong(format!(
-                        ".{name}() is not for pages of the image: nothing there can be called"
+                        ".{name}() is not available in pages of the image: values have no methods there"
                     ));
                 }
                 let span = self.span(name);
@@ -221,12 +222,12 @@ impl<'s> PageCompiler<'s, '_> {
         }
         if self.is_sign(":") {
             return self
-                .wrong("parts of lists are not for pages of the image: write LIMIT and OFFSET");
+                .wrong("slices are not available in pages of the image: write LIMIT and OFFSET");
         }
         self.expression()?;
         if self.is_sign(":") {
             return self
-                .wrong("parts of lists are not for pages of the image: write LIMIT and OFFSET");
+                .wrong("slices are not available in pages of the image: write LIMIT and OFFSET");
         }
         self.expect_sign("]")?;
         self.emit(PageOp::Item);
@@ -256,8 +257,9 @@ impl<'s> PageCompiler<'s, '_> {
                 self.expression()?;
                 // A comma in parentheses would make a tuple.
                 if self.is_sign(",") {
-                    return self
-                        .wrong("tuples are not for pages of the image: write a list, [a, b]");
+                    return self.wrong(
+                        "tuples are not available in pages of the image: write a list, [a, b]",
+                    );
                 }
                 self.expect_sign(")")
             }
@@ -266,10 +268,12 @@ impl<'s> PageCompiler<'s, '_> {
                 self.emit(PageOp::List(count));
                 Ok(())
             }
-            Some(PageToken::Sign("{")) => self.wrong("maps are not for pages of the image"),
+            Some(PageToken::Sign("{")) => {
+                self.wrong("maps are not available in pages of the image")
+            }
             _ => {
                 self.at -= 1;
-                self.unexpected("a value is expected")
+                self.unexpected("expected a value")
             }
         }
     }
@@ -303,12 +307,13 @@ impl<'s> PageCompiler<'s, '_> {
             self.expression()?;
             // Otherwise `f(a=1)` would be reported as a syntax error without the reason.
             if self.is_sign("=") {
-                return self
-                    .wrong("values with names, as in f(a=1), are not for pages of the image");
+                return self.wrong(
+                    "named arguments, as in f(a=1), are not available in pages of the image",
+                );
             }
             count = match count.checked_add(1) {
                 Some(count) => count,
-                None => return self.wrong("there are too many values"),
+                None => return self.wrong("too many values"),
             };
         }
         Ok(count)
@@ -324,8 +329,8 @@ impl<'s> PageCompiler<'s, '_> {
             _ if self.is_sign("(") => return self.call(name),
             "query" | "row" | "execute" => {
                 return self.wrong(format!(
-                    "{name} is a function for statements: it can only be called, as in {name}(\"SELECT …\"); give \
-                     your own variables another name"
+                    "{name} is a function for statements and can only be called, as in \
+                     {name}(\"SELECT …\"); rename your variable"
                 ));
             }
             _ => return self.variable(name),
@@ -336,9 +341,7 @@ impl<'s> PageCompiler<'s, '_> {
     fn variable(&mut self, name: &str) -> Result<(), ParseError> {
         let slots = self.scopes.find(name);
         let Some((last, inner)) = slots.split_last() else {
-            return self.wrong(format!(
-                "nothing has the name {name} here; is it spelt right?"
-            ));
+            return self.wrong(format!("undefined name {name}; check its spelling"));
         };
         // A name may be set in an inner scope only on some paths, so the inner slots are tried first at run time.
         let mut jumps = alloc::vec::Vec::new();
@@ -358,16 +361,21 @@ impl<'s> PageCompiler<'s, '_> {
     fn request(&mut self) -> Result<(), ParseError> {
         let part = match (self.peek(), self.tokens.get(self.at + 1)) {
             (Some(PageToken::Sign(".")), Some((PageToken::Name(part), _))) => part,
-            _ => return self.wrong("of request only parts can be used, such as request.params.x"),
+            _ => {
+                return self.wrong(
+                    "request can't be used as a whole; use a part, such as request.params.x",
+                );
+            }
         };
         match *part {
             part if PARTS.contains(&part) => {}
             "form" | "body" => {
-                return self.wrong("forms are not for pages of the image, which only read");
+                return self
+                    .wrong("forms are not available in pages of the image, which only read");
             }
             part => {
                 return self.wrong(format!(
-                    "request has no {part}; it has {}",
+                    "request has no {part}; its parts are {}",
                     PARTS.join(", ")
                 ));
             }
@@ -378,7 +386,7 @@ impl<'s> PageCompiler<'s, '_> {
 
     fn loop_part(&mut self) -> Result<(), ParseError> {
         if !self.scopes.is_in_loop() {
-            return self.wrong("loop is only known between {% for %} and {% endfor %}");
+            return self.wrong("loop is available only between {% for %} and {% endfor %}");
         }
         let part = match (self.take_sign("."), self.next()) {
             (true, Some(PageToken::Name("index"))) => LoopPart::Index,
@@ -390,7 +398,8 @@ impl<'s> PageCompiler<'s, '_> {
             (true, Some(PageToken::Name("length"))) => LoopPart::Length,
             _ => {
                 return self.wrong(
-                    "of loop there are index, index0, revindex, revindex0, first, last and length",
+                    "unknown part of loop; the parts are index, index0, revindex, revindex0, \
+                     first, last and length",
                 );
             }
         };

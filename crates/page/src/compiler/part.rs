@@ -16,17 +16,17 @@ impl PageCompiler<'_, '_> {
     /// Compiles the rest of an `include` tag.
     pub fn include(&mut self) -> Result<(), ParseError> {
         let Some(PageToken::Text(name)) = self.peek().cloned() else {
-            return self.unexpected("the name of a part, written out, is expected");
+            return self.unexpected("expected the name of a template as a literal text");
         };
         self.at += 1;
         self.expect_end()?;
         let name = joined(&name, &self.names[self.part]);
         // Recursive includes add no file; the nesting limit ends them.
         if self.names.len() == PARTS_MAX {
-            return self.wrong(format!("a page is made of more than {PARTS_MAX} parts"));
+            return self.wrong(format!("a page includes more than {PARTS_MAX} templates"));
         }
         let Some(source) = (self.find)(&name) else {
-            return self.wrong(format!("there is no part {name}"));
+            return self.wrong(format!("template {name} not found"));
         };
         // A file included twice has one name for its lines.
         let known = self.names.iter().position(|known| *known == name);

@@ -24,7 +24,7 @@ impl<'s> PageCompiler<'s, '_> {
         loop {
             // Checked per tag: includes can multiply the text.
             if self.text.len() > TEXT_LEN_MAX || self.ops.len() > OP_COUNT_MAX {
-                return self.wrong("the page is too long with all its parts");
+                return self.wrong("the page is too long with its included templates");
             }
             match self.next() {
                 None if ends.is_empty() => return Ok(""),
@@ -42,7 +42,7 @@ impl<'s> PageCompiler<'s, '_> {
                 Some(PageToken::Statement) => {
                     let Some(PageToken::Name(name)) = self.next() else {
                         self.at -= 1;
-                        return self.unexpected("a tag begins with its name");
+                        return self.unexpected("expected the name of a tag");
                     };
                     // The caller finishes the closing tag, which may have a condition.
                     if ends.contains(&name) {
@@ -50,7 +50,7 @@ impl<'s> PageCompiler<'s, '_> {
                     }
                     self.statement(name)?;
                 }
-                Some(_) => return self.wrong("this has no meaning here"),
+                Some(_) => return self.wrong("unexpected token"),
             }
         }
     }
@@ -80,17 +80,21 @@ impl<'s> PageCompiler<'s, '_> {
                 self.expect_end()
             }
             "extends" | "import" | "from" | "block" | "macro" | "call" => self.wrong(format!(
-                "{{% {name} %}} is not for pages of the image: write {{% include %}}"
+                "{{% {name} %}} is not available in pages of the image: write {{% include %}}"
             )),
-            "with" => self.wrong("{% with %} is not for pages of the image: write {% set %}"),
+            "with" => {
+                self.wrong("{% with %} is not available in pages of the image: write {% set %}")
+            }
             "break" | "continue" => self.wrong(format!(
-                "{{% {name} %}} is not for pages of the image: write {{% if %}}, or LIMIT in the statement"
+                "{{% {name} %}} is not available in pages of the image: write {{% if %}}, or \
+                 LIMIT in the statement"
             )),
             "else" | "elif" | "endif" | "endfor" => {
-                self.wrong(format!("{{% {name} %}} is at a place where nothing waits for it"))
+                self.wrong(format!("{{% {name} %}} without a beginning"))
             }
             _ => self.wrong(format!(
-                "{{% {name} %}} is not for pages of the image: there are set, for, if, include, do and raw"
+                "{{% {name} %}} is not available in pages of the image; the tags are set, for, \
+                 if, include, do and raw"
             )),
         }
     }
@@ -98,13 +102,13 @@ impl<'s> PageCompiler<'s, '_> {
     /// Takes a name for an assignment.
     fn new_name(&mut self) -> Result<&'s str, ParseError> {
         match self.next() {
-            Some(PageToken::Name(name)) if TAKEN.contains(&name) => self.wrong(format!(
-                "{name} has a meaning of its own: take another name"
-            )),
+            Some(PageToken::Name(name)) if TAKEN.contains(&name) => {
+                self.wrong(format!("{name} is reserved: choose another name"))
+            }
             Some(PageToken::Name(name)) => Ok(name),
             _ => {
                 self.at -= 1;
-                self.unexpected("a name is expected")
+                self.unexpected("expected a name")
             }
         }
     }
@@ -119,13 +123,13 @@ impl<'s> PageCompiler<'s, '_> {
     fn set(&mut self) -> Result<(), ParseError> {
         let name = self.new_name()?;
         if self.is_sign(",") {
-            return self.wrong("only one name can be set at a time");
+            return self.wrong("{% set %} takes only one name");
         }
         if self.is_sign(".") {
-            return self.wrong("only a name of its own can be set, nothing in something else");
+            return self.wrong("{% set %} takes only a plain name, not a part of a value");
         }
         if !self.take_sign("=") {
-            return self.wrong(format!("write {{% set {name} = … %}}"));
+            return self.wrong(format!("expected a value: write {{% set {name} = … %}}"));
         }
         self.expression()?;
         let slot = self.slot(name)?;
@@ -139,7 +143,7 @@ impl<'s> PageCompiler<'s, '_> {
             // `if` after a condition would be ambiguous with a choice.
             self.expression_without_if()?;
             if self.is_name("if") {
-                return self.wrong("a choice as the condition of {% if %} stands in parentheses");
+                return self.wrong("put a choice in the condition of {% if %} in parentheses");
             }
             self.expect_end()?;
             let skip = self.emit(PageOp::JumpIfNot(0));
@@ -166,19 +170,19 @@ impl<'s> PageCompiler<'s, '_> {
     fn for_loop(&mut self) -> Result<(), ParseError> {
         let name = self.new_name()?;
         if self.is_sign(",") {
-            return self.wrong("only one name can go through rows: write row.column");
+            return self.wrong("{% for %} takes only one name: write row.column");
         }
         if !self.take_name("in") {
-            return self.unexpected("in is expected");
+            return self.unexpected("expected in");
         }
         self.expression_without_if()?;
         if self.is_name("if") {
             return self.wrong(
-                "for … in … if is not for pages of the image: write WHERE in the statement",
+                "for … in … if is not available in pages of the image: write WHERE in the statement",
             );
         }
         if self.is_name("recursive") {
-            return self.wrong("recursive loops are not for pages of the image");
+            return self.wrong("recursive loops are not available in pages of the image");
         }
         self.expect_end()?;
         // The scope begins after the iterated expression, which sees the outer names.

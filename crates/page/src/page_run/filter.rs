@@ -82,13 +82,15 @@ impl PageRun {
         let from = match value {
             MachineValue::Text(text) => self.store.text(page, text),
             MachineValue::Unset | MachineValue::Undefined => {
-                return Err("the filtered value is undefined; is its name spelt right?".to_string());
+                return Err(
+                    "the filtered value is undefined; check the spelling of its name".to_string(),
+                );
             }
             value if value.is_single() => {
                 number::write_plain(value, &mut scratch);
                 &scratch
             }
-            other => return Err(format!("{} is no text to filter", other.kind())),
+            other => return Err(format!("the filter requires a text, not {}", other.kind())),
         };
         // Made in a separate text, since `from` borrows the store.
         let mut made = String::with_capacity(from.len());
@@ -116,7 +118,7 @@ impl PageRun {
             value if value.is_single() || value.is_undefined() => {
                 number::write_plain(value, self.store.texts());
             }
-            other => return Err(format!("{} can't be part of a text", other.kind())),
+            other => return Err(format!("can't insert {} into a text", other.kind())),
         }
         match self.store.len() > self.limits.memory_len_max {
             true => Err(self.over_memory()),
@@ -148,7 +150,7 @@ impl PageRun {
             | (MachineValue::Int(count @ 0..), MachineValue::Text(text)) => {
                 (text, count.unsigned_abs())
             }
-            _ => return Err("a text can only be multiplied with a whole number".to_string()),
+            _ => return Err("a text can be multiplied only by a whole number".to_string()),
         };
         // Checked before the first copy: one operation could otherwise exhaust the memory.
         let len = u64::from(text.len).saturating_mul(count);
@@ -172,12 +174,15 @@ impl PageRun {
         between: Option<MachineValue>,
     ) -> Result<MachineValue, RunError> {
         let MachineValue::List { at, len } = value else {
-            return Err(format!("{} can't be joined; only lists can", value.kind()));
+            return Err(format!(
+                "can't join {}; only lists can be joined",
+                value.kind()
+            ));
         };
         let between = match between {
             None => None,
             Some(MachineValue::Text(between)) => Some(between),
-            Some(other) => return Err(format!("join() wants a text, not {}", other.kind())),
+            Some(other) => return Err(format!("join() takes a text, not {}", other.kind())),
         };
         let items = self.store.items(at, len);
         // If any part is safe, the others are escaped and the result is safe, as in minijinja.
@@ -211,7 +216,7 @@ impl PageRun {
                 Ok(())
             }
             MachineValue::Unset | MachineValue::Undefined if escapes => {
-                Err("a value of the list is undefined; is its name spelt right?".to_string())
+                Err("a value of the list is undefined; check the spelling of its name".to_string())
             }
             value => self.append(page, value),
         }
@@ -233,7 +238,7 @@ impl PageRun {
                 && right.rank() > MachineValue::TEXT_RANK =>
             {
                 let (left, right) = (left.kind(), right.kind());
-                return Err(format!("{left} and {right} can't be compared"));
+                return Err(format!("can't compare {left} and {right}"));
             }
             _ => number::compared(left, right) == Some(Ordering::Equal),
         })
@@ -256,7 +261,7 @@ impl PageRun {
             _ => match number::compared(left, right) {
                 Some(order) => Ok(order),
                 None if left.rank() < 2 => Ok(Ordering::Equal),
-                None => Err(format!("{} can't be compared", left.kind())),
+                None => Err(format!("can't compare {}", left.kind())),
             },
         }
     }
@@ -290,7 +295,7 @@ impl PageRun {
                 let name = self.store.bytes(page, name);
                 Ok(self.store.cell(page, result, row, name).is_some())
             }
-            (container, _) => Err(format!("it can't be told what is in {}", container.kind())),
+            (container, _) => Err(format!("`in` can't search {}", container.kind())),
         }
     }
 
@@ -343,7 +348,7 @@ impl PageRun {
                 }
                 to.push('}');
             }
-            other => return Err(format!("{} can't become JSON", other.kind())),
+            other => return Err(format!("can't convert {} to JSON", other.kind())),
         }
         Ok(())
     }

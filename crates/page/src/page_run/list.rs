@@ -24,14 +24,13 @@ impl PageRun {
             MachineValue::None => 0,
             MachineValue::Unset | MachineValue::Undefined => {
                 return Err(
-                    "what shall be gone through is undefined; is its name spelt right?".to_string(),
+                    "the value of the loop is undefined; check the spelling of its name"
+                        .to_string(),
                 );
             }
             other => {
                 let kind = other.kind();
-                return Err(format!(
-                    "{kind} can't be gone through; only rows and lists can"
-                ));
+                return Err(format!("can't loop over {kind}; only over rows and lists"));
             }
         };
         // Without elements the body is skipped, and the `else` part runs.
@@ -119,7 +118,7 @@ impl PageRun {
             MachineValue::Request => self.part(request, name),
             MachineValue::Pairs(pairs) => Ok(self.pair(request, pairs, name)),
             MachineValue::Unset | MachineValue::Undefined => Err(format!(
-                "what .{name} is asked of is undefined; is its name spelt right?"
+                "the value before .{name} is undefined; check the spelling of its name"
             )),
             _ => Ok(MachineValue::Undefined),
         }
@@ -162,9 +161,11 @@ impl PageRun {
                 self.attribute(page, request, of, &name)
             }
             (MachineValue::Unset | MachineValue::Undefined, _) => {
-                Err("what [] is asked of is undefined; is its name spelt right?".to_string())
+                Err("the value before [] is undefined; check the spelling of its name".to_string())
             }
-            (MachineValue::Text(_), _) => Err("a text's characters can't be asked for".to_string()),
+            (MachineValue::Text(_), _) => {
+                Err("the characters of a text can't be accessed with []".to_string())
+            }
             _ => Ok(MachineValue::Undefined),
         }
     }
@@ -186,7 +187,9 @@ impl PageRun {
             "host" => request.host(),
             // Named like the parts of the server's pages that this subset lacks.
             "form" | "body" => {
-                return Err(format!("request.{name} is not for pages that only read"));
+                return Err(format!(
+                    "request.{name} is not available in pages that only read"
+                ));
             }
             _ => return Ok(MachineValue::Undefined),
         };

@@ -16,7 +16,7 @@ use crate::value::MachineValue;
 pub type RunError = String;
 
 /// The failure of an empty stack; the compiler prevents it.
-pub const NO_VALUE: &str = "a value is missing; this is a fault of the program";
+pub const NO_VALUE: &str = "internal error: a value is missing";
 
 impl PageRun {
     /// Runs until rows are needed (see `asking`) or the page has ended.
@@ -264,7 +264,7 @@ impl PageRun {
         // Bounds the load that one page can cause.
         if self.queries == self.limits.query_count_max {
             return Err(format!(
-                "a page may make {} calls of databases: join tables instead",
+                "a page can make at most {} database calls: join tables instead",
                 self.queries
             ));
         }
@@ -276,14 +276,14 @@ impl PageRun {
                 // An undefined value is mostly a typing error; NULL must be given as none.
                 MachineValue::Unset | MachineValue::Undefined => {
                     return Err(format!(
-                        "value {number} is undefined; is its name spelt right?"
+                        "value {number} is undefined; check the spelling of its name"
                     ));
                 }
                 value if value.is_single() => self.values.push(value),
                 other => {
                     let kind = other.kind();
                     return Err(format!(
-                        "value {number} is {kind}; only single values can be given"
+                        "value {number} is {kind}; only single values can be passed"
                     ));
                 }
             }
@@ -310,7 +310,7 @@ impl PageRun {
             MachineValue::Int(it) => number::write_whole(i128::from(it), out),
             MachineValue::UInt(it) => number::write_whole(i128::from(it), out),
             MachineValue::Unset | MachineValue::Undefined => {
-                return Err("the value is undefined; is its name spelt right?".to_string());
+                return Err("the value is undefined; check the spelling of its name".to_string());
             }
             MachineValue::Bool(_) | MachineValue::Float(_) => {
                 let mut text = String::new();
@@ -318,10 +318,7 @@ impl PageRun {
                 out.extend_from_slice(text.as_bytes());
             }
             other => {
-                return Err(format!(
-                    "{} can't be shown; show what is in it",
-                    other.kind()
-                ));
+                return Err(format!("can't show {}; show its elements", other.kind()));
             }
         }
         Ok(())
@@ -335,17 +332,17 @@ impl PageRun {
     ) -> Result<(), RunError> {
         match (function, &self.stack[at..]) {
             (BuiltinFunction::Status, [MachineValue::Int(code)]) => self.reply.set_status(*code),
-            (BuiltinFunction::Status, _) => Err("status() wants a number".to_string()),
+            (BuiltinFunction::Status, _) => Err("status() takes a number".to_string()),
             (BuiltinFunction::Header, [MachineValue::Text(name), MachineValue::Text(value)]) => {
                 let (name, value) = (self.store.text(page, *name), self.store.text(page, *value));
                 self.reply.set_field(name, value)
             }
-            (BuiltinFunction::Header, _) => Err("header() wants two texts".to_string()),
+            (BuiltinFunction::Header, _) => Err("header() takes two texts".to_string()),
             (BuiltinFunction::Cache, [MachineValue::Int(seconds @ 0..)]) => {
                 self.reply.cache_s = Some(seconds.unsigned_abs());
                 Ok(())
             }
-            (BuiltinFunction::Cache, _) => Err("cache() wants a number of seconds".to_string()),
+            (BuiltinFunction::Cache, _) => Err("cache() takes a number of seconds".to_string()),
         }
     }
 
@@ -354,7 +351,7 @@ impl PageRun {
         let left = self.pop()?;
         // minijinja's semi-strict mode allows undefined values only in tests and conditions.
         if left.is_undefined() || right.is_undefined() {
-            return Err("a value is undefined; is its name spelt right?".to_string());
+            return Err("a value is undefined; check the spelling of its name".to_string());
         }
         let value = match op {
             BinaryOp::Equal => MachineValue::Bool(self.equal(page, left, right)?),

@@ -189,7 +189,7 @@ fn the_example_has_the_bytes_that_its_data_promises() {
     let bad = CompiledPage::parse("\n{{ row('SELECT nme FROM bare').nme }}").expect("a page");
     let reason = database.page(&bad, "").expect_err("a statement that fails");
     assert!(
-        reason.starts_with("line 2: the database says: Unknown column 'nme'"),
+        reason.starts_with("line 2: the database reports: Unknown column 'nme'"),
         "{reason}"
     );
     let writes =

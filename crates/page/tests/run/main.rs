@@ -62,9 +62,9 @@ fn run(source: &str, limits: PageLimits, row_count: i64) -> Result<(String, Page
 #[test]
 fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
     for (source, word) in [
-        ("{% include 'a.lrp' %}", "no part a.lrp"),
-        ("{% include x %}", "written out"),
-        ("{% include 'a.lrp' ignore missing %}", "should end"),
+        ("{% include 'a.lrp' %}", "template a.lrp not found"),
+        ("{% include x %}", "literal text"),
+        ("{% include 'a.lrp' ignore missing %}", "end of the tag"),
         ("{% extends 'a.lrp' %}", "write {% include %}"),
         ("{% macro a() %}{% endmacro %}", "macro"),
         ("{% import 'a' as b %}", "import"),
@@ -81,29 +81,26 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
         ("{% for row in [1] %}{% endfor %}", "another name"),
         ("{{ execute('DELETE FROM t') }}", "only read"),
         ("{{ query('DELETE FROM t') }}", "only read"),
-        ("{{ query('SELECT ' ~ 'x') }}", "written out"),
-        ("{{ query('SELECT 1' '2') }}", "written out"),
-        ("{% set x = 'a' %}{{ query(x) }}", "written out"),
-        ("{{ query(('SELECT 1')) }}", "written out"),
-        ("{{ query() }}", "written out"),
+        ("{{ query('SELECT ' ~ 'x') }}", "literal text"),
+        ("{{ query('SELECT 1' '2') }}", "literal text"),
+        ("{% set x = 'a' %}{{ query(x) }}", "literal text"),
+        ("{{ query(('SELECT 1')) }}", "literal text"),
+        ("{{ query() }}", "literal text"),
         ("{{ [query] | length }}", "only be called"),
-        ("{{ query('SELECT ?') }}", "1 times ?"),
-        ("{{ query('SELECT 1', 2) }}", "0 times ?"),
+        ("{{ query('SELECT ?') }}", "1 placeholders"),
+        ("{{ query('SELECT 1', 2) }}", "0 placeholders"),
         ("{{ query('SELECT 1', db='other') }}", "one database"),
-        ("{{ query('SELECT ?', a=1) }}", "nothing has the name a"),
+        ("{{ query('SELECT ?', a=1) }}", "undefined name a"),
         ("{{ redirect('/x') }}", "redirect"),
         ("{{ csrf_field() }}", "csrf_field"),
-        ("{{ range(3) }}", "there are query"),
+        ("{{ range(3) }}", "the functions are query"),
         ("{{ request.form.x }}", "only read"),
         ("{{ request.body }}", "only read"),
-        ("{{ request.parms.x }}", "it has params"),
-        ("{{ request }}", "only parts"),
-        ("{{ request.params.all('x') }}", "called"),
-        ("{{ x }}", "nothing has the name x"),
-        (
-            "{% for x in [1] %}{% endfor %}{{ x }}",
-            "nothing has the name x",
-        ),
+        ("{{ request.parms.x }}", "its parts are params"),
+        ("{{ request }}", "use a part"),
+        ("{{ request.params.all('x') }}", "methods"),
+        ("{{ x }}", "undefined name x"),
+        ("{% for x in [1] %}{% endfor %}{{ x }}", "undefined name x"),
         ("{{ loop.index }}", "loop"),
         ("{% for x in [1] %}{{ loop.cycle }}{% endfor %}", "revindex"),
         ("{{ 1 | urlencode }}", "urlencode"),
@@ -117,7 +114,7 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
         ("{{ 1 if 2 }}", "else"),
         ("{{ 1_000 }}", "digits"),
         ("{{ 99999999999999999999 }}", "too large"),
-        ("{{ 'a", "second quote"),
+        ("{{ 'a", "closing quote"),
         ("{{ 'a' ", "}}"),
         ("{% if 1", "%}"),
         ("{# a", "#}"),
@@ -126,15 +123,15 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
         ("{% for x in [1] %}", "endfor"),
         (
             "{% if 1 %}{% else %}{% elif 1 %}{% endif %}",
-            "nothing waits",
+            "without a beginning",
         ),
-        ("{% endif %}", "nothing waits"),
+        ("{% endif %}", "without a beginning"),
         ("{% nothing %}", "nothing"),
-        ("{{ }}", "a value"),
-        ("{{ 1 2 }}", "should end"),
-        ("{{ ; }}", "no meaning"),
-        ("{{ status() }}", "status wants"),
-        ("{{ 'a' | round(1, 2) }}", "round wants"),
+        ("{{ }}", "expected a value"),
+        ("{{ 1 2 }}", "end of the tag"),
+        ("{{ ; }}", "unexpected character"),
+        ("{{ status() }}", "status takes"),
+        ("{{ 'a' | round(1, 2) }}", "round takes"),
     ] {
         let error = CompiledPage::parse(source).expect_err(source);
         assert!(error.what.contains(word), "{source}: {error}");
@@ -221,7 +218,7 @@ fn a_refused_query_ends_the_page() {
     };
     assert_eq!(
         failure.to_string(),
-        "line 2: the database says: Unknown column 'nme'"
+        "line 2: the database reports: Unknown column 'nme'"
     );
     // The same machine runs the next page.
     run.begin(&page);
@@ -347,7 +344,7 @@ fn limits_end_a_page() {
         format!("{{{{ {}1 }}}}", "1 if 1 else ".repeat(1_000)),
     ] {
         let error = CompiledPage::parse(&source).expect_err("too deep");
-        assert!(error.what.contains("in each other"), "{error}");
+        assert!(error.what.contains("nested"), "{error}");
     }
     assert!(CompiledPage::parse(&"x".repeat(2 << 20)).is_err());
 }

@@ -34,13 +34,13 @@ impl std::fmt::Display for UntrustedPath {
         match self {
             UntrustedPath::By(path) => write!(
                 to,
-                "root does not open it, since others than root may change {}",
+                "root does not open it, because other users can change {}",
                 path.display()
             ),
             UntrustedPath::Kind => {
-                to.write_str("root does not open it, since it is no regular file")
+                to.write_str("root does not open it, because it is not a regular file")
             }
-            UntrustedPath::Io(error) => write!(to, "nor can root: {error}"),
+            UntrustedPath::Io(error) => write!(to, "root can't open it either: {error}"),
         }
     }
 }

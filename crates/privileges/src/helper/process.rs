@@ -66,7 +66,7 @@ impl HelperState {
             OpenPurpose::Append => &self.named.append,
         };
         if !named.contains(path) {
-            return Err("root does not open it, since the configuration does not name it".into());
+            return Err("root does not open it, because the configuration does not name it".into());
         }
         let opened = match purpose {
             OpenPurpose::Read => path_walk::open_read(path),
@@ -76,7 +76,7 @@ impl HelperState {
         if purpose == OpenPurpose::Append {
             // The server can then open it itself, if it may enter the folder.
             fchown(&file, Some(self.owner.uid), Some(self.owner.gid))
-                .map_err(|error| format!("root can't give it away: {error}"))?;
+                .map_err(|error| format!("root can't pass it on: {error}"))?;
         }
         Ok(file)
     }
@@ -220,7 +220,7 @@ mod tests {
         assert!(
             refused
                 .expect_err("refused")
-                .contains("others than root may change")
+                .contains("other users can change")
         );
     }
 

@@ -238,7 +238,7 @@ impl Drop for DueOutcome {
         if self.0.is_some() {
             let failure = HandlerFailure::new(
                 StatusCode::INTERNAL_ERROR,
-                "its task ended without an answer",
+                "its task ended without a response",
             );
             self.wake(HandlerOutcome::Reply(Err(failure)));
         }

@@ -21,7 +21,7 @@ pub struct ServeArgs {
     /// List folders that have no index.html
     #[arg(long)]
     listing: bool,
-    /// Serve names that begin with a dot, too
+    /// Also serve names that begin with a dot
     #[arg(long)]
     hidden: bool,
     #[command(flatten)]
@@ -34,19 +34,19 @@ pub struct AccelerateArgs {
     /// The server: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(value_name = "URL")]
     origin: String,
-    /// Who may purge by the method PURGE: ADDRESS or ADDRESS/BITS; nobody, if none is named
+    /// Clients that may purge by the method PURGE: ADDRESS or ADDRESS/BITS [default: none]
     #[arg(long, value_name = "PREFIX")]
     purge_from: Vec<String>,
-    /// The application to start there, and to keep alive: -- PROGRAM ARGUMENT…
+    /// The application to start and supervise: -- PROGRAM ARGUMENT…
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// The longest body of a request, like an upload; longer ones are refused with 413
+    /// The maximum length of a request body, such as an upload; longer ones get 413
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     body_max: String,
-    /// A folder on a disk for stored responses, also for what memory has no room for; they stay when the server ends
+    /// A folder on disk for stored responses, also those that don't fit in memory; they survive a restart
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
-    /// What that folder may take
+    /// The size limit of that folder
     #[arg(
         long,
         value_name = "SIZE",
@@ -58,10 +58,10 @@ pub struct AccelerateArgs {
     server: ListenArgs,
 }
 
-/// What both have.
+/// Options of both commands.
 #[derive(Args)]
 struct ListenArgs {
-    /// Where to listen: ADDR:PORT, or PORT for this machine alone, or *:PORT for everybody
+    /// The listener: ADDR:PORT, PORT (this machine only) or *:PORT (all addresses)
     #[arg(
         short,
         long,
@@ -69,7 +69,7 @@ struct ListenArgs {
         default_value = "127.0.0.1:8080"
     )]
     listen: Vec<String>,
-    /// Write an access log to standard output: combined, extended (with what the cache did) or json
+    /// Write an access log to standard output: combined, extended (with the cache status) or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
           value_parser = ["combined", "extended", "json"])]
     log: Option<String>,
@@ -98,7 +98,7 @@ struct ListenArgs {
     /// Serve over TLS, with a certificate that this machine's own authority signs: see lowroad trust
     #[arg(long)]
     tls: bool,
-    /// Become this user after the start as root [default: lowroad or nobody, if anybody can read what is served]
+    /// Switch to this user after a start as root [default: lowroad or nobody, if all users can read the files]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
@@ -137,7 +137,7 @@ impl AccelerateArgs {
     pub fn config(&self) -> Result<Config, String> {
         features::need(BuildFeature::Programs, "accelerate")?;
         let url = value::origin_url(&self.origin)
-            .map_err(|allowed| format!("{}: not understood (allowed: {allowed})", self.origin))?;
+            .map_err(|allowed| format!("{}: invalid (allowed: {allowed})", self.origin))?;
         if url.is_encrypted() {
             features::need(BuildFeature::Tls, &self.origin)?;
         }
@@ -149,10 +149,7 @@ impl AccelerateArgs {
             .push(RouteConfig::new(PathPattern::everything(), to));
         let mut config = self.server.config(site)?;
         config.limits.body_len_max = value::size(&self.body_max).map_err(|allowed| {
-            format!(
-                "--body-max {}: not understood (allowed: {allowed})",
-                self.body_max
-            )
+            format!("--body-max {}: invalid (allowed: {allowed})", self.body_max)
         })?;
         if !self.command.is_empty() {
             config.applications.push(ApplicationConfig {
@@ -168,15 +165,14 @@ impl AccelerateArgs {
     fn set_disk_cache(&self, server: &mut config::ProcessConfig) -> Result<(), String> {
         server.disk_cache.clone_from(&self.disk_cache);
         let text = &self.disk_cache_max;
-        server.disk_cache_len_max = value::size(text).map_err(|allowed| {
-            format!("--disk-cache-max {text}: not understood (allowed: {allowed})")
-        })?;
+        server.disk_cache_len_max = value::size(text)
+            .map_err(|allowed| format!("--disk-cache-max {text}: invalid (allowed: {allowed})"))?;
         if server.disk_cache_len_max < config::ProcessConfig::DISK_CACHE_LEN_MIN {
             return Err(format!("--disk-cache-max {text}: at least 64M"));
         }
         // Responses are read from the disk through memory.
         if server.disk_cache.is_some() && server.cache_len_max == 0 {
-            return Err("--disk-cache needs memory, too: --cache is 0".into());
+            return Err("--disk-cache requires memory, but --cache is 0".into());
         }
         Ok(())
     }
@@ -200,23 +196,15 @@ impl ListenArgs {
         };
         config.server.workers = self.workers;
         config.server.affinity = self.affinity;
-        config.server.accept = value::accept(&self.accept).map_err(|allowed| {
-            format!(
-                "--accept {}: not understood (allowed: {allowed})",
-                self.accept
-            )
-        })?;
+        config.server.accept = value::accept(&self.accept)
+            .map_err(|allowed| format!("--accept {}: invalid (allowed: {allowed})", self.accept))?;
         if let Some(text) = &self.cache {
-            let len = value::size(text).map_err(|allowed| {
-                format!("--cache {text}: not understood (allowed: {allowed})")
-            })?;
+            let len = value::size(text)
+                .map_err(|allowed| format!("--cache {text}: invalid (allowed: {allowed})"))?;
             config.server.choose_cache(len);
         }
         config.server.softirq = value::softirq(&self.softirq).map_err(|refused| {
-            format!(
-                "--softirq {}: not understood (allowed: {refused})",
-                self.softirq
-            )
+            format!("--softirq {}: invalid (allowed: {refused})", self.softirq)
         })?;
         if config.server.softirq != config::SoftirqMode::Off {
             features::need(
@@ -230,7 +218,9 @@ impl ListenArgs {
         if self.tls {
             features::need(BuildFeature::Tls, "--tls")?;
             if config.server.softirq != config::SoftirqMode::Off {
-                return Err("--tls: --softirq answers what is not encrypted".into());
+                return Err(
+                    "--tls: not with --softirq, which answers only unencrypted requests".into(),
+                );
             }
             config.sites.iter_mut().for_each(over_tls);
         }
@@ -250,12 +240,11 @@ impl ListenArgs {
 fn prefixes(option: &str, texts: &[String]) -> Result<Vec<AddressPrefix>, String> {
     let prefix = |text: &String| {
         AddressPrefix::parse(text)
-            .map_err(|allowed| format!("{option} {text}: not understood (allowed: {allowed})"))
+            .map_err(|allowed| format!("{option} {text}: invalid (allowed: {allowed})"))
     };
     texts.iter().map(prefix).collect()
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    value::address(text)
-        .map_err(|allowed| format!("--listen {text}: not understood (allowed: {allowed})"))
+    value::address(text).map_err(|allowed| format!("--listen {text}: invalid (allowed: {allowed})"))
 }

@@ -8,19 +8,19 @@ use clap::Args;
 /// `lowroad purge`.
 #[derive(Args)]
 pub struct PurgeArgs {
-    /// What: a URL, a URL with * at its end for all that begin so, host:NAME, tag:NAME, group:NAME, or `all`
+    /// What to purge: a URL, a URL with * at its end for all with that prefix, host:NAME, tag:NAME, group:NAME, or `all`
     #[arg(value_name = "URL")]
     pub what: String,
-    /// Only make it stale: it may still be used where stale responses may, and be validated
+    /// Only make responses stale: they can be validated, and served where stale responses are allowed
     #[arg(long)]
     pub soft: bool,
-    /// Only what was asked at this port
+    /// Only responses to requests at this port
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// The server's admin socket, if it is not at the default place
+    /// The server's admin socket, if it is not at the default path
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
-    /// Levels and servers of which network namespace: a path, a process's number or a name of
+    /// The network namespace of the levels and servers: a path, a process ID, or a name of
     /// `ip netns`
     #[cfg(feature = "softirq")]
     #[arg(long, value_name = "NAMESPACE")]
@@ -30,7 +30,7 @@ pub struct PurgeArgs {
 /// `lowroad reload` and `lowroad stop`.
 #[derive(Args)]
 pub struct ControlArgs {
-    /// The server's admin socket, if it is not at the default place, or several servers run
+    /// The server's admin socket, if it is not at the default path, or several servers run
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
 }
@@ -40,27 +40,27 @@ pub struct ControlArgs {
 pub struct StatusArgs {
     #[cfg_attr(
         feature = "softirq",
-        doc = "The server's admin socket, if it is not at the default place; levels are not shown then"
+        doc = "The server's admin socket, if it is not at the default path; levels are not shown then"
     )]
     #[cfg_attr(
         not(feature = "softirq"),
-        doc = "The server's admin socket, if it is not at the default place"
+        doc = "The server's admin socket, if it is not at the default path"
     )]
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
-    /// Only the levels in front of ports, not the server
+    /// Only attached levels, not the server
     #[cfg(feature = "softirq")]
     #[arg(long)]
     pub softirq: bool,
-    /// Only the levels, as JSON
+    /// Only attached levels, as JSON
     #[cfg(feature = "softirq")]
     #[arg(long)]
     pub json: bool,
-    /// Let the kernel count for a second how long the levels' programs run
+    /// Measure the run times of the levels' programs for a second
     #[cfg(feature = "softirq")]
     #[arg(long)]
     pub stats: bool,
-    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
+    /// The network namespace of the levels: a path, a process ID, or a name of `ip netns`
     #[cfg(feature = "softirq")]
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,

@@ -11,11 +11,11 @@ use lowroad_softirq::programs::sizes::{MEMORY_MAX, MEMORY_MIN, MapSizes};
 pub enum TierArg {
     /// Native XDP where the interface can, else TC ingress
     Auto,
-    /// Native XDP, or not at all
+    /// Native XDP only
     Xdp,
     /// TC ingress: packets are seen by tcpdump
     Tc,
-    /// Nowhere: with --worker, connections are intercepted and nothing else
+    /// None: with --worker, only intercept connections
     None,
 }
 
@@ -38,15 +38,15 @@ impl WorkerRole {
     }
 }
 
-/// Which clients are answered, beside what prefixes say.
+/// Which clients are answered, in addition to prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AdmissionArg {
-    /// Where this machine filters its input (netfilter), whom the kernel has let in within 60 s;
-    /// elsewhere everybody
+    /// If this machine filters its input (netfilter), clients that the kernel has accepted within 60 s;
+    /// otherwise all
     Auto,
-    /// Whom the kernel has let in within 60 s
+    /// Clients that the kernel has accepted within 60 s
     Known,
-    /// Everybody
+    /// All clients
     All,
 }
 
@@ -56,23 +56,23 @@ pub struct AttachArgs {
     /// The ports
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<u16>,
-    /// On which interfaces; all that are up, without lo, if none is named
+    /// The interfaces [default: all that are up, except lo]
     #[arg(short, long, value_name = "NAME")]
     pub interface: Vec<String>,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    /// The network namespace: a path, a process ID, or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
-    /// Where the programs may run
+    /// Where the programs run
     #[arg(long, value_enum, default_value = "auto")]
     pub tier: TierArg,
-    /// For so many seconds responses are fresh that do not say [default: a tenth of their age, 5 s at
+    /// Freshness lifetime in seconds of responses that give none [default: a tenth of their age, 5 s at
     /// most; without Last-Modified they are not stored]
     #[arg(long, value_name = "SECONDS")]
     pub ttl: Option<u64>,
-    /// Answer requests with cookies too: right if pages do not depend on them
+    /// Also answer requests with cookies: correct if pages do not depend on them
     #[arg(long)]
     pub ignore_cookies: bool,
-    /// Answer requests with Cache-Control or Pragma too, such as a browser's reload
+    /// Also answer requests with Cache-Control or Pragma, such as a browser's reload
     #[arg(long)]
     pub ignore_cache_control: bool,
     /// Leave clients with these addresses to the server and its firewall: ADDRESS[/BITS]
@@ -81,43 +81,43 @@ pub struct AttachArgs {
     /// Answer only clients with these addresses, and leave all others to the server: ADDRESS[/BITS]
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<String>,
-    /// Whether a client must be known to the kernel: where this machine filters its input, always, never
+    /// Whether the kernel must have accepted a client: if this machine filters its input, always, never
     #[arg(long, value_enum, default_value = "auto")]
     pub admit: AdmissionArg,
-    /// Leave paths that begin so to the server, beside those like /server-status that are always left
-    /// to it: what it answers to few must not be everybody's
+    /// Leave paths with this prefix to the server, in addition to those like /server-status that are always
+    /// left to it: restricted pages must not be stored
     #[arg(long, value_name = "PREFIX")]
     pub exclude: Vec<String>,
-    /// Connections that have a place at the same time
+    /// Connections at the same time
     #[arg(long, value_name = "N", default_value_t = MapSizes::default().connections)]
     pub connections: u32,
     /// Memory for responses: 1M to 512M
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = memory)]
     pub memory: u32,
-    /// After so many seconds without a segment a connection's place may be taken
+    /// Seconds without a segment after which a connection's slot may be reused
     #[arg(long, value_name = "SECONDS", default_value_t = 75)]
     pub idle: u32,
-    /// Seconds that connections get at the end, to ask for something or to end
+    /// Seconds that connections get at the end, to send a last request or to close
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub drain: u32,
-    /// In front of the server that started this
+    /// Attach in front of the server that started this process
     #[arg(long, hide = true)]
     pub own: bool,
-    /// Only start the daemon, and start it again when it dies
+    /// Only start the daemon, and restart it when it dies
     #[arg(long, hide = true, requires = "own")]
     pub keep: bool,
-    /// Write an access log of these answers to standard output: combined, extended (with what the cache did) or json
+    /// Write an access log of these responses to standard output: combined, extended (with the cache status) or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
           value_parser = ["combined", "extended", "json"])]
     pub log: Option<String>,
-    /// Take new connections to the port, too, into workers of ours, which store what is larger; the server that
-    /// listens there is their origin, unchanged, and has its port back at once if they die
+    /// Also intercept new connections to the port with workers, which store larger responses; the server that
+    /// listens there is their origin, unchanged, and gets its port back at once if they die
     #[arg(long)]
     pub worker: bool,
     /// Memory of these workers for stored responses; 0 for none [default: 256M, or a quarter of the memory if less]
     #[arg(long, value_name = "SIZE", requires = "worker", value_parser = size)]
     pub cache: Option<u64>,
-    /// Only this process of those that --worker makes
+    /// Run only this process of those that --worker starts
     #[arg(long, hide = true, requires = "worker", value_enum)]
     pub part: Option<WorkerRole>,
 }
@@ -128,10 +128,10 @@ pub struct DetachArgs {
     /// The ports; others that were attached together with them stay
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<u16>,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    /// The network namespace: a path, a process ID, or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
-    /// Seconds that connections get, to ask for something or to end
+    /// Seconds that connections get, to send a last request or to close
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub drain: u32,
 }
@@ -139,16 +139,16 @@ pub struct DetachArgs {
 /// `lowroad doctor`.
 #[derive(Args)]
 pub struct DoctorArgs {
-    /// On which interfaces; all if none is named
+    /// The interfaces [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub interface: Vec<String>,
-    /// Look at the server that listens on this port, too
+    /// Also check the server that listens on this port
     #[arg(short, long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// Attach programs that do nothing, and take them off again: resets some network cards
+    /// Attach empty programs and detach them: resets some network cards
     #[arg(long = "try")]
     pub try_it: bool,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    /// The network namespace: a path, a process ID, or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
 }
@@ -156,19 +156,19 @@ pub struct DoctorArgs {
 /// `lowroad top`.
 #[derive(Args)]
 pub struct TopArgs {
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
-    /// End after so many looks
+    /// End after this many samples
     #[arg(short = 'n', long, value_name = "N")]
     pub count: Option<u64>,
-    /// Do not let the kernel count how long programs run: that costs each run some nanoseconds
+    /// Do not measure the run times of programs, which costs each run some nanoseconds
     #[arg(long)]
     pub no_stats: bool,
     /// Only the level of this port
     #[arg(short, long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    /// The network namespace: a path, a process ID, or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
 }

@@ -2,8 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-const ALLOWED: &str = "mysql://USER:PASSWORD@ADDRESS:PORT/NAME, with an IPv4 address as the image resolves no names; \
-     the port is 3306 if it is left out; what is not a letter or a digit may be written as %40";
+const ALLOWED: &str = "mysql://USER:PASSWORD@ADDRESS:PORT/NAME, with an IPv4 address, because the \
+                       image resolves no names; the default port is 3306; characters other than \
+                       letters and digits may be written as %40";
 const PORT: u16 = 3306;
 
 /// The database of SQL pages.

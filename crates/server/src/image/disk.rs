@@ -63,7 +63,7 @@ pub fn make(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), S
 
 fn advice(missing: &[&str]) -> String {
     format!(
-        "a disk is made by GRUB, of which something is missing:\n    sudo apt-get install {}",
+        "GRUB makes the disk, but parts of it are missing:\n    sudo apt-get install {}",
         missing.join(" ")
     )
 }

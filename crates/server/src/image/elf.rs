@@ -15,7 +15,7 @@ const ARCHIVE: &[u8] = b"lowroad\x02";
 /// When this program contains no kernel for images.
 pub fn image(archive: &[u8]) -> Result<Vec<u8>, String> {
     let kernel = KERNEL
-        .ok_or("this lowroad has no kernel for images: only that for x86_64 Linux has one")?;
+        .ok_or("this lowroad has no kernel for images: only a build for x86_64 Linux has one")?;
     lowroad_kernel_image::build(kernel, archive).map_err(|error| error.to_string())
 }
 

@@ -17,24 +17,24 @@ pub struct BuildArgs {
     /// The image to write: an ELF file for QEMU, Firecracker and Cloud Hypervisor
     #[arg(short, long, value_name = "FILE", default_value = "site.img")]
     pub output: PathBuf,
-    /// Write a disk, too, that boots on a PC or in a virtual machine, by BIOS or UEFI
+    /// Also write a disk that boots on a PC or in a virtual machine, by BIOS or UEFI
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
-    /// Where the disk's address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
+    /// The address of a machine with that disk: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
     #[arg(long, value_name = "WHERE", value_parser = ImageAddress::parse, default_value = "dhcp", requires = "disk")]
     pub ip: ImageAddress,
-    /// What the site is told
+    /// The settings of the site
     #[command(flatten)]
     pub settings: ImageSettings,
 }
 
-/// What a site is told when its image is built.
+/// The settings of a site that its image contains.
 #[derive(Args)]
 pub struct ImageSettings {
-    /// Where the rows of SQL pages come from: mysql://USER:PASSWORD@ADDRESS/NAME
+    /// The database of SQL pages: mysql://USER:PASSWORD@ADDRESS/NAME
     #[arg(long, value_name = "URL", value_parser = ImageDatabase::parse)]
     pub database: Option<ImageDatabase>,
-    /// Who may read the image's status and log: an IPv4 address, or a network like 10.0.0.0/8
+    /// Clients that may read the image's status and log: an IPv4 address, or a network like 10.0.0.0/8
     #[arg(long, value_name = "NETWORK", value_parser = Ipv4Network::parse)]
     pub status_from: Vec<Ipv4Network>,
 }
@@ -48,36 +48,36 @@ pub struct RunArgs {
     /// Run as a process of this system on this tap device, not in QEMU
     #[arg(long, value_name = "TAP", conflicts_with = "tap")]
     pub hosted: Option<String>,
-    /// Where the address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
+    /// The address: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
     #[arg(long, value_name = "WHERE", value_parser = ImageAddress::parse, default_value = "dhcp")]
     pub ip: ImageAddress,
-    /// Join this tap device with QEMU
+    /// Connect QEMU to this tap device
     #[arg(long, value_name = "TAP", conflicts_with = "port")]
     pub tap: Option<String>,
-    /// Without a tap device: where this machine passes connections on to the image, as ADDR:PORT or PORT
+    /// Without a tap device: the listener on this machine that forwards to the image, as ADDR:PORT or PORT
     #[arg(long, value_name = "PORT", value_parser = value_address, default_value = "8080")]
     pub port: SocketAddr,
     /// Memory, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
     pub memory: u32,
-    /// Cores: processors, of which the image uses up to 16, and several only with --tap; with --hosted, threads
+    /// Cores: up to 16 processors, several only with --tap; with --hosted, threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_unikernel::CoreSet::COUNT_MAX)))]
     pub cores: u16,
-    /// More words for the image's command line
+    /// Additional words for the image's command line
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub append: String,
-    /// What QEMU plays
+    /// The machine that QEMU emulates
     #[arg(long, value_enum, default_value = "q35")]
     pub machine: QemuBoard,
     /// QEMU's accelerator [default: kvm where it works, else tcg]
     #[arg(long, value_name = "NAME")]
     pub accel: Option<String>,
-    /// What the site is told, for a folder
+    /// The settings of the site, for a folder
     #[command(flatten)]
     pub settings: ImageSettings,
 }
 
-/// A machine that QEMU plays.
+/// A machine that QEMU emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QemuBoard {
     /// A PC with PCI.

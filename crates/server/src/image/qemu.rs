@@ -124,15 +124,17 @@ impl QemuProcess {
             let mut signals = stop;
             match (signals.read(&mut [0]).is_ok(), deadline) {
                 (true, None) => {
-                    terminal_output::note("stopping; once more to end it at once");
+                    terminal_output::note("stopping; repeat to end it at once");
                     _ = writeln!(self.control, "{{\"execute\":\"{}\"}}", self.off);
                     deadline = Some(Instant::now() + PATIENCE);
                 }
-                (true, Some(_)) => return Err("ended before all was answered".to_string()),
+                (true, Some(_)) => {
+                    return Err("ended before all requests were answered".to_string());
+                }
                 (false, Some(end)) if Instant::now() >= end => {
                     let patience_s = PATIENCE.as_secs();
                     return Err(format!(
-                        "the image did not stop within {patience_s} s, and was ended"
+                        "the image did not stop within {patience_s} s, and was killed"
                     ));
                 }
                 _ => {}

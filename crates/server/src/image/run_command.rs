@@ -118,11 +118,12 @@ fn archive(image: &Path, settings: &ImageSettings) -> Result<Vec<u8>, String> {
     }
     if settings.database.is_some() || !settings.status_from.is_empty() {
         return Err(format!(
-            "{}: what a site is told is in its image already: --database and --status-from are for a folder",
+            "{}: the image already contains the site's settings: --database and --status-from are \
+             only for a folder",
             image.display()
         ));
     }
     let bytes = fs::read(image).map_err(|error| format!("{}: {error}", image.display()))?;
     let site = elf::site(&bytes).map(<[u8]>::to_vec);
-    site.ok_or_else(|| format!("{}: no image of a site", image.display()))
+    site.ok_or_else(|| format!("{}: not an image of a site", image.display()))
 }

@@ -37,7 +37,7 @@ pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, Str
     let shown = |error| format!("{}: {error}", dir.display());
     let root = dir.canonicalize().map_err(shown)?;
     if !root.is_dir() {
-        return Err(format!("{}: this is not a folder", dir.display()));
+        return Err(format!("{}: not a folder", dir.display()));
     }
     let mut site = ImageSite {
         rules: config::site_for_folder(root.clone()),
@@ -91,7 +91,10 @@ impl ImageSite<'_> {
         let real = folder.canonicalize().map_err(shown)?;
         // A link to an ancestor would recurse forever.
         if self.around.contains(&real) || self.around.len() >= DEPTH_MAX {
-            return Err(format!("{}: folders without an end", folder.display()));
+            return Err(format!(
+                "{}: folders are nested too deeply",
+                folder.display()
+            ));
         }
         self.around.push(real);
         let names = fs::read_dir(folder).map_err(shown)?;

@@ -70,7 +70,7 @@ impl HostTap {
             run(&["address", "add", &address, "dev", name])?;
         } else {
             terminal_output::note(format_args!(
-                "{name} has no address: whoever speaks to the image gives it one, or puts it into a bridge"
+                "{name} has no address: give it one, or add it to a bridge, to reach the image"
             ));
         }
         run(&["link", "set", name, "up"]).map(|_| ())
@@ -121,8 +121,8 @@ fn usable(name: &str, queues: u32) -> u32 {
     let has_several = said_of(name).map_or(queues > 1, |said| said.contains(" multi_queue "));
     if queues > 1 && !has_several {
         terminal_output::note(format_args!(
-            "{name} has one queue, for one core; this makes one with several: \
-             ip tuntap add dev {name} mode tap multi_queue"
+            "{name} has one queue, for one core; create one with several: ip tuntap add dev \
+             {name} mode tap multi_queue"
         ));
     }
     match has_several {
@@ -147,9 +147,9 @@ fn advice(name: &str, ip: ImageAddress, queues: u32, why: &str) -> String {
     let address = host_address(ip).unwrap_or_else(|| "ADDRESS/PREFIX".to_string());
     let kind = kind(queues);
     format!(
-        "the tap device {name} is not there and can't be made ({why}); as root:\n  \
-         ip tuntap add dev {name} mode tap{kind} user USER\n  \
-         ip address add {address} dev {name}\n  ip link set {name} up"
+        "the tap device {name} does not exist and can't be created ({why}); as root:\n  ip tuntap \
+         add dev {name} mode tap{kind} user USER\n  ip address add {address} dev {name}\n  ip \
+         link set {name} up"
     )
 }
 

@@ -143,7 +143,7 @@ fn read(from: &Path) -> io::Result<FileContents> {
     let stamp = FileStamp::at(from)?;
     // Length and contents must belong together: the header section states the length.
     if stamp.len != body.len() as u64 {
-        return Err(io::Error::other("it changes while it is read"));
+        return Err(io::Error::other("the file changed while it was read"));
     }
     Ok(FileContents {
         body,

@@ -7,42 +7,43 @@ use lowroad_softirq::learner::DenialKind;
 #[must_use]
 pub fn for_reason(reason: &str) -> Option<&'static str> {
     Some(match reason {
-        "up_miss" => "first requests go up; `lowroad explain URL` says why others are not stored",
+        "up_miss" => {
+            "first requests are always passed on; `lowroad explain URL` shows why others are not stored"
+        }
         "up_expired" => {
             "longer lifetimes: Cache-Control of the server, or `attach --ttl SECONDS` if it has none"
         }
         "up_large" => {
-            "an answer is ten segments at most, 14,480 bytes (12,080 over IPv6); at TC three, on connections that \
-             stay open: compress or shorten it"
+            "a response is ten segments at most, 14,480 bytes (12,080 over IPv6); at TC three, on \
+             connections that stay open: compress or shorten it"
         }
         "up_cookie" => "`attach --ignore-cookies`, if pages do not depend on cookies",
         "up_field" => {
-            "for Cache-Control and Pragma of requests `attach --ignore-cache-control`; Range, Authorization and \
-             others are the server's; `lowroad explain URL -H FIELD` says which goes up"
+            "for Cache-Control and Pragma of requests `attach --ignore-cache-control`; Range, \
+             Authorization and others are left to the server; `lowroad explain URL -H FIELD` \
+             shows which"
         }
-        "up_room" => "the driver leaves no room for the answer: `attach --tier tc`",
-        "up_drain" => "nothing: it is being taken off; `lowroad attach` puts it back",
+        "up_room" => "the driver leaves no room for the response: `attach --tier tc`",
+        "up_drain" => "nothing: it is being detached; `lowroad attach` attaches it again",
         "up_daemon" => "its daemon is gone or hangs: attach again",
-        "up_denied" | "pass_denied" => "`attach --deny` and `--allow` say so",
+        "up_denied" | "pass_denied" => "set by `attach --deny` and `--allow`",
         "up_unadmitted" | "pass_unadmitted" => {
-            "this machine filters its input: `attach --admit all`, if its rules let everybody to these ports"
+            "this machine filters its input: `attach --admit all`, if its rules accept every client of these ports"
         }
         "up_cut" | "up_more" | "up_long" | "up_window" | "up_flags" => {
-            "nothing here: it is how the client sends, what is answered is one whole request in one segment"
+            "nothing here: the client sends so; only a whole request in one segment is answered"
         }
         "up_method" | "up_target" | "up_version" | "up_host" | "up_syntax" => {
             "nothing here: such requests are for the server"
         }
         "pass_syn_off" => {
-            "it is off, drained, at rest, without its daemon or has nothing published yet: the lines above say which"
+            "it is off, draining, bypassed, without its daemon or has nothing published yet: see the lines above"
         }
         "pass_syn_socket" => {
             "mostly connections in TIME_WAIT from the same port: net.ipv4.tcp_rfc1337=0 and no connection \
              tracking (nf_conntrack_count) let it answer them; or connections kept open"
         }
-        "pass_syn_unusual" => {
-            "nothing here: it is how the client begins, or who asks is this machine's daemon"
-        }
+        "pass_syn_unusual" => "nothing here: the client begins so, or it is this machine's daemon",
         "pass_syn_foreign" => "nothing: they are for other machines",
         _ => return None,
     })
@@ -52,7 +53,8 @@ pub fn for_reason(reason: &str) -> Option<&'static str> {
 #[must_use]
 pub fn for_pause(left_s: u64) -> String {
     format!(
-        "pause for {left_s} s more: what was fetched brought less than two answers each; what is answered goes on"
+        "pause for {left_s} s more: fetched responses brought fewer than two hits each; published \
+         ones are still answered"
     )
 }
 
@@ -69,12 +71,12 @@ pub fn for_denial(kind: DenialKind) -> &'static str {
         DenialKind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
         DenialKind::Vary => "Vary: only Accept-Encoding may be named there",
         DenialKind::Size => {
-            "longer than what is sent from here, 14,480 bytes at most: compress or shorten it"
+            "longer than the 14,480 bytes that are sent from here at most: compress or shorten it"
         }
-        DenialKind::Few => "told to few, or its path is excluded (`attach --exclude`)",
-        DenialKind::Other => {
-            "its status or form, or the server was in trouble: `lowroad explain URL`"
+        DenialKind::Few => {
+            "restricted to some clients, or its path is excluded (`attach --exclude`)"
         }
+        DenialKind::Other => "its status or form, or the server failed: `lowroad explain URL`",
     }
 }
 

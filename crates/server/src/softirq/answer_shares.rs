@@ -78,8 +78,8 @@ impl AnswerShares {
                 server.process
             ),
             None => format!(
-                "{here} answered here (at most {share}), at least {above} handed up: what came later on \
-                 their connections is not seen here"
+                "{here} answered here (at most {share}), at least {above} passed to the server: \
+                 later ones on their connections are not seen here"
             ),
         }
     }
@@ -94,7 +94,7 @@ impl AnswerShares {
                 percent(self.bytes()),
                 grouped(above.bytes)
             ),
-            None => format!("{here} sent here; the server's are not known"),
+            None => format!("{here} sent here; those of the server are unknown"),
         }
     }
 
@@ -206,7 +206,7 @@ mod tests {
                 .requests_text()
                 .contains("(at most 90.0 %), at least 100")
         );
-        assert!(shares.bytes_text().contains("not known"));
+        assert!(shares.bytes_text().contains("unknown"));
         assert_eq!(shares.to_json()["server"], Value::Null);
         assert_eq!(shares.to_json()["handed_up"], 100);
     }

@@ -64,7 +64,9 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
         (true, Some(WorkerRole::Worker)) => return worker::serve(args),
         (true, Some(WorkerRole::Level)) => end_with_parent()?,
         (false, _) if args.tier == TierArg::None => {
-            return Err("--tier none attaches nothing; with --worker it intercepts".into());
+            return Err(
+                "--tier none attaches nothing; add --worker to intercept connections".into(),
+            );
         }
         (false, _) => {}
     }
@@ -166,7 +168,7 @@ struct DaemonInputs<'a> {
 fn check_servers(ports: &[u16]) -> Result<(), String> {
     for port in ports {
         let addresses = listeners::addresses(*port)
-            .map_err(|error| format!("who listens on port {port}: {error}"))?;
+            .map_err(|error| format!("can't find the listener of port {port}: {error}"))?;
         listeners::who_is_asked(*port, &addresses)?;
     }
     Ok(())

@@ -64,7 +64,7 @@ fn prefixes(option: &str, texts: &[String]) -> Result<Vec<ClientPrefix>, String>
 
 /// Parses a prefix: its length in bits, and an address; IPv4 as `::ffff:a.b.c.d`.
 fn prefix(text: &str) -> Result<ClientPrefix, String> {
-    let bad = || "not understood (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
+    let bad = || "invalid (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
         None => (text, None),

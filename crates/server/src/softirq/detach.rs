@@ -66,7 +66,7 @@ fn wait_for_worker(port: u16, process: &OwnedFd) -> Result<(), String> {
     while !has_ended(process)? {}
     instances::tidy(port);
     instances::remove_unused_way();
-    terminal_output::out(format_args!("the workers let go of port {port}\n"))
+    terminal_output::out(format_args!("the workers released port {port}\n"))
 }
 
 /// Removes these ports from a level, or the whole level if it has no others.
@@ -106,7 +106,7 @@ fn take_ports_off(
     published.retain(|one| RequestKey::read(&one.key).is_some_and(|key| is_of_them(&key)));
     publisher::purge(level, &published).map_err(|error| error.to_string())?;
     terminal_output::out(format_args!(
-        "detached from port {}; port {} stays\n",
+        "detached from port {}; port {} stays attached\n",
         named(going),
         named(left)
     ))

@@ -51,12 +51,12 @@ fn kernel_tls() -> DoctorFinding {
     let (verdict, why, advice) = match lowroad_engine::kernel_tls::probe() {
         Ok(()) => (
             DoctorVerdict::Ok,
-            "it can seal long files, see kernel_tls".into(),
+            "it can encrypt long files, see kernel_tls".into(),
             "",
         ),
         Err(error) => (
             DoctorVerdict::Warn,
-            format!("it can't seal: {error}"),
+            format!("it can't encrypt: {error}"),
             "modprobe tls",
         ),
     };

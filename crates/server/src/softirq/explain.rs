@@ -168,7 +168,7 @@ fn account(level: &Arc<SoftirqLevel>, question: &ExplainRequest) -> Result<Strin
             _ if !found.is_empty() => {}
             Ok(_) => not_published(level, &view, &key, &mut out),
             Err(why) => {
-                let what = format!("no, and can't be learned: {why}");
+                let what = format!("no, and can't be fetched: {why}");
                 line(&mut out, "answers", &what);
             }
         }
@@ -203,14 +203,14 @@ fn asleep(view: &LevelView) -> Option<String> {
         return Some(format!("all connections are left to the kernel: {trouble}"));
     }
     match (view.mode, view.heartbeat_age_ms) {
-        ("serving", Some(_)) if view.is_kept() && view.rest.is_some() => {
-            Some("it rests, since it answered next to nothing; see `lowroad status`".into())
-        }
+        ("serving", Some(_)) if view.is_kept() && view.rest.is_some() => Some(
+            "it is bypassed, because it answered hardly any requests; see `lowroad status`".into(),
+        ),
         ("serving", Some(_)) if view.is_kept() => None,
         ("serving", Some(_)) => {
-            Some("its daemon has not been heard of for 30 s; attach again".into())
+            Some("its daemon has sent no heartbeat for 30 s; attach again".into())
         }
-        ("serving", None) => Some("its daemon is only starting".into()),
+        ("serving", None) => Some("its daemon is still starting".into()),
         (mode, _) => Some(format!("it is {mode}")),
     }
 }
@@ -222,12 +222,12 @@ fn goes_up(tried: &TrialOutcome) -> String {
     let text = text.map_or(reason, |(_, text)| text);
     let advice = match reason {
         "up_cookie" => "; `attach --ignore-cookies` if pages do not depend on it",
-        "up_field" if is_cache_control(tried) => "; `attach --ignore-cache-control` passes it over",
+        "up_field" if is_cache_control(tried) => "; `attach --ignore-cache-control` ignores it",
         _ => "",
     };
     match &tried.field {
-        Some(field) => format!("{text} ({field}): handed up{advice}"),
-        None => format!("{text}: handed up{advice}"),
+        Some(field) => format!("{text} ({field}): passed to the server{advice}"),
+        None => format!("{text}: passed to the server{advice}"),
     }
 }
 
@@ -240,10 +240,8 @@ fn is_cache_control(tried: &TrialOutcome) -> bool {
 /// Describes a published response and the programs' decision.
 fn describe(found: &PublishedResponse, tried: &TrialOutcome, address: IpAddr, out: &mut String) {
     let answers = match tried.reason() {
-        None => "yes, from the segment that asks".to_owned(),
-        Some("up_expired") => {
-            "no: published, but its time is over; it is asked for again".to_owned()
-        }
+        None => "yes, from the segment of the request".to_owned(),
+        Some("up_expired") => "no: published, but expired; it will be fetched again".to_owned(),
         Some(_) => format!("no: {}", goes_up(tried)),
     };
     line(out, "answers", &answers);
@@ -278,7 +276,7 @@ fn not_published(level: &Arc<SoftirqLevel>, view: &LevelView, key: &RequestKey, 
             line(
                 out,
                 "answers",
-                "not now: it is published when it is asked for again",
+                "not now: it is published when it is requested again",
             );
             let prepared = &accepted.prepared;
             let len = prepared.bytes.len();
@@ -308,7 +306,7 @@ fn rule(source: LifetimeSource) -> &'static str {
         LifetimeSource::Expires => "Expires",
         LifetimeSource::Ttl => "--ttl",
         LifetimeSource::Heuristic => {
-            "a tenth of the time since Last-Modified, 5 s at most (--ttl says another)"
+            "a tenth of the time since Last-Modified, 5 s at most (set another with --ttl)"
         }
         LifetimeSource::Nothing => "nothing",
     }
@@ -412,9 +410,11 @@ mod tests {
             })
         };
         let cookie = up("up_cookie", "Cookie: a=b");
-        assert!(cookie.starts_with("a Cookie (Cookie: a=b): handed up; `attach --ignore-c"));
+        assert!(
+            cookie.starts_with("a Cookie (Cookie: a=b): passed to the server; `attach --ignore-c")
+        );
         assert!(up("up_field", "Pragma: no-cache").contains("--ignore-cache-control"));
-        assert!(up("up_field", "Range: bytes=0-").ends_with("handed up"));
+        assert!(up("up_field", "Range: bytes=0-").ends_with("passed to the server"));
     }
 
     #[test]

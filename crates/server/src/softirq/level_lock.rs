@@ -94,7 +94,7 @@ pub fn hold_after_end(folder: &Path) -> Result<LevelLock, String> {
         });
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(format!("{}, and does not end", taken.text()));
+            return Err(format!("{}, and has not ended in time", taken.text()));
         }
         wait_for_keeper(folder, left)?;
     }

@@ -79,13 +79,13 @@ impl BypassPeriod {
     #[must_use]
     pub fn text(&self) -> String {
         format!(
-            "all connections are left to the kernel for {} s more: of {} requests {} were answered here; \
-             `lowroad purge all` ends that at once{}",
+            "all connections are left to the kernel for {} s more: of {} requests {} were \
+             answered here; `lowroad purge all` ends this at once{}",
             grouped(self.left_s),
             grouped(self.requests),
             grouped(self.answers),
             if self.is_asleep {
-                " (asleep: no packet is looked at)"
+                " (asleep: no packet is inspected)"
             } else {
                 ""
             }
@@ -101,10 +101,10 @@ fn seconds_until(until_ns: u64, now_ns: u64) -> u64 {
 /// Groups of counters by the prefix of their names, with titles.
 pub const GROUPS: [(&str, &str); 6] = [
     ("answer_", "answered here"),
-    ("up_", "handed up to the server"),
+    ("up_", "passed to the server"),
     ("tcp_", "connections"),
     ("drop_", "dropped"),
-    ("pass_", "passed by"),
+    ("pass_", "left to the kernel"),
     ("event_", "events"),
 ];
 
@@ -203,7 +203,8 @@ fn mode_name(mode: u32) -> &'static str {
     }
 }
 
-const TRACKED: &str = "what goes up stays up (nf_conntrack_count above 0, or tcp_rfc1337)";
+const TRACKED: &str =
+    "migrated connections stay with the server (nf_conntrack_count above 0, or tcp_rfc1337)";
 
 fn settings(bits: u32) -> Vec<&'static str> {
     [
@@ -216,7 +217,7 @@ fn settings(bits: u32) -> Vec<&'static str> {
         (layout::SETTING_KEEP_TIME_WAIT, TRACKED),
         (
             layout::SETTING_STAY_UP,
-            "what goes up stays up (no SOCK_DESTROY)",
+            "migrated connections stay with the server (no SOCK_DESTROY)",
         ),
     ]
     .into_iter()

@@ -45,7 +45,8 @@ pub fn nothing(port: Option<u16>) -> String {
     };
     let why = folder::why_not_lasting().map_or_else(String::new, |why| format!("; {why}"));
     format!(
-        "nothing is attached{at} here; `lowroad attach {named}` does it, --netns looks elsewhere{why}"
+        "nothing is attached{at} here; run `lowroad attach {named}`, or name another network \
+         namespace with --netns{why}"
     )
 }
 

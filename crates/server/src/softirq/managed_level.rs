@@ -90,7 +90,7 @@ pub fn start(
         }),
         // With `auto`, a machine that lacks the level's requirements still gets a server.
         Err(problem) if interface.is_none() || ports.is_empty() => {
-            let text = format!("not here: {problem}");
+            let text = format!("unavailable: {problem}");
             health.is_not_here(&text);
             Ok(ManagedLevel {
                 keeper: None,
@@ -150,7 +150,7 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
         drop(channel);
         // The process has ended: this only collects its status.
         let _ = process.reap();
-        return Err("the process ended; its reason stands above".into());
+        return Err("the process ended; its message is above".into());
     }
     let channel = Arc::new(channel);
     let (teller, changes) = (channel.clone(), changes.clone());

@@ -35,7 +35,7 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
         _ => format!("{} responses", levels::grouped(gone)),
     };
     terminal_output::out(match (servers.is_empty(), gone) {
-        (true, 0) => "nothing of it was published\n".to_owned(),
+        (true, 0) => "no published response matched\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
         (false, 0) if servers.iter().all(|server| server.is_unmatched) => NOTHING_MEANT.to_owned(),
         (false, 0) => "purged at once\n".to_owned(),
@@ -52,8 +52,9 @@ fn purge_levels(
     let found = if servers.is_empty() {
         if matches!(meant, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
             return Err(format!(
-                "{}: only servers know tags and groups, and no running server that may be asked was found \
-                 (--admin PATH says where it is; with --netns those of other namespaces are not asked)",
+                "{}: only servers support tags and groups, and no running server with an \
+                 accessible admin socket was found (name the socket with --admin PATH; --netns \
+                 excludes servers of other namespaces)",
                 args.what
             ));
         }

@@ -152,7 +152,8 @@ fn text(view: &LevelView, counted: bool) -> String {
         &mut out,
         "open",
         &format!(
-            "{} connections; {} being handed up, {} known as the kernel's; of all these {} have a kept socket; {} places",
+            "{} connections; {} being migrated, {} known as the kernel's; {} of all these with a \
+             parked socket; {} slots",
             there.open, there.handed, there.kernel, there.kept, there.places
         ),
     );
@@ -167,7 +168,10 @@ fn text(view: &LevelView, counted: bool) -> String {
     }
     let ups = answer_shares::went_up(|name| view.count(name));
     if !ups.is_empty() {
-        let _ = writeln!(out, "  went up most, and what would change it");
+        let _ = writeln!(
+            out,
+            "  most frequent reasons not to answer here, and what would change it"
+        );
     }
     for up in ups {
         let _ = writeln!(
@@ -180,7 +184,7 @@ fn text(view: &LevelView, counted: bool) -> String {
     }
     let denials = answer_shares::not_stored(view.denials);
     if !denials.is_empty() {
-        let _ = writeln!(out, "  not stored when the daemon asked for it, and why");
+        let _ = writeln!(out, "  fetched but not stored, and why");
     }
     for (count, kind) in denials {
         let why = advice::for_denial(kind);
@@ -204,7 +208,7 @@ fn text(view: &LevelView, counted: bool) -> String {
 fn times(view: &LevelView) -> Option<String> {
     let (here_s, above) = (view.age_s?, view.above?);
     let text = format!(
-        "here for {} s, by the server for {} s (at all its ports, and what the level asked it)",
+        "here for {} s, by the server for {} s (at all its ports, with the fetches of the level)",
         grouped(here_s),
         grouped(above.age_s)
     );
@@ -212,22 +216,24 @@ fn times(view: &LevelView) -> Option<String> {
     let is_as_long = here_s.abs_diff(above.age_s) <= SAME_TIME_S.max(here_s / 20);
     Some(match is_as_long {
         true => text,
-        false => format!("{text}: shares are of different times, those of `lowroad top` are not"),
+        false => format!("{text}: the shares cover different times, those of `lowroad top` do not"),
     })
 }
 
 fn daemon(view: &LevelView) -> String {
     let heard = match view.heartbeat_age_ms {
-        Some(age_ms) => format!("heard of {} s ago", age_ms / 1000),
-        None => "never heard of".into(),
+        Some(age_ms) => format!("heartbeat {} s ago", age_ms / 1000),
+        None => "no heartbeat".into(),
     };
     match (view.pid, view.is_kept()) {
         (Some(pid), true) => format!("process {pid}, {heard}"),
         (Some(pid), false) => {
-            format!("process {pid} hangs: {heard}, so everything is handed up")
+            format!("process {pid} hangs: {heard}, so all requests are passed to the server")
         }
-        (None, true) => format!("gone, {heard}; after 30 s everything is handed up"),
-        (None, false) => format!("gone, {heard}: everything is handed up; attach or detach"),
+        (None, true) => format!("gone, {heard}; after 30 s all requests are passed to the server"),
+        (None, false) => {
+            format!("gone, {heard}: all requests are passed to the server; attach or detach")
+        }
     }
 }
 
@@ -235,7 +241,7 @@ fn runs_text(run: &RunStats, counted: bool) -> String {
     // No division by 0 for a program that did not run.
     match run.time_ns.checked_div(run.count) {
         Some(each_ns) => format!(
-            "{}: {each_ns} ns each, {} of them",
+            "{}: {each_ns} ns each, {} runs",
             run.link,
             grouped(run.count)
         ),
@@ -261,13 +267,13 @@ mod tests {
         for part in [
             "ports                  80\n",
             "eth0, TC ingress",
-            "process 7, heard of 0 s ago",
-            "handed up to the server: 100\n",
+            "process 7, heartbeat 0 s ago",
+            "passed to the server: 100\n",
             "up_cookie          a Cookie",
-            "900 answered here (at most 90.0 %), at least 100 handed up",
+            "900 answered here (at most 90.0 %), at least 100 passed to the server",
             "90  up_miss            ",
-            "7  size               longer than what is sent",
-            "5 connections; 1 being handed up, 2 known as the kernel's; of all these 3 have a kept socket; 65536 places",
+            "7  size               longer than the 14,480 bytes",
+            "5 connections; 1 being migrated, 2 known as the kernel's; 3 of all these with a parked socket; 65536 slots",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
@@ -333,9 +339,12 @@ mod tests {
     fn a_dead_daemon_is_said() {
         let mut view = made_up();
         view.pid = None;
-        assert!(text(&view, false).contains("gone, heard of 0 s ago; after 30 s"));
+        assert!(text(&view, false).contains("gone, heartbeat 0 s ago; after 30 s"));
         view.heartbeat_age_ms = Some(31_000);
-        assert!(text(&view, false).contains("gone, heard of 31 s ago: everything is handed up"));
+        assert!(
+            text(&view, false)
+                .contains("gone, heartbeat 31 s ago: all requests are passed to the server")
+        );
         view.pid = Some(7);
         assert!(text(&view, false).contains("process 7 hangs"));
     }

@@ -140,14 +140,14 @@ fn page(before: &TopSample, now: &TopSample, urls_max: usize) -> String {
     let share = answer_shares::percent(shares.requests());
     let _ = writeln!(
         out,
-        "answers/s {:>12}   handed up/s {:>10}   hit share {share}",
+        "answers/s {:>12}   to server/s {:>10}   hit share {share}",
         span.rate(answers),
         span.rate(ups)
     );
     let there = &now.view.connections;
     let _ = writeln!(
         out,
-        "open {:>17}   new/s {:>16}   being handed up {}",
+        "open {:>17}   new/s {:>16}   being migrated {}",
         grouped(u64::try_from(there.open).unwrap_or(0)),
         span.rate(span.count("tcp_open") + span.count("tcp_open_cookie")),
         there.handed
@@ -157,7 +157,9 @@ fn page(before: &TopSample, now: &TopSample, urls_max: usize) -> String {
     time_line(&span, answers, &mut out);
     let ups = answer_shares::went_up(|name| span.count(name));
     if !ups.is_empty() {
-        out.push_str("went up most, per second, and what would change it\n");
+        out.push_str(
+            "most frequent reasons not to answer here, per second, and what would change it\n",
+        );
     }
     for up in ups {
         let _ = writeln!(
@@ -341,15 +343,15 @@ mod tests {
         for part in [
             "port 80 on eth0 (TC ingress): serving, daemon 7, 3 published",
             "answers/s          900",
-            "handed up/s        100",
+            "to server/s        100",
             "hit share 90.0 %",
-            "requests: 1,800 answered here (at most 90.0 %), at least 200 handed up",
+            "requests: 1,800 answered here (at most 90.0 %), at least 200 passed to the server",
             "bytes: 18,000 sent here",
-            "100  up_miss            first requests go up",
+            "100  up_miss            first requests are always passed on",
             "ns per segment     500",
             "of one processor 0.1 %",
             "900  http://h/hot",
-            "100  up_miss            no such response is stored",
+            "100  up_miss            no matching response is stored",
         ] {
             assert!(page.contains(part), "{part:?} in\n{page}");
         }

@@ -84,8 +84,8 @@ fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
     left.iter().for_each(terminal_output::note);
     match taken.is_empty() {
         true => Err(format!(
-            "whoever listens on port {port} can be asked by others at no address of this machine: there is nothing \
-             to intercept"
+            "the listener of port {port} is reachable from other machines at no address of this \
+             one: there is nothing to intercept"
         )),
         false => Ok(taken),
     }

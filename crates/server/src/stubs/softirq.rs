@@ -52,7 +52,7 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let servers = admin::ask_to_purge(args, admin::EVERY_SERVER);
     if servers.is_empty() {
         return Err(format!(
-            "{}: no server that may be asked was found",
+            "{}: no running server with an accessible admin socket was found",
             args.what
         ));
     }

@@ -114,7 +114,7 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
     assert!(told.expect("kill").success());
     let rest: Vec<String> = lines.collect();
     assert!(child.wait().expect("a child of ours").success(), "{rest:?}");
-    let has_waited = |line: &String| line.contains("goes on without it");
+    let has_waited = |line: &String| line.contains("continues without it");
     assert!(!rest.iter().any(has_waited), "{rest:?}");
 }
 
@@ -132,7 +132,7 @@ fn a_server_does_not_wait_for_what_can_t_be_started() {
             "/nonexistent/app",
         ],
     );
-    server.wait_for_error_line("can't be started; the server goes on without it");
+    server.wait_for_error_line("can't be started; the server continues without it");
 }
 
 /// An application that starts slowly.

@@ -136,7 +136,7 @@ fn a_long_response_is_there_again_after_a_kill() {
         host.start();
         let said = host.say(&["explain", &format!("http://{}/a", host.server().address())]);
         // The purge named another Host than the test's, hence another resource.
-        assert!(said.contains("nothing was asked for lately"), "{said}");
+        assert!(said.contains("not requested recently"), "{said}");
         let got = host.get("/a", "");
         assert_eq!((got.status, got.field("x-own")), (200, Some("1")));
         assert!(got.field("age").is_some(), "{}", got.dateless_head());

@@ -167,7 +167,7 @@ fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
         client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
         let name = format!("{limit}: {method} with {} bytes", rest.len());
         assert_eq!(client.response().status, status, "{name}");
-        let counted = format!(", {unrepeated} requests not repeated (body too large)");
+        let counted = format!(", {unrepeated} requests not retried (body too large)");
         let said = front.say(&["status"]);
         assert!(said.contains(&counted), "{name}: {said}");
     }
@@ -252,7 +252,7 @@ fn one_client_s_silent_requests_leave_room_for_others() {
     assert_eq!(client.get("/", "").text(), "ok");
     let line = front.server.wait_for_error_line("client_share");
     assert!(
-        line.contains("the client has its share of the 8 requests"),
+        line.contains("the client uses its share of the 8 requests"),
         "{line}"
     );
     assert!(front.say(&["status"]).contains("1 refused by concurrency"));

@@ -82,7 +82,7 @@ fn who_refuses_connections_is_replaced_whatever_the_method() {
             .count(),
         8
     );
-    server.wait_for_error_line("another server is asked");
+    server.wait_for_error_line("trying another server");
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
         .map(|host| format!("http://{host}"));
     assert!(host.is_none_or(|host| host == a.url()));
     status.store(503, SeqCst);
-    server.wait_for_error_line("is not well: it answered 503");
+    server.wait_for_error_line("is unhealthy: the health check got status 503");
     assert_eq!(server.get("/").text(), "b");
     status.store(404, SeqCst);
-    server.wait_for_error_line("is well again");
+    server.wait_for_error_line("is healthy again");
     assert_eq!(server.get("/").text(), "a");
 }
 
@@ -255,8 +255,9 @@ fn status_tells_how_each_server_stands_and_what_went_wrong_last() {
         .output()
         .expect("the explain command");
     let explained = String::from_utf8_lossy(&output.stdout).into_owned();
-    let is_why =
-        |line: &str| line.contains("origin app at") && line.contains("its turn; 2 could be asked");
+    let is_why = |line: &str| {
+        line.contains("origin app at") && line.contains("next in turn; 2 members available")
+    };
     assert!(explained.lines().any(is_why), "{explained}");
     let line = |url: &str| {
         let mut lines = text

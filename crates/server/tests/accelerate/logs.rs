@@ -107,7 +107,7 @@ fn an_origin_that_is_down_is_one_line() {
     assert_eq!(line.matches(&*url).count(), 1, "{line}");
     let line = server.wait_for_error_line("fault ");
     let rest = format!(
-        "fault {}: 502 of origin {url}, and 4 more like it",
+        "fault {}: 502 of origin {url}, and 4 more of the same kind",
         pages[0]
     );
     assert!(line.contains(&rest), "{line}");

@@ -846,7 +846,11 @@ fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
         stream.write_all(answer.as_bytes()).is_ok()
     }));
     let mut clients = ranges_at_once(&front);
-    let waiting = || front.say(&["status"]).contains(" 9 by another's call");
+    let waiting = || {
+        front
+            .say(&["status"])
+            .contains(" 9 by another request's call")
+    };
     wait_until("nine that wait for the first", || waiting().then_some(()));
     drop(answer);
     for (number, client) in clients.iter_mut().enumerate() {

@@ -133,7 +133,7 @@ fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
     }
     let url = format!("http://{}/half/%2F/x", front.server.address());
     let told = front.say(&["explain", &url]);
-    let reason = "no rule before allows the form /half/x of the path";
+    let reason = "no earlier rule allows the form /half/x of the path";
     assert!(told.contains(reason), "{told}");
 }
 

@@ -129,7 +129,7 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
     wait_until("all to wait", || {
         front
             .say(&["status"])
-            .contains("11 by another's call")
+            .contains("11 by another request's call")
             .then_some(())
     });
     go.send(()).expect("the origin waits");

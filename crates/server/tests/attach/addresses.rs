@@ -226,7 +226,7 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
     wait_until("the daemon's word", || {
         attached
             .said()
-            .contains("is no address of this machine")
+            .contains("is no longer an address of this machine")
             .then_some(())
     });
     assert!(publisher::published(&attached.level).is_empty());

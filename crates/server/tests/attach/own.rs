@@ -136,7 +136,7 @@ impl Drop for Own {
 }
 
 fn pid(number: u32) -> Pid {
-    let number = i32::try_from(number).expect("a process's number");
+    let number = i32::try_from(number).expect("a process ID");
     Pid::from_raw(number).expect("not 0")
 }
 
@@ -466,12 +466,14 @@ fn a_killed_daemon_is_started_again() {
     let first = own.daemon();
     kill_process(first, Signal::KILL).expect("it lives");
     wait_until("another daemon", || (own.daemon() != first).then_some(()));
-    own.wait_for_error("softirq: the level's process is gone: killed by signal 9; again in 1 s");
+    own.wait_for_error(
+        "softirq: the level's process has ended: killed by signal 9; restart in 1 s",
+    );
     own.hit();
-    own.wait_for_error("softirq: the level is back (start 1)");
+    own.wait_for_error("softirq: the level is running again (start 1)");
     assert!(
         own.status()
-            .contains("softirq                attached, started again: 1\n")
+            .contains("softirq                attached, restarts: 1\n")
     );
     // Changes are noticed as before.
     own.folder.file("root/page.txt", "new");
@@ -504,7 +506,7 @@ fn without_the_one_that_keeps_it_the_daemon_works_on() {
     });
     own.hit();
     kill_process(daemon, Signal::KILL).expect("it lives");
-    own.wait_for_error("softirq: off: its processes have ended; a restart of the server brings");
+    own.wait_for_error("softirq: off: its processes have ended; restart the server");
     assert!(
         own.status()
             .contains("softirq                off: its processes have ended")

@@ -113,10 +113,7 @@ LoadModule status_module {MODULES}/mod_status.so
         ("/2-300.bin", 200),
     ];
     all_get(&path, &attached, &wanted, "/0-100.bin");
-    let status = format!(
-        "http://{}/server-status is answered with status 200",
-        server_v4(80)
-    );
+    let status = format!("http://{}/server-status has status 200", server_v4(80));
     says(&attached, &status);
     says(&attached, "http://test/1-200.bin is left to the server");
     let explained = path.server.run(
@@ -130,7 +127,7 @@ LoadModule status_module {MODULES}/mod_status.so
     );
     let text = explained.expect("an explanation");
     assert!(
-        text.contains("status 200 to this machine and with 403"),
+        text.contains("status 200 to this machine and 403"),
         "{text}"
     );
 }
@@ -348,7 +345,7 @@ fn what_is_too_long_is_said_at_the_start() {
     says(
         &attached,
         &format!(
-            "http://{}/ is not answered below the socket as long as it is answered so: the response is 10",
+            "http://{}/ is not answered on the fast path while its response stays the same: the response has 10",
             server_v4(80)
         ),
     );

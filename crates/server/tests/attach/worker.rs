@@ -240,7 +240,7 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
     let netns = line.path.server.path();
     let detach = ["detach", "80", "--netns", &netns];
     let said = line.path.server.run(PROGRAM, &detach).expect("detached");
-    assert!(said.contains("let go of port 80"), "{said}");
+    assert!(said.contains("released port 80"), "{said}");
     assert!(!workers.has_port());
     assert_eq!(workers.pid(), None);
     let own = line.ask(server_v4(80), line.page(0));
@@ -297,7 +297,7 @@ fn what_can_not_be_intercepted_is_said() {
     };
     refused(&["80", "--worker"], "nothing listens on port 80");
     refused(&["80", "81", "--worker"], "takes one port");
-    refused(&["80", "--tier", "none"], "with --worker it intercepts");
+    refused(&["80", "--tier", "none"], "add --worker to intercept");
     refused(&["80", "--cache", "1M"], "--worker");
     let _listener = namespace
         .enter(|| TcpListener::bind("127.0.0.1:80"))
@@ -472,7 +472,7 @@ fn a_port_is_given_back_without_a_lost_request() {
             let netns = workers.namespace.path();
             let detach = ["detach", "80", "--netns", &netns];
             let said = workers.namespace.run(PROGRAM, &detach).expect("detached");
-            assert!(said.contains("let go of port 80"), "{said}");
+            assert!(said.contains("released port 80"), "{said}");
             assert!(!workers.has_port());
             let ended = workers.program.child().wait().expect("a child of ours");
             assert!(ended.success(), "{ended}");

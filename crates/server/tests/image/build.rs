@@ -137,7 +137,7 @@ fn what_can_not_be_served_is_named() {
     std::fs::remove_file(there("dead")).expect("removed");
     site.file("a/index.html", PAGE);
     symlink("..", there("a/up")).expect("a link");
-    assert!(refused(&site).contains("folders without an end"));
+    assert!(refused(&site).contains("folders are nested too deeply"));
     std::fs::remove_file(there("a/up")).expect("removed");
     let _socket = std::os::unix::net::UnixListener::bind(there("socket")).expect("a socket");
     assert!(refused(&site).contains("/socket: neither a file nor a folder"));

@@ -81,7 +81,7 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     running.wait_for("http://10.0.2.15/");
     // It sleeps twice as long each time.
     for _ in 0..7 {
-        running.wait_for("the connection is refused or lost");
+        running.wait_for("the connection was refused or lost");
     }
     let mut client = TestClient::connect(port);
     assert_eq!(client.get("/page.lrp", "").status, 503);
@@ -92,11 +92,11 @@ fn a_page_fails_at_once_while_the_database_is_away() {
 #[test]
 fn what_is_no_image_is_not_started() {
     for (more, said) in [
-        (&["/etc/passwd"][..], "no image of a site"),
+        (&["/etc/passwd"][..], "not an image of a site"),
         (&["/nowhere"], "No such file"),
         (
             &["/etc/passwd", "--status-from", "10.0.0.0/8"],
-            "are for a folder",
+            "are only for a folder",
         ),
     ] {
         let refused = image(&[&["run"], more].concat()).expect_err("it is none");

@@ -40,7 +40,7 @@ fn what_is_purged_is_made_again() {
         let is_meant = !["http://other/*", "tag:none", "host:another"].contains(&what);
         let said = host.say(&["purge", what]);
         assert_eq!(said == "purged at once\n", is_meant, "{what}: {said}");
-        let is_unmatched = said.starts_with("nothing that is stored was meant");
+        let is_unmatched = said.starts_with("no stored response matched");
         assert_eq!(is_unmatched, !is_meant, "{what}: {said}");
         assert_eq!(asked(&host), then, "{what}");
     }
@@ -75,7 +75,7 @@ fn a_purge_takes_what_is_being_made() {
 #[test]
 fn a_wrong_purge_says_what_is_right() {
     let host = Host::start(&[]);
-    for (what, part) in [("/x", "a purge takes"), ("tag:", "tag:NAME")] {
+    for (what, part) in [("/x", "host:NAME, tag:NAME"), ("tag:", "tag:NAME")] {
         let output = host.command(&["purge", what]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(part), "{said}");
@@ -103,7 +103,6 @@ fn status_counts_what_programs_did() {
     assert_eq!(status.value("wasm.requests"), 1);
     let said = host.say(&["status"]);
     let route = said.lines().find(|line| line.contains("/cgi/** to cgi "));
-    let counts =
-        "2 calls, 1 failed, 0 waiting now, 1 answered from what was kept, 0 by another's call";
+    let counts = "2 calls, 1 failed, 0 waiting now, 1 answered from stored responses, 0 by another request's call";
     assert!(route.expect("a route").ends_with(counts), "{said}");
 }

@@ -88,7 +88,7 @@ fn half_a_module_changes_nothing() {
     assert!(check().0, "{}", check().1);
     fs::write(&path, &whole[..whole.len() / 2]).expect("half of it");
     host.server
-        .wait_for_error_line("the version before it stays");
+        .wait_for_error_line("the previous version stays in use");
     let (got, _) = ask(host.address(), "GET", "/wasm", "");
     assert_eq!(got.text(), "Hello, World, from C\n");
     host.server.signal("HUP");
@@ -102,7 +102,7 @@ fn half_a_module_changes_nothing() {
         "{said}"
     );
     fs::write(&path, &whole).expect("all of it");
-    host.server.wait_for_error_line("a new version is used");
+    host.server.wait_for_error_line("a new version is in use");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_route_that_cannot_be_made_changes_nothing() {
     host.reload("[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/nowhere\"\n");
     let line = host
         .server
-        .wait_for_error_line("the configuration stays as it was");
+        .wait_for_error_line("the previous configuration stays in force");
     assert!(line.contains("nowhere"), "{line}");
     let (got, _) = ask(host.address(), "GET", "/cgi/say", "");
     assert_eq!(got.text(), "GET |");

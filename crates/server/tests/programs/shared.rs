@@ -33,7 +33,7 @@ fn route(host: &Host) -> String {
 
 /// Waits until this many requests wait for another one's call.
 fn wait_for_shared(host: &Host, count: usize) {
-    let text = format!("{count} by another's call");
+    let text = format!("{count} by another request's call");
     wait_until("requests that wait for another's", || {
         route(host).contains(&text).then_some(())
     });
@@ -102,7 +102,7 @@ fn what_may_not_be_stored_releases_the_others_at_once() {
         assert!(body(client).starts_with("beginning"));
     }
     assert!(
-        route(&host).contains("7 by another's call"),
+        route(&host).contains("7 by another request's call"),
         "{}",
         route(&host)
     );
@@ -256,7 +256,7 @@ fn variants_do_not_wait_for_each_other() {
     wait_for_shared(&host, 1);
     host.file("state/fr", "");
     assert_eq!(body(&mut ask_in(&host, "fr")), "fr");
-    assert!(route(&host).contains("1 by another's call"));
+    assert!(route(&host).contains("1 by another request's call"));
     host.file("state/en", "");
     for client in &mut slow {
         assert_eq!(body(client), "en");

@@ -266,7 +266,7 @@ fn a_folder_where_no_file_can_be_made_is_told_at_the_start() {
     assert!(!run.status.success());
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(
-        said.contains("temp_path /proc/self: no file can be made there"),
+        said.contains("temp_path /proc/self: can't create a file there"),
         "{said}"
     );
 }

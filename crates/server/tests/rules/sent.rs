@@ -268,7 +268,7 @@ fn a_file_is_named_by_its_absolute_path() {
     assert_eq!(got.field("x-sendfile"), None);
     place
         .server
-        .wait_for_error_line("X-Sendfile names a file that is in no folder of an internal alias");
+        .wait_for_error_line("X-Sendfile names a file outside the folders of all internal aliases");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn programs_do_not_lead_in_circles() {
     assert_eq!(place.says("/a.cgi"), "502");
     place
         .server
-        .wait_for_error_line("internal redirects without end");
+        .wait_for_error_line("too many internal redirects");
 }
 
 #[test]

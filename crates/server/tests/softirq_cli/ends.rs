@@ -139,7 +139,10 @@ fn what_is_asked_by_tls_is_not_explained_as_if_it_were_not() {
         let output = place.output(&["explain", &url]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{said}");
-        assert!(said.contains("no server that may be asked"), "{said}");
+        assert!(
+            said.contains("no running server with an accessible admin socket"),
+            "{said}"
+        );
     }
     let output = place.output(&["explain", &format!("ftp://{HOST}/small")]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -48,7 +48,7 @@ impl Place {
         };
         wait_until("the daemon's first sign of life", || {
             let text = place.say(&["status"]);
-            (!text.contains("never heard of")).then_some(())
+            (!text.contains("no heartbeat")).then_some(())
         });
         place
     }

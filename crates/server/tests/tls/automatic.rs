@@ -194,7 +194,7 @@ fn a_damaged_file_is_written_back_at_once() {
     let server = place.run(UNREACHABLE);
     assert_eq!(place.count("acme.valid"), 1);
     std::fs::remove_file(&file).expect("a file");
-    let line = server.wait_for_error_line("certificate.pem is gone; it was written back");
+    let line = server.wait_for_error_line("certificate.pem is missing; it was restored");
     assert!(line.contains("warn"), "{line}");
     assert_eq!(std::fs::read(&file).expect("a file"), text);
     // Other settings belong to another manager.
@@ -246,7 +246,7 @@ fn check_looks_as_the_user_of_the_server() {
     says(
         "nobody",
         &[
-            "acme is not there, and cannot be made in",
+            "acme does not exist and cannot be created in",
             "Permission denied",
         ],
     );

@@ -30,7 +30,7 @@ fn plain_http_is_answered_in_plain_text() {
     ] {
         let got = String::from_utf8_lossy(&answer(&server, request.as_bytes())).into_owned();
         assert!(got.starts_with("HTTP/1.1 400 "), "{got}");
-        assert!(got.contains("This port speaks TLS"), "{got}");
+        assert!(got.contains("This port uses TLS"), "{got}");
         assert!(got.contains("Connection: close\r\n"), "{got}");
     }
     assert_eq!(

@@ -40,21 +40,21 @@ fn files_that_change_are_read_again() {
     assert_eq!(shown(&place, &server), first);
     place.certify("a", &["a.example", "new.example"]);
     let second = fingerprint(&place, "a");
-    server.wait_for_error_line("a.pem: read again, valid until ");
+    server.wait_for_error_line("a.pem: reloaded, valid until ");
     assert_eq!(shown(&place, &server), second);
     assert!(place.status("certificate")[0].contains("new.example"));
     // A key that does not match keeps the previous pair, with a message.
     place.certify("other", &["a.example"]);
     std::fs::copy(place.path("other.pem"), place.path("a.pem")).expect("a file");
-    server.wait_for_error_line("the certificate stays as it was: ");
+    server.wait_for_error_line("the previous certificate stays in use: ");
     assert_eq!(shown(&place, &server), second);
     // The matching key arrives, and the new pair is used.
     std::fs::copy(place.path("other.key"), place.path("a.key")).expect("a file");
-    server.wait_for_error_line("a.pem: read again, valid until ");
+    server.wait_for_error_line("a.pem: reloaded, valid until ");
     assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
     // A missing file is reported, and changes nothing.
     std::fs::remove_file(place.path("a.key")).expect("a file");
-    server.wait_for_error_line("whether it changes can't be seen");
+    server.wait_for_error_line("changes can't be detected");
     assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
 }
 
@@ -83,7 +83,7 @@ fn a_reload_keeps_connections_and_changes_certificates() {
         .folder
         .file("lowroad.toml", text.replace("b.key", "none.key"));
     server.signal("HUP");
-    server.wait_for_error_line("the configuration stays as it was");
+    server.wait_for_error_line("the previous configuration stays in force");
     assert_eq!(shown(&place, &server), fingerprint(&place, "b"));
     let long = long.join().expect("curl");
     assert_eq!(
@@ -144,15 +144,15 @@ fn a_check_names_what_is_wrong() {
     for (config, says) in [
         (
             named("b.example"),
-            "no certificate of its site is for b.example",
+            "the site has no certificate for b.example",
         ),
         (
             named("*.example"),
-            "no certificate of its site is for *.example",
+            "the site has no certificate for *.example",
         ),
         (
             named("a.example").replace("a.key", "b.key"),
-            "the key does not fit",
+            "the key does not match",
         ),
         (
             named("a.example").replace("a.pem", "none.pem"),
@@ -164,7 +164,7 @@ fn a_check_names_what_is_wrong() {
         ),
         (
             named("a.example").replace("a.key", "a.pem"),
-            "there is no private key",
+            "it contains no private key",
         ),
     ] {
         let (code, said) = check(&config);
@@ -172,7 +172,7 @@ fn a_check_names_what_is_wrong() {
             assert!(said.contains("check.toml:"), "{said}");
         }
         // Problems with which `run` would start are warnings.
-        let expected = if says.starts_with("no certificate") {
+        let expected = if says.starts_with("the site has no certificate") {
             3
         } else {
             1
@@ -184,7 +184,7 @@ fn a_check_names_what_is_wrong() {
     std::fs::set_permissions(place.path("a.key"), PermissionsExt::from_mode(0o644))
         .expect("a file");
     let (_, said) = check(&named("a.example"));
-    assert!(said.contains("anybody can read the key"), "{said}");
+    assert!(said.contains("every user can read the key"), "{said}");
     place.private(
         "a.key",
         std::fs::read_to_string(place.path("a.key")).expect("a key"),
@@ -195,7 +195,7 @@ fn a_check_names_what_is_wrong() {
     place.folder.file("a.pem", &chain[..end]);
     let (_, said) = check(&named("a.example"));
     assert!(
-        said.contains("nothing wrong"),
+        said.contains("no problems"),
         "its root is not public: {said}"
     );
 }

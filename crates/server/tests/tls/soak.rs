@@ -102,7 +102,7 @@ fn nothing_fails_and_nothing_grows() {
         let go_on = || !clients.iter().any(|client| client.is_finished());
         while start.elapsed() < soak && go_on() {
             place.certify("a", &["a.example"]);
-            server.wait_for_error_line("a.pem: read again, valid until ");
+            server.wait_for_error_line("a.pem: reloaded, valid until ");
             renewals += 1;
             if start.elapsed() > soak / 3 {
                 warm.get_or_insert_with(|| PrivateMemory::of_process(server.pid()).resident);

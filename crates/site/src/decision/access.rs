@@ -36,7 +36,7 @@ pub fn identify_client(
         Ok(None) => return Ok(()),
         Err(_) => {
             world.trace(TraceEvent::BadTarget(
-                "a proxy names the client in a way that can't be read",
+                "a proxy sent malformed fields about the client",
             ));
             return Err(to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST));
         }

@@ -192,18 +192,16 @@ pub fn follow<W: Effects>(
         generated_response(to.failed(asked.at(), route, &failure, lookup.logger))
     };
     let Some(target) = target else {
-        return failed("X-Sendfile names a file that is in no folder of an internal alias");
+        return failed("X-Sendfile names a file outside the folders of all internal aliases");
     };
     let inner = inner_of(target, asked, method, stage);
     // Two programs may lead to each other.
     if inner.programs >= PROGRAMS_MAX {
-        return failed(
-            "programs led from one to another too often: internal redirects without end",
-        );
+        return failed("too many internal redirects between programs");
     }
     // A program's error must not look like the client's.
     if decoded(asked.site, inner.path(), &mut vec![0; inner.path_len]).is_err() {
-        return failed("an internal redirect to what is no path");
+        return failed("an internal redirect to an invalid path");
     }
     let kept = (stage != RewriteStage::AsAsked).then(|| {
         let kept = response_redirect::kept(fields);

@@ -104,7 +104,7 @@ impl ListenerAddresses<'_> {
             .adopted
             .iter()
             .filter(|(_, role)| *role == SocketRole::None);
-        unused.map(|_| "the supervisor handed over a socket named https, but no site has TLS: nothing is served there")
+        unused.map(|_| "the supervisor passed a socket named https, but no site has TLS: nothing is served there")
     }
 }
 

@@ -113,8 +113,9 @@ impl BypassControl {
                 self.rests = true;
                 level.rest(until_ns, answers, requests);
                 told = Some(format!(
-                    "of the last {requests} requests only {answers} were answered here: all connections are left \
-                     to the kernel for {} s; `lowroad purge all` ends that at once",
+                    "of the last {requests} requests only {answers} were answered here: all \
+                     connections are left to the kernel for {} s; `lowroad purge all` ends this \
+                     at once",
                     until_ns.saturating_sub(now_ns) / SECOND_NS
                 ));
             }

@@ -72,7 +72,7 @@ fn kernel(machine: &MachineFacts) -> DoctorFinding {
     let what = "kernel";
     let release = &machine.release;
     if !machine.has_btf {
-        let why = format!("{release} has no BTF, which a handover of connections needs");
+        let why = format!("{release} has no BTF, which migration requires");
         return no(what, &why, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
     }
     // A release of unknown format counts as new.
@@ -85,12 +85,12 @@ fn kernel(machine: &MachineFacts) -> DoctorFinding {
         ),
         (None, true) => warn(
             what,
-            &format!("{release}; whether it has bpf_sk_assign_tcp_reqsk can't be seen"),
+            &format!("{release}; can't determine whether it has bpf_sk_assign_tcp_reqsk"),
             "run as root",
         ),
         (_, false) => no(
             what,
-            &format!("{release} can't take connections over (bpf_sk_assign_tcp_reqsk)"),
+            &format!("{release} does not support migration (bpf_sk_assign_tcp_reqsk)"),
             "Linux 6.9 or newer",
         ),
         (Some(false), true) => no(
@@ -130,11 +130,7 @@ fn rights(machine: &MachineFacts) -> DoctorFinding {
     }
     match machine.is_root {
         true => ok(what, "root, with the capabilities"),
-        false => no(
-            what,
-            "the capabilities are there, but not root",
-            "run as root",
-        ),
+        false => no(what, "the capabilities without root", "run as root"),
     }
 }
 
@@ -150,13 +146,13 @@ fn cookies(machine: &MachineFacts) -> DoctorFinding {
     match machine.syncookies {
         Some(0) => no(
             what,
-            "0: the kernel would refuse connections that are handed to it",
+            "0: the kernel would refuse migrated connections",
             "sysctl -w net.ipv4.tcp_syncookies=1",
         ),
         Some(value) => ok(what, &value.to_string()),
         None => no(
             what,
-            "not there: the kernel knows no SYN cookies, and would refuse what is handed to it",
+            "missing: the kernel does not support SYN cookies, and would refuse migrated connections",
             "a kernel with CONFIG_SYN_COOKIES=y",
         ),
     }
@@ -165,21 +161,18 @@ fn cookies(machine: &MachineFacts) -> DoctorFinding {
 fn firewall(machine: &MachineFacts) -> DoctorFinding {
     let what = "netfilter";
     match machine.has_firewall {
-        Some(false) => ok(
-            what,
-            "no rules here; answers of this level would not pass them",
-        ),
+        Some(false) => ok(what, "no rules; responses of this level would bypass them"),
         Some(true) => warn(
             what,
-            "there are rules; if they are for what comes in, clients are answered only after the kernel \
-             has let them in",
-            "attach --admit all if they let everybody to the port",
+            "there are rules; if they filter input, clients are answered only after the kernel \
+             has accepted them",
+            "attach --admit all if they accept every client of the port",
         ),
         None => warn(
             what,
-            "whether there are rules can't be seen; then clients are answered only after the kernel has \
-             let them in",
-            "attach --admit all if nobody is kept from the port",
+            "can't determine whether there are rules; if so, clients are answered only after the \
+             kernel has accepted them",
+            "attach --admit all if no client is kept from the port",
         ),
     }
 }
@@ -195,7 +188,7 @@ fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
     let Some(listeners) = &port.listeners else {
         lines.push(warn(
             &what,
-            "backlog and Multipath TCP can't be seen",
+            "can't determine backlog and Multipath TCP",
             "modprobe tcp_diag",
         ));
         return lines;
@@ -203,8 +196,8 @@ fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
     if listeners.iter().any(|one| one.is_mptcp) {
         lines.push(no(
             &what,
-            "a socket of Multipath TCP listens, to which no connection can be handed",
-            "turn it off in the server (Go: GODEBUG=multipathtcp=0), or sysctl -w net.mptcp.enabled=0",
+            "the listener uses Multipath TCP, to which connections can't be migrated",
+            "disable it in the server (Go: GODEBUG=multipathtcp=0), or sysctl -w net.mptcp.enabled=0",
         ));
     }
     // The kernel has limited the backlog to somaxconn at the time of listen(2).
@@ -212,7 +205,7 @@ fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
         && least < BACKLOG_MIN
     {
         let why =
-            format!("only {least} connections may wait there; bursts are delayed by a second");
+            format!("the backlog is only {least} connections; bursts are delayed by a second");
         let advice = match somaxconn {
             Some(limit) if limit < BACKLOG_MIN => {
                 "sysctl -w net.core.somaxconn=4096, and a larger backlog in the server"
@@ -230,7 +223,7 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let details = &interface.details;
     let what = format!("{}: native XDP", details.interface.name);
     if !details.is_ethernet {
-        return no(&what, "its frames are not Ethernet's", "");
+        return no(&what, "it does not carry Ethernet frames", "");
     }
     if let Some(why) = details.why_not_xdp() {
         return no(&what, &format!("{why}; TC ingress is used"), "");
@@ -240,7 +233,7 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
         return no(
             &what,
             "another XDP program is attached",
-            "take it off, or use TC ingress, which comes after it",
+            "detach it, or use TC ingress, which runs after it",
         );
     }
     if interface.has_own_xdp {
@@ -253,7 +246,7 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     {
         return no(
             &what,
-            "the host merges segments for virtio_net and can't be told to stop",
+            "the host merges segments for virtio_net, and the guest can't disable that",
             "on the host: ctrl_guest_offloads=on, or guest_tso4, guest_tso6, guest_ufo, guest_csum=off",
         );
     }
@@ -262,7 +255,7 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
             let why = format!("{} has none; TC ingress is used", driver(interface));
             no(&what, &why, "")
         }
-        None => warn(&what, "the kernel does not say", "doctor --try"),
+        None => warn(&what, "the kernel does not report it", "doctor --try"),
         Some(_) => by_driver(&what, interface, cpus),
     }
 }
@@ -273,36 +266,36 @@ fn by_driver(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding
     match interface.details.driver.as_str() {
         _ if mtu > MTU_MAX => warn(
             what,
-            &format!("MTU {mtu}: many drivers take programs only up to {MTU_MAX}"),
+            &format!("MTU {mtu}: many drivers accept programs only up to {MTU_MAX}"),
             "doctor --try",
         ),
         "virtio_net" => virtio(what, interface, cpus),
         // LRO and XDP exclude each other in these drivers.
         "ixgbe" | "mlx5_core" if interface.merges => no(
             what,
-            &format!("{} refuses it while it merges segments", driver(interface)),
+            &format!(
+                "{} refuses programs while it merges segments",
+                driver(interface)
+            ),
             &format!("ethtool -K {} lro off", interface.details.interface.name),
         ),
         "ixgbe" | "i40e" | "ice" => ok(
             what,
             &format!(
-                "{} has room for whole answers; attaching resets it",
+                "{} has room for whole responses; attaching resets it",
                 driver(interface)
             ),
         ),
-        "mlx5_core" => ok(what, "mlx5 has room for whole answers"),
+        "mlx5_core" => ok(what, "mlx5 has room for whole responses"),
         "gve" => warn(
             what,
-            "gve says nothing of its room behind frames",
+            "gve does not report its room behind frames",
             "doctor --try",
         ),
         _ => warn(
             what,
-            &format!(
-                "nothing is known of the room behind frames of {}",
-                driver(interface)
-            ),
-            "doctor --try, then `status`: up_room counts answers that did not fit",
+            &format!("the room behind frames of {} is unknown", driver(interface)),
+            "doctor --try, then `status`: up_room counts responses that did not fit",
         ),
     }
 }
@@ -311,14 +304,14 @@ fn by_driver(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding
 fn virtio(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let room = match interface.virtio {
         Some(bits) if bits & VIRTIO_MERGEABLE == 0 => "room for a frame of the MTU",
-        _ => "room for whole answers",
+        _ => "room for whole responses",
     };
     match interface.queues {
         Some((now, most)) if now + cpus > most => warn(
             what,
             &format!(
-                "{room}; {now} of {most} queue pairs are in use and each of {cpus} processors wants \
-                 one more: they share some"
+                "{room}; {now} of {most} queue pairs are in use, and each of {cpus} processors \
+                 needs one more: some share a queue"
             ),
             &format!(
                 "more queue pairs on the host, or fewer in use: ethtool -L {} combined N",
@@ -333,7 +326,7 @@ fn tc(interface: &InterfaceFacts) -> DoctorFinding {
     let what = format!("{}: TC ingress", interface.details.interface.name);
     match interface.details.is_ethernet {
         true => ok(&what, "works with every Ethernet interface"),
-        false => no(&what, "its frames are not Ethernet's", ""),
+        false => no(&what, "it does not carry Ethernet frames", ""),
     }
 }
 
@@ -344,13 +337,14 @@ fn notes(interface: &InterfaceFacts) -> Vec<DoctorFinding> {
         lines.push(warn(name, "it is down", &format!("ip link set {name} up")));
     }
     if interface.details.is_loopback {
-        let why = "local clients only; `attach` takes it if it is named";
+        let why = "local clients only; `attach` uses it only if --interface names it";
         lines.push(warn(name, why, ""));
     }
     // Virtual devices also keep tags beside packets, but only for packets that arrived with one.
     let is_real = !interface.details.is_loopback && interface.details.driver != "veth";
     if interface.strips_vlan && is_real && interface.details.is_ethernet {
-        let why = "it takes VLAN tags out of frames: with native XDP answers would go out untagged";
+        let why =
+            "it strips VLAN tags from frames: with native XDP responses would be sent untagged";
         let advice = format!("if VLANs are used: ethtool -K {name} rxvlan off");
         lines.push(warn(name, why, &advice));
     }
@@ -370,16 +364,16 @@ fn interception(machine: &MachineFacts) -> DoctorFinding {
     match machine.has_lookup {
         Some(true) => ok(
             what,
-            "the kernel gives connections to whom a program names (sk_lookup): attach --worker",
+            "the kernel supports sk_lookup, so attach --worker works",
         ),
         Some(false) => warn(
             what,
-            "the kernel knows no sk_lookup (Linux 5.9)",
+            "the kernel does not support sk_lookup (Linux 5.9)",
             "attach without --worker",
         ),
         None => warn(
             what,
-            "whether the kernel knows sk_lookup can't be seen",
+            "can't determine whether the kernel supports sk_lookup",
             "run as root",
         ),
     }

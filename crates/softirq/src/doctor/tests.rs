@@ -76,7 +76,7 @@ fn a_good_machine_is_good() {
 
 #[test]
 fn a_machine_that_can_not_intercept_can_do_the_rest() {
-    for (has_lookup, why) in [(Some(false), "Linux 5.9"), (None, "can't be seen")] {
+    for (has_lookup, why) in [(Some(false), "Linux 5.9"), (None, "can't determine")] {
         let mut machine = machine();
         machine.has_lookup = has_lookup;
         let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), "interception");
@@ -202,7 +202,7 @@ fn virtio_counts_queues() {
     assert!(
         with(tunable | 1 << 15, (4, 8))
             .why
-            .contains("whole answers")
+            .contains("whole responses")
     );
     let few = with(tunable, (8, 8));
     assert!(
@@ -266,7 +266,10 @@ fn ports_need_one_server_that_is_no_mptcp_socket() {
     let (lines, works) = judged(&any, Some(vec![listener, short]));
     assert!(lines[1].why.contains("only 5") && works, "{lines:?}");
     let (lines, works) = judged(&any, None);
-    assert!(lines[1].why.contains("can't be seen") && works, "{lines:?}");
+    assert!(
+        lines[1].why.contains("can't determine") && works,
+        "{lines:?}"
+    );
     let (lines, works) = judged(&[], Some(Vec::new()));
     assert!(
         lines[0].why.contains("nothing listens") && !works,

@@ -123,20 +123,17 @@ impl fmt::Display for FetchDenial {
                 write!(f, "the origin answered with status {status}")
             }
             FetchDenial::NotAskedAfter => {
-                f.write_str("the origin answered 304, which does not fit what was asked")
+                f.write_str("the origin answered 304, which does not match the request")
             }
             FetchDenial::Fetch(error) => error.fmt(f),
-            FetchDenial::Busy | FetchDenial::NoRoom => f.write_str("there is no room for it now"),
+            FetchDenial::Busy | FetchDenial::NoRoom => f.write_str("no memory is free for it now"),
             FetchDenial::Excluded(prefix) if excluded_paths::is_well_known(prefix) => write!(
                 f,
-                "nothing is learnt of its path (attach --exclude {prefix}, without being told: servers \
-                 often answer it to few)"
+                "its path is excluded (as by attach --exclude {prefix}), because servers often \
+                 restrict it to some clients"
             ),
             FetchDenial::Excluded(prefix) => {
-                write!(
-                    f,
-                    "nothing is learnt of its path (attach --exclude {prefix})"
-                )
+                write!(f, "its path is excluded (attach --exclude {prefix})")
             }
         }
     }

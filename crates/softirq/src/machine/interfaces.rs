@@ -43,8 +43,8 @@ impl InterfaceDetails {
             return Some("lo has no native XDP");
         }
         match self.driver.as_str() {
-            "veth" => Some("veth leaves no room behind short frames, so answers do not fit"),
-            "ena" => Some("ena can't pass data from XDP to TC, which a handover needs"),
+            "veth" => Some("veth leaves no room behind short frames, so responses do not fit"),
+            "ena" => Some("ena can't pass data from XDP to TC, which migration requires"),
             _ => None,
         }
     }

@@ -42,10 +42,10 @@ pub fn who_is_asked(port: u16, addresses: &[IpAddr]) -> Result<String, String> {
         )),
         [one] if !one.is_unspecified() => Ok(format!("a server listens at {one}")),
         _ if addresses.iter().all(IpAddr::is_unspecified) => Ok(
-            "a server listens at all addresses, and is asked at that of each request".to_owned(),
+            "a server listens at all addresses; responses are fetched from the address of each request".to_owned(),
         ),
         _ => Ok(format!(
-            "servers listen at {}; each is asked for its own",
+            "servers listen at {}; each response is fetched from its own address",
             addresses
                 .iter()
                 .map(ToString::to_string)

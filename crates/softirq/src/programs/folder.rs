@@ -138,9 +138,10 @@ pub fn why_not_lasting() -> Option<String> {
     }
     let name = name_of_namespace().unwrap_or_else(|| "NAME".to_owned());
     Some(format!(
-        "this process has mounts of its own, as `ip netns exec` makes them and some settings of systemd \
-         units: what is pinned below {MOUNT} here nobody else can see, and it ends with them. Enter only \
-         the network: with --netns {name}, or by nsenter --net=/run/netns/{name}"
+        "this process has its own mounts (from `ip netns exec`, or some settings of systemd \
+         units): what it pins below {MOUNT} is invisible to other processes and ends with these \
+         mounts. Enter only the network: with --netns {name}, or by nsenter \
+         --net=/run/netns/{name}"
     ))
 }
 

@@ -68,7 +68,7 @@ impl SocketInterception {
         if all.len() > index(layout::INTERCEPTED_MAX) {
             let (count, max) = (all.len(), layout::INTERCEPTED_MAX);
             return Err(LevelError::Usage(format!(
-                "{count} addresses can't be intercepted, {max} can"
+                "can't intercept {count} addresses; the maximum is {max}"
             )));
         }
         let object = load()?;
@@ -117,7 +117,7 @@ pub fn attached(namespace: &File) -> Result<u32, LevelError> {
             &raw mut count,
         )
     };
-    super::calls::checked(status).map_err(LevelError::system("asking for programs"))?;
+    super::calls::checked(status).map_err(LevelError::system("listing programs"))?;
     Ok(count)
 }
 

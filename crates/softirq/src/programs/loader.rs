@@ -310,7 +310,7 @@ pub(crate) fn grace_inner() -> Result<OwnedFd, LevelError> {
         ..Default::default()
     };
     let map = MapHandle::create(MapType::Array, Some("grace_inner"), 4, 4, 1, &options)
-        .map_err(LevelError::bpf("making a map"))?;
+        .map_err(LevelError::bpf("creating a map"))?;
     map.as_fd()
         .try_clone_to_owned()
         .map_err(LevelError::system("duplicating a descriptor"))

@@ -58,7 +58,7 @@ impl MapSource for PinnedMaps<'_> {
 
     fn unfit(&self, name: &str) -> LevelError {
         LevelError::Usage(format!(
-            "{}: pinned maps have other sizes than asked for; `lowroad detach` first",
+            "{}: the pinned maps have other sizes than requested; run `lowroad detach` first",
             self.path(name).display()
         ))
     }
@@ -82,7 +82,7 @@ impl FreshMaps {
     /// When no program has it, or descriptors run out.
     pub(crate) fn map_handle(&self, name: &str) -> Result<MapHandle, LevelError> {
         let found = self.find(name)?;
-        found.ok_or_else(|| LevelError::Usage(format!("no program has a map {name}")))
+        found.ok_or_else(|| LevelError::Usage(format!("no program has the map {name}")))
     }
 }
 
@@ -105,7 +105,7 @@ impl MapSource for FreshMaps {
 
     fn unfit(&self, name: &str) -> LevelError {
         LevelError::Usage(format!(
-            "the map {name} is of another version of this program"
+            "the map {name} belongs to another version of this program"
         ))
     }
 }

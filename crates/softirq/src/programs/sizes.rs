@@ -112,5 +112,5 @@ const HIT_COUNTER_LEN: u32 = u64::BITS / 8;
 /// The number of possible processors.
 fn processors() -> Result<u32, LevelError> {
     let count = libbpf_rs::num_possible_cpus().map_err(LevelError::bpf("counting processors"))?;
-    u32::try_from(count).map_err(|_| LevelError::Usage(format!("{count} processors")))
+    u32::try_from(count).map_err(|_| LevelError::Usage(format!("too many processors: {count}")))
 }

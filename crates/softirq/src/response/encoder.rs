@@ -64,11 +64,13 @@ impl fmt::Display for PrepareError {
         match self {
             PrepareError::TooLong { len, len_max } => write!(
                 f,
-                "the response is {len} bytes long with its head; at most {len_max} are sent from here"
+                "the response has {len} bytes with its head; at most {len_max} are sent from here"
             ),
-            PrepareError::Status(status) => write!(f, "{status} is no final status"),
-            PrepareError::Field => f.write_str("the head holds a byte that no head may hold"),
-            PrepareError::Length => f.write_str("Content-Length is not the length of the body"),
+            PrepareError::Status(status) => write!(f, "{status} is not a final status"),
+            PrepareError::Field => f.write_str("the head contains an invalid byte"),
+            PrepareError::Length => {
+                f.write_str("Content-Length differs from the length of the body")
+            }
             PrepareError::BodyNotAllowed => {
                 f.write_str("the response has a body, which its status forbids")
             }

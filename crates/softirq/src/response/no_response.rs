@@ -66,22 +66,22 @@ impl fmt::Display for FetchError {
         match self {
             FetchError::AddressGone(address) => write!(
                 f,
-                "{address} is no address of this machine any more, or one of several devices"
+                "{address} is no longer an address of this machine, or belongs to several devices"
             ),
             FetchError::Connect(kind) => write!(
                 f,
-                "no connection to the origin ({kind}); see whether it listens"
+                "can't connect to the origin ({kind}); check that it listens"
             ),
             FetchError::Broken(kind) => write!(f, "the connection to the origin broke ({kind})"),
             FetchError::TimedOut => f.write_str("the origin took too long"),
             FetchError::Closed => {
-                f.write_str("the origin closed the connection before its response was whole")
+                f.write_str("the origin closed the connection before its response was complete")
             }
             FetchError::Unframed => f.write_str(
-                "the body of the origin's response ends with the connection, so it may have been \
-                 cut; let the server send Content-Length or chunks",
+                "the end of the connection delimits the body of the origin's response, so it may \
+                 be truncated; let the server send Content-Length or chunks",
             ),
-            FetchError::Version => f.write_str("the origin does not answer with HTTP/1.1"),
+            FetchError::Version => f.write_str("the origin's response is not HTTP/1.1"),
             FetchError::Malformed(what) => write!(f, "the origin's response is malformed: {what}"),
             FetchError::HeadTooLong { len_max } => write!(
                 f,
@@ -93,8 +93,8 @@ impl fmt::Display for FetchError {
             ),
             FetchError::ForFew { machine, outsider } => write!(
                 f,
-                "the origin answers it with status {machine} to this machine and with {outsider} to \
-                 others, so what it says depends on who asks"
+                "the origin sends status {machine} to this machine and {outsider} to other \
+                 clients, so the response depends on the client"
             ),
         }
     }

@@ -56,7 +56,7 @@ impl DatabaseAddress {
                 );
             }
         }
-        .map_err(|error| format!("its url is wrong: {error}"))
+        .map_err(|error| format!("its url is invalid: {error}"))
     }
 
     /// The rules for the database's statements.
@@ -94,7 +94,7 @@ pub(super) fn unknown_parameter(name: &str, query: &str, known: &str) -> String 
         true => "a parameter is unknown".to_owned(),
         false => format!("unknown parameter {name:?}"),
     };
-    format!("{named}; known are {known}")
+    format!("{named}; the parameters are {known}")
 }
 
 fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
@@ -118,7 +118,9 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
     let mut out = String::new();
     let mut rest = url;
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after.split_once('}').ok_or("its url has ${ without }")?;
+        let (name, after) = after
+            .split_once('}')
+            .ok_or("its url contains ${ without }")?;
         let value = variable(name)
             .ok_or_else(|| format!("the environment variable {name} of its url is not set"))?;
         out.push_str(before);

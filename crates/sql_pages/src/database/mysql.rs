@@ -234,7 +234,7 @@ impl From<StatementRefusal> for DriverError {
                 "the statement and its values are longer than {} bytes",
                 LIMITS.packet_len_max
             )),
-            StatementRefusal::Busy => DriverError::lost("a statement is under way"),
+            StatementRefusal::Busy => DriverError::lost("a statement is in progress"),
         }
     }
 }

@@ -117,7 +117,7 @@ fn add(to: &mut PgArguments, param: &SqlParam, wanted: &str) -> Result<(), Strin
 }
 
 fn unfit(param: &SqlParam, wanted: &str) -> String {
-    format!("{} was given that is no {wanted}", param.kind())
+    format!("{} was given, which is not {wanted}", param.kind())
 }
 
 /// A parameter as text, if it has a text form.
@@ -209,7 +209,7 @@ fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut RowTable) -> Result<(), BoxDyn
             Cell::Text(raw.as_str()?)
         }
         "VOID" => Cell::Null,
-        other => return Err(format!("its type {other} is not known here").into()),
+        other => return Err(format!("its type {other} is not supported").into()),
     });
     Ok(())
 }

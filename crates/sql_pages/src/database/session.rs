@@ -125,7 +125,7 @@ impl SessionConnection {
         if self.writing {
             return Err(self
                 .database
-                .unreachable("the connection was lost while writing"));
+                .unreachable("the connection was lost during a write"));
         }
         match timeout_at(end, self.database.pool.take(sure)).await {
             Ok(Ok(lease)) => Ok(lease),

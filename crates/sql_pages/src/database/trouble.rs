@@ -26,7 +26,7 @@ impl std::fmt::Display for DriverError {
         match self {
             DriverError::Driver(error) => error.fmt(to),
             DriverError::Client(error) => error.fmt(to),
-            DriverError::TooManyRows => to.write_str("there are too many rows"),
+            DriverError::TooManyRows => to.write_str("too many rows"),
             DriverError::TooLong(_) => to.write_str("the rows are too long"),
             DriverError::Refused { message: it, .. }
             | DriverError::Lost(it)

@@ -147,5 +147,5 @@ async fn multipart_forms_are_taken() {
     assert!(ask.ok().await.text.starts_with("&lt;é&gt;|"));
     let broken = site.get("/to.lrp").method(Method::Post).body("--x\r\n");
     let broken = broken.field("Content-Type", "multipart/form-data; boundary=x");
-    broken.fails(400, "the form can't be read").await;
+    broken.fails(400, "the form is malformed").await;
 }

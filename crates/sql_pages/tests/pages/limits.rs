@@ -41,7 +41,7 @@ async fn templates_end() {
     site.get("/deep.lrp").fails(500, "deep.lrp:1: ").await;
     site.get("/macro.lrp").fails(500, "macro.lrp:1: ").await;
     site.get("/calls.lrp")
-        .fails(500, "100 calls of databases")
+        .fails(500, "100 database calls")
         .await;
     assert!(site.get("/some.lrp").ok().await.text.ends_with("48 49 "));
     assert_eq!(site.get("/small.lrp").ok().await.text, "small");
@@ -72,9 +72,7 @@ async fn rows_are_bounded() {
     let all = format!("{{{{ query('{COUNT} SELECT n FROM c') | length }}}}");
     let less = format!("{{{{ query('{COUNT} SELECT n FROM c LIMIT 100') | length }}}}");
     let site = Site::new(&[("all.lrp", &all), ("less.lrp", &less)]);
-    site.get("/all.lrp")
-        .fails(500, "there are more than 100 rows")
-        .await;
+    site.get("/all.lrp").fails(500, "more than 100 rows").await;
     assert_eq!(site.get("/less.lrp").ok().await.text, "100");
 }
 

@@ -187,7 +187,7 @@ async fn rows_are_counted() {
     ];
     let files: Vec<_> = files.iter().map(|(name, text)| (*name, &**text)).collect();
     let site = Site::with(folder, &files, vec![rows]);
-    let told = "bytes: let it make less, or raise memory of the route; the rows alone";
+    let told = "bytes: reduce its output, or raise memory of the route; the rows alone";
     site.get("/many.lrp").fails(500, told).await;
     site.get("/often.lrp").fails(500, told).await;
     assert_eq!(site.get("/some.lrp").ok().await.text, "50");

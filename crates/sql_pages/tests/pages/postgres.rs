@@ -97,7 +97,7 @@ async fn types_parameters_slow_statements_and_lost_connections() {
     site.get("/strange.lrp")
         .fails(
             500,
-            "column a can't be read: its type INET is not known here; write CAST(a AS text)",
+            "column a can't be read: its type INET is not supported; write CAST(a AS text)",
         )
         .await;
     assert_eq!(

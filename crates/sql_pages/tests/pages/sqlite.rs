@@ -94,7 +94,7 @@ async fn reading_pages_cannot_write() {
     ]);
     for page in ["/a.lrp", "/b.lrp", "/c.lrp"] {
         site.get(page)
-            .fails(500, "only reading is allowed for GET and HEAD")
+            .fails(500, "GET and HEAD requests can only read")
             .await;
     }
 }
@@ -163,21 +163,18 @@ async fn mistakes_are_shown_with_file_line_and_reason() {
         ),
         (
             "/few.lrp",
-            "few.lrp:1: the statement has 1 times ?, but 0 values",
+            "few.lrp:1: the statement has 1 placeholders (?), but 0 values",
         ),
         ("/syntax.lrp", "/root/syntax.lrp:3: syntax error"),
-        (
-            "/none.lrp",
-            "none.lrp:1: no database has the name \"other\"",
-        ),
+        ("/none.lrp", "none.lrp:1: no database is named \"other\""),
         (
             "/text.lrp",
-            "/root/text.lrp:2: the first argument of query must be one text",
+            "/root/text.lrp:2: the first argument of query must be a literal text",
         ),
         ("/column.lrp", "column.lrp:2: undefined value"),
         (
             "/list.lrp",
-            "list.lrp:1: value 1 is a list; a list can only be given",
+            "list.lrp:1: value 1 is a list; a list is allowed only",
         ),
     ] {
         site.get(page).fails(500, detail).await;

@@ -109,7 +109,7 @@ async fn parts_and_layouts_come_from_the_site_only() {
         "/etc/passwd",
     ] {
         let ask = site.get(&format!("/out.lrp?f={out}"));
-        ask.fails(500, "is no template of this site").await;
+        ask.fails(500, "is not a template of this site").await;
     }
     site.get("/out.lrp?f=link.lrp")
         .fails(500, "leads out of the site's folder")
@@ -156,7 +156,7 @@ async fn pages_say_what_the_response_is() {
         (303, "/gone.lrp?a=b%20c", "")
     );
     site.get("/open.lrp?to=//evil.example/")
-        .fails(500, "leads to a path of this site")
+        .fails(500, "requires a path of this site")
         .await;
     assert_eq!(
         site.get("/json.lrp").ok().await.field("Content-Type"),
@@ -179,7 +179,9 @@ async fn pages_say_what_the_response_is() {
         site.get("/own.lrp").ok().await.field("Cache-Control"),
         "private, max-age=60"
     );
-    site.get("/mixed.lrp").fails(500, "has a form token").await;
+    site.get("/mixed.lrp")
+        .fails(500, "contains a form token")
+        .await;
 }
 
 #[tokio::test]

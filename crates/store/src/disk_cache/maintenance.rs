@@ -169,20 +169,20 @@ impl DiskCache {
         let news = [
             (
                 counters.disk_full - said.disk_full,
-                "writes failed, since the disk is full: cache without them",
+                "writes failed because the disk is full: responses are cached without it",
             ),
             (counters.write_errors - said.write_errors, "writes failed"),
             (
                 counters.read_errors - said.read_errors,
-                "reads failed; what they were for is asked for again",
+                "reads failed; the responses are fetched again",
             ),
             (
                 counters.corrupt - said.corrupt,
-                "stored responses were damaged, and are gone",
+                "stored responses were damaged and have been deleted",
             ),
             (
                 counters.journal_errors - said.journal_errors,
-                "changes could not be written down",
+                "changes could not be written to the journal",
             ),
         ];
         // One line at a time; the more specific faults come first.

@@ -54,7 +54,7 @@ impl CertificatePair {
         let key = signing_key(texts.key).map_err(in_key)?;
         let Some(own) = chain.first().and_then(|own| X509Certificate::parse(own)) else {
             return Err(in_certificates(ProblemReason::Malformed(
-                "the first certificate is none".into(),
+                "the first certificate is malformed".into(),
             )));
         };
         let doubts = chain::doubts(&chain, unix_s);

@@ -87,7 +87,7 @@ fn contents(
         let meta = file.metadata()?;
         // A device or a pipe could be endless.
         if !meta.is_file() || meta.len() > LEN_MAX {
-            return Err(io::Error::other("it is no file, or longer than 1 MiB"));
+            return Err(io::Error::other("not a file, or longer than 1 MiB"));
         }
         let mut content = Vec::new();
         file.read_to_end(&mut content)?;

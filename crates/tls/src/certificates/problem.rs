@@ -89,12 +89,12 @@ impl fmt::Display for ProblemReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ProblemReason::Unreadable(why) => write!(to, "cannot be read: {why}"),
-            ProblemReason::Malformed(why) => write!(to, "cannot be understood: {why}"),
-            ProblemReason::NoCertificate => to.write_str("there is no certificate in it"),
-            ProblemReason::NoKey => to.write_str("there is no private key in it"),
+            ProblemReason::Malformed(why) => write!(to, "cannot be parsed: {why}"),
+            ProblemReason::NoCertificate => to.write_str("it contains no certificate"),
+            ProblemReason::NoKey => to.write_str("it contains no private key"),
             ProblemReason::EncryptedKey => to.write_str("the key is protected by a passphrase"),
             ProblemReason::UnusableKey(why) => write!(to, "the key cannot be used: {why}"),
-            ProblemReason::KeyMismatch => to.write_str("the key does not fit the certificate"),
+            ProblemReason::KeyMismatch => to.write_str("the key does not match the certificate"),
             ProblemReason::NoName => to.write_str("the certificate names no host"),
             ProblemReason::Expired(when) => {
                 write!(to, "the certificate has expired: {}", display_time(*when))
@@ -108,7 +108,7 @@ impl fmt::Display for ProblemReason {
             }
             ProblemReason::WrongOrder(place) => write!(
                 to,
-                "certificate {place} has not signed the one before it; each must be followed by its issuer's"
+                "certificate {place} did not sign the one before it; put the issuer of each certificate after it"
             ),
             ProblemReason::IncompleteChain(issuer) => write!(
                 to,
@@ -118,15 +118,15 @@ impl fmt::Display for ProblemReason {
                 "the first certificate is an authority's; the server's own must come first",
             ),
             ProblemReason::NoResponse => {
-                to.write_str("it is no response of OCSP, or none that says something")
+                to.write_str("not an OCSP response, or one without a status")
             }
             ProblemReason::OpenToAll(mode) => write!(
                 to,
-                "anybody can read the key (mode {mode:o}); take it from them with chmod o-rwx"
+                "every user can read the key (mode {mode:o}); run chmod o-rwx"
             ),
             ProblemReason::WritableByOthers(mode) => write!(
                 to,
-                "others can change it (mode {mode:o}); take it from them with chmod go-w"
+                "other users can change it (mode {mode:o}); run chmod go-w"
             ),
         }
     }

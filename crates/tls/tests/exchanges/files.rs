@@ -72,7 +72,7 @@ fn a_key_of_another_certificate_is_named() {
     let key = site.files.key.display();
     assert_eq!(
         problem.to_string(),
-        format!("{key}: the key does not fit the certificate")
+        format!("{key}: the key does not match the certificate")
     );
 }
 

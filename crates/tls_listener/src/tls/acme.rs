@@ -246,7 +246,9 @@ impl AutomaticTls {
             // Configurations are applied one at a time, so no other thread sets it.
             let _ = self.runtime.set(runtime()?);
         }
-        self.runtime.get().ok_or_else(|| "acme: no runtime".into())
+        self.runtime
+            .get()
+            .ok_or_else(|| "acme: the runtime has not started".into())
     }
 
     fn running(&self) -> MutexGuard<'_, Option<AcmeRuntime>> {
@@ -343,7 +345,7 @@ fn runtime() -> Result<Handle, String> {
     })
     .map_err(text)?;
     let made = receiver.recv_timeout(START_TIMEOUT);
-    made.map_err(|_| "acme: no runtime came".to_owned())?
+    made.map_err(|_| "acme: the runtime did not start in time".to_owned())?
         .map_err(text)
 }
 

@@ -33,7 +33,7 @@ impl ClientAuthorities {
                 (Ok(pem), _) => pem,
                 (Err(error), Some(used)) => {
                     warnings.push(format!(
-                        "the authorities of clients read before stay in use: {}: {error}",
+                        "the previous client authorities stay in use: {}: {error}",
                         path.display()
                     ));
                     used.clone()

@@ -52,8 +52,9 @@ impl TlsFaultLog {
                 .is_ok()
         };
         if now_ms >= next_ms && is_next(&self.next_ms[kind]) {
-            self.logger
-                .info(format_args!("TLS with a client failed: {failure}"));
+            self.logger.info(format_args!(
+                "TLS handshake with a client failed: {failure}"
+            ));
         }
     }
 

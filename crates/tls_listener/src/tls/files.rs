@@ -69,9 +69,7 @@ impl KeyPairSet {
                     (Ok(read), _) => read,
                     // Only an unreadable file is tolerated; an invalid one is reported as an error.
                     (Err(problem), Some(used)) if problem.is_unreadable() => {
-                        doubts.push(format!(
-                            "the certificate read before stays in use: {problem}"
-                        ));
+                        doubts.push(format!("the previous certificate stays in use: {problem}"));
                         (used.in_use(), Vec::new())
                     }
                     (Err(problem), _) => {
@@ -127,7 +125,7 @@ impl KeyPairSet {
             _ => None,
         });
         names
-            .map(|name| format!("no certificate of its site is for {name}"))
+            .map(|name| format!("the site has no certificate for {name}"))
             .collect()
     }
 
@@ -217,7 +215,8 @@ impl LoadedCertificate {
         if is_lost {
             if !self.is_lost {
                 logger.warn(format_args!(
-                    "{}: whether it changes can't be seen: its files are gone, or the user that this server runs as may not look at them",
+                    "{}: changes can't be detected: the files are missing, or the server's user \
+                     may not access them",
                     self.files.certificates.display()
                 ));
             }
@@ -246,14 +245,16 @@ impl LoadedCertificate {
                 }
                 let until = x509::display_time(pair.not_after_s());
                 logger.info(format_args!(
-                    "{}: read again, valid until {until}",
+                    "{}: reloaded, valid until {until}",
                     self.files.certificates.display()
                 ));
                 self.pair = pair;
                 true
             }
             Err(problem) => {
-                logger.error(format_args!("the certificate stays as it was: {problem}"));
+                logger.error(format_args!(
+                    "the previous certificate stays in use: {problem}"
+                ));
                 false
             }
         }

@@ -227,7 +227,8 @@ impl KernelTls {
             Ok(()) => KernelTls::On,
             Err(error) => {
                 logger.warn(format_args!(
-                    "kernel_tls: the kernel can't seal, so the server does: {error} (is there a module \"tls\"?)"
+                    "kernel_tls: the kernel can't encrypt, so the server does: {error} (is the \
+                     module \"tls\" available?)"
                 ));
                 KernelTls::Lacking(error.to_string())
             }
@@ -237,8 +238,8 @@ impl KernelTls {
     fn text(&self) -> Option<String> {
         match self {
             KernelTls::Off => None,
-            KernelTls::On => Some("in force".into()),
-            KernelTls::Lacking(why) => Some(format!("not in force: {why}")),
+            KernelTls::On => Some("in use".into()),
+            KernelTls::Lacking(why) => Some(format!("not in use: {why}")),
         }
     }
 }
@@ -369,7 +370,7 @@ impl TlsEndpoint {
 }
 
 fn no_keys(error: impl std::fmt::Display) -> String {
-    format!("no keys for tickets: {error}")
+    format!("can't create ticket keys: {error}")
 }
 
 fn unix_s() -> u64 {

@@ -48,9 +48,9 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Twice(path) => write!(to, "two things are at {path}"),
-            BuildError::NotAPath(path) => write!(to, "{path} is no path"),
-            BuildError::Encodings(path) => write!(to, "{path} is there twice in an encoding"),
+            BuildError::Twice(path) => write!(to, "two files have the path {path}"),
+            BuildError::NotAPath(path) => write!(to, "{path} is not a valid path"),
+            BuildError::Encodings(path) => write!(to, "{path} occurs twice in one content coding"),
             BuildError::TooLong => to.write_str("the site is longer than 4 GiB"),
         }
     }

@@ -28,8 +28,10 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            OpenError::NotAnArchive => "the site's archive is none of this version: build it anew",
-            OpenError::Length => "the site's archive is cut off",
+            OpenError::NotAnArchive => {
+                "the site's archive is of another version: rebuild the image"
+            }
+            OpenError::Length => "the site's archive is truncated",
             OpenError::Damaged => "the site's archive is damaged",
         })
     }

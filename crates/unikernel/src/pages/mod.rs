@@ -176,9 +176,10 @@ impl PageEngine {
         let (failure, reason) = match task.run.step(page, &task.asked, &mut task.text) {
             RunStep::Done => return Some(Ok(())),
             RunStep::Query { .. } => match &mut self.database {
-                _ if self.is_stopped => {
-                    (PageFailure::NoDatabase, format!("{name}: the machine ends"))
-                }
+                _ if self.is_stopped => (
+                    PageFailure::NoDatabase,
+                    format!("{name}: the machine is shutting down"),
+                ),
                 None => (
                     PageFailure::Page,
                     format!("{name}: the site has no database: build it with --database"),
@@ -288,7 +289,7 @@ impl PageEngine {
                 MySqlEvent::Failed(failure) => {
                     let name = pages[task.page].0.name;
                     task.reason = format!(
-                        "{name}: the database says {}: {}",
+                        "{name}: the database reports {}: {}",
                         failure.code, failure.message
                     );
                     *trouble = Some(task.reason.clone());

@@ -53,9 +53,9 @@ impl PageFailure {
     pub fn explanation(self) -> &'static str {
         match self {
             PageFailure::Page => "The page could not be made.",
-            PageFailure::Data(DataFault::Invalid) => "The data are not valid.",
-            PageFailure::Data(DataFault::Conflict) => "The data are in conflict with others.",
-            PageFailure::NoDatabase => "The database can't be asked. Try again in a moment.",
+            PageFailure::Data(DataFault::Invalid) => "The data are invalid.",
+            PageFailure::Data(DataFault::Conflict) => "The data conflict with others.",
+            PageFailure::NoDatabase => "The database is unavailable. Try again in a moment.",
             PageFailure::TimedOut => "The database did not answer in time.",
         }
     }

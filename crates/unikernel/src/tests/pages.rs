@@ -209,7 +209,7 @@ fn the_log_has_the_reason_of_a_failed_page() {
         assert!(net.ask("GET /page.lrp", "").starts_with("HTTP/1.1 503 "));
     }
     let log = MachineView(None).log(&net.web.journal);
-    let reason = "error: page.lrp: database server 192.0.2.1:3306: the connection is refused";
+    let reason = "error: page.lrp: database server 192.0.2.1:3306: the connection was refused";
     assert_eq!(log.matches(reason).count(), 2, "{log}");
 }
 

@@ -99,7 +99,7 @@ pub(crate) mod tests {
             load: load.into(),
             instructions: instructions.to_vec(),
             requests: 2000,
-            failure: instructions.is_empty().then(|| "it broke".into()),
+            failure: instructions.is_empty().then(|| "it failed".into()),
             ..CountedFigure::default()
         }
     }

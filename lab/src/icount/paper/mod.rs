@@ -51,7 +51,7 @@ pub fn numbered(number: &str) -> Result<&'static PaperComparison, String> {
     found.copied().ok_or_else(|| {
         let numbers: Vec<&str> = ALL.iter().map(|paper| paper.number).collect();
         format!(
-            "nothing of paper {number:?} can be counted; of these it can: {}",
+            "paper {number:?} can't be counted; these can: {}",
             numbers.join(", ")
         )
     })
@@ -81,7 +81,7 @@ impl PaperComparison {
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    format!("no {what} {name:?}; there are {}", known.join(", "))
+    format!("unknown {what} {name:?}; possible are {}", known.join(", "))
 }
 
 #[cfg(test)]

@@ -57,12 +57,12 @@ pub fn run(
     plan: &PaperPlan,
     keep: &mut dyn FnMut(&[CountedFigure]),
 ) -> Result<Vec<CountedFigure>, String> {
-    progress("the guest's kernel (downloaded at the first time)");
+    progress("the guest's kernel (downloaded once)");
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
     let (todo, mut figures) = possible(plan);
     if todo.is_empty() && figures.is_empty() {
-        return Err("none of these servers can be asked any of this".into());
+        return Err("none of these servers supports any of these loads".into());
     }
     let (mut done, all) = (0, todo.iter().map(|(_, loads)| loads.len()).sum::<usize>());
     let waiting = Mutex::new(todo);
@@ -71,7 +71,12 @@ pub fn run(
         for _ in 0..plan.jobs {
             let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
             scope.spawn(move || {
-                let next = || waiting.lock().expect("nobody panics with it").pop_front();
+                let next = || {
+                    waiting
+                        .lock()
+                        .expect("no thread panics with this lock")
+                        .pop_front()
+                };
                 while let Some((subject, loads)) = next() {
                     let work = PaperTurn {
                         plan,
@@ -101,7 +106,7 @@ pub fn run(
     });
     println!("\n{}", table::markdown(plan.paper, &figures));
     println!(
-        "Linux {}, 512 MiB and one processor for each, {} requests under way",
+        "Linux {}, 512 MiB and one processor for each, {} requests in progress",
         kernel.release(),
         plan.traffic.connections
     );

@@ -20,7 +20,7 @@ pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
         }
     }
     if figures.iter().any(CountedFigure::is_doubtful) {
-        let _ = writeln!(out, "\n\\* its repeats lie more than 3 % apart");
+        let _ = writeln!(out, "\n\\* its repeats are more than 3 % apart");
     }
     for (server, why) in failures(paper, figures) {
         let _ = writeln!(out, "\n{server}: {}", why.trim().replace('\n', "\n    "));
@@ -101,7 +101,7 @@ mod tests {
         assert!(lines[2].ends_with("| 3,030 | 52,000 \\* |"), "{text}");
         assert!(lines[3].ends_with("|  | - |"), "{text}");
         assert!(text.contains("more than 3 %"));
-        assert_eq!(text.matches("it broke").count(), 1);
+        assert_eq!(text.matches("it failed").count(), 1);
         assert!(text.matches('\n').count() < 9, "{text}");
     }
 }

@@ -133,7 +133,7 @@ fn map(line: &str) -> Option<MemoryMapping> {
     let can_be_run = words.next()?.contains('x');
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let offset = number(words.next()?)?;
-    let path = words.nth(2).unwrap_or("[made while it ran]").to_owned();
+    let path = words.nth(2).unwrap_or("[generated at run time]").to_owned();
     can_be_run.then_some(MemoryMapping {
         begin: number(begin)?,
         end: number(end)?,
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!((found.offset, &*found.path), (0x1000, "/usr/sbin/nginx"));
         assert_eq!(map(&line.replace("r-xp", "r--p")), None);
         let anonymous = map("55550000-55560000 r-xp 00000000 00:00 0").expect("a map");
-        assert_eq!(anonymous.path, "[made while it ran]");
+        assert_eq!(anonymous.path, "[generated at run time]");
     }
 
     #[test]

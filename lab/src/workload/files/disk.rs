@@ -29,7 +29,7 @@ impl FolderWriter {
         if lock.try_lock().is_err() {
             let root = root.display();
             return Err(format!(
-                "{root}: another lowroad-lab makes files here; wait until it has ended"
+                "{root}: another lowroad-lab makes files here; wait until it has finished"
             ));
         }
         Ok(FolderWriter {

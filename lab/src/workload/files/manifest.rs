@@ -68,7 +68,7 @@ impl FileManifest {
         match self.get(path) {
             Some(listed) if listed.len == len => Ok(listed.crc32),
             Some(listed) => Err(format!(
-                "{file}: {path} has {} bytes, but {len} are due; make the files with the same settings",
+                "{file}: {path} has {} bytes instead of {len}; make the files with the same settings",
                 listed.len
             )),
             None => Err(format!(
@@ -107,7 +107,7 @@ fn read(text: &str, listed: &mut BTreeMap<String, ManifestEntry>) -> Result<bool
         };
         let Some((path, entry)) = parse(line) else {
             return Err(format!(
-                "line {}: {line:?} is not path, bytes, CRC-32",
+                "line {}: {line:?} does not consist of path, bytes, CRC-32",
                 number + 2
             ));
         };

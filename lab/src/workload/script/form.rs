@@ -61,7 +61,7 @@ fn step(entry: FormEntry, values: &mut Vec<String>) -> Result<ScriptStep, String
         .method
         .unwrap_or_else(|| if has_body { "POST" } else { "GET" }.into());
     if !wire::is_method(&method) {
-        return Err(format!("{method:?} is no method"));
+        return Err(format!("{method:?} is not a method"));
     }
     let path = TextTemplate::parse(&entry.path, values)?;
     if !entry.path.starts_with(['/', '{']) {

@@ -31,11 +31,11 @@ impl TextTemplate {
                 "{" => after.split_once('}'),
                 _ => None,
             }
-            .ok_or_else(|| format!("{text:?}: a brace that is meant as such is written twice"))?;
+            .ok_or_else(|| format!("{text:?}: write a literal brace twice"))?;
             let value = values
                 .iter()
                 .position(|known| known == name)
-                .ok_or_else(|| format!("{text:?}: no step before takes {name:?}"))?;
+                .ok_or_else(|| format!("{text:?}: no earlier step takes {name:?}"))?;
             pieces.push(TemplatePiece::Value(value));
             rest = after;
         }

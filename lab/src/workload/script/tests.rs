@@ -83,7 +83,7 @@ fn who_can_not_go_on_begins_anew() {
     assert!(user.lacks() && begins(&mut *user), "that can't be sent");
     answer(&mut *user, 200, good);
     sent(&mut *user);
-    answer(&mut *user, 200, "another status");
+    answer(&mut *user, 200, "unexpected status");
     assert!(!user.lacks() && begins(&mut *user));
     answer(&mut *user, 200, good);
     sent(&mut *user);
@@ -109,8 +109,8 @@ fn what_is_wrong_is_said() {
             "[[step]]\npath = 'a'",
             "step 1: \"a\": a path begins with /",
         ),
-        ("[[step]]\npath = '/{x}'", "no step before takes \"x\""),
-        ("[[step]]\npath = '/{x'", "written twice"),
+        ("[[step]]\npath = '/{x}'", "no earlier step takes \"x\""),
+        ("[[step]]\npath = '/{x'", "brace twice"),
         ("[[step]]\npath = '/'\nverb = 'GET'", "unknown field `verb`"),
         ("[[step]]\npath = '/'\ntake = { a = '(' }", "take.a: regex"),
         (
@@ -121,7 +121,7 @@ fn what_is_wrong_is_said() {
             "[[step]]\npath = '/'\nthink = 'long'",
             "think: give a number",
         ),
-        ("[[step]]\npath = '/'\nmethod = 'G T'", "is no method"),
+        ("[[step]]\npath = '/'\nmethod = 'G T'", "is not a method"),
         (
             "[[step]]\npath = '/'\nfields = { Host = 'x' }",
             "Host is set by the lab",
@@ -134,7 +134,10 @@ fn what_is_wrong_is_said() {
             "[[step]]\npath = '/'\nfields = { Expect = '100-continue' }",
             "bodies are sent at once",
         ),
-        ("[[step]]\npath = '/'\nmethod = 'CONNECT'", "is no method"),
+        (
+            "[[step]]\npath = '/'\nmethod = 'CONNECT'",
+            "is not a method",
+        ),
         ("[[step]]\npath = '/'\nbody = 'a'\nform = {}", "not both"),
     ] {
         let said = script(text).err().unwrap_or_default();

@@ -44,14 +44,15 @@ impl PostLog {
         let (count, records) = log
             .split_at_checked(EMPTY.len())
             .ok_or("post.log: no first line")?;
-        let count: usize = number(count).ok_or("post.log: its first line is no number")?;
+        let count: usize = number(count).ok_or("post.log: its first line is not a number")?;
         let records = count.checked_mul(RECORD).and_then(|len| records.get(..len));
-        let records =
-            records.ok_or_else(|| format!("post.log: has not the {count} records it says"))?;
+        let records = records.ok_or_else(|| {
+            format!("post.log: contains fewer than the {count} records it announces")
+        })?;
         let rest = log.len() - EMPTY.len() - records.len();
         if rest >= RECORD {
             return Err(format!(
-                "post.log: has more than the {count} records it says"
+                "post.log: contains more than the {count} records it announces"
             ));
         }
         let mut found = PostLog { by_class: [0; 4] };

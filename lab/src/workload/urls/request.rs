@@ -117,14 +117,14 @@ fn check(spec: &UrlSpec) -> Result<(), String> {
     let UrlSpec { method, path, .. } = spec;
     if !wire::is_method(method) {
         return Err(format!(
-            "{path}: {method:?} is no method that can be used; give GET, HEAD, POST ..."
+            "{path}: {method:?} is not a usable method; give GET, HEAD, POST ..."
         ));
     }
-    wire::check_target(path).map_err(|why| format!("{path:?} is no path: {why}"))?;
+    wire::check_target(path).map_err(|why| format!("{path:?} is not a path: {why}"))?;
     for (name, value) in &spec.fields {
         if !wire::is_token(name) || !wire::is_value(value) {
             return Err(format!(
-                "{path}: {name:?}: {value:?} is no field; give it as Name: value"
+                "{path}: {name:?}: {value:?} is not a field; give it as Name: value"
             ));
         }
         if let Some(why) = wire::why_ours(name) {

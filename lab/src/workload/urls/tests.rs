@@ -133,16 +133,16 @@ fn refusals_say_what_to_do() {
             weight: f64::NAN,
             ..UrlSpec::get("/")
         }])
-        .contains("no weight")
+        .contains("not a weight")
     );
     assert!(
         refuse(vec![UrlSpec {
             method: "G T".to_string(),
             ..UrlSpec::get("/")
         }])
-        .contains("no method")
+        .contains("not a usable method")
     );
-    assert!(refuse(vec![field("A", "b\r\nC: d")]).contains("no field"));
+    assert!(refuse(vec![field("A", "b\r\nC: d")]).contains("not a field"));
     assert!(refuse(vec![field("connection", "close")]).contains("version"));
 }
 

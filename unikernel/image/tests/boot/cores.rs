@@ -150,7 +150,7 @@ fn one_queue_is_for_one_core() {
     let Some(guest) = Guest::start(Q35, &["-smp", "4", "-no-reboot"]) else {
         return;
     };
-    guest.says("1 of 4 processors used: the network device has no queues for more");
+    guest.says("1 of 4 processors used: the network device has no more queues");
     guest.says("core 0 answers pings");
     guest.ping(56);
 }
@@ -173,7 +173,7 @@ fn what_has_no_queue_is_not_used() {
     let Some(machine) = start(test, 5, &["-no-reboot"]) else {
         return;
     };
-    machine.says("2 of 5 processors used: the network device has no queues for more");
+    machine.says("2 of 5 processors used: the network device has no more queues");
     both_answer();
 }
 
@@ -183,7 +183,7 @@ fn is_for_one_core(test: &str, device: &str) {
     let Some(machine) = start_with(test, 2, device, &["-no-reboot"]) else {
         return;
     };
-    machine.says("1 of 2 processors used: the network device has no queues for more");
+    machine.says("1 of 2 processors used: the network device has no more queues");
     for port in 1000..1020 {
         assert_eq!(core_of(port), 0);
     }

@@ -12,7 +12,7 @@ fn answers(machine: &[&str], more: &[&str]) {
         return;
     };
     guest.says("by PVH, 63 MiB");
-    guest.says("unknown on the command line: odd");
+    guest.says("unknown word on the command line: odd");
     guest.says("52:54:00:12:34:56, MTU 1500, site of 6 bytes");
     guest.says("core 0 answers pings at 192.0.2.2");
     let mut arp = [
@@ -143,6 +143,6 @@ fn without_memory_for_the_site_it_ends() {
     let Some(mut guest) = Guest::start(Q35, &["-no-reboot", "-m", "16"]) else {
         return;
     };
-    guest.says("the site lies where no memory is");
+    guest.says("the site lies beyond the end of memory");
     assert!(guest.machine.qemu.wait().unwrap().success());
 }

@@ -45,7 +45,7 @@ impl ControlQueue {
         ring.keep_quiet(0);
         let doorbell = device
             .open_queue(queue, &ring, None)
-            .ok_or("the device takes no control queue")?;
+            .ok_or("the device rejects the control queue")?;
         Ok(ControlQueue {
             ring,
             doorbell,
@@ -77,7 +77,7 @@ impl ControlQueue {
             self.ring.used_to() == 1
         };
         if !(0..POLLS_MAX).any(is_used) {
-            return Err("the device does not answer the command for more queues");
+            return Err("the device does not respond to the command for more queues");
         }
         match self.memory.read::<u8>(COMMAND_LEN) {
             DONE => Ok(()),

@@ -39,14 +39,14 @@ pub fn kind(device: command_line::VirtioMmioDevice) -> Result<(u32, MmioTranspor
     // SAFETY: the hypervisor listed a device there; mapped.
     let registers = unsafe { DeviceRegisters::new(device.address) };
     if registers.read::<u32>(MAGIC) != 0x7472_6976 {
-        return Err("no virtio device is there");
+        return Err("not a virtio device");
     }
     match registers.read(KIND) {
         0 => Ok((0, MmioTransport { registers })),
         kind if registers.read::<u32>(VERSION) == 2 => Ok((kind, MmioTransport { registers })),
-        _ => {
-            Err("the device knows only the old virtio (QEMU: -global virtio-mmio.force-legacy=off)")
-        }
+        _ => Err(
+            "the device supports only legacy virtio (QEMU: -global virtio-mmio.force-legacy=off)",
+        ),
     }
 }
 

@@ -84,7 +84,7 @@ impl VirtioNetDevice {
             wanted | if many && has_both { SEVERAL } else { 0 }
         })?;
         if features & MAC == 0 {
-            return Err("the device has no address");
+            return Err("the device has no MAC address");
         }
         let own = transport.own();
         self.mac = core::array::from_fn(|n| own.read(n));
@@ -101,7 +101,7 @@ impl VirtioNetDevice {
             1
         };
         if !(1..=PAIRS_MAX).contains(&self.pairs) {
-            return Err("the device has a number of queues that can't be");
+            return Err("the device reports an invalid number of queues");
         }
         self.pairs_max = self.pairs.min(transport.messages_max());
         self.features = features;

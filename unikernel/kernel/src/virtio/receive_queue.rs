@@ -46,7 +46,7 @@ impl FrameReceiver {
         let queue = 2 * pair;
         let len = queue_len(device, queue, BUFFERS_MAX);
         if len == 0 {
-            return Err("the device has no receiving queue");
+            return Err("the device has no receive queue");
         }
         let mut ring = VirtQueue::new(len, has_events).ok_or("no memory for a queue")?;
         let buffers = heap::pages(usize::from(len) * BUFFER_LEN).ok_or("no memory for buffers")?;
@@ -57,7 +57,7 @@ impl FrameReceiver {
         }
         let doorbell = device
             .open_queue(queue, &ring, Some(pair))
-            .ok_or("the device takes no receiving queue")?;
+            .ok_or("the device rejects the receive queue")?;
         Ok(FrameReceiver {
             ring,
             doorbell,

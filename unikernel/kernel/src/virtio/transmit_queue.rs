@@ -60,14 +60,14 @@ impl FrameSender {
         let queue = 2 * pair + 1;
         let len = queue_len(device, queue, LEN_MAX as u16);
         if len < 2 {
-            return Err("the device has no sending queue");
+            return Err("the device has no transmit queue");
         }
         let mut ring = VirtQueue::new(len, has_events).ok_or("no memory for a queue")?;
         let buffers = heap::pages(usize::from(len) * BUFFER_LEN).ok_or("no memory for buffers")?;
         ring.keep_quiet(0);
         let doorbell = device
             .open_queue(queue, &ring, None)
-            .ok_or("the device takes no sending queue")?;
+            .ok_or("the device rejects the transmit queue")?;
         Ok(FrameSender {
             ring,
             doorbell,

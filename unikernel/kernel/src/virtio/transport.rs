@@ -88,14 +88,14 @@ pub fn agree(
     device.set_status(ACKNOWLEDGE | DRIVER);
     let offered = device.offered();
     if offered & VERSION_1 == 0 {
-        return Err("the device knows only the old virtio");
+        return Err("the device supports only legacy virtio");
     }
     let features = offered & (wanted(offered) | VERSION_1 | ACCESS_PLATFORM);
     device.take(features);
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
     // The device clears the bit if it rejects the selection (3.1.1).
     if device.status() & FEATURES_OK == 0 {
-        return Err("the device refuses the features it has offered");
+        return Err("the device rejects features that it has offered");
     }
     Ok(features)
 }

@@ -39,10 +39,10 @@ impl HpackError {
     pub const fn as_str(self) -> &'static str {
         match self {
             HpackError::Integer => "an integer of HPACK is too long",
-            HpackError::Index => "an index beyond the tables of HPACK",
-            HpackError::Cut => "a string goes beyond its field block",
-            HpackError::Huffman => "a string is not Huffman code",
-            HpackError::SizeUpdate => "a size of the dynamic table that is not allowed",
+            HpackError::Index => "an index beyond the HPACK tables",
+            HpackError::Cut => "a string that exceeds its field block",
+            HpackError::Huffman => "an invalid Huffman code",
+            HpackError::SizeUpdate => "a size of the dynamic table beyond its maximum",
         }
     }
 }

@@ -49,8 +49,7 @@ impl LoadedLibrary {
         // RTLD_NOW reports missing symbols here rather than at the first call. RTLD_LOCAL keeps the symbols of modules
         // apart.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
-        let library =
-            library.map_err(|error| format!("it is no library that can be used: {error}"))?;
+        let library = library.map_err(|error| format!("not a usable shared library: {error}"))?;
         check(&library)?;
         // SAFETY: the types are those of lowroad.h, whose version `check` has verified; the pointers live in
         // `LoadedLibrary` next to the library.
@@ -63,7 +62,7 @@ impl LoadedLibrary {
         };
         Ok(LoadedLibrary {
             start,
-            handle: handle.map_err(|_| "it has no lowroad_handle; see docs/modules.md")?,
+            handle: handle.map_err(|_| "it exports no lowroad_handle; see docs/modules.md")?,
             stop,
             _library: library,
             _memory: memory,
@@ -82,8 +81,8 @@ fn check(library: &Library) -> Result<(), String> {
     };
     let (Ok(abi), Ok(load)) = (abi, load) else {
         return Err(
-            "it is no module: it has no lowroad_abi and lowroad_load; include lowroad.h, or \
-                    use lowroad_module::export!"
+            "not a module: it exports no lowroad_abi or lowroad_load; include lowroad.h, or use \
+             lowroad_module::export!"
                 .to_string(),
         );
     };
@@ -92,8 +91,8 @@ fn check(library: &Library) -> Result<(), String> {
     // SAFETY: the table is static and begins with its version and size.
     if found != ABI || unsafe { load(&TABLE) } != 0 {
         return Err(format!(
-            "it was built for version {found} of the module interface, and this server has version \
-             {ABI}; build it again with this server's lowroad.h or lowroad-module"
+            "it was built for version {found} of the module interface, but this server has \
+             version {ABI}; rebuild it with this server's lowroad.h or lowroad-module"
         ));
     }
     Ok(())
@@ -108,7 +107,7 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
     // Bounds the memory that a wrong path in the configuration can take.
     if len > LIBRARY_LEN_MAX {
         return Err(format!(
-            "it has {len} bytes, and {LIBRARY_LEN_MAX} is the most"
+            "it has {len} bytes; at most {LIBRARY_LEN_MAX} are allowed"
         ));
     }
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -118,7 +117,7 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
     let copied = std::io::copy(&mut from, &mut to).map_err(text)?;
     // A file may be copied while a linker or an upload still writes it.
     if !is_whole(&to, copied) {
-        return Err("it is not a whole ELF file; write it elsewhere and move it here".to_string());
+        return Err("an incomplete ELF file; write it to another path and rename it".to_string());
     }
     Ok(to.into())
 }
@@ -170,8 +169,8 @@ impl LibraryInstance {
             if state.is_null() {
                 let name = &identity.name;
                 return Err(format!(
-                    "module {name} does not start: its lowroad_start gave NULL; its own lines in \
-                     the log say why"
+                    "module {name} does not start: lowroad_start returned NULL; its log lines \
+                     have the reason"
                 ));
             }
         }
@@ -191,7 +190,7 @@ impl WorkerState for LibraryInstance {
         // user. The call's pointer is valid during the call.
         let next = unsafe { (self.loaded.handle)(self.state, passed.pointer(), event, number) };
         if !(-1..=1).contains(&next) {
-            let line = format!("lowroad_handle gave {next}, which is none of enum lowroad_next");
+            let line = format!("lowroad_handle returned {next}, which is not in enum lowroad_next");
             self.identity
                 .log(lowroad_module::MessageLevel::Error, &line);
         }

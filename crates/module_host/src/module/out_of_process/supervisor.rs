@@ -152,7 +152,7 @@ impl ProcessTable {
     fn close(&self, dead: &DeadProcess) {
         let identity = &self.shared.identity;
         increment(&identity.counts.crashes);
-        identity.log(MessageLevel::Error, "its process died; it is started again");
+        identity.log(MessageLevel::Error, "its process died; restarting it");
         dead.process.connection.close();
     }
 }

@@ -184,7 +184,7 @@ impl<'w> HostedCore<'w> {
     fn told(&mut self) -> Result<(), String> {
         let read = self.stop.as_ref().map(|mut stop| stop.read(&mut [0]));
         if read.is_some_and(|read| read.is_ok()) && std::mem::replace(&mut self.is_stopping, true) {
-            return Err("ended before all was answered".to_string());
+            return Err("ended before all requests were answered".to_string());
         }
         self.server.stop();
         Ok(())

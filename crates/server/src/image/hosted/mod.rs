@@ -86,7 +86,7 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     drop(device);
     match lost? {
         0 => {}
-        lost => terminal_output::note(format_args!("{name} did not take {lost} frames")),
+        lost => terminal_output::note(format_args!("{name} did not accept {lost} frames")),
     }
     Ok(())
 }
@@ -100,10 +100,11 @@ fn taps(name: &str, count: u16) -> Result<Vec<TapDevice>, String> {
     opened.map_err(|error| match (error.kind(), count) {
         // The kernel refuses IFF_MULTI_QUEUE for a device made without it, and the converse.
         (ErrorKind::InvalidInput, 2..) => format!(
-            "the tap device {name} has one queue only; make it with `ip tuntap add dev {name} mode tap multi_queue`"
+            "the tap device {name} has only one queue; create it with `ip tuntap add dev {name} \
+             mode tap multi_queue`"
         ),
         (ErrorKind::InvalidInput, _) => {
-            format!("the tap device {name} has several queues: use --cores, or make it without `multi_queue`")
+            format!("the tap device {name} has several queues: use --cores, or create it without `multi_queue`")
         }
         _ => format!("the tap device {name}: {error}"),
     })

@@ -67,7 +67,8 @@ pub fn end_connections(level: &SoftirqLevel, is_meant: impl Fn(u16) -> bool, dra
     let ended = parked::end(level, is_meant);
     if ended > 0 {
         terminal_output::note(format_args!(
-            "{ended} connections that could not go on without this level were ended; --drain gives them more time"
+            "{ended} connections that could not continue without this level were ended; raise \
+             --drain to give them more time"
         ));
     }
 }

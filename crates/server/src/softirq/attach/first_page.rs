@@ -68,13 +68,13 @@ impl LevelQuery<'_> {
             Ok(told) => told,
             Err(FetchError::ForFew { machine, outsider }) => {
                 return Some(format!(
-                    "is answered with status {machine} to this machine and with {outsider} to others: \
-                     nothing is learnt of it"
+                    "has status {machine} for this machine and {outsider} for other clients, so \
+                     it is not stored"
                 ));
             }
             Err(error) if path == "/" => {
                 return Some(format!(
-                    "could not be asked for as a stranger would: {error}"
+                    "could not be requested from a foreign address: {error}"
                 ));
             }
             Err(_) => return None,
@@ -100,9 +100,9 @@ fn left(why: &FetchDenial) -> String {
         FetchDenial::NotStorable(StorageRefusal::JustChanged) | FetchDenial::ServerError(_) => {
             "for now"
         }
-        _ => "as long as it is answered so",
+        _ => "while its response stays the same",
     };
-    format!("is not answered below the socket {long}: {why}")
+    format!("is not answered on the fast path {long}: {why}")
 }
 
 #[cfg(test)]
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn what_is_true_for_a_moment_is_said_of_that() {
         let changed = left(&FetchDenial::NotStorable(StorageRefusal::JustChanged));
-        assert!(changed.starts_with("is not answered below the socket for now: "));
+        assert!(changed.starts_with("is not answered on the fast path for now: "));
         let private = left(&FetchDenial::NotStorable(StorageRefusal::Private));
-        assert!(private.contains(" as long as it is answered so: Cache-Control has private"));
+        assert!(private.contains(" while its response stays the same: Cache-Control has private"));
     }
 }

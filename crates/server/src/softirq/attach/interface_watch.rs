@@ -30,7 +30,7 @@ pub fn follow(
         for (at, details) in new_ones(&placed, &all) {
             match placement::again(args, level.folder(), details) {
                 Ok(again) => {
-                    terminal_output::note(format_args!("a new interface: {again}"));
+                    terminal_output::note(format_args!("a new interface appeared: {again}"));
                     placed[at] = again;
                 }
                 Err(problem) if problem != last_problem => {

@@ -92,9 +92,7 @@ pub fn server_of(port: u16) -> Result<SocketAddr, String> {
         // `false` sorts first: global before link-local and loopback addresses, IPv4 before IPv6.
         .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
         .map(|address| SocketAddr::new(address, port))
-        .ok_or_else(|| {
-            format!("whoever listens on port {port} does so at no address of this machine")
-        })
+        .ok_or_else(|| format!("the server on port {port} listens at no address of this machine"))
 }
 
 /// Returns the addresses of this machine at which a port is served.

@@ -61,20 +61,19 @@ impl fmt::Display for AttachedInterface {
 /// A message for the user: the missing part, and a remedy.
 pub fn check_machine() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("this needs root, for CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".into());
+        return Err("this requires root, for CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".into());
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(
-            "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): the programs can't hand \
-                    connections over"
+            "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), so connections can't be migrated"
                 .into(),
         );
     }
     // `None` (unknown) is no obstacle: without the function the programs do not load.
     if doctor::machine().has_handover == Some(false) {
         return Err(
-            "the kernel can't take connections over from eBPF (bpf_sk_assign_tcp_reqsk, Linux \
-                    6.9): requests that are not answered here would be lost"
+            "the kernel does not support migration (bpf_sk_assign_tcp_reqsk, Linux 6.9): requests \
+             that are not answered here would be lost"
                 .into(),
         );
     }
@@ -99,13 +98,13 @@ pub fn check_pins() -> Result<(), String> {
 /// # Errors
 /// A message for the user.
 pub fn check_port(port: u16) -> Result<(), String> {
-    let found =
-        doctor::port(port).map_err(|error| format!("who listens on port {port}: {error}"))?;
+    let found = doctor::port(port)
+        .map_err(|error| format!("can't find the listener of port {port}: {error}"))?;
     let listeners = found.listeners.unwrap_or_default();
     match listeners.iter().any(|listener| listener.is_mptcp) {
         true => Err(format!(
-            "the server on port {port} listens for Multipath TCP, and such sockets can't be handed \
-             connections; switch that off there (Go: GODEBUG=multipathtcp=0)"
+            "the server on port {port} uses Multipath TCP, to which connections can't be \
+             migrated; disable it there (Go: GODEBUG=multipathtcp=0)"
         )),
         false => Ok(()),
     }
@@ -121,7 +120,7 @@ pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
         let theirs = SoftirqLevel::open(other).map_or(Vec::new(), |level| level.ports());
         if let Some(port) = ports.iter().find(|port| theirs.contains(port)) {
             return Err(format!(
-                "port {port} is attached already, together with {theirs:?}; detach that first"
+                "port {port} is attached already, together with {theirs:?}; detach those first"
             ));
         }
     }
@@ -192,7 +191,9 @@ fn wanted(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
             let found = found.ok_or(format!("--interface {name}: there is {known}"))?;
             match found.is_ethernet {
                 true => Ok(found.clone()),
-                false => Err(format!("--interface {name}: its frames are not Ethernet's")),
+                false => Err(format!(
+                    "--interface {name}: it does not carry Ethernet frames"
+                )),
             }
         })
         .collect()

@@ -59,7 +59,10 @@ pub fn keep(args: &AttachArgs) -> Result<(), String> {
         // A daemon that never served has a lasting problem, so a restart would not help.
         has_worked |= level.as_ref().is_some_and(|one| one.control().pid == pid);
         let Some(level) = level.filter(|_| has_worked) else {
-            return Err(format!("no level: its process ended ({})", end.status));
+            return Err(format!(
+                "the level is not attached: its process ended ({})",
+                end.status
+            ));
         };
         // Without a daemon no process receives the server's changes. Until the restart all requests go to the server,
         // and responses published before are removed.
@@ -69,7 +72,7 @@ pub fn keep(args: &AttachArgs) -> Result<(), String> {
         }
         let pause = backoff.ended(daemon.lifetime());
         let how = describe(end.status);
-        say_to_server(GONE, &format!("{how}; again in {} s", pause.as_secs()));
+        say_to_server(GONE, &format!("{how}; restart in {} s", pause.as_secs()));
         match rest(pause, &folder, &stop)? {
             PauseOutcome::Whole => {}
             PauseOutcome::TakenOff => return Ok(()),

@@ -82,14 +82,16 @@ impl<R: Read> LevelFeedback<R> {
         if line.starts_with(ATTACHED) {
             // The first start is no restart, so it is not reported.
             if let again @ 1.. = self.health.is_attached() {
-                self.logger
-                    .warn(format_args!("softirq: the level is back (start {again})"));
+                self.logger.warn(format_args!(
+                    "softirq: the level is running again (start {again})"
+                ));
             }
             // Earlier changes went to the previous daemon.
             self.changes.tell();
         } else if let Some(how) = line.strip_prefix(GONE) {
-            self.logger
-                .error(format_args!("softirq: the level's process is gone: {how}"));
+            self.logger.error(format_args!(
+                "softirq: the level's process has ended: {how}"
+            ));
             self.health.is_gone(how);
         }
     }
@@ -156,7 +158,7 @@ mod tests {
         let (access, errors, healthy) = after("cut", said);
         assert_eq!(access, "1.2.3.4 - \"a\"\n1.2.3.6 - \"b\"\n");
         assert_eq!(healthy, "attached");
-        for part in ["gone: signal 9", "back (start 1)", OFF] {
+        for part in ["has ended: signal 9", "running again (start 1)", OFF] {
             assert!(errors.contains(part), "{part} in {errors}");
         }
     }

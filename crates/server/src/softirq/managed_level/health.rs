@@ -30,7 +30,7 @@ enum CurrentHealth {
 }
 
 /// The text after the processes have ended.
-pub const OFF: &str = "off: its processes have ended; a restart of the server brings it back";
+pub const OFF: &str = "off: its processes have ended; restart the server to start it again";
 
 impl LevelHealthState {
     /// The state as text.
@@ -40,9 +40,9 @@ impl LevelHealthState {
         let again = state.starts.saturating_sub(1);
         match &state.now {
             CurrentHealth::Starting => "starting".into(),
-            CurrentHealth::Attached if again > 0 => format!("attached, started again: {again}"),
+            CurrentHealth::Attached if again > 0 => format!("attached, restarts: {again}"),
             CurrentHealth::Attached => "attached".into(),
-            CurrentHealth::Gone(how) => format!("gone: {how}; started again before: {again}"),
+            CurrentHealth::Gone(how) => format!("ended: {how}; restarts before: {again}"),
             CurrentHealth::Off(text) => text.clone(),
         }
     }

@@ -70,7 +70,7 @@ impl FrontServer for WorkerFront {
             let mut own = sockets.filter(|(listener, _)| Some(*listener) == id);
             let (id, listener) = own
                 .next()
-                .ok_or("sockets of a supervisor can't intercept")?;
+                .ok_or("sockets passed by a supervisor can't intercept")?;
             taken.push(InterceptAddress {
                 asked: place.asked,
                 socket: listener.socket.as_fd(),

@@ -29,7 +29,7 @@ const LONG_LIFE: Duration = Duration::from_secs(60);
 /// When a process can't be started or fails; it has printed the reason.
 pub fn keep(args: &AttachArgs) -> Result<(), String> {
     if args.ports.len() > 1 {
-        return Err("--worker takes one port; attach each by itself".into());
+        return Err("--worker takes one port; run attach for each port".into());
     }
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
@@ -73,7 +73,7 @@ impl SupervisedProcesses {
     fn live(&mut self) -> Result<(), String> {
         let worker = self.start_worker()?;
         // The worker has printed the reason to standard error.
-        let ended = |_| "the worker could not start; its reason stands above";
+        let ended = |_| "the worker could not start; its message is above";
         self.worker = Some(worker.map_err(ended)?);
         let started = match self.has_level {
             true => start(command(WorkerRole::Level), ChildProcess::spawn).map(Some),
@@ -151,7 +151,7 @@ impl SupervisedProcesses {
     fn next_try(&mut self, status: ExitStatus, lifetime: Duration) -> Instant {
         let pause = self.backoff.ended(lifetime);
         terminal_output::note(format_args!(
-            "the worker {}; the server on the port has its connections, and it is started again in {} s",
+            "the worker {}; the server on the port gets its connections until the restart in {} s",
             describe(status),
             pause.as_secs()
         ));
@@ -196,7 +196,7 @@ impl SupervisedProcesses {
 
 fn no_level(status: ExitStatus) -> String {
     format!(
-        "the level below the socket {}; --tier none attaches the workers alone",
+        "the level below the socket {}; to attach the workers alone, use --tier none",
         describe(status)
     )
 }

@@ -37,7 +37,7 @@ fn without_a_folder_that_can_be_used_the_server_goes_on() {
     std::fs::write(host.folder.path().join("cache"), "a file").expect("write");
     host.start();
     host.server()
-        .wait_for_error_line("goes on without disk_cache");
+        .wait_for_error_line("continues without disk_cache");
     assert!(host.get("/a", "").body == body("/a", 0, LEN));
 }
 
@@ -66,7 +66,7 @@ fn what_is_purged_without_the_folder_does_not_come_back() {
         std::fs::create_dir(&broken).expect("make");
         host.start();
         host.server()
-            .wait_for_error_line("goes on without disk_cache");
+            .wait_for_error_line("continues without disk_cache");
         assert_eq!(host.ask("PURGE", "/a", "").status, 200);
         host.server = None;
         std::fs::remove_dir(&broken).expect("remove");

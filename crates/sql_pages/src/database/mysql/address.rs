@@ -184,7 +184,7 @@ fn word(name: &str, value: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
     match !value.is_empty() && value.bytes().all(is_plain) {
         true => Ok(value.to_owned()),
-        false => Err(format!("{name} has a value that no server knows")),
+        false => Err(format!("the value of {name} is invalid")),
     }
 }
 
