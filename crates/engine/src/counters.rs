@@ -33,16 +33,19 @@ impl WorkerCounter {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// Counters of one worker since it started.
         #[derive(Debug, Default)]
-        pub struct WorkerCounters { $($(#[$doc])* pub $name: WorkerCounter,)* }
+        pub struct WorkerCounters { $($(#[doc = $doc])+ pub $name: WorkerCounter,)* }
 
         impl WorkerCounters {
             /// All counters with their names.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.value()),)*]
             }
+
+            /// The descriptions of all counters, in the order of [`WorkerCounters::list`].
+            pub const DESCRIPTIONS: &[&'static str] = &[$(concat!($($doc),+),)*];
         }
     };
 }

@@ -169,6 +169,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             is_body_coming: false,
             is_refused: false,
             is_user: false,
+            metric_scope: 0,
             is_body_undecided: false,
         }
     }

@@ -74,6 +74,8 @@ pub struct Exchange {
     pub is_refused: bool,
     /// The service has verified the user named by the request.
     pub is_user: bool,
+    /// A number of the service for its statistics: the site and the route that the request belongs to. 0 at first.
+    pub metric_scope: u16,
     /// The service has deferred the request and does not know yet whether it needs the body: a client that expects
     /// 100 (Continue) gets none before the next answer.
     pub is_body_undecided: bool,
@@ -106,6 +108,7 @@ impl Exchange {
             is_body_coming: false,
             is_refused: false,
             is_user: false,
+            metric_scope: 0,
             is_body_undecided: false,
         }
     }

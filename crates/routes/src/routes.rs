@@ -15,6 +15,7 @@ use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{Handler, HandlerResponse};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
+use lowroad_metrics::MetricScope;
 use lowroad_site_rules::PathMatches;
 
 use crate::conditions;
@@ -51,6 +52,8 @@ pub struct Route {
     stores: Arc<AtomicBool>,
     /// The last call answered at once, so that waiting for another call's response would not help.
     is_instant: AtomicBool,
+    /// The scope in which its requests are counted.
+    pub metric_scope: MetricScope,
     /// Counters of its requests.
     pub counts: RouteCounters,
     /// Failures that are not logged yet.
@@ -106,6 +109,7 @@ impl Route {
             honours_requests: rules.caching.request_directives,
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),
+            metric_scope: MetricScope::default(),
             counts: RouteCounters::default(),
             faults: RouteFailures::default(),
             pattern: rules.pattern.clone(),
@@ -203,6 +207,17 @@ impl RouteTable {
             // The table is new, so nothing else refers to its routes.
             if let Some(route) = Arc::get_mut(route) {
                 route.stores = other.stores.clone();
+            }
+        }
+        self
+    }
+
+    /// Gives each route the scope in which its requests are counted.
+    pub fn with_scopes(mut self, scope: impl Fn(&Route) -> MetricScope) -> RouteTable {
+        for route in &mut self.all {
+            // The table is new, so nothing else refers to its routes.
+            if let Some(route) = Arc::get_mut(route) {
+                route.metric_scope = scope(route);
             }
         }
         self

@@ -39,8 +39,9 @@ use lowroad_log::ErrorLogger;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 
-use crate::access::{AccessRecord, WorkerAccessLog};
+use crate::access::{RequestOutcome, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
+use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
 use crate::responder::RequestResponder;
 use crate::sites::{Site, SitePath, SiteTable};
 use access::{AccessRefusal, CheckedPassword};
@@ -61,6 +62,7 @@ pub struct SiteService {
     logger: ErrorLogger,
     log: Option<WorkerAccessLog>,
     cache_counters: Arc<CacheCounters>,
+    metrics: MetricsRecorder,
     scratch: DecisionScratch,
 }
 
@@ -108,6 +110,7 @@ impl SiteService {
             logger,
             log,
             cache_counters: Arc::default(),
+            metrics: MetricsRecorder::default(),
             scratch: DecisionScratch::default(),
         }
     }
@@ -115,6 +118,11 @@ impl SiteService {
     /// How the cache answered this worker's requests.
     pub fn cache_counters(&self) -> Arc<CacheCounters> {
         self.cache_counters.clone()
+    }
+
+    /// This worker's metrics of requests.
+    pub fn request_metrics(&self) -> Arc<RequestMetrics> {
+        self.metrics.metrics()
     }
 
     fn decider(&mut self) -> RequestDecider<'_, HandlerCalls> {
@@ -133,7 +141,7 @@ impl SiteService {
         outcome: Option<HandlerOutcome>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<Box<PendingRequest>, Box<AccessRecord>> {
+    ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         let PendingRequest { request, waiting } = *pending;
         let request = request.get();
         let method = waiting.inner.as_ref().map(|inner| inner.asked().0);
@@ -159,7 +167,7 @@ impl SiteService {
         decision: RequestDecision,
         request: &Request<'_>,
         exchange: &Exchange,
-    ) -> ServiceOutcome<Box<PendingRequest>, Box<AccessRecord>> {
+    ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         match decision {
             RequestDecision::Deferred(pending)
                 if matches!(pending.waiting.waits_for, WaitReason::Body) =>
@@ -174,7 +182,9 @@ impl SiteService {
             RequestDecision::Answered(status, logged) => {
                 self.cache_counters.count(logged);
                 let log = self.log.as_mut();
-                ServiceOutcome::Ready(log.map(|log| log.record(request, exchange, status, logged)))
+                let access = log.map(|log| log.record(request, exchange, status, logged));
+                let record = self.metrics.record(exchange, status, logged, access);
+                ServiceOutcome::Ready(Some(record))
             }
         }
     }
@@ -197,6 +207,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             return generated_response(to.refuse(None, StatusCode::MISDIRECTED_REQUEST));
         };
         let (site, host) = (found.site, &name[..found.host_len]);
+        to.exchange.metric_scope = site.metric_scope.number();
         self.world.trace(TraceEvent::Site(site));
         if let Some(guard) = &site.guard
             && let Err(status) = access::identify_client(guard, self.world, site, to)
@@ -474,7 +485,7 @@ fn site_of<'s>(
 impl HttpService for SiteService {
     type Pending = Box<PendingRequest>;
     type Outcome = HandlerOutcome;
-    type Record = Box<AccessRecord>;
+    type Record = ResponseRecord;
     type Command = WorkerCommand;
 
     fn has_layer(&self, listener: ListenerId) -> bool {
@@ -508,10 +519,11 @@ impl HttpService for SiteService {
         head: Option<&H1RequestHead<'_>>,
         input: &[u8],
         exchange: &Exchange,
-    ) -> Option<Box<AccessRecord>> {
-        // Without an access log, nothing is recorded.
-        let log = self.log.as_mut()?;
-        Some(log.record_passed(head.map(|head| &head.request), input, exchange))
+    ) -> Option<ResponseRecord> {
+        let request = head.map(|head| &head.request);
+        let log = self.log.as_mut();
+        let access = log.map(|log| log.record_passed(request, input, exchange));
+        Some(self.metrics.record_passed(access))
     }
 
     #[inline]
@@ -520,7 +532,8 @@ impl HttpService for SiteService {
         request: &Request<'_>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<Box<PendingRequest>, Box<AccessRecord>> {
+    ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
+        exchange.started_us = self.metrics.turn_start_us();
         if let Some(log) = &self.log {
             log.mark_start(exchange);
         }
@@ -539,7 +552,7 @@ impl HttpService for SiteService {
         outcome: HandlerOutcome,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<Box<PendingRequest>, Box<AccessRecord>> {
+    ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         self.answer_pending(pending, Some(outcome), exchange, response)
     }
 
@@ -548,7 +561,7 @@ impl HttpService for SiteService {
         pending: Box<PendingRequest>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<Box<PendingRequest>, Box<AccessRecord>> {
+    ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         self.answer_pending(pending, None, exchange, response)
     }
 
@@ -558,7 +571,7 @@ impl HttpService for SiteService {
         partial: &PartialRequest<'_>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> Option<Box<AccessRecord>> {
+    ) -> Option<ResponseRecord> {
         let at = match why {
             ConnectionRefusal::Request(_) | ConnectionRefusal::Timeout => site_of(
                 &self.sites,
@@ -569,10 +582,14 @@ impl HttpService for SiteService {
             // No request was read, so there is no site.
             ConnectionRefusal::Overload | ConnectionRefusal::ClearText => None,
         };
+        if let Some(at) = &at {
+            exchange.metric_scope = at.site.metric_scope.number();
+        }
         let status = crate::responder::refused(why, at, response);
-        self.log
-            .as_mut()
-            .map(|log| log.record_refused(partial, exchange, status))
+        let log = self.log.as_mut();
+        let access = log.map(|log| log.record_refused(partial, exchange, status));
+        let made = RequestOutcome::Made;
+        Some(self.metrics.record(exchange, status, made, access))
     }
 
     fn refuse_pending(
@@ -581,41 +598,28 @@ impl HttpService for SiteService {
         pending: Box<PendingRequest>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> Option<Box<AccessRecord>> {
+    ) -> Option<ResponseRecord> {
         let at = SitePath {
             site: &pending.waiting.site,
             path: &pending.waiting.path,
         };
         let status = crate::responder::refused(why, Some(at), response);
-        self.cache_counters
-            .count(crate::access::RequestOutcome::Made);
+        let made = RequestOutcome::Made;
+        self.cache_counters.count(made);
         let log = self.log.as_mut();
-        log.map(|log| {
-            log.record(
-                &pending.request.get(),
-                exchange,
-                status,
-                crate::access::RequestOutcome::Made,
-            )
-        })
+        let access = log.map(|log| log.record(&pending.request.get(), exchange, status, made));
+        Some(self.metrics.record(exchange, status, made, access))
     }
 
     fn abandoned(&mut self, pending: Box<PendingRequest>, exchange: &mut Exchange) {
         // The request may have waited for any event; the store has not answered it, so it counts as passed.
-        self.cache_counters
-            .count(crate::access::RequestOutcome::Passed);
-        let Some(log) = &mut self.log else {
-            return;
-        };
-        let request = pending.request.get();
-        // Written at once: no response will follow.
-        let record = log.record(
-            &request,
-            exchange,
-            CLIENT_GONE,
-            crate::access::RequestOutcome::Miss,
-        );
-        log.write(record, 0, false, exchange.now_ms);
+        self.cache_counters.count(RequestOutcome::Passed);
+        let (outcome, request) = (RequestOutcome::Miss, pending.request.get());
+        let log = self.log.as_mut();
+        let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome));
+        let record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
+        // At once: no response will follow.
+        self.sent(record, 0, false, exchange.now_ms);
     }
 
     fn proxy_header_rejected(&mut self, proxy: IpAddr, why: &'static str) {
@@ -625,9 +629,10 @@ impl HttpService for SiteService {
             .warn(format_args!("connection from {proxy} closed: {why}"));
     }
 
-    fn sent(&mut self, record: Box<AccessRecord>, body_len: u64, whole: bool, now_ms: u64) {
-        if let Some(log) = &mut self.log {
-            log.write(record, body_len, whole, now_ms);
+    fn sent(&mut self, record: ResponseRecord, body_len: u64, whole: bool, now_ms: u64) {
+        self.metrics.sent(&record, body_len, whole);
+        if let Some((log, access)) = self.log.as_mut().zip(record.access) {
+            log.write(access, body_len, whole, now_ms);
         }
     }
 
@@ -644,6 +649,7 @@ impl HttpService for SiteService {
     }
 
     fn turn_ended(&mut self, _now_ms: u64) {
+        self.metrics.turn_ended();
         if let Some(log) = &mut self.log {
             log.flush();
         }

@@ -1,5 +1,5 @@
 //! Sites: choosing the site of a request and deciding its answer (`decision`), writing the response (`responder`),
-//! logging it (`access`), and the same decision as a trace for operators (`explain`, `explain_files`).
+//! logging and counting it (`access`, `request_metrics`), and the same decision as a trace for operators (`explain`, `explain_files`).
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ pub mod decision;
 pub mod explain;
 pub mod explain_files;
 pub mod listeners;
+pub mod request_metrics;
 mod responder;
 pub mod sites;
 

@@ -19,6 +19,7 @@ use lowroad_engine::ListenerId;
 use lowroad_engine::tls_session::TlsInfo;
 use lowroad_files::error_pages::ErrorPages;
 use lowroad_http::host;
+use lowroad_metrics::{MetricScope, ScopeRegistry};
 use lowroad_routes::route_builder::HandlerSet;
 use lowroad_routes::routes::RouteTable;
 use lowroad_site_rules::{BaseFolders, SiteRules};
@@ -45,6 +46,8 @@ pub struct SiteTable {
     tls: Option<TlsListeners>,
     /// The next unused site number.
     id_next: u32,
+    /// The scopes in which requests are counted.
+    pub scopes: Arc<ScopeRegistry>,
 }
 
 /// One site.
@@ -61,6 +64,8 @@ pub struct Site {
     pub purge_from: PrefixSet,
     /// The site has rewrites or internal aliases.
     pub leads_within: bool,
+    /// The scope in which its requests are counted that no route answers.
+    pub metric_scope: MetricScope,
     identity: SiteFingerprint,
 }
 
@@ -104,6 +109,9 @@ impl SiteTable {
         before: Option<&SiteTable>,
     ) -> io::Result<SiteTable> {
         let mut id_next = before.map_or(1, |before| before.id_next);
+        let scopes = before
+            .map(|before| before.scopes.clone())
+            .unwrap_or_default();
         let mut earlier = before.map(EarlierSites::new).unwrap_or_default();
         let mut all = Vec::new();
         for rules in &config.sites {
@@ -121,8 +129,11 @@ impl SiteTable {
             let guarded = earlier.with_names(rules);
             let guarded = guarded.and_then(|old| Some((&old.rules.config, old.guard.as_ref()?)));
             let guard = AccessPolicy::new(rules, guarded, |file| earlier.users(file))?;
-            let routes = Arc::new(routes);
-            all.push(Arc::new(Site::new(rules, identity, id, routes, guard)));
+            let label = lowroad_site_rules::site_label(rules, identity.bases());
+            let routes = routes.with_scopes(|route| scopes.scope(&label, &route.name()));
+            let mut site = Site::new(rules, identity, id, Arc::new(routes), guard);
+            site.metric_scope = scopes.scope(&label, "");
+            all.push(Arc::new(site));
         }
         let classes =
             ClassTable::from_rules(config, before.and_then(|before| before.classes.as_ref()));
@@ -133,6 +144,7 @@ impl SiteTable {
         Ok(SiteTable {
             offers,
             tls: Some(tls.clone()),
+            scopes,
             ..SiteTable::at(all, id_next, classes, config, listeners)
         })
     }
@@ -154,7 +166,9 @@ impl SiteTable {
             Some(bases) => {
                 let (identity, id) = (site.identity.moved_to(bases), take_id(&mut id_next));
                 let (routes, guard) = (site.routes.clone(), site.guard.clone());
-                Arc::new(Site::new(&site.rules.config, identity, id, routes, guard))
+                let mut moved = Site::new(&site.rules.config, identity, id, routes, guard);
+                moved.metric_scope = site.metric_scope;
+                Arc::new(moved)
             }
             None => site.clone(),
         };
@@ -169,6 +183,7 @@ impl SiteTable {
         (!same).then(|| SiteTable {
             offers: self.offers.clone(),
             tls: self.tls.clone(),
+            scopes: self.scopes.clone(),
             ..SiteTable::at(all, id_next, classes, config, listeners)
         })
     }
@@ -213,6 +228,7 @@ impl SiteTable {
             tls_ids: places.tls_ids(),
             tls: None,
             id_next,
+            scopes: Arc::default(),
         }
     }
 
@@ -368,6 +384,7 @@ impl Site {
             purge_from: PrefixSet::new(&rules.purge_from),
             leads_within: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
+            metric_scope: MetricScope::default(),
             identity,
         }
     }

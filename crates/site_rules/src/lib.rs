@@ -22,13 +22,22 @@ pub use folders::{FolderPath, is_hidden};
 pub use header_fields::{HeaderPatterns, SiteFields};
 pub use site_patterns::{FormSet, PathMatches, SitePatterns, indexes};
 
+/// The name of a site in logs and metrics: its first host name, or its root.
+pub fn site_label(site: &config::SiteConfig, bases: &BaseFolders) -> String {
+    match site.names.first() {
+        Some(SiteName::Exact(name) | SiteName::Wildcard(name)) => name.clone(),
+        _ if site.root == SiteRoot::None => "any host".into(),
+        _ => bases.root.path.display().to_string(),
+    }
+}
+
 /// The rules of one site.
 pub struct SiteRules {
     /// The site's number, which begins the keys of its stored responses.
     pub id: u32,
     /// Begins the keys of its stored responses on the disk, in all runs of the server.
     pub disk_id: [u8; 16],
-    /// The site's name in logs: its first host name, or its root.
+    /// The site's name in logs and metrics.
     pub label: String,
     /// The site's configuration.
     pub config: config::SiteConfig,
@@ -48,15 +57,10 @@ impl SiteRules {
         site: &config::SiteConfig,
         bases: &BaseFolders,
     ) -> SiteRules {
-        let label = match site.names.first() {
-            Some(SiteName::Exact(name) | SiteName::Wildcard(name)) => name.clone(),
-            _ if site.root == SiteRoot::None => "any host".into(),
-            _ => bases.root.path.display().to_string(),
-        };
         SiteRules {
             id,
             disk_id,
-            label,
+            label: site_label(site, bases),
             config: site.clone(),
             encodings: content_codings(&site.compress.encodings),
             header_patterns: HeaderPatterns::new(site),

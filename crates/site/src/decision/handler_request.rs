@@ -61,6 +61,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
         }
         self.world.trace(TraceEvent::Route(route));
+        to.exchange.metric_scope = route.metric_scope.number();
         self.ask_in_turn(asked, path, route, DiskLookups::First, to)
     }
 
