@@ -18,6 +18,7 @@ pub mod request_body;
 pub mod response;
 pub mod secrets;
 pub mod spool;
+pub mod upstream_status;
 
 pub use fields::ResponseFields;
 pub use handler::{Handler, HandlerFailure, HandlerResult, PendingResponse, RouteProbe};

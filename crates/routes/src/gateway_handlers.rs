@@ -15,6 +15,7 @@ pub use lowroad_gateway::proxy::check_tls;
 use lowroad_gateway::proxy::{OriginRegistry, ProxyHandler};
 use lowroad_handler::Handler;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
 
@@ -91,7 +92,7 @@ impl HandlerKind for GatewayConnections {
         Ok(Box::new(self))
     }
 
-    fn origins(&self) -> Vec<String> {
+    fn origins(&self) -> UpstreamReport {
         self.origins.status()
     }
 

@@ -9,6 +9,7 @@ use lowroad_engine::WorkerHandle;
 use lowroad_handler::Handler;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_log::ErrorLogger;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
@@ -67,9 +68,9 @@ pub trait HandlerKind: Send + Sync {
         Vec::new()
     }
 
-    /// The servers of origins, each on a line.
-    fn origins(&self) -> Vec<String> {
-        Vec::new()
+    /// The servers of origins.
+    fn origins(&self) -> UpstreamReport {
+        UpstreamReport::default()
     }
 
     /// Makes the store drop responses when their sources change, and reports that to `change_feed`.

@@ -8,6 +8,7 @@ use lowroad_config::RouteTo;
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::spool::{BufferingHandler, SpoolAccount, SpoolLimits};
+use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_log::ErrorLogger;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
@@ -116,9 +117,13 @@ impl HandlerRuntime {
         })
     }
 
-    /// The servers of origins as text, one a line.
-    pub fn origins(&self) -> Vec<String> {
-        self.kinds.iter().flat_map(|kind| kind.origins()).collect()
+    /// The servers of origins.
+    pub fn origins(&self) -> UpstreamReport {
+        let mut report = UpstreamReport::default();
+        for kind in &self.kinds {
+            report.append(kind.origins());
+        }
+        report
     }
 
     /// The counters by kind: WebAssembly modules, pages, spooled bodies and compression.

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificate_status;
 #[cfg_attr(not(feature = "tls"), path = "stubs.rs")]
 mod tls;
 

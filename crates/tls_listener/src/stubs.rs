@@ -9,6 +9,8 @@ use lowroad_log::ErrorLogger;
 use lowroad_privileges::account::ServerAccount;
 use lowroad_store::watch::FolderWatcher;
 
+use crate::certificate_status::CertificateStatus;
+
 /// Does nothing.
 pub fn install() {}
 
@@ -84,6 +86,16 @@ impl TlsListeners {
 
     /// No lines.
     pub fn status(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// No certificates.
+    pub fn certificates(&self) -> Vec<CertificateStatus> {
+        Vec::new()
+    }
+
+    /// No counters.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }

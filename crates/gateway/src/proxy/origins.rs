@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use lowroad_config::{BalanceConfig, OriginConfig, OriginServer, OriginTls, OriginUrl};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_origin::group::{BalancingPolicy, GroupSettings, HealthSettings, MemberId, NewMember};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver};
 use lowroad_origin::retry::RetryLimits;
@@ -104,16 +105,17 @@ impl OriginRegistry {
         Ok(servers)
     }
 
-    /// Status lines of all servers in use.
-    pub fn status(&self) -> Vec<String> {
+    /// The state of all servers in use.
+    pub fn status(&self) -> UpstreamReport {
         let known: Vec<_> = lock(&self.known)
             .values()
             .filter_map(Weak::upgrade)
             .collect();
-        let mut lines: Vec<String> = known.iter().flat_map(|servers| servers.status()).collect();
-        // Hash map order varies; status output should not.
-        lines.sort_unstable();
-        lines
+        let mut report = UpstreamReport::default();
+        for servers in known {
+            report.append(servers.status());
+        }
+        report
     }
 
     fn members(

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::HashBy;
 use lowroad_engine::WorkerHandle;
+use lowroad_handler::upstream_status::{
+    UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
+};
 use lowroad_handler::{HandlerRequest, RouteProbe};
 use lowroad_http::fields::FieldLines;
-use lowroad_origin::group::{MemberId, MemberStatus, NoMember, PickRequest, hash_of};
+use lowroad_origin::group::{MemberHealth, MemberId, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, Upstream, UpstreamAttempt};
 
@@ -63,23 +66,24 @@ impl OriginEndpoint {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connection counters and the last failure.
-    fn text(&self) -> String {
+    /// Its connections and its last failure, as a server of `origin`.
+    fn status(&self, origin: &str, member: Option<UpstreamMember>) -> UpstreamStatus {
         let counts = self.pool.counts();
-        let mut text = format!(
-            "{} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
-             requests not retried (body too large)",
-            counts.connections_max.saturating_sub(counts.free),
-            counts.idle,
-            counts.opened,
-            counts.reused,
-            counts.failed,
-            self.unrepeated.load(Relaxed)
-        );
-        if let Some(why) = &*self.latest() {
-            text.push_str(&format!("; latest failure: {why}"));
+        UpstreamStatus {
+            origin: origin.to_owned(),
+            server: {} idle,
+            member,
+            connections: {} reused, {} failed to connect, {} \
+             requests not retried (body too counts.connections_max.saturating_sub(counts.free) as u64,
+                idle: counts.idle as u64,
+                waiting: counts.waiting as u64,
+                opened: counts.opened,
+                reused: counts.reused,
+                failed: counts.failed,
+            },
+            unrepeated: self.unrepeated.load(Relaxed),
+            latest_failure: self.latest().as_deref().map(str::to_owned),
         }
-        text
     }
 }
 
@@ -116,6 +120,33 @@ pub struct OriginGroup {
     pub checks: Option<Arc<HealthChecks>>,
 }
 
+/// The state of a member for reports.
+fn member(status: &MemberStatus) -> UpstreamMember {
+    let counts = &status.counts;
+    let is_unavailable = matches!(
+        status.standing,
+        MemberHealth::Ejected { .. } | MemberHealth::Down | MemberHealth::Draining
+    );
+    UpstreamMember {
+        health: status.standing.to_string(),
+        is_available: !is_unavailable,
+        is_backup: status.backup,
+        weight: status.weight,
+        requests_now: status.requests,
+        answered: counts.answered,
+        failures: [
+            ("connect", counts.connect_failed),
+            ("timeout", counts.timed_out),
+            ("lost", counts.lost),
+            ("malformed", counts.malformed),
+            ("status", counts.server_errors),
+        ],
+        ejections: counts.ejected,
+        checks_passed: counts.checks_passed,
+        checks_failed: counts.checks_failed,
+    }
+}
+
 impl OriginServers {
     /// Servers of the origin `name`.
     pub fn new(name: &str, members: OriginMembers) -> OriginServers {
@@ -126,43 +157,35 @@ impl OriginServers {
         }
     }
 
-    /// A status line for each server: health, counters and the last failure.
-    pub fn status(&self) -> Vec<String> {
+    /// The state of each server.
+    pub fn status(&self) -> UpstreamReport {
         let group = match &self.members {
-            OriginMembers::One(place) => return vec![format!("{}: {}", place.name, place.text())],
+            OriginMembers::One(place) => {
+                return UpstreamReport {
+                    servers: vec![place.status(&self.name, None)],
+                    faults: Vec::new(),
+                };
+            }
             OriginMembers::Group(group) => group,
         };
         // Only the slow start and ejection times depend on the clock, so any worker's will do.
         let now_ms = group.workers[0].timers.now_ms();
         let members = group.upstream.with(|group| {
-            let of = |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
+            let ejected |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
             group
                 .status(now_ms)
                 .into_iter()
                 .filter_map(of)
                 .collect::<Vec<_>>()
         });
-        let text = |(place, one): &(Arc<OriginEndpoint>, MemberStatus)| {
-            let backup = if one.backup { ", backup" } else { "" };
-            let counts = &one.counts;
-            let failed = counts.connect_failed + counts.timed_out + counts.lost;
-            let failed = failed + counts.malformed + counts.server_errors;
-            format!(
-                "{}: {}{backup}, weight {}, {} requests now, {} answered, {failed} failed, ejected {} times; {}",
-                place.name,
-                one.standing,
-                one.weight,
-                one.requests,
-                counts.answered,
-                counts.ejected,
-                place.text()
-            )
-        };
-        let mut lines: Vec<String> = members.iter().map(text).collect();
-        for why in group.following.iter().filter_map(NameWatch::failure) {
-            lines.push(format!("{}: {why}", self.name));
+        let servers = members
+            .iter()
+            .map(|(place, one)| place.status(&self.name, Some(member(one))));
+        let faults = group.following.iter().filter_map(NameWatch::failure);
+        UpstreamReport {
+            servers: servers.collect(),
+            faults: faults.map(|why| format!("{}: {why}", self.name)).collect(),
         }
-        lines
     }
 
     /// Explains why no server is available; for an empty group, failed name resolutions are the reason.

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use lowroad_acme::{
-    AcmeEvent, AcmeSettings, AuthoritySettings, CertificateManager, CertificateView,
-    ChallengeMethod, ChallengeTokens, DnsHook, ExternalAccount, OnDemandSettings, Severity,
+    AcmeEvent, AcmeSettings, AuthoritySettings, CertificateManager, CertificateState,
+    CertificateView, ChallengeMethod, ChallengeTokens, DnsHook, ExternalAccount, OnDemandSettings,
+    RenewalStep, Severity,
 };
 use lowroad_config::{self as config, AcmeChallenge, AcmeConfig, Config, SiteName};
 use lowroad_engine::panic_policy;
@@ -17,6 +18,7 @@ use lowroad_tls::certificates::{CertificateMap, CertificatePair};
 use tokio::runtime::Handle;
 
 use super::TlsContext;
+use crate::certificate_status::CertificateStatus;
 
 /// Time limit for starting the runtime.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
@@ -233,12 +235,29 @@ impl AutomaticTls {
 
     /// The state of each certificate.
     pub fn texts(&self) -> Vec<String> {
+        let states = self.states().into_iter();
+        states.map(|state| state.to_string()).collect()
+    }
+
+    /// Each certificate, for metrics.
+    pub fn certificates(&self) -> Vec<CertificateStatus> {
+        let states = self.states().into_iter();
+        let statuses = states.map(|state| CertificateStatus {
+            names: state.names.join(" "),
+            source: "acme".into(),
+            not_after_s: state.not_after_s,
+            renewal_s: match state.next {
+                RenewalStep::Ordering => Some(state.now_s),
+                RenewalStep::Order(at_s) => Some(at_s),
+            },
+            last_error: state.last_error.map(|error| error.text),
+        });
+        statuses.collect()
+    }
+
+    fn states(&self) -> Vec<CertificateState> {
         let states = self.source().map(|manager| manager.state());
-        states
-            .into_iter()
-            .flatten()
-            .map(|state| state.to_string())
-            .collect()
+        states.unwrap_or_default()
     }
 
     fn runtime(&self) -> Result<&Handle, String> {

@@ -58,10 +58,16 @@ impl TlsFaultLog {
         }
     }
 
-    /// Each kind with its count, for `lowroad status`.
-    pub fn texts(&self) -> impl Iterator<Item = (&'static str, String)> {
+    /// Each kind with its count.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.counts.iter().map(|count| count.load(Relaxed));
-        KINDS.into_iter().zip(counts.map(|count| count.to_string()))
+        KINDS.into_iter().zip(counts)
+    }
+
+    /// The same as text, for `lowroad status`.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.counters()
+            .map(|(kind, count)| (kind, count.to_string()))
     }
 }
 

@@ -12,6 +12,7 @@ use lowroad_tls::certificates::{self, CertificatePair, CertificatePaths, Certifi
 use lowroad_tls::x509;
 
 use super::local_authority;
+use crate::certificate_status::CertificateStatus;
 
 /// The certificates of all sites.
 pub struct KeyPairSet {
@@ -144,19 +145,39 @@ impl KeyPairSet {
         changed.filter(|has_changed| *has_changed).count() > 0
     }
 
+    /// Each certificate, for metrics.
+    pub fn status(&self) -> impl Iterator<Item = CertificateStatus> {
+        self.pairs().map(|(pair, source)| CertificateStatus {
+            names: joined_names(pair),
+            source,
+            not_after_s: u64::try_from(pair.not_after_s()).ok(),
+            renewal_s: None,
+            last_error: None,
+        })
+    }
+
     /// Each certificate as text, for `lowroad status`.
     pub fn texts(&self) -> impl Iterator<Item = String> {
+        self.pairs().map(|(pair, source)| {
+            let until = x509::display_time(pair.not_after_s());
+            format!("{} until {until}, {source}", joined_names(pair))
+        })
+    }
+
+    /// Each certificate and its source.
+    fn pairs(&self) -> impl Iterator<Item = (&CertificatePair, String)> {
         let of_files = self
             .files
             .iter()
             .map(|it| (&it.pair, it.files.certificates.display().to_string()));
         let local = self.local.values().map(|pair| (pair, "local".into()));
-        of_files.chain(local).map(|(pair, from)| {
-            let names: Vec<String> = pair.names().iter().map(ToString::to_string).collect();
-            let until = x509::display_time(pair.not_after_s());
-            format!("{} until {until}, {from}", names.join(" "))
-        })
+        of_files.chain(local)
     }
+}
+
+fn joined_names(pair: &CertificatePair) -> String {
+    let names: Vec<String> = pair.names().iter().map(ToString::to_string).collect();
+    names.join(" ")
 }
 
 impl LoadedCertificate {

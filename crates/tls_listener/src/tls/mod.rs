@@ -30,6 +30,7 @@ use lowroad_tls::{
     TlsServerSettings,
 };
 
+use crate::certificate_status::CertificateStatus;
 use acme::{AutomaticTls, CertificateSource};
 use client_authorities::ClientAuthorities;
 use fault_log::TlsFaultLog;
@@ -213,6 +214,18 @@ impl TlsListeners {
             .chain(counts)
             .chain(faults)
             .collect()
+    }
+
+    /// The certificates in use and those to be obtained.
+    pub fn certificates(&self) -> Vec<CertificateStatus> {
+        let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let automatic = self.0.process.automatic.certificates();
+        pairs.status().chain(automatic).collect()
+    }
+
+    /// The counters of clients' errors.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.0.process.faults.counters().collect()
     }
 }
 
