@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod admin;
 mod alias;
 mod application;
 mod buffering;
@@ -165,6 +166,7 @@ fn config(
         .map(buffering::buffering)
         .unwrap_or_default();
     let log = top.section("log").map(process::log).unwrap_or_default();
+    let admin = top.section("admin").map(admin::admin).unwrap_or_default();
     let acme = top.section("acme").map(acme::acme);
     let modules: Vec<(ModuleConfig, module::ModuleMarks)> = top
         .sections("module")
@@ -238,6 +240,7 @@ fn config(
         limits,
         buffering,
         log,
+        admin,
         acme,
         classes: classes.into_iter().map(|(class, _)| class).collect(),
         sites: sites.into_iter().map(|(site, _)| site).collect(),

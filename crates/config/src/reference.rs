@@ -5,6 +5,7 @@
 //! reader accepts, the defaults with those of the schema, and the committed pages with the rendered ones.
 
 mod acme;
+mod admin;
 mod logs;
 mod man_page;
 mod markdown;
@@ -152,6 +153,7 @@ pub const TABLES: &[&TableReference] = &[
     &process::LIMITS,
     &logs::BUFFERING,
     &logs::LOG,
+    &admin::ADMIN,
     &acme::ACME,
     &acme::AUTHORITY,
     &acme::ON_DEMAND,

@@ -4,6 +4,7 @@
 //! file, from the command line or from [`Default`]. [`crate::reference`] describes the keys for operators.
 
 mod acme;
+mod admin;
 mod alias;
 mod caching;
 mod class;
@@ -19,6 +20,7 @@ mod site;
 mod tls;
 
 pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig};
+pub use admin::AdminConfig;
 pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
@@ -53,6 +55,8 @@ pub struct Config {
     pub buffering: BufferConfig,
     /// The targets of the logs. `[log]`
     pub log: LogConfig,
+    /// The admin service on TCP. `[admin]`
+    pub admin: AdminConfig,
     /// Automatic certificates. `[acme]`
     pub acme: Option<AcmeConfig>,
     /// Modules, which routes refer to by name. `[[module]]`

@@ -15,7 +15,7 @@ use lowroad_routes::applications;
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::admin_socket::AdminSocket;
+use crate::admin::listeners;
 use crate::{cli, terminal_output};
 
 /// The result of a check of a configuration with which `run` would start.
@@ -225,7 +225,7 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
 /// default path depends on how the server is started, so only a configured one is checked.
 fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.admin.as_deref();
-    warnings.extend(path.and_then(|path| AdminSocket::check(path).err()));
+    warnings.extend(path.and_then(|path| listeners::check(path).err()));
 }
 
 /// Checks the disk cache's folder, which a server takes before it gives up root; it runs without one if that fails. A

@@ -21,6 +21,21 @@ pub const LACKING: &[BuildFeature] = &[
     BuildFeature::Wasm,
 ];
 
+/// The names of the features of this build.
+pub fn built_in() -> Vec<&'static str> {
+    let all = [
+        ("image", cfg!(feature = "image")),
+        ("modules", cfg!(feature = "modules")),
+        ("programs", cfg!(feature = "programs")),
+        ("softirq", cfg!(feature = "softirq")),
+        ("sql", cfg!(feature = "sql")),
+        ("tls", cfg!(feature = "tls")),
+        ("wasm", cfg!(feature = "wasm")),
+    ];
+    let built = all.into_iter().filter(|(_, is_built)| *is_built);
+    built.map(|(name, _)| name).collect()
+}
+
 /// Refuses a command or setting if its feature is not in this build.
 ///
 /// # Errors

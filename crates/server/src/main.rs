@@ -17,7 +17,6 @@
 )]
 
 mod admin;
-mod admin_socket;
 mod cli;
 mod config_check;
 mod config_docs;
@@ -30,6 +29,7 @@ mod level;
 mod limits;
 mod man_pages;
 mod memory;
+mod metrics;
 mod module_template;
 mod process;
 mod reload;

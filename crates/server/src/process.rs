@@ -51,7 +51,7 @@ use lowroad_store::watch::FolderWatcher;
 use lowroad_tls_listener::TlsListeners;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use crate::admin_socket::AdminSocket;
+use crate::admin::listeners::AdminListeners;
 use crate::events::MainEvent;
 use crate::level::{FrontServer, LevelKeeper};
 use crate::memory;
@@ -99,8 +99,8 @@ pub fn run(
     }
     // Before root is given up: usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
-    let admin = AdminSocket::open(config.server.admin.as_deref());
-    if let Err(warning) = &admin {
+    let admin = AdminListeners::open(&config)?;
+    if let Some(warning) = admin.warning() {
         logger.warn(format_args!("{warning}"));
     }
     let changes = Arc::<ChangeFeed>::default();
@@ -170,9 +170,10 @@ pub fn run(
     listen_for_signals(sender.clone()).map_err(text)?;
     let is_told_to_end = end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
-    if let Ok(endpoint) = &admin {
-        let news = sender.clone();
-        endpoint.serve(running.clone(), news).map_err(text)?;
+    admin.serve(running.clone(), sender.clone()).map_err(text)?;
+    if let Some(address) = admin.tcp_address() {
+        let logger = lock(&running).logger.clone();
+        logger.info(format_args!("metrics and commands at http://{address}/"));
     }
     // Requests of the level's daemon need workers, so they are answered only now.
     if let Some(keeper) = &own.keeper {
@@ -309,6 +310,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         workers: Vec::new(),
         counters: Vec::new(),
         cache_counters: Vec::new(),
+        request_metrics: Vec::new(),
         admission: Arc::default(),
         fd_limit: 0,
         logger,
@@ -408,6 +410,7 @@ fn start_worker(
     };
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);
     let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
+    let request_metrics = web.request_metrics();
     let admission = running.admission.clone();
     let mut worker = Worker::new(
         driver,
@@ -420,6 +423,7 @@ fn start_worker(
     running.workers.push(mailbox);
     running.counters.push(counters);
     running.cache_counters.push(cache_counters);
+    running.request_metrics.push(request_metrics);
     let cpu = running.config.server.affinity.then_some(place.number);
     thread::Builder::new()
         .name(format!("worker-{}", place.number))

@@ -17,6 +17,7 @@ use lowroad_routes::route_builder::{HandlerRuntime, OpenedKinds};
 use lowroad_site::cache_counters::CacheCounters;
 use lowroad_site::decision::SiteService;
 use lowroad_site::listeners::ListenerSet;
+use lowroad_site::request_metrics::RequestMetrics;
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
@@ -59,6 +60,8 @@ pub struct RunningServer {
     pub counters: Vec<Arc<WorkerCounters>>,
     /// The workers' counters of cache use.
     pub cache_counters: Vec<Arc<CacheCounters>>,
+    /// The workers' metrics of requests.
+    pub request_metrics: Vec<Arc<RequestMetrics>>,
     /// Counts and limits open connections.
     pub admission: Arc<ConnectionLimit>,
     /// The limit of descriptors (`RLIMIT_NOFILE`).

@@ -152,7 +152,7 @@ fn programs(running: &RunningServer, out: &mut String) {
             line(out, "route", &text);
         }
     }
-    for text in running.programs.origins() {
+    for text in running.programs.origins().lines() {
         line(out, "origin", &text);
     }
     for (module, counts) in running.handlers.counts() {

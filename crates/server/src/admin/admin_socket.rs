@@ -1,36 +1,21 @@
-//! Admin server: a Unix socket with access for the server's user and root only. One request a connection, answered as
-//! text. `admin` is the client.
+//! The Unix socket of the admin service, with access for the server's user and root only.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use lowroad_engine::panic_policy;
-use lowroad_response_cache::purge::{self, PurgeReport, PurgeTarget};
-use lowroad_site::explain;
-use lowroad_site::explain::ExplainView;
 use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
-use rustix::process::{Signal, getpid, kill_process};
 
-use crate::admin::{DONE, NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
-use crate::events::MainEvent;
-use crate::limits;
-use crate::running_server::{RunningServer, lock};
-use crate::status;
+use super::commands::{own_folder, remove_dead, remove_if_dead};
 
-/// Bytes read of a request; the rest is ignored.
-const QUESTION_LEN_MAX: u64 = 64 * 1024;
 /// The listen backlog.
 const QUEUE_LEN: i32 = 128;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The open admin socket. Dropping it removes the socket file.
 pub struct AdminSocket {
@@ -74,26 +59,12 @@ impl AdminSocket {
         Ok(AdminSocket { path, listener })
     }
 
-    /// Answers requests on a separate thread.
+    /// A duplicate of the listening socket.
     ///
     /// # Errors
-    /// When no thread or descriptor is available.
-    pub fn serve(
-        &self,
-        running: Arc<Mutex<RunningServer>>,
-        news: Sender<MainEvent>,
-    ) -> io::Result<()> {
-        let listener = self.listener.try_clone()?;
-        panic_policy::start("admin", move || {
-            for stream in listener.incoming() {
-                match stream {
-                    // Errors of one connection concern its client only.
-                    Ok(stream) => drop(answer(stream, &running, &news)),
-                    // No descriptors: the client stays in the backlog, and accept is repeated.
-                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
-                }
-            }
-        })
+    /// Descriptors ran out.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        Ok(self.listener.try_clone()?.into())
     }
 }
 
@@ -146,14 +117,9 @@ impl Drop for AdminSocket {
     }
 }
 
-fn answer(
-    mut stream: UnixStream,
-    running: &Mutex<RunningServer>,
-    news: &Sender<MainEvent>,
-) -> io::Result<()> {
-    // One thread serves all connections: a silent client must not hold it.
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
     // Bounded, although only the server's user and root can connect.
     let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
     let question = lines.next().transpose()?.unwrap_or_default();
@@ -253,7 +219,7 @@ fn view(running: &RunningServer) -> ExplainView {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
     use lowroad_testkit::TempFolder;

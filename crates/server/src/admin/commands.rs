@@ -1,26 +1,25 @@
-//! Admin client: sends the `lowroad` command's requests to running servers over their admin sockets (`admin_socket`).
+//! The commands for running servers: `status`, `explain`, `purge`, `reload` and `stop`, over their admin sockets.
 
-use std::io::{Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lowroad_http::method::Method;
+use lowroad_http::status::StatusCode;
 use lowroad_response_cache::purge::PurgeReport;
 
+use super::http_client::{self, AdminResponse};
+use super::operations::encoded;
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{ControlArgs, PurgeArgs};
 use crate::terminal_output;
 
-/// Timeout of a read or a write.
-pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// First line of a response: the server does not serve this URL or port.
-pub const NOT_MINE: &str = "not-mine";
-/// First line of a response: the command has been carried out.
-pub const DONE: &str = "done";
-const NOBODY: &str = "no running server with an accessible admin socket was found (name the socket with --admin PATH)";
+/// Timeout of a read.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const NO_SERVER: &str = "found no running server with an accessible admin socket may ask; (name the socket with --admin PATH)";
 /// A request's line for a soft purge, which only makes responses stale.
-pub const SOFT: &str = "soft";
+pub const the socket of one";
 
 /// Selects the server processes to query when no socket is named.
 pub type ServerFilter<'a> = &'a dyn Fn(u32) -> bool;
@@ -31,13 +30,18 @@ pub const EVERY_SERVER: ServerFilter<'static> = &|_| true;
 /// Purges stored responses in all selected servers, or only in those that listen at the given port. Returns each
 /// server's result; empty if there is no server.
 pub fn ask_to_purge(purge: &PurgeArgs, is_asked: ServerFilter<'_>) -> Vec<PurgeReport> {
-    let port = purge.port.map(|port| port.to_string()).unwrap_or_default();
-    let soft = if purge.soft { SOFT } else { "" };
-    let question = format!("purge\n{}\n{port}\n{soft}\n", purge.what);
-    let answers = ask(purge.admin.as_deref(), is_asked, &question).unwrap_or_default();
-    let purged: Vec<PurgeReport> = answers
-        .iter()
-        .filter_map(|text| text.parse().ok())
+    let mut target = format!("/v1/purge?target={}", encoded(&purge.what));
+    if let Some(port) = purge.port {
+        target.push_str(&format!("&port={port}"));
+    }
+    if purge.soft {
+        target.push_str("&soft=1");
+    }
+    let admin = purge.admin.as_deref();
+    let responses = ask(admin, is_asked, Method::Post, &target).unwrap_or_default();
+    let purged: Vec<PurgeReport> = responses
+        .into_iter()
+        .filter_map(|response| response.into_text().ok()?.parse().ok())
         .collect();
     if purged.iter().any(|purged| !purged.is_kept) {
         terminal_output::note(
@@ -68,10 +72,22 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
     } else {
         format!("http://{}", explain.url)
     };
-    let question = format!("explain\n{url}\n{}\n\n", explain.headers.join("\n"));
-    let answers = ask(explain.admin.as_deref(), is_asked, &question)?;
-    let answer = answers.into_iter().find(|answer| answer != NOT_MINE);
-    answer.ok_or_else(|| format!("no server with an accessible admin socket listens at {url}"))
+    let mut target = format!("/v1/explain?url={}", encoded(&url));
+    for header in &explain.headers {
+        target.push_str(&format!("&header={}", encoded(header)));
+    }
+    let responses = ask(explain.admin.as_deref(), is_asked, Method::Get, &target)?;
+    let mut refusals = Vec::new();
+    for response in with an accessible admin socket may listen at the URL.
+        let is_elsewhere = response.status == StatusCode::NOT_FOUND;
+        match response.into_text() {
+            Ok(text) => return Ok(text),
+            Err(_) if is_elsewhere => {}
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    let nowhere = || format!("no server that this user may ask listens at {url}");
+    Err(refusals.pop().unwrap_or_else(nowhere))
 }
 
 /// `lowroad status`.
@@ -79,7 +95,12 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
 /// # Errors
 /// When no running server answers.
 pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
-    terminal_output::out(ask(admin, EVERY_SERVER, "status\n")?.concat())
+    let responses = ask(admin, EVERY_SERVER, Method::Get, "/v1/status")?;
+    let texts: Result<Vec<String>, String> = responses
+        .into_iter()
+        .map(AdminResponse::into_text)
+        .collect();
+    terminal_output::out(texts?.concat())
 }
 
 /// `lowroad reload`: waits until the configuration is in force.
@@ -87,11 +108,8 @@ pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
 /// # Errors
 /// When the new configuration is wrong and the previous one stays; when there is not exactly one server.
 pub fn reload(told: &ControlArgs) -> Result<(), String> {
-    let answer = tell(told, "reload\n")?;
-    match answer.strip_prefix(DONE) {
-        Some(text) => terminal_output::out(text.trim_start()),
-        None => Err(answer.trim_end().into()),
-    }
+    let text = tell(told, "/v1/reload")?.into_text()?;
+    terminal_output::out(text)
 }
 
 /// `lowroad stop`: waits until the server process has ended.
@@ -99,27 +117,25 @@ pub fn reload(told: &ControlArgs) -> Result<(), String> {
 /// # Errors
 /// When there is not exactly one server.
 pub fn stop(told: &ControlArgs) -> Result<(), String> {
-    let answer = tell(told, "stop\n")?;
-    match answer.strip_prefix(DONE) {
-        Some(process) => {
-            terminal_output::out(format_args!("process {} has ended\n", process.trim()))
-        }
-        None => Err(answer.trim_end().into()),
-    }
+    let response = tell(told, "/v1/stop")?;
+    // The response of a server that ends is cut by its end.
+    let process = response.into_text()?;
+    terminal_output::out(format_args!("process {} has ended\n", process.trim()))
 }
 
 /// Sends a command to the only running server, and waits for its response without a timeout.
-fn tell(told: &ControlArgs, command: &str) -> Result<String, String> {
+fn tell(told: &ControlArgs, target: &str) -> Result<AdminResponse, String> {
     // Commands that change a server are never sent to several by accident.
     let sockets: Vec<PathBuf> = match &told.admin {
         Some(path) => vec![path.clone()],
         None => every_socket().filter(|path| answers(path)).collect(),
     };
     match sockets.as_slice() {
-        [] => Err(NOBODY.into()),
+        [] => Err(NO_SERVER.into()),
         [path] => {
             // No timeout: applications of a new configuration, or a drain, may take long.
-            ask_one(path, command, None).map_err(|error| format!("{}: {error}", path.display()))
+            http_client::call(path, Method::Post, target, None)
+                .map_err(|error| format!("{}: {error}", path.display()))
         }
         several => {
             let paths: Vec<String> = several
@@ -142,29 +158,33 @@ fn answers(path: &Path) -> bool {
 
 /// Returns the response of each running server to `lowroad status`.
 pub fn statuses() -> Vec<String> {
-    ask(None, EVERY_SERVER, "status\n").unwrap_or_default()
+    let responses = ask(None, EVERY_SERVER, Method::Get, "/v1/status").unwrap_or_default();
+    let texts = responses.into_iter().map(AdminResponse::into_text);
+    texts.filter_map(Result::ok).collect()
 }
 
 fn ask(
     admin: Option<&Path>,
     is_asked: ServerFilter<'_>,
-    question: &str,
-) -> Result<Vec<String>, String> {
+    method: Method,
+    target: &str,
+) -> Result<Vec<AdminResponse>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],
         None => every_socket()
             .filter(|path| process_of(path).is_none_or(is_asked))
             .collect(),
     };
-    let answers: Vec<String> = sockets
+    let responses: Vec<AdminResponse> = sockets
         .iter()
         // A server that is ending, or belongs to another user, does not keep the others from answering.
-        .filter_map(|path| ask_one(path, question, Some(TIMEOUT)).ok())
+        .filter_map(|path| http_client::call(path, method, target, Some(TIMEOUT)).ok())
+        .filter(|response| response.is_complete)
         .collect();
-    if answers.is_empty() {
-        return Err(NOBODY.into());
+    if responses.is_empty() {
+        return Err(NO_SERVER.into());
     }
-    Ok(answers)
+    Ok(responses)
 }
 
 /// The process that listens on a socket (`SO_PEERCRED`, unix(7)).
@@ -177,17 +197,6 @@ fn process_of(path: &Path) -> Option<u32> {
 /// The sockets in all default folders.
 fn every_socket() -> impl Iterator<Item = PathBuf> {
     folders().into_iter().flat_map(|folder| sockets_in(&folder))
-}
-
-fn ask_one(path: &Path, question: &str, timeout: Option<Duration>) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(timeout)?;
-    stream.write_all(question.as_bytes())?;
-    // The server reads lines until the end of the request.
-    stream.shutdown(std::net::Shutdown::Write)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// The folder for this process's socket.

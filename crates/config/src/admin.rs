@@ -1,0 +1,31 @@
+//! Reads `[admin]`.
+
+use crate::reader::ConfigSection;
+use crate::{AdminConfig, value};
+
+pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
+    let file = |key| section.item(key).and_then(|item| item.path());
+    let admin = AdminConfig {
+        listen: section
+            .item("listen")
+            .and_then(|item| item.read(value::address)),
+        token_file: file("token_file"),
+        read_token_file: file("read_token_file"),
+    };
+    let has_token = admin.token_file.is_some() || admin.read_token_file.is_some();
+    // Everybody who reaches the port could stop the server.
+    if admin.listen.is_some() && !has_token {
+        section.report(
+            "listen is set, but neither token_file nor read_token_file",
+            "listen together with a file of a token",
+        );
+    }
+    if admin.listen.is_none() && has_token {
+        section.report(
+            "a token is set, but listen is not",
+            "a token together with listen; the Unix socket needs none",
+        );
+    }
+    section.finish();
+    admin
+}

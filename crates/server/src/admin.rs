@@ -1,0 +1,21 @@
+//! The admin address: an HTTP/1.1 service for operators and their tools, on a Unix socket and, if configured, on TCP.
+//!
+//! [`operations`] lists what it offers and reads requests; [`service`] runs on an event loop of its own and answers
+//! them; [`access`] checks tokens; [`admin_socket`] opens the Unix socket. [`commands`] are the commands of the
+//! `lowroad` program that use it, over [`http_client`].
+
+pub mod access;
+mod actions;
+mod admin_socket;
+pub mod commands;
+mod event_streams;
+mod http_client;
+pub mod listeners;
+mod operations;
+mod problem;
+pub mod service;
+
+pub use commands::{
+    EVERY_SERVER, ServerFilter, ask_status, ask_to_explain, ask_to_purge, explanation, reload,
+    statuses, stop,
+};

@@ -1,0 +1,215 @@
+//! Carries out the operations of the admin service, on helper threads: they may wait for the disk or the main thread.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_engine::stream::BodySender;
+use lowroad_http::status::StatusCode;
+use lowroad_metrics::ExpositionFormat;
+use lowroad_response_cache::purge::{self, PurgeReport, PurgeTarget};
+use lowroad_site::explain::{self, ExplainView};
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::access::AdminAccess;
+use super::event_streams::EventStreams;
+use super::operations::{AdminOperation, AdminRequest};
+use super::problem::AdminProblem;
+use super::service::{AdminOutcome, AdminReply, ReplyBody};
+use crate::events::MainEvent;
+use crate::limits;
+use crate::metrics;
+use crate::metrics::snapshot_json;
+use crate::running_server::{RunningServer, lock};
+use crate::status;
+
+/// The OpenAPI document of the service.
+pub const OPENAPI: &str = include_str!("openapi.json");
+/// Bytes of the response to `stop`, which is never full.
+const STOP_LEN_MAX: usize = 1024;
+/// The interval between the snapshots of an event stream.
+pub const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the operations act on.
+pub struct AdminActions {
+    running: Arc<Mutex<RunningServer>>,
+    news: Sender<MainEvent>,
+    access: Arc<AdminAccess>,
+    events: EventStreams,
+    /// Streams that end with the process.
+    stops: Mutex<Vec<BodySender>>,
+}
+
+impl AdminActions {
+    /// Actions on a running server; `news` leads to its main thread.
+    pub fn new(
+        running: Arc<Mutex<RunningServer>>,
+        news: Sender<MainEvent>,
+        access: Arc<AdminAccess>,
+    ) -> AdminActions {
+        AdminActions {
+            running,
+            news,
+            access,
+            events: EventStreams::default(),
+            stops: Mutex::default(),
+        }
+    }
+
+    /// Carries out a request. `accept` is its Accept field.
+    ///
+    /// # Errors
+    /// The problem, for the client.
+    pub fn run(&self, request: &AdminRequest, accept: &str) -> AdminOutcome {
+        match request.operation {
+            AdminOperation::Metrics => self.metrics(accept),
+            AdminOperation::Status => Ok(AdminReply::text(status::status(&lock(&self.running)))),
+            AdminOperation::Snapshot => Ok(json(self.snapshot())),
+            AdminOperation::Events => self.events(),
+            AdminOperation::Explain => self.explain(request),
+            AdminOperation::Purge => self.purge(request),
+            AdminOperation::Reload => self.reload(),
+            AdminOperation::Stop => self.stop(),
+            AdminOperation::Description => Ok(json(Bytes::from_static(OPENAPI.as_bytes()))),
+        }
+    }
+
+    /// Sends a snapshot to the event streams, if there are any.
+    pub fn send_events(&self) {
+        if !self.events.is_empty() {
+            self.events.send(&self.snapshot());
+        }
+    }
+
+    fn metrics(&self, accept: &str) -> AdminOutcome {
+        let format = ExpositionFormat::from_accept(accept);
+        let snapshot = metrics::snapshot(&self.running, self.access.refused());
+        let body = format.write(snapshot).ok_or_else(|| {
+            let detail = "the metrics could not be written: a fault of the server";
+            AdminProblem::new(StatusCode::INTERNAL_ERROR, detail)
+        })?;
+        Ok(AdminReply {
+            content_type: format.content_type(),
+            body: ReplyBody::Bytes(body.into()),
+        })
+    }
+
+    fn snapshot(&self) -> Bytes {
+        let snapshot = metrics::snapshot(&self.running, self.access.refused());
+        snapshot_json::write(&snapshot).into()
+    }
+
+    fn events(&self) -> AdminOutcome {
+        let stream = self.events.open(&self.snapshot()).ok_or_else(|| {
+            let detail = "too many event streams are open";
+            AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })?;
+        Ok(AdminReply {
+            content_type: "text/event-stream",
+            body: ReplyBody::Stream(stream),
+        })
+    }
+
+    fn explain(&self, request: &AdminRequest) -> AdminOutcome {
+        let url = request.required("url")?;
+        let headers: Vec<String> = request.all("header").map(str::to_owned).collect();
+        // The lock ends with the copy: the explanation waits for the disk.
+        let view = view(&lock(&self.running));
+        match explain::explain(&view, url, &headers) {
+            Some(text) => Ok(AdminReply::text(text)),
+            None => Err(AdminProblem::not_found(format!(
+                "this server does not listen at {url}"
+            ))),
+        }
+    }
+
+    fn purge(&self, request: &AdminRequest) -> AdminOutcome {
+        let target: PurgeTarget = request
+            .required("target")?
+            .parse()
+            .map_err(AdminProblem::bad_request)?;
+        let is_soft = match request.parameter("soft") {
+            None | Some("0" | "false") => false,
+            Some("1" | "true") => true,
+            Some(other) => {
+                let detail = format!("soft={other}: the values are 1 and 0");
+                return Err(AdminProblem::bad_request(detail));
+            }
+        };
+        let (store, ports) = {
+            let running = lock(&self.running);
+            let addresses = running.listeners.addresses.iter();
+            let ports: Vec<u16> = addresses.map(|(_, address)| address.port()).collect();
+            (running.store.clone(), ports)
+        };
+        if let Some(port) = request.parameter("port")
+            && !ports.iter().any(|known| known.to_string() == port)
+        {
+            let detail = format!("this server does not listen at port {port}");
+            return Err(AdminProblem::not_found(detail));
+        }
+        target.purge(&store, purge::kind(is_soft));
+        // Written to the disk before the response: a confirmed purge survives a kill of the server.
+        let is_kept = store.tier().is_none_or(|tier| tier.keep_purges());
+        let report = PurgeReport {
+            ports,
+            is_kept,
+            is_unmatched: store.has_purged() == Some(false),
+        };
+        Ok(AdminReply::text(report.to_string()))
+    }
+
+    /// Requests a reload from the main thread and waits for its result.
+    fn reload(&self) -> AdminOutcome {
+        let (done, result) = channel();
+        let _ = self.news.send(MainEvent::Reload(done));
+        match result.recv() {
+            Ok(Ok(text)) => Ok(AdminReply::text(format!("{text}\n"))),
+            Ok(Err(text)) => Err(AdminProblem::new(StatusCode::CONFLICT, text)),
+            Err(_) => Err(AdminProblem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server is ending",
+            )),
+        }
+    }
+
+    /// Sends SIGTERM to this process. The response ends with the process, so that clients can wait for its end.
+    fn stop(&self) -> AdminOutcome {
+        let (sender, stream) = lowroad_engine::stream::stream(STOP_LEN_MAX);
+        let text = format!("{}\n", std::process::id());
+        // The receiver is here, so the stream is open.
+        let _ = sender.push(text.into());
+        let mut stops = self.stops.lock().unwrap_or_else(|it| it.into_inner());
+        stops.push(sender);
+        let killed = kill_process(getpid(), Signal::TERM);
+        killed.map_err(|error| {
+            AdminProblem::new(StatusCode::INTERNAL_ERROR, format!("SIGTERM: {error}"))
+        })?;
+        Ok(AdminReply {
+            content_type: "text/plain; charset=utf-8",
+            body: ReplyBody::Stream(stream),
+        })
+    }
+}
+
+fn json(body: Bytes) -> AdminReply {
+    AdminReply {
+        content_type: "application/json",
+        body: ReplyBody::Bytes(body),
+    }
+}
+
+/// Copies the state that an explanation needs, so that it runs without the lock.
+fn view(running: &RunningServer) -> ExplainView {
+    let limits = limits::settings(&running.config, &running.listeners, running.fd_limit);
+    ExplainView {
+        sites: running.sites.clone(),
+        addresses: running.listeners.addresses.clone(),
+        store: running.store.clone(),
+        fetcher: running.fetcher.clone(),
+        limits: limits.http,
+        object_len_max: running.config.server.cache_object_len_max,
+        logger: running.logger.clone(),
+    }
+}

@@ -1,0 +1,205 @@
+//! A blocking HTTP/1.1 client for one request to an admin socket, on the protocol core of `lowroad_http`.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use lowroad_http::h1::{BodyLen, H1Client, H1ClientEvent};
+use lowroad_http::limits::RequestLimits;
+use lowroad_http::method::Method;
+use lowroad_http::status::StatusCode;
+
+/// Bytes read at once.
+const READ_LEN: usize = 16 * 1024;
+/// The longest response that is accepted; explanations and counters are far shorter.
+const RESPONSE_LEN_MAX: usize = 64 << 20;
+
+/// A response of the admin service.
+#[derive(Debug)]
+pub struct AdminResponse {
+    /// The status.
+    pub status: StatusCode,
+    /// The body, UTF-8.
+    pub body: String,
+    /// Whether the body is complete; not if the server ended before.
+    pub is_complete: bool,
+}
+
+impl AdminResponse {
+    /// The text of a success.
+    ///
+    /// # Errors
+    /// The `detail` of the problem that the server reports.
+    pub fn into_text(self) -> Result<String, String> {
+        if self.status == StatusCode::OK {
+            return Ok(self.body);
+        }
+        let problem: Option<serde_json::Value> = serde_json::from_str(&self.body).ok();
+        let detail = problem
+            .as_ref()
+            .and_then(|problem| problem.get("detail")?.as_str());
+        Err(match detail {
+            Some(detail) => detail.to_owned(),
+            None => format!("the server answered with status {}", self.status.code()),
+        })
+    }
+}
+
+/// Sends a request without a body and waits for the response. `timeout` bounds each wait for bytes.
+///
+/// # Errors
+/// No server listens at the socket, it does not answer in time, or its response is not HTTP.
+pub fn call(
+    socket: &Path,
+    method: Method,
+    target: &str,
+    timeout: Option<Duration>,
+) -> io::Result<AdminResponse> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(timeout)?;
+    let mut client = H1Client::default();
+    let mut request = Vec::new();
+    let lines = b"Host: admin\r\nConnection: close\r\n";
+    client
+        .request(
+            method,
+            target.as_bytes(),
+            lines,
+            BodyLen::None,
+            &mut request,
+        )
+        .map_err(|_| invalid("the request could not be written"))?;
+    stream.write_all(&request)?;
+    let mut reader = ResponseReader {
+        client,
+        status: None,
+        body: Vec::new(),
+    };
+    let is_complete = reader.read(&mut stream)?;
+    Ok(AdminResponse {
+        status: reader
+            .status
+            .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?,
+        body: String::from_utf8_lossy(&reader.body).into_owned(),
+        is_complete,
+    })
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// The response as far as it has arrived.
+struct ResponseReader {
+    client: H1Client,
+    status: Option<StatusCode>,
+    body: Vec<u8>,
+}
+
+impl ResponseReader {
+    /// Reads until the response or the connection ends; returns whether the response is complete.
+    fn read(&mut self, stream: &mut UnixStream) -> io::Result<bool> {
+        let mut input = Vec::new();
+        let mut chunk = [0; READ_LEN];
+        loop {
+            let len = stream.read(&mut chunk)?;
+            if len == 0 {
+                return Ok(self.client.ended().unwrap_or(false));
+            }
+            input.extend_from_slice(&chunk[..len]);
+            if self.take(&mut input)? {
+                return Ok(true);
+            }
+            if self.body.len() + input.len() > RESPONSE_LEN_MAX {
+                return Err(invalid("the response is too long"));
+            }
+        }
+    }
+
+    /// Consumes complete parts of the input; returns whether the response has ended.
+    fn take(&mut self, input: &mut Vec<u8>) -> io::Result<bool> {
+        let limits = RequestLimits::default();
+        let mut used = 0;
+        loop {
+            let step = self.client.next(&input[used..], &limits);
+            let step = step.map_err(|_| invalid("the response is not HTTP"))?;
+            let is_waiting = step.used == 0 && step.event.is_none();
+            used += step.used;
+            match step.event {
+                Some(H1ClientEvent::Response(head)) => self.status = Some(head.status),
+                Some(H1ClientEvent::Data(data)) => self.body.extend_from_slice(data),
+                Some(H1ClientEvent::End { .. }) => return Ok(true),
+                Some(_) => return Err(invalid("the response is not a simple one")),
+                None if is_waiting => break,
+                None => {}
+            }
+        }
+        input.drain(..used);
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The response that a client reads when the server sends these pieces and closes.
+    fn read(pieces: &[&[u8]]) -> io::Result<AdminResponse> {
+        let folder = lowroad_testkit::TempFolder::new();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path)?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut head = [0; 1000];
+                let _ = stream.read(&mut head);
+                for piece in pieces {
+                    // The client may have left.
+                    let _ = stream.write_all(piece);
+                }
+            });
+            call(&path, Method::Get, "/v1/status", None)
+        })
+    }
+
+    #[test]
+    fn bodies_are_read_to_their_end() {
+        let long = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+        let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        for text in [&long[..], chunks] {
+            let response = read(&[text]).expect("a response");
+            assert!(response.is_complete);
+            assert_eq!(response.into_text().as_deref(), Ok("abc"));
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_leaves_an_incomplete_response() {
+        let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+        let response = read(&[text]).expect("a head");
+        assert!(!response.is_complete);
+        assert_eq!(response.body, "abc");
+        assert!(read(&[b"HTTP/1.1 200 OK\r\n"]).is_err());
+        assert!(read(&[]).is_err());
+    }
+
+    #[test]
+    fn other_protocols_are_an_error() {
+        // An earlier version answered lines.
+        assert!(read(&[b"this server does not know that question\n"]).is_err());
+    }
+
+    #[test]
+    fn a_problem_is_told_by_its_detail() {
+        let body = "{\"status\":404,\"detail\":\"no such site\"}";
+        let head = format!(
+            "HTTP/1.1 404 Not Found\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let response = read(&[head.as_bytes(), body.as_bytes()]).expect("a response");
+        assert_eq!(response.into_text(), Err("no such site".into()));
+        let bare = read(&[b"HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n"]).expect("a response");
+        assert!(bare.into_text().expect_err("a problem").contains("503"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Opens the admin addresses and starts the service on them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use lowroad_config::Config;
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::driver::IoDriver;
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::listener::{self, ListenSocket};
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::panic_policy;
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::worker::{MailboxMessage, Worker};
+use lowroad_limits::ConnectionLimit;
+
+use super::access::AdminAccess;
+use super::actions::{AdminActions, EVENT_INTERVAL};
+use super::admin_socket::AdminSocket;
+use super::service::{AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
+use crate::events::MainEvent;
+use crate::running_server::{RunningServer, lock};
+
+/// Threads for operations: two that wait, such as a reload and a purge, leave others for scrapes.
+const HELPER_COUNT: usize = 4;
+
+/// The open admin addresses.
+pub struct AdminListeners {
+    /// The Unix socket, or the warning why there is none.
+    unix: Result<AdminSocket, String>,
+    tcp: Option<ListenSocket>,
+    access: Arc<AdminAccess>,
+}
+
+impl AdminListeners {
+    /// Opens the addresses, and reads the tokens with the rights of the start.
+    ///
+    /// # Errors
+    /// The address on TCP can't be opened, or a token not be read. A missing Unix socket is only a warning.
+    pub fn open(config: &Config) -> Result<AdminListeners, String> {
+        let admin = &config.admin;
+        Ok(AdminListeners {
+            unix: AdminSocket::open(config.server.admin.as_deref()),
+            access: Arc::new(AdminAccess::new(admin).map_err(|error| format!("admin: {error}"))?),
+            tcp: match admin.listen {
+                Some(address) => Some(open_tcp(address).map_err(|error| {
+                    format!("admin.listen: can't listen at {address}: {error}")
+                })?),
+                None => None,
+            },
+        })
+    }
+
+    /// The warning that there is no Unix socket.
+    pub fn warning(&self) -> Option<&str> {
+        self.unix.as_ref().err().map(String::as_str)
+    }
+
+    /// The address on TCP.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref()?.address()
+    }
+
+    /// Starts the service on a thread of its own. It answers until the process ends.
+    ///
+    /// # Errors
+    /// No thread or descriptor is available.
+    pub fn serve(
+        &self,
+        running: Arc<Mutex<RunningServer>>,
+        news: Sender<MainEvent>,
+    ) -> io::Result<()> {
+        let logger = lock(&running).logger.clone();
+        let actions = Arc::new(AdminActions::new(running, news, self.access.clone()));
+        let parts = AdminWorkerParts {
+            unix: match &self.unix {
+                Ok(socket) => Some(socket.try_clone()?),
+                Err(_) => None,
+            },
+            tcp: match &self.tcp {
+                Some(socket) => Some(socket.share()?),
+                None => None,
+            },
+            access: self.access.clone(),
+            actions: actions.clone(),
+            helpers: HelperPool::start_as("admin", HELPER_COUNT)?,
+        };
+        panic_policy::start("admin", move || {
+            if let Err(error) = parts.run() {
+                logger.error(format_args!("the admin service can't start: {error}"));
+            }
+        })?;
+        panic_policy::start("admin-events", move || {
+            loop {
+                thread::sleep(EVENT_INTERVAL);
+                actions.send_events();
+            }
+        })
+    }
+}
+
+/// What the service's event loop is made of, so that it can be made anew after a panic.
+struct AdminWorkerParts {
+    unix: Option<OwnedFd>,
+    tcp: Option<ListenSocket>,
+    access: Arc<AdminAccess>,
+    actions: Arc<AdminActions>,
+    helpers: HelperPool,
+}
+
+impl AdminWorkerParts {
+    /// Runs the event loop. It has no end: the service answers until the process ends.
+    fn run(&self) -> io::Result<()> {
+        let driver = EpollDriver::new(self.helpers.clone())?;
+        let mailbox: AdminMailbox = WorkerMailbox::new(driver.waker());
+        if let Some(socket) = &self.unix {
+            let socket = ListenSocket::adopt(socket.try_clone()?)?;
+            mailbox.post(MailboxMessage::Listen(UNIX_LISTENER, socket));
+        }
+        if let Some(socket) = &self.tcp {
+            mailbox.post(MailboxMessage::Listen(TCP_LISTENER, socket.share()?));
+        }
+        let service = AdminService::new(
+            self.actions.clone(),
+            self.access.clone(),
+            self.helpers.clone(),
+            mailbox.clone(),
+        );
+        let settings = Arc::new(settings());
+        let (admission, counters) = (
+            Arc::<ConnectionLimit>::default(),
+            Arc::<WorkerCounters>::default(),
+        );
+        Worker::new(driver, service, mailbox, settings, admission, counters).run();
+        Ok(())
+    }
+}
+
+fn open_tcp(address: SocketAddr) -> io::Result<ListenSocket> {
+    // SO_REUSEPORT would share the port of another server silently.
+    listener::probe(address)?;
+    ListenSocket::open(address)
+}
+
+/// Checks whether the Unix socket at `path` could be created.
+///
+/// # Errors
+/// The warning with which a server would run without it.
+pub fn check(path: &Path) -> Result<(), String> {
+    AdminSocket::check(path)
+}
+
+/// Limits for operators and their tools.
+fn settings() -> WorkerSettings {
+    WorkerSettings {
+        accept_max: 16,
+        header_timeout_ms: 5_000,
+        body_timeout_ms: 5_000,
+        idle_timeout_ms: 60_000,
+        // A client that stops reading, such as a suspended browser.
+        send_timeout_ms: 30_000,
+        rate_min: 0,
+        rate_grace_ms: 5_000,
+        connections_max: 256,
+        connections_per_address_max: 128,
+        requests_max: 0,
+        introduced: Vec::new(),
+        h2: lowroad_http::h2::H2Settings::default(),
+        http: lowroad_http::limits::RequestLimits {
+            body_len_max: 64 * 1024,
+            ..Default::default()
+        },
+    }
+}

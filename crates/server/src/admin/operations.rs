@@ -1,0 +1,249 @@
+//! The operations of the admin service, and the requests for them. Pure: knows no server and no socket.
+
+use std::borrow::Cow;
+
+use lowroad_http::method::Method;
+
+use super::problem::AdminProblem;
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminOperation {
+    /// The metrics, for Prometheus.
+    Metrics,
+    /// The counters as text, for people.
+    Status,
+    /// The metrics and more, as JSON.
+    Snapshot,
+    /// A snapshot each second, as server-sent events.
+    Events,
+    /// How a request would be answered.
+    Explain,
+    /// Purges stored responses.
+    Purge,
+    /// Applies the configuration file.
+    Reload,
+    /// Ends the server gracefully.
+    Stop,
+    /// The description of this service.
+    Description,
+}
+
+/// What a token has to permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdminPermission {
+    /// Looking only.
+    Read,
+    /// Changing the server, too.
+    Full,
+}
+
+/// Method, path, operation and permission; also the paths of the OpenAPI document.
+pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 9] = [
+    (
+        Method::Get,
+        "/metrics",
+        AdminOperation::Metrics,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/v1/status",
+        AdminOperation::Status,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/v1/snapshot",
+        AdminOperation::Snapshot,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/v1/events",
+        AdminOperation::Events,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/v1/explain",
+        AdminOperation::Explain,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Post,
+        "/v1/purge",
+        AdminOperation::Purge,
+        AdminPermission::Full,
+    ),
+    (
+        Method::Post,
+        "/v1/reload",
+        AdminOperation::Reload,
+        AdminPermission::Full,
+    ),
+    (
+        Method::Post,
+        "/v1/stop",
+        AdminOperation::Stop,
+        AdminPermission::Full,
+    ),
+    (
+        Method::Get,
+        "/openapi.json",
+        AdminOperation::Description,
+        AdminPermission::Read,
+    ),
+];
+
+/// A request for an operation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct AdminRequest {
+    /// The operation.
+    pub operation: AdminOperation,
+    /// The permission that it needs.
+    pub permission: AdminPermission,
+    /// The parameters of the query, in order, decoded.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl AdminRequest {
+    /// Finds the operation of a request. HEAD is like GET.
+    ///
+    /// # Errors
+    /// There is no such operation, or its method is another.
+    pub fn new(
+        method: Method,
+        path: &[u8],
+        query: Option<&[u8]>,
+    ) -> Result<AdminRequest, AdminProblem> {
+        let path = String::from_utf8_lossy(path);
+        let mut at_path = OPERATIONS.iter().filter(|(_, known, ..)| *known == path);
+        let Some((expected, _, operation, permission)) = at_path.next() else {
+            return Err(AdminProblem::not_found(format!(
+                "{path}: the admin service has no such path; /openapi.json lists them"
+            )));
+        };
+        let is_read = method == Method::Head && *expected == Method::Get;
+        if method != *expected && !is_read {
+            return Err(AdminProblem::wrong_method(*expected, &path));
+        }
+        Ok(AdminRequest {
+            operation: *operation,
+            permission: *permission,
+            parameters: parameters(query.unwrap_or_default()),
+        })
+    }
+
+    /// The first parameter of this name.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// All parameters of this name.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let named = self
+            .parameters
+            .iter()
+            .filter(move |(known, _)| known == name);
+        named.map(|(_, value)| value.as_str())
+    }
+
+    /// The parameter of this name.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn required(&self, name: &str) -> Result<&str, AdminProblem> {
+        self.parameter(name).ok_or_else(|| {
+            AdminProblem::bad_request(format!("the parameter {name} is missing from the query"))
+        })
+    }
+}
+
+/// The parameters of a query (URL Living Standard, application/x-www-form-urlencoded).
+fn parameters(query: &[u8]) -> Vec<(String, String)> {
+    let parts = query
+        .split(|byte| *byte == b'&')
+        .filter(|it| !it.is_empty());
+    let pairs = parts.map(|part| {
+        let end = part.iter().position(|byte| *byte == b'=');
+        let (name, value) = part.split_at(end.unwrap_or(part.len()));
+        (decoded(name), decoded(value.get(1..).unwrap_or_default()))
+    });
+    pairs.collect()
+}
+
+/// Decodes `%HH` and `+`. A percent sign without two digits stays, as in browsers.
+fn decoded(text: &[u8]) -> String {
+    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        let code = (*byte == b'%')
+            .then(|| Some(digit(text.get(at + 1))? * 16 + digit(text.get(at + 2))?))
+            .flatten();
+        match (code, byte) {
+            (Some(code), _) => {
+                out.push(code as u8); // two digits: below 256
+                at += 3;
+                continue;
+            }
+            (None, b'+') => out.push(b' '),
+            (None, byte) => out.push(*byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Encodes a parameter's value for a query.
+pub fn encoded(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:*".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(2 * text.len());
+    for byte in text.bytes() {
+        match is_plain(byte) {
+            true => out.push(byte.into()),
+            false => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_survives_its_encoding() {
+        for text in ["", "http://h/a?b=c&d=%20+e", "Cookie: a=b; c", "\u{fc}\n"] {
+            let query = format!("x=1&url={}&url=2", encoded(text));
+            let request = AdminRequest::new(Method::Get, b"/v1/explain", Some(query.as_bytes()));
+            let request = request.expect("an operation");
+            assert_eq!(request.parameter("url"), Some(text));
+            assert_eq!(request.all("url").count(), 2);
+        }
+    }
+
+    #[test]
+    fn malformed_queries_are_read_as_browsers_read_them() {
+        let read = |query: &str| parameters(query.as_bytes());
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            read("&&a&=b&%=%4"),
+            [pair("a", ""), pair("", "b"), pair("%", "%4")]
+        );
+        assert_eq!(read("a=%ff%41+"), [pair("a", "\u{fffd}A ")]);
+    }
+
+    #[test]
+    fn a_wrong_method_is_told_the_right_one() {
+        let wrong = AdminRequest::new(Method::Get, b"/v1/reload", None).expect_err("no GET");
+        assert_eq!((wrong.status.code(), wrong.allow), (405, Some("POST")));
+        let unknown = AdminRequest::new(Method::Get, b"/v2", None).expect_err("no path");
+        assert_eq!(unknown.status.code(), 404);
+        assert!(AdminRequest::new(Method::Head, b"/metrics", None).is_ok());
+    }
+}

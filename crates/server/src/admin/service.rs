@@ -1,0 +1,248 @@
+//! The admin service: an [`HttpService`] on a worker of its own, so that operators and scrapes cost the workers of
+//! clients nothing.
+//!
+//! Its event loop never blocks: operations run on helper threads ([`actions`](super::actions)), and their replies come
+//! back through the mailbox.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::service::{ConnectionRefusal, ExchangeId};
+use lowroad_engine::stream::BodyReceiver;
+use lowroad_engine::worker::{MailboxMessage, WorkerMessage};
+use lowroad_engine::{Exchange, HttpService, ListenerId, ResponseWriter, ServiceOutcome};
+use lowroad_http::h1::BodyLen;
+use lowroad_http::request::{PartialRequest, Request, RequestTarget};
+use lowroad_http::status::StatusCode;
+
+use super::access::AdminAccess;
+use super::actions::AdminActions;
+use super::operations::AdminRequest;
+use super::problem::AdminProblem;
+
+/// The listener of the Unix socket, whose clients need no token.
+pub const UNIX_LISTENER: ListenerId = ListenerId(0);
+/// The listener on TCP.
+pub const TCP_LISTENER: ListenerId = ListenerId(1);
+
+/// The mailbox of the service's worker.
+pub type AdminMailbox = WorkerMailbox<WorkerMessage<EpollDriver, AdminService>>;
+
+/// A response to an operator.
+pub struct AdminReply {
+    /// The media type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: ReplyBody,
+}
+
+/// The body of a response to an operator.
+pub enum ReplyBody {
+    /// Complete.
+    Bytes(Bytes),
+    /// To be continued.
+    Stream(BodyReceiver),
+}
+
+impl AdminReply {
+    /// A text for people.
+    pub fn text(text: String) -> AdminReply {
+        AdminReply {
+            content_type: "text/plain; charset=utf-8",
+            body: ReplyBody::Bytes(text.into()),
+        }
+    }
+}
+
+/// Answers the requests of operators.
+pub struct AdminService {
+    actions: Arc<AdminActions>,
+    access: Arc<AdminAccess>,
+    helpers: HelperPool,
+    mailbox: AdminMailbox,
+}
+
+impl AdminService {
+    /// A service whose replies return through `mailbox`.
+    pub fn new(
+        actions: Arc<AdminActions>,
+        access: Arc<AdminAccess>,
+        helpers: HelperPool,
+        mailbox: AdminMailbox,
+    ) -> AdminService {
+        AdminService {
+            actions,
+            access,
+            helpers,
+            mailbox,
+        }
+    }
+
+    /// The operation of a request, if the client may use it.
+    fn admitted(
+        &self,
+        request: &Request<'_>,
+        exchange: &Exchange,
+    ) -> Result<AdminRequest, AdminProblem> {
+        let RequestTarget::Origin { path, query, .. } = request.target else {
+            return Err(AdminProblem::bad_request("the target is no path"));
+        };
+        let asked = AdminRequest::new(request.method, path, query);
+        if exchange.listener == TCP_LISTENER {
+            // Before unknown paths are told: a client without a token learns nothing.
+            let needed = asked.as_ref().map_or_else(
+                |_| super::operations::AdminPermission::Read,
+                |asked| asked.permission,
+            );
+            let token = field(request, "Authorization");
+            self.access
+                .check(exchange.peer, token, needed, exchange.now_ms)?;
+        }
+        asked
+    }
+
+    /// Runs an operation on a helper thread.
+    fn submit(&self, asked: AdminRequest, accept: String, id: ExchangeId) -> bool {
+        let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
+        let job = move || {
+            let reply = actions.run(&asked, &accept);
+            mailbox.post(MailboxMessage::Outcome(id, reply));
+        };
+        self.helpers.submit(job).is_ok()
+    }
+}
+
+/// The outcome of an operation.
+pub type AdminOutcome = Result<AdminReply, AdminProblem>;
+
+impl HttpService for AdminService {
+    type Pending = ();
+    type Outcome = AdminOutcome;
+    type Record = ();
+    type Command = ();
+
+    fn request(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
+        match self.admitted(request, exchange) {
+            Ok(asked) => {
+                let accept = field(request, "Accept").unwrap_or_default();
+                let accept = String::from_utf8_lossy(accept).into_owned();
+                if self.submit(asked, accept, exchange.id) {
+                    return ServiceOutcome::Deferred {
+                        pending: (),
+                        gives_up: false,
+                    };
+                }
+                let detail = "too many requests of operators are waiting";
+                refuse(
+                    &AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+                    response,
+                );
+            }
+            Err(problem) => refuse(&problem, response),
+        }
+        ServiceOutcome::Ready(None)
+    }
+
+    fn resume(
+        &mut self,
+        (): (),
+        outcome: AdminOutcome,
+        _: &mut Exchange,
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
+        match outcome {
+            Ok(reply) => write(reply, response),
+            Err(problem) => refuse(&problem, response),
+        }
+        ServiceOutcome::Ready(None)
+    }
+
+    fn body_dropped(
+        &mut self,
+        (): (),
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
+        // Never: bodies are not waited for.
+        ServiceOutcome::Ready(None)
+    }
+
+    fn refuse(
+        &mut self,
+        why: ConnectionRefusal,
+        _: &PartialRequest<'_>,
+        _: &mut Exchange,
+        response: &mut ResponseWriter<'_>,
+    ) -> Option<()> {
+        let problem = match why {
+            ConnectionRefusal::Request(refusal) => {
+                AdminProblem::new(refusal.status(), refusal.as_str())
+            }
+            ConnectionRefusal::Timeout => {
+                AdminProblem::new(StatusCode::REQUEST_TIMEOUT, "the request came too slowly")
+            }
+            ConnectionRefusal::Overload | ConnectionRefusal::ClearText => {
+                AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections")
+            }
+        };
+        refuse(&problem, response);
+        None
+    }
+
+    fn sent(&mut self, (): (), _: u64, _: bool, _: u64) {}
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _: u64) {}
+}
+
+/// The first field of this name.
+fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
+    let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
+    request.fields().find(named).map(|(_, value)| value)
+}
+
+fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {
+    let mut head = response.head(StatusCode::OK);
+    head.field("Content-Type", reply.content_type.as_bytes())
+        .field("Cache-Control", b"no-store")
+        .field("X-Content-Type-Options", b"nosniff");
+    match reply.body {
+        ReplyBody::Bytes(bytes) => {
+            if head.end(BodyLen::Known(bytes.len() as u64)) {
+                response.bytes(bytes);
+            }
+        }
+        ReplyBody::Stream(stream) => {
+            if head.end(BodyLen::Unknown) {
+                response.stream(stream);
+            }
+        }
+    }
+}
+
+fn refuse(problem: &AdminProblem, response: &mut ResponseWriter<'_>) {
+    let body = problem.to_json();
+    let mut head = response.head(problem.status);
+    head.field("Content-Type", b"application/problem+json")
+        .field("Cache-Control", b"no-store");
+    if problem.status == StatusCode::UNAUTHORIZED {
+        // RFC 9110 §11.6.1.
+        head.field("WWW-Authenticate", b"Bearer realm=\"lowroad\"");
+    }
+    if let Some(allow) = problem.allow {
+        head.field("Allow", allow.as_bytes());
+    }
+    if let Some(seconds) = problem.retry_after_s {
+        head.field_u64("Retry-After", seconds);
+    }
+    if head.end(BodyLen::Known(body.len() as u64)) {
+        response.bytes(body.into());
+    }
+}

@@ -1,0 +1,70 @@
+//! The metrics of the running server: adds up what its threads have recorded, when a scrape or a dashboard asks.
+//!
+//! Each part of the server has a file that turns its state into metric families. Names follow the conventions of
+//! Prometheus: the prefix `lowroad_`, base units, `_total` for counters (added by the exposition).
+
+mod cache;
+mod certificates;
+mod handlers;
+mod process;
+mod requests;
+pub mod snapshot_json;
+mod workers;
+
+use std::sync::Mutex;
+
+use lowroad_metrics::{MetricKind, MetricSnapshot, SampleValue};
+
+use crate::features;
+use crate::running_server::{RunningServer, lock};
+
+/// All metrics at this moment. `admin_refused`: requests of operators that were refused for their token.
+pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSnapshot {
+    let mut snapshot = MetricSnapshot::default();
+    let out = &mut snapshot;
+    {
+        let running = lock(running);
+        build_info(out);
+        requests::add(&running, out);
+        workers::add(&running, out);
+        cache::add(&running, out);
+        handlers::add(&running, out);
+        certificates::add(&running, out);
+        logs(&running, out);
+        out.counter(
+            "lowroad_config_reloads",
+            "Configurations applied since the start.",
+            running.reloads,
+        );
+    }
+    out.counter(
+        "lowroad_admin_requests_refused",
+        "Requests to the admin service that were refused for their token.",
+        admin_refused,
+    );
+    // Files of the kernel, read without the lock.
+    process::add(out);
+    snapshot
+}
+
+fn build_info(out: &mut MetricSnapshot) {
+    let family = out.family(
+        MetricKind::Info,
+        "lowroad_build",
+        "The version of the program and the features that it was built with.",
+    );
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("features", &features::built_in().join(",")),
+    ];
+    family.sample(&labels, SampleValue::Labels);
+}
+
+fn logs(running: &RunningServer, out: &mut MetricSnapshot) {
+    let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
+    out.counter(
+        "lowroad_log_lines_lost",
+        "Log lines dropped because the disk was too slow or full.",
+        lost,
+    );
+}

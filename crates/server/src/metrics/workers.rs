@@ -1,0 +1,72 @@
+//! Metrics of connections and workers.
+
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_metrics::{LatencyDistribution, MetricKind, MetricSnapshot, SampleValue};
+
+use crate::running_server::RunningServer;
+
+/// Adds the metrics of connections and workers.
+pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
+    out.gauge(
+        "lowroad_open_connections",
+        "Open connections of clients.",
+        running.admission.open() as u64,
+    );
+    out.gauge(
+        "lowroad_workers",
+        "Event loops that answer clients.",
+        running.workers.len() as u64,
+    );
+    counters(running, out);
+    let family = out.family(
+        MetricKind::Histogram,
+        "lowroad_worker_turn_duration_seconds",
+        "Time that a worker took for one turn of its event loop, in turns with requests.",
+    );
+    for (number, worker) in running.request_metrics.iter().enumerate() {
+        let mut turns = LatencyDistribution::default();
+        worker.add_turns_to(&mut turns);
+        let number = number.to_string();
+        family.sample(&[("worker", &number)], SampleValue::Durations(turns));
+    }
+}
+
+/// The counters of the workers, added up. Their names and descriptions are those of the engine.
+fn counters(running: &RunningServer, out: &mut MetricSnapshot) {
+    let lists: Vec<_> = running
+        .counters
+        .iter()
+        .map(|worker| worker.list())
+        .collect();
+    for (index, help) in WorkerCounters::DESCRIPTIONS.iter().enumerate() {
+        // All lists have the same order.
+        let values = lists.iter().filter_map(|list| list.get(index));
+        let sum = values.clone().map(|(_, value)| value).sum();
+        if let Some((name, _)) = values.clone().next() {
+            out.counter(metric_name(name), help.trim(), sum);
+        }
+    }
+}
+
+/// The name of a worker's counter. Most keep theirs; some would be misread without the words around them.
+fn metric_name(name: &str) -> String {
+    let name = match name {
+        "connections" => "connections_accepted",
+        "requests" => "request_heads_received",
+        "sent_bytes" => "sent_bytes",
+        "refused" => "requests_malformed",
+        "deferred" => "requests_deferred",
+        "handshakes" => "tls_handshakes",
+        "handshake_timeouts" => "tls_handshake_timeouts",
+        "handshake_failures" => "tls_handshake_failures",
+        "clear_text" => "tls_clear_text_connections",
+        "kernel_tls" => "tls_kernel_connections",
+        "over_connections_max" => "connections_refused_total_limit",
+        "over_address_max" => "connections_refused_address_limit",
+        "rate_too_low" => "connections_closed_rate_min",
+        "broken" => "connections_broken",
+        "passed_through" => "connections_passed_through",
+        other => other,
+    };
+    format!("lowroad_{name}")
+}
