@@ -9,6 +9,7 @@ mod handlers;
 mod process;
 mod requests;
 pub mod snapshot_json;
+mod softirq;
 mod workers;
 
 use std::sync::Mutex;
@@ -30,6 +31,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         cache::add(&running, out);
         handlers::add(&running, out);
         certificates::add(&running, out);
+        softirq::add(&running, out);
         logs(&running, out);
         out.counter(
             "lowroad_config_reloads",

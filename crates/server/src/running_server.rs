@@ -73,7 +73,7 @@ pub struct RunningServer {
     /// Number of reloads.
     pub reloads: u64,
     /// Describes the softirq level's state, if it is configured.
-    pub softirq: Option<LevelHealth>,
+    pub softirq: Option<Arc<dyn LevelHealth>>,
     /// Time of the start.
     pub started: Instant,
 }

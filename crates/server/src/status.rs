@@ -23,7 +23,7 @@ pub fn status(running: &RunningServer) -> String {
         line(&mut out, name, &text);
     }
     if let Some(health) = &running.softirq {
-        line(&mut out, "softirq", &health());
+        line(&mut out, "softirq", &health.text());
     }
     line(&mut out, "workers", &running.workers.len().to_string());
     line(

@@ -12,6 +12,7 @@ mod supervisor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use lowroad_child_processes::message::PacketChannel;
 use lowroad_log::{LogDestination, LogWriter};
@@ -31,12 +32,16 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use self::placement::AttachedInterface;
-use super::managed_level::messages::{ATTACHED, say_to_server};
+use super::level_view::LevelView;
+use super::managed_level::messages::{ATTACHED, NUMBERS, say_to_server};
 use super::managed_level::{self, DaemonMessage};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace, worker};
 use crate::cli::softirq::{AdmissionArg, AttachArgs, TierArg, WorkerRole};
 use crate::terminal_output;
+
+/// The interval between reports of the level's numbers to its server.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The capabilities of a level's process after it has entered its namespace and mounted bpffs: BPF for maps and
 /// programs, PERFMON for programs that read packets, NET_ADMIN for interfaces. uid 0 owns the pins.
@@ -231,6 +236,12 @@ fn serve(
                 interface_watch::follow(args, level, placed, over)
             })
             .map_err(|error| format!("starting a thread: {error}"))?;
+        if args.own {
+            let reporter = thread::Builder::new().name("numbers".into());
+            reporter
+                .spawn_scoped(scope, move || report_numbers(level, over))
+                .map_err(|error| format!("starting a thread: {error}"))?;
+        }
         // The first page's check is for operators; the server knows its own pages.
         if !args.own {
             let looker = thread::Builder::new().name("look".into());
@@ -251,6 +262,17 @@ fn serve(
         writer.close();
     }
     done
+}
+
+/// Reports the level's numbers to the server each second, until the level ends.
+fn report_numbers(level: &SoftirqLevel, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        // Without them the server's metrics show the last ones.
+        if let Ok(view) = LevelView::new(level) {
+            say_to_server(NUMBERS, &view.report().to_line());
+        }
+        thread::sleep(REPORT_INTERVAL);
+    }
 }
 
 /// Reports that the level answers from now on.

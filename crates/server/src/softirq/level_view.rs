@@ -12,6 +12,7 @@ use lowroad_softirq::programs::runs::{self, RunStats};
 use super::level_lock;
 use super::levels::grouped;
 use super::upper_server::{self, ServerCounts};
+use crate::level::LevelReport;
 
 /// A level's state at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +153,32 @@ impl LevelView {
         let view = LevelView::new(level)?;
         let above = upper_server::at(&view.ports);
         Ok(LevelView { above, ..view })
+    }
+
+    /// The level's numbers, for the server's metrics. Counters that are 0 are left out.
+    pub fn report(&self) -> LevelReport {
+        let counters = REASONS.iter().zip(&self.counters);
+        let counters = counters.map(|((name, _), count)| ((*name).to_owned(), *count));
+        let denials = DenialKind::ALL.iter().zip(self.denials);
+        let denials = denials.map(|(kind, count)| (format!("denied_{}", kind.name()), count));
+        let connections = &self.connections;
+        let gauges = [
+            ("gauge_published_responses", u64::from(self.published.0)),
+            ("gauge_published_responses_max", self.published.1 as u64),
+            ("gauge_open_connections", connections.open as u64),
+            ("gauge_connections_max", connections.places as u64),
+            ("gauge_parked_sockets", connections.kept as u64),
+            ("gauge_bypassed", self.rest.is_some().into()),
+        ];
+        let gauges = gauges.map(|(name, value)| (name.to_owned(), value));
+        let bytes = [("bytes_answered".to_owned(), self.answered_bytes)];
+        let moving = counters.chain(denials).chain(bytes);
+        LevelReport {
+            numbers: moving
+                .filter(|(_, value)| *value > 0)
+                .chain(gauges)
+                .collect(),
+        }
     }
 
     /// Whether the programs consider the daemon alive.

@@ -80,8 +80,7 @@ pub fn start(
             changes,
         }),
     };
-    let described = health.clone();
-    let shown: LevelHealth = Arc::new(move || described.text());
+    let shown: Arc<dyn LevelHealth> = health.clone();
     match launched {
         Ok(keeper) => Ok(ManagedLevel {
             keeper: Some(Box::new(keeper)),

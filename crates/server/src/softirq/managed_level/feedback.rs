@@ -8,7 +8,8 @@ use lowroad_config::AccessLogFormat;
 use lowroad_log::{ErrorLogger, LineSink};
 
 use super::health::{LevelHealthState, OFF};
-use super::messages::{ATTACHED, GONE};
+use super::messages::{ATTACHED, GONE, NUMBERS};
+use crate::level::LevelReport;
 use lowroad_store::change_feed::ChangeFeed;
 
 /// Bytes of lines passed to the log at a time.
@@ -88,6 +89,8 @@ impl<R: Read> LevelFeedback<R> {
             }
             // Earlier changes went to the previous daemon.
             self.changes.tell();
+        } else if let Some(numbers) = line.strip_prefix(NUMBERS) {
+            self.health.keep_report(LevelReport::from_line(numbers));
         } else if let Some(how) = line.strip_prefix(GONE) {
             self.logger.error(format_args!(
                 "softirq: the level's process has ended: {how}"

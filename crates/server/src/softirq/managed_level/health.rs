@@ -3,10 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::level::{LevelHealth, LevelReport};
+
 /// The level's state.
 #[derive(Default)]
 pub struct LevelHealthState {
     state: Mutex<HealthRecord>,
+    report: Mutex<LevelReport>,
     /// Whether the server has begun to end the level.
     is_ending: AtomicBool,
 }
@@ -32,9 +35,13 @@ enum CurrentHealth {
 /// The text after the processes have ended.
 pub const OFF: &str = "off: its processes have ended; restart the server to start it again";
 
-impl LevelHealthState {
-    /// The state as text.
-    pub fn text(&self) -> String {
+impl LevelHealth for LevelHealthState {
+    fn report(&self) -> LevelReport {
+        let report = self.report.lock();
+        report.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn text(&self) -> String {
         let state = self.state();
         // The first start is no restart.
         let again = state.starts.saturating_sub(1);
@@ -45,6 +52,13 @@ impl LevelHealthState {
             CurrentHealth::Gone(how) => format!("ended: {how}; restarts before: {again}"),
             CurrentHealth::Off(text) => text.clone(),
         }
+    }
+}
+
+impl LevelHealthState {
+    /// Records the numbers of the level's process.
+    pub fn keep_report(&self, report: LevelReport) {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
     /// Records that the daemon is ready. Returns the number of restarts.

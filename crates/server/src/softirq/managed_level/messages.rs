@@ -7,6 +7,9 @@ pub const ATTACHED: &str = "=attached: ";
 /// Line prefix of the report that the daemon has ended. See [`ATTACHED`].
 pub const GONE: &str = "=gone: ";
 
+/// Line prefix of the report of the level's numbers. See [`ATTACHED`].
+pub const NUMBERS: &str = "=numbers: ";
+
 /// Writes a report to the server.
 pub fn say_to_server(begin: &str, text: &str) {
     // Begins with a line end: a killed process may have left an incomplete log line. A write error means that the
