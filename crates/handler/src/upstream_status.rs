@@ -94,8 +94,8 @@ impl UpstreamStatus {
         };
         let connections = self.connections;
         let mut line = format!(
-            "{}: {member}{} connections in use, {} kept, {} opened, {} used again, {} did not come about, \
-             {} requests not repeated (body too large)",
+            "{}: {member}{} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
+             requests not retried (body too large)",
             self.server,
             connections.in_use,
             connections.idle,
@@ -116,7 +116,7 @@ impl UpstreamMember {
         let backup = if self.is_backup { ", backup" } else { "" };
         let failed: u64 = self.failures.iter().map(|(_, count)| count).sum();
         format!(
-            "{}{backup}, weight {}, {} requests now, {} answered, {failed} failed, taken out {} times",
+            "{}{backup}, weight {}, {} requests now, {} answered, {failed} failed, ejected {} times",
             self.health, self.weight, self.requests_now, self.answered, self.ejections
         )
     }

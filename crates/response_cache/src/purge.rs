@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(all, PurgeTarget::Urls(RequestPattern::All));
         assert_eq!("a/x*".parse::<PurgeTarget>(), "http://a/x*".parse());
         let said = "/x".parse::<PurgeTarget>().expect_err("no host");
-        assert!(said.starts_with("/x: or a URL that begins"), "{said}");
+        assert!(said.starts_with("/x: not `all`, host:NAME"), "{said}");
         assert_ne!("https://a/".parse::<PurgeTarget>(), "http://a/".parse());
         assert!("ftp://a/".parse::<PurgeTarget>().is_err());
         for almost in ["tags:news", "/x"] {

@@ -134,7 +134,7 @@ impl CertificateEntry {
             ),
             false => {
                 increment(&history.counters.adopted);
-                format!("{}: another process obtained a certificate", self.name())
+                format!("{}: another process got a certificate", self.name())
             }
         };
         // The folder's state may not name the issuer.

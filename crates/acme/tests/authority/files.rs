@@ -213,7 +213,7 @@ fn a_process_that_has_failed_takes_the_certificate_of_another() {
         lucky.store.current().covers("a.example").then_some(())
     });
     settings.clock.advance(60);
-    let severity = unlucky.severity("a.example: another process obtained a certificate");
+    let severity = unlucky.severity("a.example: another process got a certificate");
     assert_eq!(severity, Severity::Info);
     assert!(unlucky.store.current().covers("a.example"));
     assert_eq!(unlucky.count("acme.adopted"), 1);

@@ -71,10 +71,10 @@ impl OriginEndpoint {
         let counts = self.pool.counts();
         UpstreamStatus {
             origin: origin.to_owned(),
-            server: {} idle,
+            server: self.name.to_string(),
             member,
-            connections: {} reused, {} failed to connect, {} \
-             requests not retried (body too counts.connections_max.saturating_sub(counts.free) as u64,
+            connections: UpstreamConnections {
+                in_use: counts.connections_max.saturating_sub(counts.free) as u64,
                 idle: counts.idle as u64,
                 waiting: counts.waiting as u64,
                 opened: counts.opened,
@@ -171,7 +171,7 @@ impl OriginServers {
         // Only the slow start and ejection times depend on the clock, so any worker's will do.
         let now_ms = group.workers[0].timers.now_ms();
         let members = group.upstream.with(|group| {
-            let ejected |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
+            let of = |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
             group
                 .status(now_ms)
                 .into_iter()

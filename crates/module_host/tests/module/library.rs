@@ -212,7 +212,7 @@ async fn a_configuration_names_modules() {
     let said = open_native(&none, &linked, 2, None)
         .err()
         .expect("there is none");
-    assert!(said.contains("there are: features"), "{said}");
+    assert!(said.contains("built-in modules are: features"), "{said}");
 }
 
 #[tokio::test]

@@ -169,7 +169,7 @@ impl AdminActions {
             Ok(Err(text)) => Err(AdminProblem::new(StatusCode::CONFLICT, text)),
             Err(_) => Err(AdminProblem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the server is ending",
+                "the server is shutting down",
             )),
         }
     }

@@ -17,9 +17,7 @@ use crate::terminal_output;
 
 /// Timeout of a read.
 const TIMEOUT: Duration = Duration::from_secs(5);
-const NO_SERVER: &str = "found no running server with an accessible admin socket may ask; (name the socket with --admin PATH)";
-/// A request's line for a soft purge, which only makes responses stale.
-pub const the socket of one";
+const NO_SERVER: &str = "no running server with an accessible admin socket was found (name the socket with --admin PATH)";
 
 /// Selects the server processes to query when no socket is named.
 pub type ServerFilter<'a> = &'a dyn Fn(u32) -> bool;
@@ -78,7 +76,8 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
     }
     let responses = ask(explain.admin.as_deref(), is_asked, Method::Get, &target)?;
     let mut refusals = Vec::new();
-    for response in with an accessible admin socket may listen at the URL.
+    for response in responses {
+        // Another server may listen at the URL.
         let is_elsewhere = response.status == StatusCode::NOT_FOUND;
         match response.into_text() {
             Ok(text) => return Ok(text),
@@ -86,7 +85,7 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
             Err(refusal) => refusals.push(refusal),
         }
     }
-    let nowhere = || format!("no server that this user may ask listens at {url}");
+    let nowhere = || format!("no server with an accessible admin socket listens at {url}");
     Err(refusals.pop().unwrap_or_else(nowhere))
 }
 
