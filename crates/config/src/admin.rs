@@ -5,22 +5,23 @@ use crate::{AdminConfig, value};
 
 pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
     let file = |key| section.item(key).and_then(|item| item.path());
+    let listen = section.item("listen");
+    // Also set if its value is wrong, which is a problem of its own.
+    let is_listen_set = listen.is_some();
     let admin = AdminConfig {
-        listen: section
-            .item("listen")
-            .and_then(|item| item.read(value::address)),
+        listen: listen.and_then(|item| item.read(value::address)),
         token_file: file("token_file"),
         read_token_file: file("read_token_file"),
     };
     let has_token = admin.token_file.is_some() || admin.read_token_file.is_some();
     // Everybody who reaches the port could stop the server.
-    if admin.listen.is_some() && !has_token {
+    if is_listen_set && !has_token {
         section.report(
             "listen is set, but neither token_file nor read_token_file",
             "listen together with a file of a token",
         );
     }
-    if admin.listen.is_none() && has_token {
+    if !is_listen_set && has_token {
         section.report(
             "a token is set, but listen is not",
             "a token together with listen; the Unix socket needs none",

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 mod acme;
+mod admin;
 mod class;
 mod dynamic;
 mod site_rule;
@@ -471,7 +472,7 @@ fn unknown_keys() {
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, acme, module, database, application, origin, class, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, admin, acme, module, database, application, origin, class, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, error, level)"
     );
     assert_eq!(

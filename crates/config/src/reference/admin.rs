@@ -12,6 +12,7 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
     with_lines: &[
         ("listen", "listen = \"127.0.0.1:9145\"\n"),
         ("token_file", "token_file = \"token\"\n"),
+        ("read_token_file", "read_token_file = \"token\"\n"),
     ],
     keys: &[
         KeyReference::optional(
@@ -19,7 +20,7 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
             "address and port",
             "The address of the service. Clear text: use the loopback or a private network.",
         )
-        .only_with(&["token_file"]),
+        .only_with(&["token_file", "read_token_file"]),
         KeyReference::optional(
             "token_file",
             "path",

@@ -1,0 +1,54 @@
+//! `[admin]`: the result of valid tables, and the problem for each mistake.
+
+use super::*;
+
+#[test]
+fn every_key_is_read() {
+    let config = good(&in_site(
+        "[admin]\nlisten = \"127.0.0.1:9145\"\ntoken_file = \"/full\"\nread_token_file = \"/read\"",
+    ));
+    let expected = AdminConfig {
+        listen: Some("127.0.0.1:9145".parse().expect("an address")),
+        token_file: Some("/full".into()),
+        read_token_file: Some("/read".into()),
+    };
+    assert_eq!(config.admin, expected);
+    let one = good(&in_site(
+        "[admin]\nlisten = \"[::1]:9145\"\nread_token_file = \"/read\"",
+    ));
+    assert_eq!(one.admin.token_file, None);
+}
+
+#[test]
+fn the_defaults() {
+    assert_eq!(good(&in_site("")).admin, AdminConfig::default());
+    assert_eq!(good(&in_site("[admin]")).admin, AdminConfig::default());
+}
+
+#[test]
+fn an_address_and_a_token_need_each_other() {
+    assert_eq!(
+        shown(&in_site("[admin]\nlisten = \"127.0.0.1:9145\"")),
+        "3:1: admin: listen is set, but neither token_file nor read_token_file \
+         (allowed: listen together with a file of a token)"
+    );
+    assert_eq!(
+        shown(&in_site("[admin]\ntoken_file = \"/full\"")),
+        "3:1: admin: a token is set, but listen is not \
+         (allowed: a token together with listen; the Unix socket needs none)"
+    );
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    assert_eq!(
+        shown(&in_site("[admin]\nlisen = \"127.0.0.1:9145\"")),
+        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token_file, read_token_file)"
+    );
+    assert!(
+        shown(&in_site(
+            "[admin]\nlisten = \"nowhere\"\ntoken_file = \"/full\""
+        ))
+        .starts_with("4:10: admin.listen: ")
+    );
+}
