@@ -33,16 +33,16 @@ const NOT_ITS: [&str; 6] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
-    let root = here.join("../..").canonicalize()?;
+    let crate_folder = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let root = crate_folder.join("../..").canonicalize()?;
     let unikernel = root.join("unikernel");
-    let is_for = env::var("CARGO_CFG_TARGET_ARCH")? == "x86_64";
+    let is_supported_target = env::var("CARGO_CFG_TARGET_ARCH")? == "x86_64";
     let crates = CRATES.map(|name| root.join("crates").join(name));
     for path in PARTS.map(|part| unikernel.join(part)).iter().chain(&crates) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     println!("cargo::rerun-if-changed=build.rs");
-    let kernel = match is_for {
+    let kernel = match is_supported_target {
         true => {
             let kernel = build(&unikernel, &out.join("target"))?;
             format!("Some(include_bytes!({kernel:?}))")

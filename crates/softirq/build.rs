@@ -41,7 +41,7 @@ fn write_headers(folder: &Path) -> BuildResult<()> {
     Ok(())
 }
 
-fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> BuildResult<()> {
+fn compile(source: &Path, headers: &Path, object: &Path, extra_args: &[&str]) -> BuildResult<()> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let machine = env::var("CARGO_CFG_TARGET_ARCH")?;
     let status = Command::new(&clang)
@@ -50,7 +50,7 @@ fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Build
         ])
         .arg(format!("-I{}", headers.display()))
         .arg(format!("-I/usr/include/{machine}-linux-gnu"))
-        .args(more)
+        .args(extra_args)
         .arg("-c")
         .arg(source)
         .arg("-o")

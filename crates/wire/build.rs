@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         else {
             continue;
         };
-        if !WANTED.iter().any(|begin| name.starts_with(begin)) {
+        if !WANTED.iter().any(|prefix| name.starts_with(prefix)) {
             continue;
         }
         // An expression would need a C compiler.

@@ -69,7 +69,7 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
             }
             None => {}
         }
-        if server.is_over() {
+        if server.is_finished() {
             words.push("over".into());
             return (words, 0);
         }
@@ -109,8 +109,8 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
             Some(H1ClientEvent::Irregular) => {
-                let mended = h1::mend_head(&input[used..come]).expect("the head is whole");
-                assert_eq!(h1::mend_head(&mended).as_ref(), Some(&mended));
+                let mended = h1::repair_head(&input[used..come]).expect("the head is whole");
+                assert_eq!(h1::repair_head(&mended).as_ref(), Some(&mended));
                 let mut client = H1Client::default();
                 ask(&mut client);
                 let step = client.next(&mended, &limits);
@@ -121,8 +121,8 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
                 return (words, 0);
             }
             Some(H1ClientEvent::IrregularTrailers) => {
-                let mended = h1::mend_trailers(&input[used..come]).expect("they are whole");
-                assert_eq!(h1::mend_trailers(&mended).as_ref(), Some(&mended));
+                let mended = h1::repair_trailers(&input[used..come]).expect("they are whole");
+                assert_eq!(h1::repair_trailers(&mended).as_ref(), Some(&mended));
                 let step = client.next(&mended, &limits);
                 let is_irregular = |step: &InputStep<_>| {
                     matches!(step.event, Some(H1ClientEvent::IrregularTrailers))
@@ -155,7 +155,7 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
         }
         if is_idle {
             if come == input.len() {
-                words.push(format!("ended {:?}", client.ended()));
+                words.push(format!("ended {:?}", client.handle_eof()));
                 return (words, used);
             }
             come = input.len().min(come + read_len);
@@ -245,7 +245,7 @@ fn talk(input: &[u8]) {
         // A response to HEAD, 204 and 304 have no content (RFC 9112 §6.3).
         assert_eq!(heard, if is_sent { body } else { Vec::new() });
         // Both ends agree whether the connection persists.
-        assert_eq!(client.is_idle(), !server.is_over());
+        assert_eq!(client.is_idle(), !server.is_finished());
     }
 }
 

@@ -62,7 +62,7 @@ fn cut_alike(input: &[u8]) {
 /// The parsed events as text, and the bytes that were sent.
 fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
     let settings = H2Settings {
-        takes_connect_protocol: input.len().is_multiple_of(2),
+        accepts_connect_protocol: input.len().is_multiple_of(2),
         ..H2Settings::default()
     };
     let (mut out, mut counters, mut words) = (Vec::new(), GlitchCounters::default(), Vec::new());
@@ -80,7 +80,7 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
             Ok(step) => step,
             Err(fault) => {
                 words.push(format!("{fault:?}"));
-                assert!(server.is_over());
+                assert!(server.is_finished());
                 break;
             }
         };
@@ -143,7 +143,7 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
             }
             Some(H2ServerEvent::Reset { stream, code }) => {
                 words.push(format!("{stream:?} {code:?}"));
-                server.done(stream, turn.out);
+                server.release_reset_stream(stream, turn.out);
             }
         }
     }
@@ -204,7 +204,7 @@ fn visit(input: &[u8]) {
             break;
         }
         if let Some(H2ClientEvent::Data { stream, data }) = step.event {
-            client.taken(stream, data.len(), turn.out);
+            client.release_capacity(stream, data.len(), turn.out);
         }
     }
     whole_frames(&out[PREFACE.len()..]);
@@ -304,7 +304,7 @@ fn talk(input: &[u8]) {
                 known.heard.remove(&some);
             }
             5 => server.reset(some, ErrorCode::INTERNAL_ERROR, &mut down),
-            6 => server.leave_body(some, &mut down),
+            6 => server.discard_body(some, &mut down),
             7 => frame::put_priority_update(some.0, &[b'u', b'=', b'0' + number % 8], &mut up),
             8 => frame::put_ping(
                 false,
@@ -342,12 +342,12 @@ fn hear_server(server: &mut H2Server, bytes: &[u8], turn: &mut ConnectionTurn<'_
         match step.event {
             None if step.used == 0 => break,
             Some(H2ServerEvent::Data { stream, data }) => {
-                server.taken(stream, data.len(), turn.out)
+                server.release_capacity(stream, data.len(), turn.out)
             }
             Some(H2ServerEvent::Reset { stream, code }) => {
                 // The client resets streams with this code only.
                 assert_eq!(code, ErrorCode::CANCEL);
-                server.done(stream, turn.out);
+                server.release_reset_stream(stream, turn.out);
             }
             Some(H2ServerEvent::Refused { refusal, .. }) => panic!("{refusal:?}"),
             _ => {}
@@ -372,7 +372,7 @@ fn hear_client(
             None if step.used == 0 => break,
             Some(H2ClientEvent::Data { stream, data }) => {
                 *known.heard.entry(stream).or_default() += data.len() as u64;
-                client.taken(stream, data.len(), turn.out);
+                client.release_capacity(stream, data.len(), turn.out);
             }
             Some(H2ClientEvent::End { stream, .. }) => {
                 let heard = known.heard.remove(&stream).unwrap_or(0);

@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
             for len in 0..header.len {
                 assert_eq!(parse(&input[..len]), ProxyHeaderParse::Incomplete);
             }
-            check_written(header.ends);
+            check_written(header.addresses);
         }
     }
 });
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
 fn check_written(ends: ProxyAddresses) {
     let mut bytes = Vec::new();
     write_v2(&mut bytes, ends);
-    assert!(matches!(parse(&bytes), ProxyHeaderParse::Header(again) if again.ends == ends));
+    assert!(matches!(parse(&bytes), ProxyHeaderParse::Header(again) if again.addresses == ends));
     bytes.clear();
     write_v1(&mut bytes, ends);
     let ProxyHeaderParse::Header(again) = parse(&bytes) else {
@@ -40,5 +40,5 @@ fn check_written(ends: ProxyAddresses) {
         ProxyAddresses::Local => ProxyAddresses::Unknown,
         ends => ends,
     };
-    assert_eq!(again.ends, said);
+    assert_eq!(again.addresses, said);
 }

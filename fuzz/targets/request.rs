@@ -85,7 +85,7 @@ fn check_complete(input: &[u8], whole: &H1RequestHead<'_>, limits: &RequestLimit
     assert!(h1::head_complete(head, head_len - 1));
     check_slices(head, whole);
     check_meaning(whole);
-    let kept = OwnedRequest::copy_of(request);
+    let kept = OwnedRequest::from_request(request);
     assert_eq!(seen_of(&kept.get()), seen_of(request));
 
     let seen = seen(whole);

@@ -1,7 +1,7 @@
 //! Howl: the server of paper `002` with four system calls per request, the bound for user space.
 //!
 //! Files are read into memory once, with their heads in front, and each worker serves one request at a time:
-//! `accept4`, `read`, `write`, `close` on blocking sockets ([`one`]). With `--keep-alive` connections stay open and a
+//! `accept4`, `read`, `write`, `close` on blocking sockets ([`run_load`]). With `--keep-alive` connections stay open and a
 //! request costs `epoll_wait`, `read`, `write` ([`many`]). It supports only GET and HEAD, and a request must arrive in
 //! one piece. It has no limits, conditions, ranges or changing files: it is a yardstick, not a server.
 
@@ -61,9 +61,10 @@ pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot listen on {}; is it in use?", args.listen))?;
     // With port 0 the first socket decides the port of the others.
     let address = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
-    let mut others = Vec::new();
+    let mut other_listeners = Vec::new();
     for _ in 1..args.workers {
-        others.push(listen(address).with_context(|| format!("cannot listen on {address}"))?);
+        other_listeners
+            .push(listen(address).with_context(|| format!("cannot listen on {address}"))?);
     }
     println!(
         "howl: {} files on http://{address}/, Ctrl-C ends",
@@ -72,19 +73,19 @@ pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.port_file {
         write_port(file, address.port())?;
     }
-    work(first, others, Arc::new(site), args.keep_alive)
+    run_worker(first, other_listeners, Arc::new(site), args.keep_alive)
 }
 
 /// Runs the workers. The first worker is the main thread: the kernel skips the locking of the descriptor table for a
 /// process with one thread, and the bound includes this gain.
-fn work(
+fn run_worker(
     first: OwnedFd,
-    others: Vec<OwnedFd>,
+    other_listeners: Vec<OwnedFd>,
     site: Arc<HowlSite>,
     keep_alive: bool,
 ) -> anyhow::Result<ExitCode> {
     let serve = if keep_alive { many::serve } else { one::serve };
-    for listener in others {
+    for listener in other_listeners {
         let site = Arc::clone(&site);
         std::thread::Builder::new()
             .name("howl".into())
@@ -120,8 +121,8 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
 
 /// Writes the port to a new file and renames it, so that a reader never sees a partial file.
 fn write_port(file: &std::path::Path, port: u16) -> anyhow::Result<()> {
-    let beside = file.with_extension("new");
-    std::fs::write(&beside, format!("{port}\n"))
-        .and_then(|()| std::fs::rename(&beside, file))
+    let temp_path = file.with_extension("new");
+    std::fs::write(&temp_path, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&temp_path, file))
         .with_context(|| format!("cannot write the port into {}", file.display()))
 }

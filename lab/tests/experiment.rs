@@ -212,7 +212,7 @@ fn a_file_that_is_not_there_is_named() {
 
 fn shipped() -> Vec<ExperimentConfig> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
-    let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("shipped experiments");
+    let paths = lowroad_lab::experiment::cli::files_in(&folder).expect("shipped experiments");
     paths
         .iter()
         .map(|path| ExperimentConfig::read(path).unwrap_or_else(|error| panic!("{error}")))
@@ -333,7 +333,7 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
     let text = SMALL.replace("peer = \"nginx\"", "peer = \"nginx\"\nalso = [1100]");
     let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
     let counted = experiment
-        .measured_by(CountUnit::Instructions)
+        .for_unit(CountUnit::Instructions)
         .expect("countable");
     let order = |experiment: &ExperimentConfig| {
         let extent = RunExtent::default();
@@ -365,10 +365,10 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
 fn counts_that_do_not_agree_are_repeated() {
     let mut place = Place::new("counts_that_do_not_agree");
     let counted = small()
-        .measured_by(CountUnit::Instructions)
+        .for_unit(CountUnit::Instructions)
         .expect("countable");
     let mut bench = FakeBench {
-        learns: true,
+        is_learning: true,
         ..FakeBench::default()
     };
     let whole = Ok(RunEnd::Whole { broken: 0 });

@@ -77,7 +77,7 @@ impl Place {
         };
         let network = GuestNetwork::new();
         let system = kernel.system(&network, &content).expect("an archive");
-        let boot = BootSpec::usual(kernel.image(), Some(system), 512);
+        let boot = BootSpec::with_defaults(kernel.image(), Some(system), 512);
         let plugin = plugin().expect("the plugin");
         let mut guest = QemuGuest::boot(&boot, &plugin, network).expect("a guest");
         let address = guest.wait_for(443).expect("the server");

@@ -42,7 +42,7 @@ fn boot(lowroad: &Path, kernel: &GuestKernel) -> QemuGuest {
     };
     let network = GuestNetwork::new();
     let system = kernel.system(&network, &content).expect("an archive");
-    let boot = BootSpec::usual(kernel.image(), Some(system), 1024);
+    let boot = BootSpec::with_defaults(kernel.image(), Some(system), 1024);
     QemuGuest::boot(&boot, &plugin().expect("the plugin"), network).expect("a guest")
 }
 

@@ -144,7 +144,7 @@ fn what_lacks_a_value_is_an_error() {
     });
     assert_eq!(outcome.requests, 0);
     assert_eq!(outcome.errors_by_kind.get("lacking"), Some(&20));
-    let all = closed.asked();
+    let all = closed.requests();
     assert!(
         all.iter().all(|asked| asked.target == "/login"),
         "nobody goes on"

@@ -16,7 +16,7 @@ use lowroad_lab::experiment::runner::{self, RunSetting};
 use lowroad_lab::experiment::schema::{AxisValue, ExperimentConfig};
 use lowroad_lab::experiment::{MeasurementResult, machine::MachineInfo};
 use lowroad_lab::icount::paper::figure::CountedFigure;
-use lowroad_lab::icount::paper::numbered;
+use lowroad_lab::icount::paper::find_paper;
 use lowroad_lab::report::claims::CountedPaper;
 use lowroad_lab::report::instructions::InstructionCounts;
 use lowroad_lab::report::model::ExperimentStudy;
@@ -151,7 +151,7 @@ fn known() -> ExperimentStudy {
 fn a_sentence_of_known_data() {
     let study = known();
     assert_eq!(
-        sentence(&study.shown()[0]),
+        sentence(&study.figure_data()[0]),
         "At 64 simultaneous connections, lowroad reaches 26,130 requests/s, 1.3 times the 20,100 requests/s of nginx \
          (1.29 to 1.31)."
     );
@@ -166,7 +166,7 @@ fn servers_are_compared_where_both_were_measured() {
         record("lowroad", 64.0, 0, figures(250.0, 0)),
     ]);
     assert_eq!(
-        sentence(&study.shown()[0]),
+        sentence(&study.figure_data()[0]),
         "At 64 simultaneous connections, lowroad reaches 250 requests/s, 2.5 times the 100 requests/s of nginx; nginx is \
          best at 8 simultaneous connections with 300 requests/s."
     );
@@ -178,7 +178,7 @@ fn small_ratios_are_said_the_other_way_round() {
         record("nginx", 8.0, 0, figures(100_000.0, 0)),
         record("lowroad", 8.0, 0, figures(50.0, 0)),
     ]);
-    let said = sentence(&study.shown()[0]);
+    let said = sentence(&study.figure_data()[0]);
     assert!(
         said.contains("50 requests/s, 2000 times less than the 100,000"),
         "{said}"
@@ -193,7 +193,7 @@ fn where_a_small_ratio_lies_is_said_the_other_way_round_too() {
         record("lowroad", 8.0, 0, figures(50.0, 0)),
         record("lowroad", 8.0, 1, figures(40.0, 0)),
     ]);
-    let said = sentence(&study.shown()[0]);
+    let said = sentence(&study.figure_data()[0]);
     assert!(said.contains(" of nginx (1800 to 2500)"), "{said}");
 }
 
@@ -206,7 +206,7 @@ fn ten_repeats_give_an_interval() {
         })
     };
     let records = repeats("nginx", 100.0).chain(repeats("lowroad", 200.0));
-    let said = sentence(&study(records.collect()).shown()[0]);
+    let said = sentence(&study(records.collect()).figure_data()[0]);
     assert!(
         said.contains("(95 %: 1.97 to 2)") || said.contains("(95 %: 1.98 to 2"),
         "{said}"
@@ -221,7 +221,7 @@ fn a_sentence_says_when_the_difference_may_be_chance() {
         record("lowroad", 8.0, 0, figures(104.0, 0)),
         record("lowroad", 8.0, 1, figures(112.0, 0)),
     ]);
-    let said = sentence(&study.shown()[0]);
+    let said = sentence(&study.figure_data()[0]);
     assert!(
         said.contains("1.03 times") && said.contains("no more than the repeats"),
         "{said}"
@@ -231,7 +231,7 @@ fn a_sentence_says_when_the_difference_may_be_chance() {
 #[test]
 fn ratios_beside_the_papers() {
     let study = known();
-    let tables = beside::tables(&study.shown()[0]);
+    let tables = beside::tables(&study.figure_data()[0]);
     assert_eq!(tables[0].rows[0][..3], ["AFPA over Zeus", "3.6 ×", "1.5 ×"]);
     assert_eq!(tables[0].rows[1][2], "not here: later");
     assert_eq!(
@@ -292,10 +292,10 @@ fn rehearsed(test: &str) -> Vec<ExperimentStudy> {
     let _ = std::fs::remove_dir_all(&results_folder);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let stop = AtomicBool::new(false);
-    let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("experiments");
+    let paths = lowroad_lab::experiment::cli::files_in(&folder).expect("experiments");
     let read = |path: &std::path::PathBuf| {
         let experiment = ExperimentConfig::read(path).expect("a good file");
-        let ways = [CountUnit::Clock, CountUnit::Instructions].map(|by| experiment.measured_by(by));
+        let ways = [CountUnit::Clock, CountUnit::Instructions].map(|by| experiment.for_unit(by));
         ways.into_iter().flatten().collect::<Vec<_>>()
     };
     let one = |experiment: ExperimentConfig| {
@@ -345,7 +345,7 @@ fn texts(svg: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String)> {
 fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
     let studies = rehearsed("charts");
     for study in &studies {
-        for shown in study.shown() {
+        for shown in study.figure_data() {
             assert!(!sentence(&shown).is_empty());
             for width in [360.0, 820.0] {
                 let name = format!("{} {} {width}", study.experiment.name, shown.figure.figure);
@@ -453,7 +453,7 @@ fn claims_of_a_paper_stand_beside_its_experiments() {
     };
     let counts = InstructionCounts {
         papers: vec![CountedPaper {
-            paper: numbered("003").expect("known"),
+            paper: find_paper("003").expect("known"),
             figures: vec![
                 figure("lowroad-bare", "static-close", 10_000),
                 figure("apache-mod-php", "static-close", 19_000),

@@ -1,7 +1,7 @@
 //! Links the kernel with its linker script and without the C library. The package's library is linked as usual.
 
 fn main() {
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo");
+    let manifest_dir = std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo");
     println!("cargo:rerun-if-changed=link.ld");
     for arg in [
         "-nostartfiles",
@@ -13,5 +13,5 @@ fn main() {
     ] {
         println!("cargo:rustc-link-arg-bins={arg}");
     }
-    println!("cargo:rustc-link-arg-bins=-Wl,-T,{here}/link.ld");
+    println!("cargo:rustc-link-arg-bins=-Wl,-T,{manifest_dir}/link.ld");
 }

@@ -48,7 +48,7 @@ pub fn read(
     if ![Some(peer.ip()), proxy]
         .into_iter()
         .flatten()
-        .any(|it| trusted.has(it))
+        .any(|it| trusted.contains(it))
     {
         return Ok(None);
     }
@@ -89,19 +89,19 @@ fn client_of(
     read: impl Fn(&[u8]) -> Option<SocketAddr>,
 ) -> (SocketAddr, usize) {
     let (mut client, mut hops) = (peer, 0);
-    if !trusted.has(peer.ip()) {
+    if !trusted.contains(peer.ip()) {
         // The PROXY header named a client that is no proxy, so the rest of the list is the client's own.
         return (peer, 1);
     }
     for element in elements.iter().rev() {
         hops += 1;
         // Without an address the proxy does not name its peer, so the proxy itself is the nearest that is known.
-        let Some(named) = read(element.trim_ascii()) else {
+        let Some(hop_address) = read(element.trim_ascii()) else {
             break;
         };
-        client = named;
+        client = hop_address;
         // Elements before this one came from the client, which may have forged them.
-        if !trusted.has(named.ip()) {
+        if !trusted.contains(hop_address.ip()) {
             break;
         }
     }
@@ -141,7 +141,7 @@ fn nth_last<'v>(elements: &[&'v [u8]], number: usize) -> Option<&'v [u8]> {
 fn list<'v>(request: &Request<'v>, name: &[u8]) -> Vec<&'v [u8]> {
     let values = request
         .fields()
-        .filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        .filter(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
     values
         .flat_map(|(_, value)| value.split(|byte| *byte == b','))
         .collect()
@@ -178,7 +178,7 @@ fn parameter<'v>(element: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
 
 /// Whether a scheme is https; that of a WebSocket counts as that of its handshake (RFC 6455 §3).
 fn is_https(scheme: &[u8]) -> Option<bool> {
-    let is = |known: &[u8]| scheme.eq_ignore_ascii_case(known);
+    let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
     match () {
         () if is(b"https") || is(b"wss") => Some(true),
         () if is(b"http") || is(b"ws") => Some(false),
@@ -194,18 +194,21 @@ fn authority(text: &[u8]) -> Option<Box<[u8]>> {
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
 fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = str::from_utf8(text).ok()?;
-    let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let parsed = bare.unwrap_or(text).parse::<IpAddr>().ok();
+    let unbracketed = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let parsed = unbracketed.unwrap_or(text).parse::<IpAddr>().ok();
     let portless = parsed.map(|address| SocketAddr::new(address, 0));
-    let named = portless.or_else(|| text.parse().ok())?;
+    let socket_address = portless.or_else(|| text.parse().ok())?;
     // An IPv4-mapped address must match prefixes of IPv4.
-    Some(SocketAddr::new(named.ip().to_canonical(), named.port()))
+    Some(SocketAddr::new(
+        socket_address.ip().to_canonical(),
+        socket_address.port(),
+    ))
 }
 
 /// Splits at a sign, but not within quoted texts (RFC 9110 §5.6.4).
 fn split_unquoted<'v>(
     value: &'v [u8],
-    sign: u8,
+    separator: u8,
     parts: &mut Vec<&'v [u8]>,
 ) -> Result<(), AmbiguousForwarding> {
     let (mut start, mut is_quoted, mut is_escaped) = (0, false, false);
@@ -217,7 +220,7 @@ fn split_unquoted<'v>(
             // A quoted string is a whole value (RFC 7239 §4). Within a value, another parser might split differently.
             b'"' if at > 0 && value[at - 1] == b'=' => is_quoted = true,
             b'"' => return Err(AmbiguousForwarding),
-            byte if *byte == sign && !is_quoted => {
+            byte if *byte == separator && !is_quoted => {
                 parts.push(&value[start..at]);
                 start = at + 1;
             }

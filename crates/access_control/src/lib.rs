@@ -61,28 +61,28 @@ pub struct RuleInput {
 
 impl AccessPolicy {
     /// The access policy of a site, if it has one; an unchanged policy of the previous site with the same names and
-    /// addresses is reused. `users` finds the password file in force at a path.
+    /// addresses is reused. `find_password_file` finds the password file in force at a path.
     ///
     /// # Errors
     /// A password file is unusable; the text names it and the reason.
     pub fn new(
         site: &config::SiteConfig,
-        before: Option<(&config::SiteConfig, &Arc<AccessPolicy>)>,
-        users: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
+        previous: Option<(&config::SiteConfig, &Arc<AccessPolicy>)>,
+        find_password_file: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
     ) -> io::Result<Option<Arc<AccessPolicy>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
         // Reused, so that a reload resets no rate limits and verifies no passwords anew.
-        if let Some((old, known)) = before
+        if let Some((old, policy)) = previous
             && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
         {
-            return Ok(Some(known.clone()));
+            return Ok(Some(policy.clone()));
         }
         let rules: io::Result<Vec<AccessRule>> = site
             .access
             .iter()
-            .map(|rule| AccessRule::new(rule, &users))
+            .map(|rule| AccessRule::new(rule, &find_password_file))
             .collect();
         Ok(Some(Arc::new(AccessPolicy {
             rules: rules?,
@@ -105,7 +105,7 @@ impl AccessPolicy {
     }
 
     /// Whether a rule may match this path for any client. Then no lower level, which lacks the rules, may answer.
-    pub fn concerns(&self, matches: &PathMatches<'_>) -> bool {
+    pub fn has_rule_for(&self, matches: &PathMatches<'_>) -> bool {
         self.index.has_access_rule(matches)
     }
 
@@ -163,16 +163,17 @@ impl AccessPolicy {
 impl AccessRule {
     fn new(
         config: &config::RuleConfig,
-        users: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
+        find_password_file: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
     ) -> io::Result<AccessRule> {
         let (mut limit, mut passwords) = (None, None);
         match &config.action {
             RuleAction::Limit(rate) => limit = Some(ClientRates::new(*rate)),
             RuleAction::Auth(auth) => {
                 // Their users stay in force if the file can't be read now.
-                let before = users(&auth.file);
-                let opened = PasswordFile::open(&auth.file, &auth.realm, before.as_deref())?;
-                passwords = Some(Arc::new(opened));
+                let previous = find_password_file(&auth.file);
+                let password_file =
+                    PasswordFile::open(&auth.file, &auth.realm, previous.as_deref())?;
+                passwords = Some(Arc::new(password_file));
             }
             RuleAction::Deny(_) | RuleAction::Allow | RuleAction::Fallback(_) => {}
         }
@@ -210,14 +211,14 @@ impl AccessRule {
     fn is_for(&self, input: RuleInput) -> bool {
         let methods = &self.config.methods;
         (methods.is_empty() || is_one_of(input.method, methods))
-            && (self.addresses.is_empty() || self.addresses.has(input.peer))
-            && !self.except.has(input.peer)
+            && (self.addresses.is_empty() || self.addresses.contains(input.peer))
+            && !self.except.contains(input.peer)
     }
 
     /// The rule as text.
     pub fn text(&self) -> String {
         let config = &self.config;
-        let what = match &config.action {
+        let action_text = match &config.action {
             RuleAction::Deny(status) => format!("deny {status}"),
             RuleAction::Allow => "allow".into(),
             RuleAction::Limit(rate) => {
@@ -227,7 +228,7 @@ impl AccessRule {
             RuleAction::Auth(auth) => format!("auth {}", auth.file.display()),
             RuleAction::Fallback(to) => format!("fallback {to}"),
         };
-        let mut text = format!("{}: {what}", config.pattern);
+        let mut text = format!("{}: {action_text}", config.pattern);
         let methods = config.methods.join(", ");
         let prefixes = |prefixes: &[config::AddressPrefix]| {
             let texts: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
@@ -253,7 +254,7 @@ impl AccessRule {
         };
         // Forgotten clients show that the limiter's table is too small for the traffic.
         if let Some(limit) = &self.limit {
-            text.push_str(&format!(", {} forgotten", limit.forgotten()));
+            text.push_str(&format!(", {} forgotten", limit.evicted()));
         }
         if let Some(passwords) = &self.passwords {
             text.push_str(&format!(", {}", passwords.status()));
@@ -264,9 +265,9 @@ impl AccessRule {
 
 /// HEAD counts as GET.
 fn is_one_of(method: Method, methods: &[String]) -> bool {
-    let named = |name: &str| methods.iter().any(|known| known == name);
+    let is_listed = |name: &str| methods.iter().any(|listed| listed == name);
     // Otherwise HEAD would reveal what a rule for GET protects.
-    named(method.as_str()) || method == Method::Head && named("GET")
+    is_listed(method.as_str()) || method == Method::Head && is_listed("GET")
 }
 
 fn period(period_ms: u64) -> &'static str {

@@ -23,26 +23,26 @@ use lowroad_store::clock;
 pub use basic::BasicCredentials;
 
 /// Wrong attempts of a client: the burst, and the number per minute afterwards.
-const TRIES: u64 = 10;
+const ATTEMPTS_MAX: u64 = 10;
 /// The maximum number of pending verifications.
 const WAITING_MAX: usize = 256;
 /// The number of verifier threads.
 const THREADS: usize = 2;
 /// The maximum number of remembered credentials, and how long each is remembered.
-const KNOWN_MAX: usize = 1024;
-const KNOWN_FOR_MS: u64 = 600_000;
+const VERIFIED_MAX: usize = 1024;
+const VERIFIED_FOR_MS: u64 = 600_000;
 /// The interval of the checks whether the file has changed.
-const LOOKED_FOR_MS: u64 = 1000;
+const CHECK_INTERVAL_MS: u64 = 1000;
 
 /// A password file.
 pub struct PasswordFile {
     file: PathBuf,
     /// The realm that browsers display.
     pub realm: String,
-    tries: ClientRates,
+    attempts: ClientRates,
     state: Mutex<PasswordState>,
     /// The callbacks of each pending verification.
-    waiting: Mutex<HashMap<CredentialHash, Vec<VerifyCallback>>>,
+    pending: Mutex<HashMap<CredentialHash, Vec<VerifyCallback>>>,
     /// The number of wrong passwords.
     wrong: AtomicU64,
     hashers: [RandomState; 2],
@@ -57,9 +57,9 @@ struct PasswordState {
     users: Arc<PasswordUsers>,
     /// The stamp of the file that was read.
     stamp: Option<FileStamp>,
-    looked_ms: u64,
+    checked_ms: u64,
     /// Times of verification, by a hash of the credentials.
-    known: HashMap<[u64; 2], u64>,
+    verified: HashMap<[u64; 2], u64>,
     /// The reason why a changed file is not in force.
     fault: Option<String>,
 }
@@ -78,22 +78,22 @@ pub enum PasswordOutcome {
 }
 
 impl PasswordFile {
-    /// Reads a password file. If it can't be read, the users that `before` has of the same file stay in force.
+    /// Reads a password file. If it can't be read, the users that `previous` has of the same file stay in force.
     ///
     /// # Errors
     /// The file is unusable, or a thread can't be started; the text names the file.
     pub fn open(
         file: &Path,
         realm: &str,
-        before: Option<&PasswordFile>,
+        previous: Option<&PasswordFile>,
     ) -> io::Result<PasswordFile> {
         // Started here, so that a failure is reported at the start instead of to a client.
         helpers()?;
-        let (users, stamp, fault) = match (read(file), before) {
+        let (users, stamp, fault) = match (read(file), previous) {
             (Ok((users, stamp)), _) => (Arc::new(users), stamp, None),
             // Only an unreadable file leaves the users in force; invalid contents fail the start or reload.
-            (Err(error), Some(before)) if error.kind() != ErrorKind::InvalidData => {
-                let state = before.lock();
+            (Err(error), Some(previous)) if error.kind() != ErrorKind::InvalidData => {
+                let state = previous.lock();
                 (state.users.clone(), state.stamp, Some(error.to_string()))
             }
             (Err(error), _) => {
@@ -103,33 +103,33 @@ impl PasswordFile {
         Ok(PasswordFile {
             file: file.into(),
             realm: realm.into(),
-            tries: ClientRates::new(RequestRate {
-                requests: TRIES,
+            attempts: ClientRates::new(RequestRate {
+                requests: ATTEMPTS_MAX,
                 period_ms: 60_000,
-                burst: TRIES,
+                burst: ATTEMPTS_MAX,
             }),
             state: Mutex::new(PasswordState {
                 users,
                 stamp,
-                looked_ms: clock::now_ms(),
-                known: HashMap::new(),
+                checked_ms: clock::now_ms(),
+                verified: HashMap::new(),
                 fault,
             }),
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
             wrong: AtomicU64::new(0),
             hashers: [RandomState::new(), RandomState::new()],
         })
     }
 
     /// Whether these credentials were verified recently. Costs one hash.
-    pub fn is_known(&self, credentials: &BasicCredentials, now_ms: u64) -> bool {
+    pub fn is_verified(&self, credentials: &BasicCredentials, now_ms: u64) -> bool {
         let hash = self.hash(credentials);
         let state = self.lock();
         // If the file was not checked recently, a helper must check it before the credentials count as known.
-        now_ms < state.looked_ms + LOOKED_FOR_MS && state.knows(hash, now_ms)
+        now_ms < state.checked_ms + CHECK_INTERVAL_MS && state.is_verified(hash, now_ms)
     }
 
-    /// Verifies credentials on a thread and calls `done`.
+    /// Verifies credentials on a thread and calls `callback`.
     ///
     /// # Errors
     /// Too many verifications are pending.
@@ -137,27 +137,27 @@ impl PasswordFile {
         self: &Arc<Self>,
         credentials: BasicCredentials,
         client: IpAddr,
-        done: impl FnOnce(PasswordOutcome) + Send + 'static,
+        callback: impl FnOnce(PasswordOutcome) + Send + 'static,
     ) -> Result<(), PasswordOutcome> {
         let helpers = helpers().map_err(|_| PasswordOutcome::Busy)?;
-        let shown = (self.hash(&credentials), client);
-        let mut waiting = lock(&self.waiting);
+        let key = (self.hash(&credentials), client);
+        let mut pending = lock(&self.pending);
         // One verification serves all concurrent requests with these credentials: a browser sends several at once.
-        if let Some(others) = waiting.get_mut(&shown) {
-            others.push(Box::new(done));
+        if let Some(callbacks) = pending.get_mut(&key) {
+            callbacks.push(Box::new(callback));
             return Ok(());
         }
         // A verification takes long by design, so a flood of passwords must not fill the memory.
-        if waiting.len() >= WAITING_MAX {
+        if pending.len() >= WAITING_MAX {
             return Err(PasswordOutcome::Busy);
         }
-        waiting.insert(shown, vec![Box::new(done)]);
+        pending.insert(key, vec![Box::new(callback)]);
         // Unlocked first: a full queue drops the verification below, and the drop takes this lock.
-        drop(waiting);
+        drop(pending);
         let verifying = PendingVerification {
             passwords: self.clone(),
-            shown,
-            found: PasswordOutcome::Busy,
+            key,
+            outcome: PasswordOutcome::Busy,
         };
         // A full queue drops the verification, which reports `Busy`.
         let _ = helpers.submit(move || verifying.check(&credentials));
@@ -165,7 +165,7 @@ impl PasswordFile {
     }
 
     /// Verifies at once, without recording anything. Blocks.
-    pub fn look(&self, credentials: &BasicCredentials) -> PasswordOutcome {
+    pub fn verify_blocking(&self, credentials: &BasicCredentials) -> PasswordOutcome {
         let users = self.lock().users.clone();
         match self.is_right(&users, credentials) {
             true => PasswordOutcome::Right,
@@ -175,18 +175,18 @@ impl PasswordFile {
 
     /// Verifies credentials. Blocks on the disk and computes.
     fn check(&self, credentials: &BasicCredentials, client: IpAddr) -> PasswordOutcome {
-        self.follow();
+        self.reload_if_changed();
         let (hash, now_ms) = (self.hash(credentials), clock::now_ms());
-        let (users, is_known) = {
+        let (users, is_verified) = {
             let state = self.lock();
-            (state.users.clone(), state.knows(hash, now_ms))
+            (state.users.clone(), state.is_verified(hash, now_ms))
         };
         // Another request may have verified them while this one was queued.
-        if is_known {
+        if is_verified {
             return PasswordOutcome::Right;
         }
         // Taken before the verification, so that concurrent attempts can't exceed the limit.
-        if let Err(wait_ms) = self.tries.take(client, now_ms) {
+        if let Err(wait_ms) = self.attempts.take(client, now_ms) {
             return PasswordOutcome::TooOften(retry_after_s(wait_ms));
         }
         if !self.is_right(&users, credentials) {
@@ -194,30 +194,30 @@ impl PasswordFile {
             return PasswordOutcome::Wrong;
         }
         // Only wrong attempts count.
-        self.tries.give_back(client, now_ms);
+        self.attempts.refund(client, now_ms);
         let mut state = self.lock();
         // A result for a file that has been replaced must not be remembered.
         if Arc::ptr_eq(&state.users, &users) {
-            state.learn(hash, clock::now_ms());
+            state.record_verified(hash, clock::now_ms());
         }
         PasswordOutcome::Right
     }
 
     /// Reads the file again if it has changed. An unusable file leaves the previous users in force.
-    fn follow(&self) {
+    fn reload_if_changed(&self) {
         let now_ms = clock::now_ms();
-        let known = {
+        let previous_stamp = {
             let mut state = self.lock();
-            if now_ms < state.looked_ms + LOOKED_FOR_MS {
+            if now_ms < state.checked_ms + CHECK_INTERVAL_MS {
                 return;
             }
             // Set before the check, so that one thread at a time reads the file.
-            state.looked_ms = now_ms;
+            state.checked_ms = now_ms;
             state.stamp
         };
         let stamp = helper::stamp(&self.file);
         // Without a stamp, the file is read each time: it may be back.
-        if stamp.is_some() && stamp == known {
+        if stamp.is_some() && stamp == previous_stamp {
             return;
         }
         let read = read(&self.file);
@@ -225,7 +225,7 @@ impl PasswordFile {
         match read {
             Ok((users, stamp)) => {
                 // A removed user or a changed password must take effect at once.
-                state.known.clear();
+                state.verified.clear();
                 state.users = Arc::new(users);
                 state.stamp = stamp;
                 state.fault = None;
@@ -256,7 +256,7 @@ impl PasswordFile {
     }
 
     fn is_right(&self, users: &PasswordUsers, credentials: &BasicCredentials) -> bool {
-        let Some((hash, is_own)) = hash_for(users, &credentials.user, &self.hashers[0]) else {
+        let Some((hash, user_exists)) = hash_for(users, &credentials.user, &self.hashers[0]) else {
             return false;
         };
         let is_right = match hash.starts_with("$argon2") {
@@ -264,7 +264,7 @@ impl PasswordFile {
             false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
         };
         // Combined only after the verification: its duration must not reveal whether the user exists.
-        is_right && is_own
+        is_right && user_exists
     }
 
     /// A keyed hash: without the keys, collisions can't be found.
@@ -280,46 +280,46 @@ impl PasswordFile {
 }
 
 impl PasswordState {
-    fn knows(&self, hash: [u64; 2], now_ms: u64) -> bool {
-        let since_ms = self.known.get(&hash);
-        since_ms.is_some_and(|since_ms| now_ms < since_ms + KNOWN_FOR_MS)
+    fn is_verified(&self, hash: [u64; 2], now_ms: u64) -> bool {
+        let since_ms = self.verified.get(&hash);
+        since_ms.is_some_and(|since_ms| now_ms < since_ms + VERIFIED_FOR_MS)
     }
 
-    fn learn(&mut self, hash: [u64; 2], now_ms: u64) {
-        if self.known.len() >= KNOWN_MAX {
-            let oldest = self.known.iter().min_by_key(|(_, since_ms)| **since_ms);
+    fn record_verified(&mut self, hash: [u64; 2], now_ms: u64) {
+        if self.verified.len() >= VERIFIED_MAX {
+            let oldest = self.verified.iter().min_by_key(|(_, since_ms)| **since_ms);
             if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
-                self.known.remove(&oldest);
+                self.verified.remove(&oldest);
             }
         }
-        self.known.insert(hash, now_ms);
+        self.verified.insert(hash, now_ms);
     }
 }
 
 /// A pending verification; its drop calls all callbacks.
 struct PendingVerification {
     passwords: Arc<PasswordFile>,
-    shown: CredentialHash,
-    found: PasswordOutcome,
+    key: CredentialHash,
+    outcome: PasswordOutcome,
 }
 
 impl PendingVerification {
     fn check(mut self, credentials: &BasicCredentials) {
-        self.found = self.passwords.check(credentials, self.shown.1);
+        self.outcome = self.passwords.check(credentials, self.key.1);
     }
 }
 
 impl Drop for PendingVerification {
     fn drop(&mut self) {
-        let waiting = lock(&self.passwords.waiting).remove(&self.shown);
-        for done in waiting.unwrap_or_default() {
-            done(self.found);
+        let callbacks = lock(&self.passwords.pending).remove(&self.key);
+        for callback in callbacks.unwrap_or_default() {
+            callback(self.outcome);
         }
     }
 }
 
-fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
-    it.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The hash to verify a password against, and whether it is the user's own. An unknown user gets the hash of a known
@@ -330,8 +330,8 @@ fn hash_for<'u>(
     user: &str,
     hasher: &RandomState,
 ) -> Option<(&'u str, bool)> {
-    if let Some(own) = users.get(user) {
-        return Some((own, true));
+    if let Some(user_hash) = users.get(user) {
+        return Some((user_hash, true));
     }
     let count = u64::try_from(users.len()).ok()?;
     let number = hasher.hash_one(user).checked_rem(count)?;
@@ -348,17 +348,17 @@ fn is_argon2(password: &[u8], hash: &str) -> bool {
 /// # Errors
 /// Of kind [`ErrorKind::InvalidData`] if the file was read and can't be used.
 fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
-    let invalid = |why: String| io::Error::new(ErrorKind::InvalidData, why);
+    let invalid = |reason: String| io::Error::new(ErrorKind::InvalidData, reason);
     // Taken before the read: a change during the read is then noticed at the next check.
-    let before = helper::stamp(file);
-    let len = before.map_or(0, |stamp| stamp.len);
+    let stamp_before = helper::stamp(file);
+    let len = stamp_before.map_or(0, |stamp| stamp.len);
     if len > PASSWORD_FILE_LEN_MAX {
         return Err(invalid(format!(
             "longer than {PASSWORD_FILE_LEN_MAX} bytes"
         )));
     }
     let text = helper::open(file).and_then(io::read_to_string)?;
-    Ok((passwords::users(&text).map_err(invalid)?, before))
+    Ok((passwords::users(&text).map_err(invalid)?, stamp_before))
 }
 
 /// Starts the threads with the first password file.
@@ -367,8 +367,8 @@ fn helpers() -> io::Result<&'static HelperPool> {
     if let Some(helpers) = HELPERS.get() {
         return Ok(helpers);
     }
-    let started = HelperPool::start_as("password", THREADS)?;
-    Ok(HELPERS.get_or_init(|| started))
+    let pool = HelperPool::start_as("password", THREADS)?;
+    Ok(HELPERS.get_or_init(|| pool))
 }
 
 #[cfg(test)]

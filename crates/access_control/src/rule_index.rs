@@ -44,10 +44,10 @@ impl PatternRules {
     /// The rules for a method. HEAD is a GET without the body; a rule for both is listed twice.
     fn for_method(&self, method: Method) -> impl Iterator<Item = &usize> {
         let is_head = method == Method::Head;
-        let of_get = is_head.then(|| self.by_method.get("GET")).flatten();
-        let of_method = self.by_method.get(method.as_str()).into_iter();
-        let of_method = of_method.chain(of_get).flatten();
-        self.for_any_method.iter().chain(of_method)
+        let get_rules = is_head.then(|| self.by_method.get("GET")).flatten();
+        let method_rules = self.by_method.get(method.as_str()).into_iter();
+        let method_rules = method_rules.chain(get_rules).flatten();
+        self.for_any_method.iter().chain(method_rules)
     }
 }
 
@@ -61,11 +61,12 @@ impl RuleIndex {
             by_address: PrefixMap::default(),
         };
         for (number, rule) in rules.iter().enumerate() {
-            let of_pattern = &mut index.by_pattern[index.pattern_of[number]];
-            of_pattern.has_access_rule |= !matches!(rule.action, config::RuleAction::Fallback(_));
+            let pattern_rules = &mut index.by_pattern[index.pattern_of[number]];
+            pattern_rules.has_access_rule |=
+                !matches!(rule.action, config::RuleAction::Fallback(_));
             // A rule for certain addresses is found by them only: they are more selective than its pattern.
             if rule.addresses.is_empty() {
-                of_pattern.insert(number, &rule.methods);
+                pattern_rules.insert(number, &rule.methods);
             }
             for prefix in &rule.addresses {
                 index.by_address.insert(prefix, number);

@@ -42,7 +42,7 @@ pub struct ClassCounters {
     /// Requests that exceeded the rate.
     pub limited: AtomicU64,
     /// Started calls.
-    pub begun: AtomicU64,
+    pub started: AtomicU64,
     /// Started calls that waited.
     pub waited: AtomicU64,
     /// Calls refused or evicted because the queue was full.
@@ -62,31 +62,32 @@ impl ClassTable {
     /// The classes of a configuration, if it has any; unchanged ones are reused.
     pub fn from_rules(
         config: &config::Config,
-        before: Option<&Arc<ClassTable>>,
+        previous: Option<&Arc<ClassTable>>,
     ) -> Option<Arc<ClassTable>> {
         if config.classes.is_empty() {
             return None;
         }
         // A last class without conditions leaves nothing for the implicit class.
-        let others = match config.classes.last() {
+        let implicit_class = match config.classes.last() {
             Some(last) if last.members.is_everything() => None,
             _ => Some(config::ClassConfig::new(config::ClassConfig::OTHERS.into())),
         };
-        let rules: Vec<&config::ClassConfig> = config.classes.iter().chain(&others).collect();
+        let rules: Vec<&config::ClassConfig> =
+            config.classes.iter().chain(&implicit_class).collect();
         let bounds = CallBounds {
             calls_max: config.limits.calls_max,
             waiting_max: config.limits.calls_waiting_max,
         };
         // Reused, so that calls in progress still count against the bounds after a reload.
-        let same = before.filter(|before| before.are(&rules, bounds));
-        Some(match same {
-            Some(same) => same.clone(),
+        let unchanged = previous.filter(|previous| previous.has_same_rules(&rules, bounds));
+        Some(match unchanged {
+            Some(unchanged) => unchanged.clone(),
             None => Arc::new(ClassTable::new(&rules, bounds)),
         })
     }
 
     fn new(rules: &[&config::ClassConfig], bounds: CallBounds) -> ClassTable {
-        let of_scheduler: Vec<ClassRules> = rules
+        let scheduler_rules: Vec<ClassRules> = rules
             .iter()
             .map(|class| ClassRules {
                 weight: class.weight,
@@ -104,11 +105,11 @@ impl ClassTable {
             all: rules.iter().map(class).collect(),
             index: ClassIndex::new(rules),
             bounds,
-            scheduler: Mutex::new(ClassScheduler::new(bounds, &of_scheduler)),
+            scheduler: Mutex::new(ClassScheduler::new(bounds, &scheduler_rules)),
         }
     }
 
-    fn are(&self, rules: &[&config::ClassConfig], bounds: CallBounds) -> bool {
+    fn has_same_rules(&self, rules: &[&config::ClassConfig], bounds: CallBounds) -> bool {
         self.bounds == bounds
             && self
                 .all
@@ -136,10 +137,10 @@ impl ClassTable {
     pub fn counts(&self) -> Vec<(String, u64)> {
         let mut list = Vec::new();
         for (number, class) in self.all.iter().enumerate() {
-            let (under_way, waiting) = self.lock().numbers(number);
+            let (under_way, waiting) = self.lock().counts(number);
             let counts = class.counts.list();
-            let now = [("under_way", under_way as u64), ("waiting", waiting as u64)];
-            for (name, value) in counts.into_iter().chain(now) {
+            let current = [("under_way", under_way as u64), ("waiting", waiting as u64)];
+            for (name, value) in counts.into_iter().chain(current) {
                 list.push((format!("{}.{name}", class.rules.name), value));
             }
         }
@@ -155,14 +156,14 @@ impl ClassTable {
 
 impl ClassCounters {
     fn list(&self) -> [(&'static str, u64); 6] {
-        let of = |count: &AtomicU64| count.load(Relaxed);
+        let load = |count: &AtomicU64| count.load(Relaxed);
         [
-            ("requests", of(&self.requests)),
-            ("beyond_rate", of(&self.limited)),
-            ("calls", of(&self.begun)),
-            ("waited", of(&self.waited)),
-            ("shed", of(&self.shed)),
-            ("too_late", of(&self.late)),
+            ("requests", load(&self.requests)),
+            ("beyond_rate", load(&self.limited)),
+            ("calls", load(&self.started)),
+            ("waited", load(&self.waited)),
+            ("shed", load(&self.shed)),
+            ("too_late", load(&self.late)),
         ]
     }
 }
@@ -176,7 +177,7 @@ impl ClassChoice {
     /// The class and the admission that a call would get now, as text.
     pub fn text(&self) -> String {
         let class = self.class();
-        let (under_way, waiting) = self.classes.lock().numbers(self.number);
+        let (under_way, waiting) = self.classes.lock().counts(self.number);
         format!(
             "{}, weight {}; {under_way} calls in progress, {waiting} waiting",
             class.rules.name, class.rules.weight

@@ -32,7 +32,7 @@ struct StoredAccount {
 /// An account and the client for its authority.
 pub(crate) struct AccountSession {
     pub account: Account,
-    pub asker: AcmeClient,
+    pub client: AcmeClient,
 }
 
 /// The file name of an account.
@@ -58,28 +58,28 @@ pub(crate) async fn open(
 ) -> Result<AccountSession, AcmeFailure> {
     let (settings, folder) = (&shared.settings, &shared.folder);
     let name = file_name(authority);
-    let asker = http.asker();
+    let client = http.client();
     // Usually the account exists, and no lock is needed.
     if let Ok(Some(stored)) = load_account(folder, &name, authority) {
-        return restore(settings, folder, &name, stored, asker).await;
+        return restore(settings, folder, &name, stored, client).await;
     }
     let _lock = lock(folder, &name).await?;
     // Another process may have made the account before this one got the lock.
     match load_account(folder, &name, authority) {
-        Ok(Some(stored)) => return restore(settings, folder, &name, stored, asker).await,
+        Ok(Some(stored)) => return restore(settings, folder, &name, stored, client).await,
         Ok(None) => {}
-        Err(AccountFault::Trouble(trouble)) => return Err(trouble),
-        Err(AccountFault::Damaged(why)) => {
+        Err(AccountFault::Trouble(failure)) => return Err(failure),
+        Err(AccountFault::Damaged(reason)) => {
             folder.forget_account(&name);
             let line = format!(
                 "account {name}: the file is damaged, so a new account is created and the old \
-                 file is renamed to {name}.old: {why}"
+                 file is renamed to {name}.old: {reason}"
             );
             shared.log(Severity::Warning, &line);
         }
     }
-    let account = create(settings, folder, authority, &asker).await?;
-    Ok(AccountSession { account, asker })
+    let account = create(settings, folder, authority, &client).await?;
+    Ok(AccountSession { account, client })
 }
 
 /// Why a stored account cannot be used.
@@ -95,12 +95,12 @@ async fn restore(
     folder: &AcmeFolder,
     name: &str,
     stored: StoredAccount,
-    asker: AcmeClient,
+    client: AcmeClient,
 ) -> Result<AccountSession, AcmeFailure> {
-    let sorted = |error: Error| trouble(&error, asker.said());
+    let sorted = |error: Error| trouble(&error, client.response_meta());
     let credentials = serde_json::from_value(stored.credentials.clone());
     let credentials = credentials.map_err(AcmeFailure::local)?;
-    let builder = Account::builder_with_http(Box::new(asker.clone()));
+    let builder = Account::builder_with_http(Box::new(client.clone()));
     let restored = builder.from_credentials(credentials).await;
     let account = restored.map_err(sorted)?;
     // Only changed contacts cost a request.
@@ -117,7 +117,7 @@ async fn restore(
             }
         }
     }
-    Ok(AccountSession { account, asker })
+    Ok(AccountSession { account, client })
 }
 
 /// Whether the authority does not know the account.
@@ -139,8 +139,8 @@ fn load_account(
             return Err(AccountFault::Damaged(error.to_string()));
         }
         Err(error) => {
-            let trouble = AcmeFailure::local(format!("account {name} cannot be read: {error}"));
-            return Err(AccountFault::Trouble(trouble));
+            let failure = AcmeFailure::local(format!("account {name} cannot be read: {error}"));
+            return Err(AccountFault::Trouble(failure));
         }
     };
     let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
@@ -151,8 +151,8 @@ fn load_account(
     let external = authority.external_account.as_ref();
     let key_id = external.map(|external| external.key_id.as_str());
     // An account of another authority or external account must not be used for this one.
-    let same = stored.directory == authority.directory && stored.key_id.as_deref() == key_id;
-    Ok(same.then_some(stored))
+    let is_same = stored.directory == authority.directory && stored.key_id.as_deref() == key_id;
+    Ok(is_same.then_some(stored))
 }
 
 fn store(folder: &AcmeFolder, name: &str, stored: &StoredAccount) -> Result<(), AcmeFailure> {
@@ -164,7 +164,7 @@ async fn create(
     settings: &AcmeSettings,
     folder: &AcmeFolder,
     authority: &AuthoritySettings,
-    asker: &AcmeClient,
+    client: &AcmeClient,
 ) -> Result<Account, AcmeFailure> {
     let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
     let new = NewAccount {
@@ -183,15 +183,15 @@ async fn create(
         None => None,
     };
     let directory = authority.directory.clone();
-    let builder = Account::builder_with_http(Box::new(asker.clone()));
+    let builder = Account::builder_with_http(Box::new(client.clone()));
     let created = builder.create(&new, directory, key.as_ref()).await;
     let (account, credentials) = created.map_err(|error| {
-        let mut trouble = trouble(&error, asker.said());
+        let mut failure = trouble(&error, client.response_meta());
         // Distinguishes refused accounts from refused names in the log.
-        if trouble.kind == FailureKind::Refused {
-            trouble.text = format!("refuses to create an account: {}", trouble.text);
+        if failure.kind == FailureKind::Refused {
+            failure.text = format!("refuses to create an account: {}", failure.text);
         }
-        trouble
+        failure
     })?;
     let stored = StoredAccount {
         directory: authority.directory.clone(),

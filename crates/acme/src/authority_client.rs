@@ -36,8 +36,8 @@ pub(crate) struct AcmeConnections(Client<HttpsConnector<HttpConnector>, BodyWrap
 pub(crate) struct AuthorityUnreachable(String);
 
 impl fmt::Display for AuthorityUnreachable {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.0)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct ResponseMeta {
 #[derive(Clone)]
 pub(crate) struct AcmeClient {
     http: AcmeConnections,
-    said: Arc<Mutex<ResponseMeta>>,
+    last_meta: Arc<Mutex<ResponseMeta>>,
 }
 
 /// Whether traffic to this URL is protected from eavesdropping: https, or this machine.
@@ -91,47 +91,54 @@ impl AcmeConnections {
     }
 
     /// Sends a request, with limits of time and length.
-    pub async fn ask(
+    pub async fn send(
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Result<http::Response<Bytes>, AuthorityUnreachable> {
-        let ask = async {
+        let exchange = async {
             let response = self.0.request(request).await;
-            let response = response.map_err(|error| AuthorityUnreachable(in_words(&error)))?;
+            let response =
+                response.map_err(|error| AuthorityUnreachable(error_chain_text(&error)))?;
             let (parts, body) = response.into_parts();
             // Bounds the memory that a faulty authority can take.
             let body = Limited::new(body, LEN_MAX).collect().await;
-            let body = body.map_err(|error| AuthorityUnreachable(in_words(&*error)))?;
+            let body = body.map_err(|error| AuthorityUnreachable(error_chain_text(&*error)))?;
             Ok(http::Response::from_parts(parts, body.to_bytes()))
         };
-        let timely = tokio::time::timeout(TIMEOUT, ask).await;
+        let timely = tokio::time::timeout(TIMEOUT, exchange).await;
         timely.unwrap_or_else(|_| Err(AuthorityUnreachable("no answer within 30 s".into())))
     }
 
-    pub fn asker(&self) -> AcmeClient {
+    pub fn client(&self) -> AcmeClient {
         AcmeClient {
             http: self.clone(),
-            said: Arc::default(),
+            last_meta: Arc::default(),
         }
     }
 }
 
 impl AcmeClient {
-    pub fn said(&self) -> ResponseMeta {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn response_meta(&self) -> ResponseMeta {
+        *self
+            .last_meta
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+    async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         // Order URLs come from the authority's responses and could point anywhere.
         if !is_private(request.uri()) {
             let text = format!("a URL without TLS: {}", request.uri());
             return Err(Error::Other(text.into()));
         }
         let is_get = request.method() == Method::GET;
-        let asked = self.http.ask(request).await;
-        let response = asked.map_err(|error| Error::Other(Box::new(error)))?;
+        let result = self.http.send(request).await;
+        let response = result.map_err(|error| Error::Other(Box::new(error)))?;
         // Recorded for errors too, since `instant-acme` drops Retry-After there.
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = ResponseMeta {
+        *self
+            .last_meta
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = ResponseMeta {
             status: response.status(),
             retry_after_s: retry_after_s(response.headers(), SystemTime::now()),
         };
@@ -139,8 +146,8 @@ impl AcmeClient {
         // An authority may omit Retry-After from renewal information (RFC 9773, section 4.3.2), but `instant-acme`
         // fails without it. Its other requests are POSTs, and have separate polling intervals.
         if is_get {
-            let again = http::HeaderValue::from_static("21600");
-            parts.headers.entry(RETRY_AFTER).or_insert(again);
+            let retry_after = http::HeaderValue::from_static("21600");
+            parts.headers.entry(RETRY_AFTER).or_insert(retry_after);
         }
         let body = Box::new(body);
         Ok(BytesResponse { parts, body })
@@ -152,19 +159,19 @@ impl HttpClient for AcmeClient {
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        Box::pin(self.clone().ask(request))
+        Box::pin(self.clone().send(request))
     }
 }
 
 /// An error with its sources, since `hyper`'s own message is incomplete.
-fn in_words(error: &dyn std::error::Error) -> String {
+fn error_chain_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        let more = error.to_string();
+        let cause = error.to_string();
         // Many errors repeat their source in their own text.
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
         source = error.source();
     }
@@ -178,7 +185,10 @@ fn retry_after_s(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
         return Some(seconds);
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).map_or(0, |left| left.as_secs()))
+    Some(
+        date.duration_since(now)
+            .map_or(0, |remaining| remaining.as_secs()),
+    )
 }
 
 fn trust(roots: Option<&Path>) -> Result<ServerTrust, String> {

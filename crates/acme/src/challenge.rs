@@ -58,24 +58,24 @@ impl PublishedChallenges {
     }
 
     /// Publishes a challenge response. When this returns, the authority may validate it.
-    pub async fn show(&mut self, given: PendingChallenge<'_>) -> Result<(), AcmeFailure> {
+    pub async fn publish(&mut self, challenge: PendingChallenge<'_>) -> Result<(), AcmeFailure> {
         match &self.shared.settings.challenge {
             ChallengeMethod::Http01 => {
-                let answer = given.authorization.as_str();
-                self.shared.tokens.insert(given.token, answer);
-                self.tokens.push(given.token.into());
+                let answer = challenge.authorization.as_str();
+                self.shared.tokens.insert(challenge.token, answer);
+                self.tokens.push(challenge.token.into());
             }
             ChallengeMethod::TlsAlpn01 => {
-                let pair = certificate(&given, self.shared.settings.clock.unix_s())?;
+                let pair = certificate(&challenge, self.shared.settings.clock.unix_s())?;
                 // The callback returns when handshakes use the new certificate, so the authority may connect.
-                self.shared.show_challenge(given.domain, Some(pair));
-                self.names.push(given.domain.into());
+                self.shared.show_challenge(challenge.domain, Some(pair));
+                self.names.push(challenge.domain.into());
             }
             ChallengeMethod::Dns01(hook) => {
                 let record = TxtRecord {
-                    domain: given.domain.into(),
-                    value: given.authorization.dns_value(),
-                    authority: given.authority.into(),
+                    domain: challenge.domain.into(),
+                    value: challenge.authorization.dns_value(),
+                    authority: challenge.authority.into(),
                 };
                 // Recorded first, so that a record is removed even if the hook fails halfway.
                 self.records.push(record.clone());
@@ -86,13 +86,13 @@ impl PublishedChallenges {
     }
 
     /// Withdraws all, DNS records too. A failing hook is harmless, but is logged.
-    pub async fn take_away(mut self) {
+    pub async fn withdraw(mut self) {
         let ChallengeMethod::Dns01(hook) = &self.shared.settings.challenge else {
             return;
         };
         for record in std::mem::take(&mut self.records) {
-            if let Err(trouble) = hook::run(hook, HookAction::Cleanup, &record).await {
-                self.shared.log(Severity::Warning, &trouble.text);
+            if let Err(failure) = hook::run(hook, HookAction::Cleanup, &record).await {
+                self.shared.log(Severity::Warning, &failure.text);
             }
         }
     }
@@ -111,17 +111,20 @@ impl Drop for PublishedChallenges {
 }
 
 /// The certificate that proves knowledge of the challenge (RFC 8737, section 3).
-fn certificate(given: &PendingChallenge<'_>, unix_s: u64) -> Result<CertificatePair, AcmeFailure> {
-    let making = |error: rcgen::Error| {
+fn certificate(
+    challenge: &PendingChallenge<'_>,
+    unix_s: u64,
+) -> Result<CertificatePair, AcmeFailure> {
+    let failure = |error: rcgen::Error| {
         AcmeFailure::local(format!("the challenge cannot be prepared: {error}"))
     };
-    let mut params = CertificateParams::new([given.domain.to_owned()]).map_err(making)?;
+    let mut params = CertificateParams::new([challenge.domain.to_owned()]).map_err(failure)?;
     // rcgen's default subject would name rcgen.
     params.distinguished_name = DistinguishedName::new();
-    let digest = given.authorization.digest();
+    let digest = challenge.authorization.digest();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
-    let key = KeyPair::generate().map_err(making)?;
-    let certificate = params.self_signed(&key).map_err(making)?;
+    let key = KeyPair::generate().map_err(failure)?;
+    let certificate = params.self_signed(&key).map_err(failure)?;
     let (certificate, key) = (certificate.pem(), key.serialize_pem());
     let file = Path::new("challenge");
     let texts = PemTexts {

@@ -16,36 +16,36 @@ pub struct SystemClock(Arc<ClockOffset>);
 #[derive(Debug, Default)]
 struct ClockOffset {
     seconds: AtomicU64,
-    moved: Notify,
+    advanced: Notify,
 }
 
 impl SystemClock {
     /// Seconds since 1970-01-01 UTC.
     pub fn unix_s(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        since.map_or(0, |since| since.as_secs()) + self.0.seconds.load(Ordering::Relaxed)
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+        elapsed.map_or(0, |elapsed| elapsed.as_secs()) + self.0.seconds.load(Ordering::Relaxed)
     }
 
     /// Advances the clock and wakes its sleepers. For tests.
     pub fn advance(&self, seconds: u64) {
         self.0.seconds.fetch_add(seconds, Ordering::Relaxed);
-        self.0.moved.notify_waiters();
+        self.0.advanced.notify_waiters();
     }
 
     /// Sleeps until this time.
     pub(crate) async fn sleep_until(&self, unix_s: u64) {
         loop {
             // Registered before the time is read, so that an advance in between is not missed.
-            let moved = self.0.moved.notified();
-            tokio::pin!(moved);
-            moved.as_mut().enable();
-            let left = Duration::from_secs(unix_s.saturating_sub(self.unix_s()));
-            if left.is_zero() {
+            let advanced = self.0.advanced.notified();
+            tokio::pin!(advanced);
+            advanced.as_mut().enable();
+            let remaining = Duration::from_secs(unix_s.saturating_sub(self.unix_s()));
+            if remaining.is_zero() {
                 return;
             }
             tokio::select! {
-                () = moved => {}
-                () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
+                () = advanced => {}
+                () = tokio::time::sleep(remaining.min(LOOK_AGAIN)) => {}
             }
         }
     }

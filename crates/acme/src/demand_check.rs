@@ -8,7 +8,7 @@ use crate::authority_client::AcmeConnections;
 use crate::plan::{AcmeFailure, FailureKind};
 
 /// Requests `GET URL?domain=NAME`. Status 200 means yes, any other status no.
-pub(crate) async fn ask(
+pub(crate) async fn check(
     http: &AcmeConnections,
     url: &str,
     name: &str,
@@ -16,7 +16,7 @@ pub(crate) async fn ask(
     let uri = uri(url, name)?;
     let request = Request::get(uri).body(BodyWrapper::<Bytes>::default());
     let request = request.map_err(|error| AcmeFailure::local(format!("{url}: {error}")))?;
-    match http.ask(request).await {
+    match http.send(request).await {
         Ok(response) => Ok(response.status() == http::StatusCode::OK),
         Err(error) => {
             let text = format!("the request to {url} about {name} failed: {error}");
@@ -28,8 +28,8 @@ pub(crate) async fn ask(
 
 /// The URL of the request. A checked name has letters, digits, hyphens and dots, so it needs no escaping.
 fn uri(url: &str, name: &str) -> Result<Uri, AcmeFailure> {
-    let mark = if url.contains('?') { '&' } else { '?' };
-    let url = format!("{url}{mark}domain={name}");
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let url = format!("{url}{separator}domain={name}");
     url.parse()
         .map_err(|error| AcmeFailure::local(format!("{url}: {error}")))
 }

@@ -18,11 +18,11 @@ fn short_type(problem: &Problem) -> Option<&str> {
 }
 
 /// Converts an error of `instant-acme`, with the metadata of the last response.
-pub(crate) fn trouble(error: &Error, said: ResponseMeta) -> AcmeFailure {
-    let (kind, text) = sorted(error, said);
+pub(crate) fn trouble(error: &Error, meta: ResponseMeta) -> AcmeFailure {
+    let (kind, text) = classify(error, meta);
     let retry_after_s = match kind {
         // For other kinds waiting does not help, so the authority's delay is not recorded.
-        FailureKind::RateLimited | FailureKind::Unreachable => said.retry_after_s,
+        FailureKind::RateLimited | FailureKind::Unreachable => meta.retry_after_s,
         FailureKind::Refused | FailureKind::WrongAnswer | FailureKind::Local => None,
     };
     AcmeFailure {
@@ -32,7 +32,7 @@ pub(crate) fn trouble(error: &Error, said: ResponseMeta) -> AcmeFailure {
     }
 }
 
-fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
+fn classify(error: &Error, meta: ResponseMeta) -> (FailureKind, String) {
     if let Error::Other(error) = error
         && error.is::<AuthorityUnreachable>()
     {
@@ -41,7 +41,7 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
             format!("cannot be reached: {error}"),
         );
     }
-    let status = said.status.as_u16();
+    let status = meta.status.as_u16();
     match error {
         Error::Api(problem) => {
             let kind = match short_type(problem) {
@@ -54,7 +54,7 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
                 _ if status >= 500 => FailureKind::Unreachable,
                 _ => FailureKind::Refused,
             };
-            let text = in_words(problem);
+            let text = problem_text(problem);
             match text.is_empty() {
                 true => (
                     kind,
@@ -74,7 +74,9 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
             "did not finish the order in time".into(),
         ),
         Error::Crypto | Error::KeyRejected => (FailureKind::Local, error.to_string()),
-        Error::Unsupported(what) => (FailureKind::Refused, format!("does not support {what}")),
+        Error::Unsupported(feature) => {
+            (FailureKind::Refused, format!("does not support {feature}"))
+        }
         Error::Json(error) => {
             let text =
                 format!("answered with status {status} and a body that is not ACME: {error}");
@@ -88,7 +90,7 @@ fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
 }
 
 /// The problem's description, with the names concerned.
-pub(crate) fn in_words(problem: &Problem) -> String {
+pub(crate) fn problem_text(problem: &Problem) -> String {
     let mut text = problem.detail.clone().unwrap_or_default();
     if let Some(kind) = short_type(problem) {
         text = format!("{kind}: {text}");

@@ -17,9 +17,14 @@ impl AcmeSettings {
         problems.extend(unwritable(&self.folder));
         // If the folder is unusable, so is everything below it.
         if problems.is_empty() {
-            for own in self.own_folders(&folder) {
+            for folder_in_use in self.own_folders(&folder) {
                 // Missing folders are made later, in a folder that was checked.
-                problems.extend(own.exists().then(|| unwritable(&own)).flatten());
+                problems.extend(
+                    folder_in_use
+                        .exists()
+                        .then(|| unwritable(&folder_in_use))
+                        .flatten(),
+                );
             }
             for file in self.own_files(&folder) {
                 problems.extend(unusable(&file, Access::READ_OK, "read", true));
@@ -44,8 +49,8 @@ impl AcmeSettings {
         let mut folders: Vec<PathBuf> = Vec::new();
         for file in files {
             let parents = file.ancestors().skip(1);
-            let own = parents.take_while(|parent| *parent != self.folder);
-            folders.extend(own.map(Path::to_path_buf));
+            let missing_parents = parents.take_while(|parent| *parent != self.folder);
+            folders.extend(missing_parents.map(Path::to_path_buf));
         }
         folders.sort();
         folders.dedup();
@@ -73,35 +78,35 @@ impl AcmeSettings {
 /// Why a folder is not writable. For a missing folder, the nearest existing ancestor is checked.
 fn unwritable(folder: &Path) -> Option<String> {
     let path = folder.display();
-    let nearest = folder.ancestors().find_map(|at| {
+    let nearest = folder.ancestors().find_map(|ancestor| {
         // The last ancestor of a relative path is empty.
-        let at = match at.as_os_str().is_empty() {
+        let checked = match ancestor.as_os_str().is_empty() {
             true => Path::new("."),
-            false => at,
+            false => ancestor,
         };
-        let access = allows(at, Access::WRITE_OK | Access::EXEC_OK);
-        (access != Err(Errno::NOENT)).then_some((at, access))
+        let access = allows(checked, Access::WRITE_OK | Access::EXEC_OK);
+        (access != Err(Errno::NOENT)).then_some((checked, access))
     });
     match nearest {
-        Some((at, Ok(()))) if !at.is_dir() => Some(format!(
+        Some((checked, Ok(()))) if !checked.is_dir() => Some(format!(
             "{path} cannot be written: {} is not a folder",
-            at.display()
+            checked.display()
         )),
         Some((_, Ok(()))) | None => None,
-        Some((at, Err(error))) if at == folder => {
+        Some((checked, Err(error))) if checked == folder => {
             Some(format!("{path} cannot be written: {error}"))
         }
-        Some((at, Err(error))) => Some(format!(
+        Some((checked, Err(error))) => Some(format!(
             "{path} does not exist and cannot be created in {}: {error}",
-            at.display()
+            checked.display()
         )),
     }
 }
 
-fn unusable(file: &Path, access: Access, what: &str, may_be_missing: bool) -> Option<String> {
+fn unusable(file: &Path, access: Access, operation: &str, is_optional: bool) -> Option<String> {
     match allows(file, access) {
-        Err(Errno::NOENT) if may_be_missing => None,
-        Err(error) => Some(format!("{} cannot be {what}: {error}", file.display())),
+        Err(Errno::NOENT) if is_optional => None,
+        Err(error) => Some(format!("{} cannot be {operation}: {error}", file.display())),
         Ok(()) => None,
     }
 }

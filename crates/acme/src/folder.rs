@@ -64,7 +64,7 @@ impl AcmeFolder {
 
     /// The stamp of a name's certificate file. `None` if it is inaccessible, mostly because it is missing.
     pub fn certificate_stamp(&self, name: &str) -> Option<FileStamp> {
-        FileStamp::at(&self.certificate_file(name)).ok()
+        FileStamp::from_path(&self.certificate_file(name)).ok()
     }
 
     pub fn store_certificate(&self, name: &str, pem: &[u8]) -> Result<(), AcmeFailure> {
@@ -72,13 +72,13 @@ impl AcmeFolder {
     }
 
     /// The stored state of a name. A file that cannot be parsed counts as missing.
-    pub fn saved(&self, name: &str) -> Option<CertificateRecord> {
+    pub fn load_record(&self, name: &str) -> Option<CertificateRecord> {
         let text = fs::read(self.name_path(name).join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    pub fn save(&self, name: &str, saved: &CertificateRecord) -> Result<(), AcmeFailure> {
-        let text = serde_json::to_vec_pretty(saved).map_err(AcmeFailure::local)?;
+    pub fn save_record(&self, name: &str, record: &CertificateRecord) -> Result<(), AcmeFailure> {
+        let text = serde_json::to_vec_pretty(record).map_err(AcmeFailure::local)?;
         self.write(&self.name_path(name).join("state.json"), &text)
     }
 
@@ -86,20 +86,22 @@ impl AcmeFolder {
     pub fn forget(&self, name: &str) -> Result<(), AcmeFailure> {
         let path = self.name_path(name).join("state.json");
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(in_words(&path, &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(write_failure(&path, &error))
+            }
             _ => Ok(()),
         }
     }
 
     /// All stored states.
-    pub fn all_saved(&self) -> Vec<CertificateRecord> {
+    pub fn load_all_records(&self) -> Vec<CertificateRecord> {
         let Ok(folders) = fs::read_dir(self.0.join("names")) else {
             return Vec::new();
         };
         let names = folders
             .flatten()
             .filter_map(|folder| folder.file_name().into_string().ok());
-        names.filter_map(|name| self.saved(&name)).collect()
+        names.filter_map(|name| self.load_record(&name)).collect()
     }
 
     /// Tests whether a certificate can be stored, before an order, since authorities limit orders.
@@ -115,7 +117,7 @@ impl AcmeFolder {
 
     fn probe_file(&self, path: &Path) -> Result<(), AcmeFailure> {
         self.write(path, &[0; PROBE_LEN])?;
-        fs::remove_file(path).map_err(|error| in_words(path, &error))
+        fs::remove_file(path).map_err(|error| write_failure(path, &error))
     }
 
     /// The contents of an account's file.
@@ -150,21 +152,21 @@ impl AcmeFolder {
 
     fn lock_file(&self, path: &Path) -> Result<Option<FolderLock>, AcmeFailure> {
         let opened = write::opened(&self.0, path);
-        let file = opened.map_err(|error| in_words(path, &error))?;
+        let file = opened.map_err(|error| write_failure(path, &error))?;
         // flock ends with the process, so a crash leaves no stale lock.
         match file.try_lock() {
             Ok(()) => Ok(Some(FolderLock { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(in_words(path, &error)),
+            Err(TryLockError::Error(error)) => Err(write_failure(path, &error)),
         }
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), AcmeFailure> {
-        write::whole(&self.0, path, bytes).map_err(|error| in_words(path, &error))
+        write::replace_file(&self.0, path, bytes).map_err(|error| write_failure(path, &error))
     }
 }
 
-fn in_words(path: &Path, error: &io::Error) -> AcmeFailure {
+fn write_failure(path: &Path, error: &io::Error) -> AcmeFailure {
     AcmeFailure::local(format!("{} cannot be written: {error}", path.display()))
 }
 
@@ -268,13 +270,16 @@ mod tests {
             authority: None,
             plan: RenewalPlan::new(["https://ca.example/"]),
         };
-        folder.save("a.example", &saved).expect("saved");
-        folder.save("b.example", &saved).expect("saved");
-        assert_eq!(folder.saved("a.example").expect("saved").plan, saved.plan);
+        folder.save_record("a.example", &saved).expect("saved");
+        folder.save_record("b.example", &saved).expect("saved");
+        assert_eq!(
+            folder.load_record("a.example").expect("saved").plan,
+            saved.plan
+        );
         let file = folder.name_path("b.example").join("state.json");
         fs::write(file, "{\"names\":").expect("half a file");
-        assert!(folder.saved("b.example").is_none());
-        assert_eq!(folder.all_saved().len(), 1);
+        assert!(folder.load_record("b.example").is_none());
+        assert_eq!(folder.load_all_records().len(), 1);
         let _ = fs::remove_dir_all(&path);
     }
 }

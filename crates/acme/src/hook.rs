@@ -54,9 +54,9 @@ pub(crate) async fn run(
     record: &TxtRecord,
 ) -> Result<(), AcmeFailure> {
     let (program, first) = hook.command.split_first().unwrap_or((&EMPTY, &[]));
-    let failed = |what: String| {
+    let failed = |reason: String| {
         AcmeFailure::local(format!(
-            "{program} {} {}: {what}",
+            "{program} {} {}: {reason}",
             action.name(),
             record.name()
         ))
@@ -83,9 +83,10 @@ pub(crate) async fn run(
     let end = async {
         // Child processes of the command may share its pipes, which close when all of them have ended.
         // Both pipes are read while waiting, since a full pipe would block the command.
-        let ((mut said, more), status) = tokio::join!(said(out, err), child.wait());
-        said.extend(more);
-        output = said;
+        let ((mut output_tail, error_tail), status) =
+            tokio::join!(read_output(out, err), child.wait());
+        output_tail.extend(error_tail);
+        output = output_tail;
         status
     };
     let status = match tokio::time::timeout(Duration::from_secs(hook.timeout_s), end).await {
@@ -96,7 +97,7 @@ pub(crate) async fn run(
     group.0 = None;
     match status.success() {
         true => Ok(()),
-        false => Err(failed(in_words(status, &output))),
+        false => Err(failed(status_text(status, &output))),
     }
 }
 
@@ -113,29 +114,29 @@ impl Drop for HookProcess {
     }
 }
 
-async fn said(
+async fn read_output(
     out: Option<impl AsyncRead + Unpin>,
     err: Option<impl AsyncRead + Unpin>,
 ) -> (Vec<u8>, Vec<u8>) {
-    tokio::join!(last(err), last(out))
+    tokio::join!(read_tail(err), read_tail(out))
 }
 
 /// The last bytes of a pipe.
-async fn last(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let mut kept = Vec::new();
+async fn read_tail(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut tail = Vec::new();
     let Some(mut pipe) = pipe else {
-        return kept;
+        return tail;
     };
     let mut piece = [0; 4096];
     while let Ok(len @ 1..) = pipe.read(&mut piece).await {
-        kept.extend_from_slice(&piece[..len]);
+        tail.extend_from_slice(&piece[..len]);
         // Only the end is kept: errors are printed last.
-        kept.drain(..kept.len().saturating_sub(OUTPUT_LEN_MAX));
+        tail.drain(..tail.len().saturating_sub(OUTPUT_LEN_MAX));
     }
-    kept
+    tail
 }
 
-fn in_words(status: ExitStatus, output: &[u8]) -> String {
+fn status_text(status: ExitStatus, output: &[u8]) -> String {
     let output = String::from_utf8_lossy(output);
     let lines: Vec<&str> = output.lines().map(str::trim).collect();
     match lines.join(" | ").trim() {

@@ -56,8 +56,8 @@ impl IssuedCertificate {
 
     /// Whether it covers all these names.
     pub fn covers(&self, names: &[String]) -> bool {
-        let has = |name: &String| self.pair.dns_names().any(|other| other == name);
-        names.iter().all(has)
+        let is_covered = |name: &String| self.pair.dns_names().any(|other| other == name);
+        names.iter().all(is_covered)
     }
 
     /// Whether it covers all these names, and the other does not or expires earlier.
@@ -84,15 +84,15 @@ impl IssuedCertificate {
 }
 
 /// Appends PEM (RFC 7468, section 2).
-fn push_pem(to: &mut String, label: &str, der: &[u8]) {
+fn push_pem(out: &mut String, label: &str, der: &[u8]) {
     /// Bytes of a line of 64 characters.
     const LINE_LEN: usize = 48;
-    to.push_str(&format!("-----BEGIN {label}-----\n"));
+    out.push_str(&format!("-----BEGIN {label}-----\n"));
     for line in der.chunks(LINE_LEN) {
-        BASE64_STANDARD.encode_string(line, to);
-        to.push('\n');
+        BASE64_STANDARD.encode_string(line, out);
+        out.push('\n');
     }
-    to.push_str(&format!("-----END {label}-----\n"));
+    out.push_str(&format!("-----END {label}-----\n"));
 }
 
 #[cfg(test)]

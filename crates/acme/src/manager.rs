@@ -86,7 +86,7 @@ struct ManagerState {
     challenges: HashMap<String, CertificatePair>,
     orders: SlidingWindow,
     /// Names requested on demand.
-    asked: SlidingWindow,
+    demand_window: SlidingWindow,
     /// Refused names: not requested again before this second, and the reason.
     denied: HashMap<String, (u64, DemandRefusal)>,
 }
@@ -152,15 +152,15 @@ impl CertificateManager {
                 busy: HashMap::new(),
                 challenges: HashMap::new(),
                 orders: SlidingWindow::new(settings.orders_per_hour_max, HOUR_S),
-                asked: SlidingWindow::new(per_minute_max, MINUTE_S),
+                demand_window: SlidingWindow::new(per_minute_max, MINUTE_S),
                 denied: HashMap::new(),
             }),
             clients: Mutex::new(vec![None; settings.authorities.len()]),
             settings,
         });
         let in_use = previous.map(|it| it.shared.in_use()).unwrap_or_default();
-        shared.take_sites(sites, &in_use);
-        shared.take_asked_before(&in_use);
+        shared.add_site_entries(sites, &in_use);
+        shared.add_on_demand_entries(&in_use);
         let task = runtime.spawn(tasks::run(shared.clone()));
         Ok(CertificateManager { shared, task })
     }
@@ -233,7 +233,7 @@ impl CertificateManager {
     /// As with `CertificateManager::start`; the names are unchanged.
     pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), AcmeProblem> {
         let sites = self.shared.settings.checked_sites(sites)?;
-        self.shared.take_sites(sites, &self.shared.in_use());
+        self.shared.add_site_entries(sites, &self.shared.in_use());
         self.shared.changed();
         self.shared.request_file_check();
         Ok(())
@@ -242,7 +242,7 @@ impl CertificateManager {
     /// Ends all waits after failures, at the operator's request.
     pub fn retry(&self) {
         for entry in self.shared.inner().entries.values_mut() {
-            entry.plan.forgive();
+            entry.plan.reset_failures();
         }
         // The runner sleeps until its next known event.
         self.shared.wake.notify_one();
@@ -335,13 +335,14 @@ impl ManagerContext {
     }
 
     /// The client for an authority.
-    pub(crate) fn http(&self, place: usize) -> Result<AcmeConnections, String> {
+    pub(crate) fn http(&self, authority_index: usize) -> Result<AcmeConnections, String> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(http) = &clients[place] {
+        if let Some(http) = &clients[authority_index] {
             return Ok(http.clone());
         }
-        let http = AcmeConnections::new(self.settings.authorities[place].roots.as_deref())?;
-        clients[place] = Some(http.clone());
+        let http =
+            AcmeConnections::new(self.settings.authorities[authority_index].roots.as_deref())?;
+        clients[authority_index] = Some(http.clone());
         Ok(http)
     }
 }

@@ -14,8 +14,8 @@ pub enum InvalidIdentifier {
 }
 
 impl fmt::Display for InvalidIdentifier {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             InvalidIdentifier::Length => "a name must have 1 to 253 bytes",
             InvalidIdentifier::Label => {
                 "each label must have 1 to 63 letters, digits and hyphens (other scripts as `xn--…`)"

@@ -13,7 +13,7 @@ use crate::account::{self, AccountSession};
 use crate::authority_client::AuthorityUnreachable;
 use crate::challenge::{PendingChallenge, PublishedChallenges};
 use crate::demand_check;
-use crate::error::{in_words, problem_type, trouble};
+use crate::error::{problem_text, problem_type, trouble};
 use crate::folder::FolderLock;
 use crate::issued_certificate::IssuedCertificate;
 use crate::manager::ManagerContext;
@@ -38,7 +38,7 @@ pub(crate) struct OrderRequest {
     pub names: Vec<String>,
     pub on_demand: bool,
     /// The authority's index.
-    pub place: usize,
+    pub authority_index: usize,
     /// The certificate that it replaces, if the same authority has issued that.
     pub replaces: Option<CertificateIdentifier<'static>>,
 }
@@ -54,19 +54,19 @@ pub(crate) enum OrderOutcome {
 }
 
 /// Orders a certificate.
-pub(crate) async fn get(
+pub(crate) async fn obtain(
     shared: Arc<ManagerContext>,
-    wanted: OrderRequest,
+    order_request: OrderRequest,
 ) -> Result<OrderOutcome, AcmeFailure> {
     let minutes = TIMEOUT.as_secs() / 60;
-    let locked = tokio::time::timeout(TIMEOUT, lock(&shared, &wanted.key)).await;
+    let locked = tokio::time::timeout(TIMEOUT, lock(&shared, &order_request.key)).await;
     let _lock = locked.unwrap_or_else(|_| {
         let text = format!("another process has been processing this order for {minutes} minutes");
         Err(AcmeFailure::local(text))
     })?;
-    let order = ordered(&shared, &wanted);
+    let order = order_now(&shared, &order_request);
     match tokio::time::timeout(TIMEOUT, order).await {
-        Ok(got) => got,
+        Ok(outcome) => outcome,
         Err(_) => Err(AcmeFailure::new(
             FailureKind::Unreachable,
             format!("no certificate within {minutes} minutes"),
@@ -74,40 +74,42 @@ pub(crate) async fn get(
     }
 }
 
-async fn ordered(
+async fn order_now(
     shared: &Arc<ManagerContext>,
-    wanted: &OrderRequest,
+    order_request: &OrderRequest,
 ) -> Result<OrderOutcome, AcmeFailure> {
-    let authority = &shared.settings.authorities[wanted.place];
+    let authority = &shared.settings.authorities[order_request.authority_index];
     // Another process may have stored a certificate while this one waited for the lock.
-    if let Some((issued, authority)) = fresh(shared, wanted) {
+    if let Some((issued, authority)) = find_fresh(shared, order_request) {
         return Ok(OrderOutcome::Found(issued, authority));
     }
-    let http = shared.http(wanted.place).map_err(AcmeFailure::local)?;
+    let http = shared
+        .http(order_request.authority_index)
+        .map_err(AcmeFailure::local)?;
     // The service is asked before each order, so that the operator can withdraw a name.
-    if let (Some(on_demand), true) = (&shared.settings.on_demand, wanted.on_demand)
-        && !demand_check::ask(&http, &on_demand.ask, &wanted.key).await?
+    if let (Some(on_demand), true) = (&shared.settings.on_demand, order_request.on_demand)
+        && !demand_check::check(&http, &on_demand.ask, &order_request.key).await?
     {
         return Ok(OrderOutcome::Unwanted);
     }
     let folder = &shared.folder;
     // Before the order: a certificate that cannot be stored would count against the authority's limits.
-    folder.probe(&wanted.key)?;
-    let said_by = |mut trouble: AcmeFailure| {
-        if trouble.kind != FailureKind::Local {
-            trouble.text = format!("{}: {}", authority.directory, trouble.text);
+    folder.probe(&order_request.key)?;
+    let with_authority = |mut failure: AcmeFailure| {
+        if failure.kind != FailureKind::Local {
+            failure.text = format!("{}: {}", authority.directory, failure.text);
         }
-        trouble
+        failure
     };
     let opened = account::open(shared, authority, &http).await;
-    let pem = issue(shared, wanted, &opened.map_err(said_by)?)
+    let pem = issue(shared, order_request, &opened.map_err(with_authority)?)
         .await
-        .map_err(said_by)?;
-    let issued = checked(shared, wanted, &pem).map_err(said_by)?;
+        .map_err(with_authority)?;
+    let issued = check_issued(shared, order_request, &pem).map_err(with_authority)?;
     let fingerprint = issued.pair.fingerprint();
     // Recorded before the file appears; see `record_order`.
-    shared.history.record_order(&wanted.key, fingerprint);
-    let stored = folder.store_certificate(&wanted.key, &pem);
+    shared.history.record_order(&order_request.key, fingerprint);
+    let stored = folder.store_certificate(&order_request.key, &pem);
     Ok(OrderOutcome::Issued(issued, stored.err()))
 }
 
@@ -122,18 +124,18 @@ async fn lock(shared: &ManagerContext, key: &str) -> Result<FolderLock, AcmeFail
 }
 
 /// The certificate that another process has stored, if it is not due for renewal.
-fn fresh(
+fn find_fresh(
     shared: &ManagerContext,
-    wanted: &OrderRequest,
+    order_request: &OrderRequest,
 ) -> Option<(IssuedCertificate, Option<String>)> {
     let now_s = shared.settings.clock.unix_s();
-    let issued = shared.load_stored(&wanted.key, &wanted.names)?;
-    let saved = shared.folder.saved(&wanted.key);
+    let issued = shared.load_stored(&order_request.key, &order_request.names)?;
+    let saved = shared.folder.load_record(&order_request.key);
     let mut plan = saved
         .as_ref()
         .map(|saved| saved.plan.clone())
         .unwrap_or_default();
-    plan.holds(
+    plan.set_current(
         issued.pair.fingerprint(),
         issued.validity,
         crate::manager::jitter(),
@@ -145,39 +147,39 @@ fn fresh(
 /// Orders; returns key, certificate and chain.
 async fn issue(
     shared: &Arc<ManagerContext>,
-    wanted: &OrderRequest,
+    order_request: &OrderRequest,
     opened: &AccountSession,
 ) -> Result<Vec<u8>, AcmeFailure> {
-    let authority = &shared.settings.authorities[wanted.place];
-    let sorted = |error: Error| trouble(&error, opened.asker.said());
-    let mut order = match placed(wanted, authority, &opened.account).await {
+    let authority = &shared.settings.authorities[order_request.authority_index];
+    let sorted = |error: Error| trouble(&error, opened.client.response_meta());
+    let mut order = match place_order(order_request, authority, &opened.account).await {
         Ok(order) => order,
         Err(OrderError::Acme(error)) if account::is_lost(&error) => {
             shared.folder.forget_account(&account::file_name(authority));
-            let mut trouble = sorted(error);
+            let mut failure = sorted(error);
             // The authority no longer has the account; the next order follows soon and creates a new one.
-            trouble.kind = FailureKind::Unreachable;
-            return Err(trouble);
+            failure.kind = FailureKind::Unreachable;
+            return Err(failure);
         }
-        Err(failed) => return Err(failed.sorted(sorted)),
+        Err(failed) => return Err(failed.classify(sorted)),
     };
-    let mut shown = PublishedChallenges::new(shared.clone());
+    let mut challenges = PublishedChallenges::new(shared.clone());
     // Challenges are withdrawn in any case, also if the validation failed.
-    let proved = prove(shared, wanted, &mut order, &mut shown).await;
-    shown.take_away().await;
-    proved.map_err(|failed| failed.sorted(sorted))?;
+    let proved = prove(shared, order_request, &mut order, &mut challenges).await;
+    challenges.withdraw().await;
+    proved.map_err(|failed| failed.classify(sorted))?;
 
-    let making = |error: rcgen::Error| {
+    let local_failure = |error: rcgen::Error| {
         AcmeFailure::local(format!(
             "the certificate request cannot be created: {error}"
         ))
     };
     // A new key for each certificate.
-    let key = KeyPair::generate().map_err(making)?;
-    let mut params = CertificateParams::new(wanted.names.clone()).map_err(making)?;
+    let key = KeyPair::generate().map_err(local_failure)?;
+    let mut params = CertificateParams::new(order_request.names.clone()).map_err(local_failure)?;
     // The names are in the extension; the subject is left empty.
     params.distinguished_name = DistinguishedName::new();
-    let request = params.serialize_request(&key).map_err(making)?;
+    let request = params.serialize_request(&key).map_err(local_failure)?;
     order.finalize_csr(request.der()).await.map_err(sorted)?;
     let chain = order.poll_certificate(&POLLING).await.map_err(sorted)?;
     Ok(format!("{}{chain}", key.serialize_pem()).into_bytes())
@@ -190,10 +192,10 @@ enum OrderError {
 }
 
 impl OrderError {
-    fn sorted(self, sorted: impl Fn(Error) -> AcmeFailure) -> AcmeFailure {
+    fn classify(self, classify: impl Fn(Error) -> AcmeFailure) -> AcmeFailure {
         match self {
-            OrderError::Acme(error) => sorted(error),
-            OrderError::Own(trouble) => trouble,
+            OrderError::Acme(error) => classify(error),
+            OrderError::Own(failure) => failure,
         }
     }
 
@@ -201,7 +203,7 @@ impl OrderError {
         OrderError::Own(AcmeFailure::new(FailureKind::Refused, text))
     }
 
-    fn wrong(text: String) -> OrderError {
+    fn wrong_answer(text: String) -> OrderError {
         OrderError::Own(AcmeFailure::new(FailureKind::WrongAnswer, text))
     }
 }
@@ -212,12 +214,12 @@ impl From<Error> for OrderError {
     }
 }
 
-async fn placed(
-    wanted: &OrderRequest,
+async fn place_order(
+    order_request: &OrderRequest,
     authority: &AuthoritySettings,
     account: &Account,
 ) -> Result<Order, OrderError> {
-    let names = wanted.names.iter().cloned().map(Identifier::Dns);
+    let names = order_request.names.iter().cloned().map(Identifier::Dns);
     let names: Vec<Identifier> = names.collect();
     let mut new = NewOrder::new(&names);
     if let Some(profile) = &authority.profile {
@@ -231,13 +233,13 @@ async fn placed(
         }
         new = new.profile(profile);
     }
-    if let Some(id) = &wanted.replaces {
+    if let Some(id) = &order_request.replaces {
         let mut replacing = NewOrder::new(&names).replaces(id.clone());
         if let Some(profile) = &authority.profile {
             replacing = replacing.profile(profile);
         }
         match account.new_order(&replacing).await {
-            Err(error) if may_go_without(&error) => {}
+            Err(error) if can_do_without(&error) => {}
             order => return Ok(order?),
         }
     }
@@ -246,7 +248,7 @@ async fn placed(
 
 /// Whether to repeat the order without `replaces` (RFC 9773), which is optional: an authority may not know the replaced
 /// certificate any more, may have a replacement for it already, or may not support the field.
-fn may_go_without(error: &Error) -> bool {
+fn can_do_without(error: &Error) -> bool {
     match error {
         Error::Unsupported(_) => true,
         Error::Other(error) => !error.is::<AuthorityUnreachable>(),
@@ -260,13 +262,13 @@ fn may_go_without(error: &Error) -> bool {
 /// Publishes the challenges, and waits until the authority has validated them.
 async fn prove(
     shared: &ManagerContext,
-    wanted: &OrderRequest,
+    order_request: &OrderRequest,
     order: &mut Order,
-    shown: &mut PublishedChallenges,
+    challenges: &mut PublishedChallenges,
 ) -> Result<(), OrderError> {
     let challenge = &shared.settings.challenge;
-    let authority = &shared.settings.authorities[wanted.place].directory;
-    if !show(challenge, authority, wanted, order, shown).await? {
+    let authority = &shared.settings.authorities[order_request.authority_index].directory;
+    if !publish_challenge(challenge, authority, order_request, order, challenges).await? {
         // All names were validated before.
         return Ok(());
     }
@@ -275,15 +277,15 @@ async fn prove(
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         if authorization.status == AuthorizationStatus::Pending
-            && let Some(mut given) = authorization.challenge(challenge.kind())
+            && let Some(mut challenge_handle) = authorization.challenge(challenge.kind())
         {
-            given.set_ready().await?;
+            challenge_handle.set_ready().await?;
         }
     }
     match order.poll_ready(&POLLING).await {
         Ok(OrderStatus::Ready) => Ok(()),
-        Ok(_) => Err(why(order).await),
-        Err(error @ Error::Api(_)) => match why(order).await {
+        Ok(_) => Err(failure_reason(order).await),
+        Err(error @ Error::Api(_)) => match failure_reason(order).await {
             failed @ OrderError::Own(_) => Err(failed),
             OrderError::Acme(_) => Err(OrderError::Acme(error)),
         },
@@ -292,14 +294,14 @@ async fn prove(
 }
 
 /// Publishes the pending challenges; false if there are none.
-async fn show(
+async fn publish_challenge(
     challenge: &ChallengeMethod,
     authority: &str,
-    wanted: &OrderRequest,
+    order_request: &OrderRequest,
     order: &mut Order,
-    shown: &mut PublishedChallenges,
+    challenges: &mut PublishedChallenges,
 ) -> Result<bool, OrderError> {
-    let mut some = false;
+    let mut has_published = false;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -308,43 +310,46 @@ async fn show(
             AuthorizationStatus::Pending => {}
             status => {
                 let text = format!("returned an authorization that is already {status:?}");
-                return Err(OrderError::wrong(text));
+                return Err(OrderError::wrong_answer(text));
             }
         }
         let name = authorization.identifier().to_string();
         // A faulty authority must not make this server prove foreign names.
-        if !wanted.names.contains(&name) {
+        if !order_request.names.contains(&name) {
             let text = format!("requires control of {name:.80}, which was not ordered");
-            return Err(OrderError::wrong(text));
+            return Err(OrderError::wrong_answer(text));
         }
-        let Some(given) = authorization.challenge(challenge.kind()) else {
+        let Some(challenge_handle) = authorization.challenge(challenge.kind()) else {
             let text = format!("offers no {} challenge for {name}", challenge.name());
             return Err(OrderError::refused(text));
         };
         // The token becomes part of a path and a file name.
-        if given.token.is_empty() || !given.token.bytes().all(is_of_token) {
-            return Err(OrderError::wrong("sent an invalid token".into()));
+        if challenge_handle.token.is_empty() || !challenge_handle.token.bytes().all(is_token_byte) {
+            return Err(OrderError::wrong_answer("sent an invalid token".into()));
         }
-        let given = PendingChallenge {
+        let pending_challenge = PendingChallenge {
             domain: name.strip_prefix("*.").unwrap_or(&name),
-            token: &given.token,
-            authorization: given.key_authorization(),
+            token: &challenge_handle.token,
+            authorization: challenge_handle.key_authorization(),
             authority,
         };
-        shown.show(given).await.map_err(OrderError::Own)?;
-        some = true;
+        challenges
+            .publish(pending_challenge)
+            .await
+            .map_err(OrderError::Own)?;
+        has_published = true;
     }
-    Ok(some)
+    Ok(has_published)
 }
 
 /// A character of a token (RFC 8555, section 8.1).
-fn is_of_token(byte: u8) -> bool {
+fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
 /// The authority's errors of the failed validations.
-async fn why(order: &mut Order) -> OrderError {
-    let mut seen = Vec::new();
+async fn failure_reason(order: &mut Order) -> OrderError {
+    let mut problems = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let Ok(mut authorization) = authorization else {
@@ -358,36 +363,36 @@ async fn why(order: &mut Order) -> OrderError {
             .challenges
             .iter()
             .filter_map(|challenge| challenge.error.as_ref());
-        seen.extend(errors.map(|problem| format!("{name}: {}", in_words(problem))));
+        problems.extend(errors.map(|problem| format!("{name}: {}", problem_text(problem))));
     }
-    match seen.is_empty() {
+    match problems.is_empty() {
         true => OrderError::Acme(Error::Str("the reason why the order is invalid")),
-        false => OrderError::refused(format!("cannot verify {}", seen.join("; "))),
+        false => OrderError::refused(format!("cannot verify {}", problems.join("; "))),
     }
 }
 
 /// Checks that the issued certificate is the ordered one.
-fn checked(
+fn check_issued(
     shared: &ManagerContext,
-    wanted: &OrderRequest,
+    order_request: &OrderRequest,
     pem: &[u8],
 ) -> Result<IssuedCertificate, AcmeFailure> {
-    let wrong = |what: String| {
+    let wrong_answer = |fault: String| {
         AcmeFailure::new(
             FailureKind::WrongAnswer,
-            format!("issued a certificate that {what}"),
+            format!("issued a certificate that {fault}"),
         )
     };
     let now_s = shared.settings.clock.unix_s();
-    let file = shared.folder.certificate_file(&wanted.key);
+    let file = shared.folder.certificate_file(&order_request.key);
     let issued = IssuedCertificate::read(pem, &file, now_s);
-    let issued = issued.map_err(|error| wrong(format!("cannot be used: {error}")))?;
+    let issued = issued.map_err(|error| wrong_answer(format!("cannot be used: {error}")))?;
     // A certificate that lacks names or has expired would cause an endless loop of orders.
-    if !issued.covers(&wanted.names) {
-        return Err(wrong("does not cover all names".into()));
+    if !issued.covers(&order_request.names) {
+        return Err(wrong_answer("does not cover all names".into()));
     }
     if issued.validity.not_after_s <= now_s {
-        return Err(wrong("has already expired".into()));
+        return Err(wrong_answer("has already expired".into()));
     }
     Ok(issued)
 }

@@ -1,8 +1,8 @@
 //! The plan of one certificate: its next step and the time of it. Has no clock, network or file: the time, and
 //! randomness, are arguments.
 //!
-//! Call `RenewalPlan::holds` with the current certificate, then `RenewalPlan::due` for the next step, and report its
-//! outcome by `RenewalPlan::got`, `RenewalPlan::window` or `RenewalPlan::failed`.
+//! Call `RenewalPlan::set_current` with the current certificate, then `RenewalPlan::next_step` for the next step, and report its
+//! outcome by `RenewalPlan::record_issued`, `RenewalPlan::window` or `RenewalPlan::record_failure`.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,8 @@ pub struct RenewalJitter(pub u32);
 impl RenewalJitter {
     /// A number in `0..span`.
     pub(crate) fn share_of(self, span: u64) -> u64 {
-        let part = (u128::from(span) * u128::from(self.0)) >> 32;
-        u64::try_from(part).unwrap_or(span)
+        let share = (u128::from(span) * u128::from(self.0)) >> 32;
+        u64::try_from(share).unwrap_or(span)
     }
 }
 
@@ -92,28 +92,33 @@ pub struct LastError {
 impl RenewalPlan {
     /// A plan without a certificate, for authorities with these directory URLs, in order of preference.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
-        RenewalPlan::default().with(urls)
+        RenewalPlan::default().with_authorities(urls)
     }
 
     /// Replaces the authorities; the state of those that stay is kept.
-    pub fn with<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
-        let known = std::mem::take(&mut self.authorities);
-        let standing = |url: &str| {
-            let known = known.iter().find(|standing| standing.url == url);
-            known.cloned().unwrap_or_else(|| AuthorityHealth {
+    pub fn with_authorities<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
+        let previous = std::mem::take(&mut self.authorities);
+        let health = |url: &str| {
+            let known_health = previous.iter().find(|health| health.url == url);
+            known_health.cloned().unwrap_or_else(|| AuthorityHealth {
                 url: url.into(),
                 hold: RetryState::default(),
             })
         };
-        self.authorities = urls.into_iter().map(standing).collect();
+        self.authorities = urls.into_iter().map(health).collect();
         self
     }
 
     /// Sets the current certificate. If it is a new one, all errors are cleared, and its window is due to be requested.
-    pub fn holds(&mut self, fingerprint: &str, validity: ValidityPeriod, jitter: RenewalJitter) {
-        let held = self.held.as_ref();
+    pub fn set_current(
+        &mut self,
+        fingerprint: &str,
+        validity: ValidityPeriod,
+        jitter: RenewalJitter,
+    ) {
+        let current = self.held.as_ref();
         // The same certificate again, for example after a restart: waits and window stay.
-        if held.is_some_and(|held| held.fingerprint == fingerprint) {
+        if current.is_some_and(|current| current.fingerprint == fingerprint) {
             return;
         }
         self.held = Some(CurrentCertificate {
@@ -125,75 +130,75 @@ impl RenewalPlan {
         });
         // A new certificate shows that the causes of earlier failures are gone.
         self.last_error = None;
-        self.forgive();
+        self.reset_failures();
     }
 
     /// Records an issued certificate. The next order is at least an hour later, even if its window asks for an earlier
     /// one: certificates that are due for renewal at once would otherwise be ordered for ever.
-    pub fn got(
+    pub fn record_issued(
         &mut self,
         now_s: u64,
         fingerprint: &str,
         validity: ValidityPeriod,
         jitter: RenewalJitter,
     ) {
-        self.holds(fingerprint, validity, jitter);
+        self.set_current(fingerprint, validity, jitter);
         self.local.until_s = now_s + BETWEEN_S;
     }
 
     /// There is no certificate, or it lacks names.
-    pub fn holds_none(&mut self) {
+    pub fn clear_current(&mut self) {
         self.held = None;
     }
 
     /// The certificate has become unreadable: the wait between two certificates ends. Waits imposed by authorities
     /// remain.
-    pub fn lost(&mut self) {
+    pub fn current_lost(&mut self) {
         self.held = None;
         self.local = RetryState::default();
     }
 
     /// Sets the renewal window of the authority, if it has one; the next request is at `ask_s`.
     pub fn window(&mut self, window: Option<RenewalWindow>, ask_s: u64, jitter: RenewalJitter) {
-        let Some(held) = &mut self.held else {
+        let Some(current) = &mut self.held else {
             return;
         };
-        held.ask_s = ask_s;
+        current.ask_s = ask_s;
         // An unchanged window keeps its renewal time. Drawing a new one at each request could postpone it for ever.
-        if held.window != window {
-            held.window = window;
-            held.renewal_s = held.validity.renewal_s(window, jitter);
+        if current.window != window {
+            current.window = window;
+            current.renewal_s = current.validity.renewal_s(window, jitter);
         }
     }
 
     /// The request for the window failed; the last window stays valid until `ask_s`.
-    pub fn ask_later(&mut self, ask_s: u64) {
-        if let Some(held) = &mut self.held {
-            held.ask_s = ask_s;
+    pub fn postpone_query(&mut self, ask_s: u64) {
+        if let Some(current) = &mut self.held {
+            current.ask_s = ask_s;
         }
     }
 
     /// Records a failed order from the authority at this index. The next authority is tried at once, this one later.
-    pub fn failed(
+    pub fn record_failure(
         &mut self,
         now_s: u64,
-        place: usize,
-        trouble: &AcmeFailure,
+        authority_index: usize,
+        failure: &AcmeFailure,
         jitter: RenewalJitter,
     ) {
         let lifetime_s = self.validity().map(|validity| validity.lifetime_s());
         // A local failure delays all authorities; theirs delays only the one.
-        let hold = match (trouble.kind, self.authorities.get_mut(place)) {
+        let retry = match (failure.kind, self.authorities.get_mut(authority_index)) {
             (FailureKind::Local, _) | (_, None) => &mut self.local,
-            (_, Some(standing)) => &mut standing.hold,
+            (_, Some(health)) => &mut health.hold,
         };
-        hold.failures = hold.failures.saturating_add(1);
-        hold.until_s = now_s + trouble.delay_s(hold.failures, lifetime_s, jitter);
-        self.note_error(now_s, &trouble.text);
+        retry.failures = retry.failures.saturating_add(1);
+        retry.until_s = now_s + failure.delay_s(retry.failures, lifetime_s, jitter);
+        self.record_error(now_s, &failure.text);
     }
 
     /// Records an error that delays no order.
-    pub fn note_error(&mut self, now_s: u64, text: &str) {
+    pub fn record_error(&mut self, now_s: u64, text: &str) {
         self.last_error = Some(LastError {
             at_s: now_s,
             text: text.into(),
@@ -207,19 +212,19 @@ impl RenewalPlan {
     }
 
     /// Ends all waits after failures.
-    pub fn forgive(&mut self) {
+    pub fn reset_failures(&mut self) {
         self.local = RetryState::default();
-        for standing in &mut self.authorities {
-            standing.hold = RetryState::default();
+        for health in &mut self.authorities {
+            health.hold = RetryState::default();
         }
     }
 
     /// The next step.
-    pub fn due(&self, now_s: u64) -> PlanStep {
+    pub fn next_step(&self, now_s: u64) -> PlanStep {
         match &self.held {
             // The window is requested before the renewal, since it may move the renewal forward.
-            Some(held) if now_s < held.renewal_s => match now_s < held.ask_s {
-                true => PlanStep::At(held.renewal_s.min(held.ask_s)),
+            Some(current) if now_s < current.renewal_s => match now_s < current.ask_s {
+                true => PlanStep::At(current.renewal_s.min(current.ask_s)),
                 false => PlanStep::Window,
             },
             _ => self.next_order(now_s),
@@ -228,17 +233,17 @@ impl RenewalPlan {
 
     /// Whether an order is due, even if none is possible now.
     pub fn needs_order(&self, now_s: u64) -> bool {
-        let held = self.held.as_ref();
-        held.is_none_or(|held| held.renewal_s <= now_s)
+        let current = self.held.as_ref();
+        current.is_none_or(|current| current.renewal_s <= now_s)
     }
 
     /// The first authority without a wait, or the end of the shortest wait.
     fn next_order(&self, now_s: u64) -> PlanStep {
         // Both waits must be over.
-        let ready_s = |standing: &AuthorityHealth| standing.hold.until_s.max(self.local.until_s);
-        let ready = |standing: &AuthorityHealth| ready_s(standing) <= now_s;
+        let ready_s = |health: &AuthorityHealth| health.hold.until_s.max(self.local.until_s);
+        let ready = |health: &AuthorityHealth| ready_s(health) <= now_s;
         match self.authorities.iter().position(ready) {
-            Some(place) => PlanStep::Order(place),
+            Some(authority_index) => PlanStep::Order(authority_index),
             None => PlanStep::At(
                 self.authorities
                     .iter()
@@ -252,7 +257,7 @@ impl RenewalPlan {
     /// The time of the next order, if no further event changes it.
     pub fn next_order_s(&self, now_s: u64) -> u64 {
         match &self.held {
-            Some(held) if now_s < held.renewal_s => held.renewal_s.max(self.local.until_s),
+            Some(current) if now_s < current.renewal_s => current.renewal_s.max(self.local.until_s),
             _ => match self.next_order(now_s) {
                 PlanStep::At(at_s) => at_s,
                 _ => now_s,
@@ -262,7 +267,7 @@ impl RenewalPlan {
 
     /// The validity of the current certificate.
     pub fn validity(&self) -> Option<ValidityPeriod> {
-        self.held.as_ref().map(|held| held.validity)
+        self.held.as_ref().map(|current| current.validity)
     }
 
     /// The last error, if no success followed.

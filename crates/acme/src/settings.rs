@@ -56,8 +56,8 @@ pub struct ExternalAccount {
 }
 
 impl fmt::Debug for ExternalAccount {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "ExternalAccount({:?})", self.key_id)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExternalAccount({:?})", self.key_id)
     }
 }
 
@@ -133,32 +133,32 @@ pub enum AcmeProblem {
 }
 
 impl fmt::Display for AcmeProblem {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AcmeProblem::Terms => {
-                to.write_str("the terms of service of the authorities are not accepted")
+                f.write_str("the terms of service of the authorities are not accepted")
             }
-            AcmeProblem::NoAuthority => to.write_str("no authority is configured"),
-            AcmeProblem::SameAuthority(url) => write!(to, "{url}: the authority is listed twice"),
-            AcmeProblem::Url(url) => write!(to, "{url}: the URL must begin with https://"),
+            AcmeProblem::NoAuthority => f.write_str("no authority is configured"),
+            AcmeProblem::SameAuthority(url) => write!(f, "{url}: the authority is listed twice"),
+            AcmeProblem::Url(url) => write!(f, "{url}: the URL must begin with https://"),
             AcmeProblem::Contact(contact) => {
                 write!(
-                    to,
+                    f,
                     "{contact}: a contact must be a URL, such as mailto:admin@example.org"
                 )
             }
-            AcmeProblem::ExternalKey(id) => write!(to, "{id}: the key is not valid base64"),
-            AcmeProblem::NoCommand => to.write_str("the command of dns-01 is empty"),
-            AcmeProblem::NoNames => to.write_str("a certificate has no names"),
-            AcmeProblem::Name(name, why) => write!(to, "{name}: {why}"),
+            AcmeProblem::ExternalKey(id) => write!(f, "{id}: the key is not valid base64"),
+            AcmeProblem::NoCommand => f.write_str("the command of dns-01 is empty"),
+            AcmeProblem::NoNames => f.write_str("a certificate has no names"),
+            AcmeProblem::Name(name, reason) => write!(f, "{name}: {reason}"),
             AcmeProblem::Wildcard(name) => {
-                write!(to, "{name}: wildcards require the challenge dns-01")
+                write!(f, "{name}: wildcards require the challenge dns-01")
             }
             AcmeProblem::TooManyNames(name, max) => {
-                write!(to, "{name}: a certificate has at most {max} names")
+                write!(f, "{name}: a certificate has at most {max} names")
             }
             AcmeProblem::SameName(name) => {
-                write!(to, "{name}: two certificates have this first name")
+                write!(f, "{name}: two certificates have this first name")
             }
         }
     }
@@ -248,7 +248,8 @@ impl AcmeSettings {
     fn checked_names(&self, names: &[String]) -> Result<Vec<String>, AcmeProblem> {
         let mut checked = Vec::with_capacity(names.len());
         for name in names {
-            let usual = name::check(name).map_err(|why| AcmeProblem::Name(name.clone(), why))?;
+            let usual =
+                name::check(name).map_err(|error| AcmeProblem::Name(name.clone(), error))?;
             // http-01 and tls-alpn-01 prove control of single hosts only.
             if usual.starts_with("*.") && !matches!(self.challenge, ChallengeMethod::Dns01(_)) {
                 return Err(AcmeProblem::Wildcard(usual));

@@ -33,31 +33,31 @@ pub struct CertificateState {
 }
 
 impl fmt::Display for CertificateState {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}: ", self.names.join(", "))?;
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.names.join(", "))?;
         match self.not_after_s {
-            None => to.write_str("no certificate yet")?,
+            None => f.write_str("no certificate yet")?,
             Some(end_s) if end_s < self.now_s => {
-                write!(to, "EXPIRED since {}", display_time(end_s))?
+                write!(f, "EXPIRED since {}", display_time(end_s))?
             }
-            Some(end_s) => write!(to, "valid until {}", display_time(end_s))?,
+            Some(end_s) => write!(f, "valid until {}", display_time(end_s))?,
         }
-        let what = match self.not_after_s {
+        let action = match self.not_after_s {
             None => "order",
             Some(_) => "renewal",
         };
         match (self.next, &self.authority) {
             (RenewalStep::Ordering, Some(authority)) => {
-                write!(to, "; being ordered from {authority}")?
+                write!(f, "; being ordered from {authority}")?
             }
-            (RenewalStep::Ordering, None) => to.write_str("; being ordered")?,
-            (RenewalStep::Order(u64::MAX), _) => write!(to, "; no {what} planned")?,
-            (RenewalStep::Order(at_s), _) if at_s <= self.now_s => write!(to, "; {what} due now")?,
-            (RenewalStep::Order(at_s), _) => write!(to, "; next {what} {}", display_time(at_s))?,
+            (RenewalStep::Ordering, None) => f.write_str("; being ordered")?,
+            (RenewalStep::Order(u64::MAX), _) => write!(f, "; no {action} planned")?,
+            (RenewalStep::Order(at_s), _) if at_s <= self.now_s => write!(f, "; {action} due now")?,
+            (RenewalStep::Order(at_s), _) => write!(f, "; next {action} {}", display_time(at_s))?,
         }
         if let Some(error) = &self.last_error {
             write!(
-                to,
+                f,
                 "; last error ({}): {}",
                 display_time(error.at_s),
                 error.text

@@ -26,7 +26,7 @@ pub struct BanList<R> {
 
 #[derive(Debug)]
 struct BanRule<R> {
-    means: R,
+    matcher: R,
     kind: PurgeMode,
     generation: u64,
 }
@@ -93,16 +93,16 @@ impl<R: PartialEq> BanList<R> {
 
     /// Adds a rule, and removes an equal one that it covers. Without room, the oldest rule is dropped, and objects
     /// that were not checked since become invalid.
-    pub fn add(&mut self, means: R, kind: PurgeMode) {
+    pub fn add(&mut self, matcher: R, kind: PurgeMode) {
         self.generation += 1;
         let is_needed = |rule: &BanRule<R>| {
             // A soft rule does not replace an equal hard one.
             let is_covered = kind == PurgeMode::Hard || rule.kind != PurgeMode::Hard;
-            rule.means != means || !is_covered
+            rule.matcher != matcher || !is_covered
         };
         self.rules.retain(is_needed);
         self.rules.push_back(BanRule {
-            means,
+            matcher,
             kind,
             generation: self.generation,
         });
@@ -140,9 +140,9 @@ impl<R: PartialEq> BanList<R> {
         let (_, median, _) = ages.select_nth_unstable(half);
         let floor = self.floor.max(*median);
         self.floor = floor;
-        let before = self.marks.len();
+        let len_before = self.marks.len();
         self.marks.retain(|_, mark| mark.youngest() > floor);
-        self.dropped += (before - self.marks.len()) as u64;
+        self.dropped += (len_before - self.marks.len()) as u64;
     }
 
     /// The number of rules and marks that were dropped for space; objects that were not checked since became invalid.
@@ -158,19 +158,19 @@ impl<R: PartialEq> BanList<R> {
         &self,
         since: u64,
         names: impl IntoIterator<Item = u64>,
-        is_meant: impl Fn(&R) -> bool,
+        is_match: impl Fn(&R) -> bool,
     ) -> BanVerdict {
         // A dropped rule may have matched; in doubt the object is invalid.
         if since < self.floor {
             return BanVerdict::Hard;
         }
-        let mut found = BanVerdict::None;
+        let mut verdict = BanVerdict::None;
         for mark in names.into_iter().filter_map(|name| self.marks.get(&name)) {
             if mark.hard > since {
                 return BanVerdict::Hard;
             }
             if mark.soft > since {
-                found = found.or_soft(mark.soft_at_ms);
+                verdict = verdict.or_soft(mark.soft_at_ms);
             }
         }
         let younger = self
@@ -179,13 +179,13 @@ impl<R: PartialEq> BanList<R> {
             .rev()
             // The rules are in the order of their generations.
             .take_while(|rule| rule.generation > since);
-        for rule in younger.filter(|rule| is_meant(&rule.means)) {
+        for rule in younger.filter(|rule| is_match(&rule.matcher)) {
             match rule.kind {
-                PurgeMode::Soft { at_ms } => found = found.or_soft(at_ms),
+                PurgeMode::Soft { at_ms } => verdict = verdict.or_soft(at_ms),
                 PurgeMode::Hard => return BanVerdict::Hard,
             }
         }
-        found
+        verdict
     }
 
     /// The number of rules and marks.
@@ -210,8 +210,8 @@ impl BanMark {
 impl BanVerdict {
     fn or_soft(self, at_ms: u64) -> BanVerdict {
         match self {
-            BanVerdict::Soft { at_ms: before_ms } => BanVerdict::Soft {
-                at_ms: at_ms.min(before_ms),
+            BanVerdict::Soft { at_ms: previous_ms } => BanVerdict::Soft {
+                at_ms: at_ms.min(previous_ms),
             },
             _ => BanVerdict::Soft { at_ms },
         }

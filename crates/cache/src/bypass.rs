@@ -19,20 +19,20 @@ pub struct BypassRules {
 impl BypassRules {
     /// Whether a request bypasses the cache. Apart from the operator's exclusions these are requests with credentials,
     /// and requests with a field, outside the cache key, by which a proxy describes another original request.
-    pub fn has<'f>(
+    pub fn matches<'f>(
         &self,
         target: &[u8],
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
     ) -> bool {
-        let is_meant = |name: &[u8]| {
-            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-            self.cookies && is("cookie")
-                || self.cache_control && (is("cache-control") || is("pragma"))
-                || is("authorization")
-                || forwarding::tells_other_request(name)
+        let is_bypass_field = |name: &[u8]| {
+            let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+            self.cookies && name_is("cookie")
+                || self.cache_control && (name_is("cache-control") || name_is("pragma"))
+                || name_is("authorization")
+                || forwarding::describes_other_request(name)
         };
-        fields.into_iter().any(|(name, _)| is_meant(name))
-            || self.excluded.prefix_of(target).is_some()
+        fields.into_iter().any(|(name, _)| is_bypass_field(name))
+            || self.excluded.matching_prefix(target).is_some()
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
         };
         let none = BypassRules::default();
         let has = |bypass: &BypassRules, target: &str, name: &str| {
-            bypass.has(target.as_bytes(), [(name.as_bytes(), &b"x"[..])])
+            bypass.matches(target.as_bytes(), [(name.as_bytes(), &b"x"[..])])
         };
         for (target, name) in [
             ("/", "Cookie"),

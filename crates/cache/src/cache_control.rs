@@ -72,26 +72,26 @@ impl CacheControl {
 
     /// Adds one directive, from any field with the directives of Cache-Control.
     pub(crate) fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        self.no_store |= is("no-store");
-        self.no_cache |= is("no-cache");
-        self.no_cache_bare |= is("no-cache") && argument.is_none_or(names_nothing);
-        self.private |= is("private");
-        self.private_bare |= is("private") && argument.is_none_or(names_nothing);
-        self.public |= is("public");
+        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+        self.no_store |= name_is("no-store");
+        self.no_cache |= name_is("no-cache");
+        self.no_cache_bare |= name_is("no-cache") && argument.is_none_or(has_no_names);
+        self.private |= name_is("private");
+        self.private_bare |= name_is("private") && argument.is_none_or(has_no_names);
+        self.public |= name_is("public");
         // For a shared cache, both have the same effect.
-        self.must_revalidate |= is("must-revalidate") || is("proxy-revalidate");
-        self.must_revalidate_proper |= is("must-revalidate");
-        self.must_understand |= is("must-understand");
-        self.immutable |= is("immutable");
-        for (known, delta) in [
+        self.must_revalidate |= name_is("must-revalidate") || name_is("proxy-revalidate");
+        self.must_revalidate_proper |= name_is("must-revalidate");
+        self.must_understand |= name_is("must-understand");
+        self.immutable |= name_is("immutable");
+        for (directive, delta) in [
             ("max-age", &mut self.max_age),
             ("s-maxage", &mut self.s_maxage),
             ("stale-while-revalidate", &mut self.stale_while_revalidate),
             ("stale-if-error", &mut self.stale_if_error),
         ] {
-            if is(known) {
-                *delta = delta.and(argument);
+            if name_is(directive) {
+                *delta = delta.combine(argument);
             }
         }
     }
@@ -103,8 +103,8 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     // Without `=` there are no arguments.
     let line = if line.contains(&b'=') { line } else { &[] };
     let qualified = |(name, argument): (&[u8], _)| {
-        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        (is(b"no-cache") || is(b"private")).then_some(argument)?
+        let name_is = |expected: &[u8]| name.eq_ignore_ascii_case(expected);
+        (name_is(b"no-cache") || name_is(b"private")).then_some(argument)?
     };
     // RFC 9111 §5.2.2: only the qualified forms of these directives name fields.
     let arguments = CacheDirectives::new(line).flatten().filter_map(qualified);
@@ -116,7 +116,7 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether an argument has no field name, so that the directive counts as unqualified. So does an argument that is not
 /// a list of names.
-fn names_nothing(argument: &[u8]) -> bool {
+fn has_no_names(argument: &[u8]) -> bool {
     let inner = match argument {
         [b'"', inner @ .., b'"'] => inner,
         bare => bare,
@@ -176,12 +176,12 @@ impl DeltaSeconds {
     }
 
     /// Adds another occurrence of the directive.
-    pub(crate) fn and(self, argument: Option<&[u8]>) -> DeltaSeconds {
+    pub(crate) fn combine(self, argument: Option<&[u8]>) -> DeltaSeconds {
         let new = argument.and_then(delta_secs);
         match (self, new) {
             (DeltaSeconds::Absent, Some(secs)) => DeltaSeconds::Secs(secs),
             // RFC 9111 §4.2.1: conflicting values make the response stale.
-            (DeltaSeconds::Secs(known), Some(secs)) if known == secs => self,
+            (DeltaSeconds::Secs(previous), Some(secs)) if previous == secs => self,
             _ => DeltaSeconds::Invalid,
         }
     }

@@ -8,7 +8,7 @@ use lowroad_http::head_writer::put_number;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus<'a> {
     /// How the request was handled.
-    pub answered: CacheResult,
+    pub result: CacheResult,
     /// The status of the origin's response, if it differs from the client's.
     pub fwd_status: Option<u16>,
     /// The remaining freshness in seconds; negative if the response is stale.
@@ -65,15 +65,15 @@ impl CacheStatus<'_> {
     /// Appends the member of the cache `name` (a token).
     pub fn write(&self, name: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(name.as_bytes());
-        match self.answered.forwarded() {
+        match self.result.forwarded() {
             None => out.extend_from_slice(b"; hit"),
-            Some(why) => {
+            Some(reason) => {
                 out.extend_from_slice(b"; fwd=");
-                out.extend_from_slice(why.as_bytes());
+                out.extend_from_slice(reason.as_bytes());
             }
         }
         // The following parameters describe forwarded requests only.
-        if let (Some(status), true) = (self.fwd_status, self.answered != CacheResult::Hit) {
+        if let (Some(status), true) = (self.fwd_status, self.result != CacheResult::Hit) {
             out.extend_from_slice(b"; fwd-status=");
             put_number(out, u64::from(status));
         }
@@ -83,8 +83,8 @@ impl CacheStatus<'_> {
             out.extend_from_slice(sign);
             put_number(out, secs.unsigned_abs());
         }
-        for (is_so, name) in [(self.stored, "; stored"), (self.collapsed, "; collapsed")] {
-            if is_so && self.answered != CacheResult::Hit {
+        for (is_set, name) in [(self.stored, "; stored"), (self.collapsed, "; collapsed")] {
+            if is_set && self.result != CacheResult::Hit {
                 out.extend_from_slice(name.as_bytes());
             }
         }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_forwarded_one_says_why() {
         let miss = CacheStatus {
-            answered: CacheResult::VaryMiss,
+            result: CacheResult::VaryMiss,
             fwd_status: Some(304),
             ttl_secs: Some(60),
             stored: true,

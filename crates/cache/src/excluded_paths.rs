@@ -59,7 +59,7 @@ pub struct ExcludedPaths(Vec<PathPrefix>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PathPrefix {
     text: String,
-    written: Vec<u8>,
+    decoded: Vec<u8>,
     resolved: Vec<u8>,
 }
 
@@ -90,8 +90,8 @@ impl ExcludedPaths {
             is_path
                 .then(|| PathPrefix {
                     text: text.clone(),
-                    written: written(text.as_bytes()),
-                    resolved: beginning(text.as_bytes()),
+                    decoded: decode_fully(text.as_bytes()),
+                    resolved: resolve_prefix(text.as_bytes()),
                 })
                 .ok_or_else(|| NoPath(text.clone()))
         };
@@ -106,16 +106,16 @@ impl ExcludedPaths {
     ///
     /// # Errors
     /// The first text that is not a prefix.
-    pub fn and_well_known(texts: &[String]) -> Result<ExcludedPaths, NoPath> {
+    pub fn read_with_well_known(texts: &[String]) -> Result<ExcludedPaths, NoPath> {
         ExcludedPaths::read(&ExcludedPaths::with_well_known(texts))
     }
 
     /// Excludes all paths.
     #[must_use]
-    pub fn everything() -> ExcludedPaths {
+    pub fn all_paths() -> ExcludedPaths {
         ExcludedPaths(Vec::from([PathPrefix {
             text: "/".to_owned(),
-            written: Vec::new(),
+            decoded: Vec::new(),
             resolved: Vec::new(),
         }]))
     }
@@ -123,26 +123,26 @@ impl ExcludedPaths {
     /// The operator's prefixes, and the prefixes excluded by default.
     #[must_use]
     pub fn with_well_known(texts: &[String]) -> Vec<String> {
-        let known = WELL_KNOWN.iter().map(ToString::to_string);
-        texts.iter().cloned().chain(known).collect()
+        let well_known = WELL_KNOWN.iter().map(ToString::to_string);
+        texts.iter().cloned().chain(well_known).collect()
     }
 
     /// The prefix, as given, that excludes a target.
-    pub fn prefix_of(&self, target: &[u8]) -> Option<&str> {
+    pub fn matching_prefix(&self, target: &[u8]) -> Option<&str> {
         if self.0.is_empty() {
             return None;
         }
-        let (written, resolved) = (written(target), resolved(target));
-        let is_meant = |prefix: &&PathPrefix| {
+        let (decoded, resolved) = (decode_fully(target), resolved(target));
+        let is_match = |prefix: &&PathPrefix| {
             // In doubt excluded: either reading suffices.
-            written.starts_with(&prefix.written) || resolved.starts_with(&prefix.resolved)
+            decoded.starts_with(&prefix.decoded) || resolved.starts_with(&prefix.resolved)
         };
-        self.0.iter().find(is_meant).map(|prefix| &*prefix.text)
+        self.0.iter().find(is_match).map(|prefix| &*prefix.text)
     }
 }
 
 /// A path in lower case, without query, decoded until it does not change any more: some servers decode twice.
-fn written(target: &[u8]) -> Vec<u8> {
+fn decode_fully(target: &[u8]) -> Vec<u8> {
     let path = target
         .split(|byte| *byte == b'?')
         .next()
@@ -160,8 +160,8 @@ fn written(target: &[u8]) -> Vec<u8> {
 
 /// The path as a server may resolve it.
 fn resolved(target: &[u8]) -> Vec<u8> {
-    let path = written(target);
-    let mut kept: Vec<&[u8]> = Vec::new();
+    let path = decode_fully(target);
+    let mut segments: Vec<&[u8]> = Vec::new();
     let mut is_folder = false;
     // Some servers treat a backslash as a slash.
     for segment in path.split(|byte| matches!(byte, b'/' | b'\\')) {
@@ -172,12 +172,12 @@ fn resolved(target: &[u8]) -> Vec<u8> {
         is_folder = matches!(name, b"" | b"." | b"..");
         match name {
             b"" | b"." => {}
-            b".." => drop(kept.pop()),
-            _ => kept.push(name),
+            b".." => drop(segments.pop()),
+            _ => segments.push(name),
         }
     }
     let mut out = Vec::with_capacity(path.len() + 1);
-    for name in &kept {
+    for name in &segments {
         out.push(b'/');
         out.extend_from_slice(name);
     }
@@ -188,8 +188,8 @@ fn resolved(target: &[u8]) -> Vec<u8> {
 }
 
 /// A prefix in that form; its last segment is kept, since it may be a part of one.
-fn beginning(prefix: &[u8]) -> Vec<u8> {
-    let path = written(prefix);
+fn resolve_prefix(prefix: &[u8]) -> Vec<u8> {
+    let path = decode_fully(prefix);
     let folder_len = path.iter().rposition(|byte| *byte == b'/');
     let (folder, last) = path.split_at(folder_len.map_or(0, |at| at + 1));
     [&resolved(folder), last].concat()
@@ -229,11 +229,11 @@ mod tests {
             // Matches as it is written.
             "/server-status/../x",
         ] {
-            let found = these.prefix_of(target.as_bytes());
+            let found = these.matching_prefix(target.as_bytes());
             assert_eq!(found, Some("/server-status"), "{target}");
         }
-        assert_eq!(these.prefix_of(b"/intern/a"), Some("/Intern/"));
-        assert_eq!(these.prefix_of(b"/intern//"), Some("/Intern/"));
+        assert_eq!(these.matching_prefix(b"/intern/a"), Some("/Intern/"));
+        assert_eq!(these.matching_prefix(b"/intern//"), Some("/Intern/"));
         for target in [
             "/",
             "/intern",
@@ -241,35 +241,35 @@ mod tests {
             "/x?/server-status",
             "/a/server-status",
         ] {
-            assert_eq!(these.prefix_of(target.as_bytes()), None, "{target}");
+            assert_eq!(these.matching_prefix(target.as_bytes()), None, "{target}");
         }
     }
 
     #[test]
     fn a_part_of_a_name_is_a_prefix_too() {
         let these = excluded(&["/.", "/a/../b"]);
-        assert_eq!(these.prefix_of(b"/.git"), Some("/."));
-        assert_eq!(these.prefix_of(b"//.env"), Some("/."));
-        assert_eq!(these.prefix_of(b"/bcd"), Some("/a/../b"));
-        assert_eq!(these.prefix_of(b"/git"), None);
+        assert_eq!(these.matching_prefix(b"/.git"), Some("/."));
+        assert_eq!(these.matching_prefix(b"//.env"), Some("/."));
+        assert_eq!(these.matching_prefix(b"/bcd"), Some("/a/../b"));
+        assert_eq!(these.matching_prefix(b"/git"), None);
     }
 
     #[test]
     fn a_slash_excludes_everything_and_nothing_excludes_nothing() {
-        assert_eq!(excluded(&["/"]).prefix_of(b"/x"), Some("/"));
-        assert_eq!(ExcludedPaths::default().prefix_of(b"/x"), None);
+        assert_eq!(excluded(&["/"]).matching_prefix(b"/x"), Some("/"));
+        assert_eq!(ExcludedPaths::default().matching_prefix(b"/x"), None);
     }
 
     #[test]
     fn well_known_paths_are_excluded_beside_the_operators() {
-        let these = ExcludedPaths::and_well_known(&["/x".into()]).expect("paths");
+        let these = ExcludedPaths::read_with_well_known(&["/x".into()]).expect("paths");
         assert_eq!(
-            these.prefix_of(b"/server-status?auto"),
+            these.matching_prefix(b"/server-status?auto"),
             Some("/server-status")
         );
-        assert_eq!(these.prefix_of(b"/a/../Metrics"), Some("/metrics"));
-        assert_eq!(these.prefix_of(b"/haproxy?stats"), Some("/haproxy"));
-        assert_eq!(these.prefix_of(b"/xy"), Some("/x"));
+        assert_eq!(these.matching_prefix(b"/a/../Metrics"), Some("/metrics"));
+        assert_eq!(these.matching_prefix(b"/haproxy?stats"), Some("/haproxy"));
+        assert_eq!(these.matching_prefix(b"/xy"), Some("/x"));
         assert!(is_well_known("/metrics") && !is_well_known("/x"));
         for open in [
             "/",
@@ -277,7 +277,7 @@ mod tests {
             "/static/status.png",
             "/.well-known/security.txt",
         ] {
-            assert_eq!(these.prefix_of(open.as_bytes()), None, "{open}");
+            assert_eq!(these.matching_prefix(open.as_bytes()), None, "{open}");
         }
     }
 

@@ -45,29 +45,29 @@ impl ExtentAlign {
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
 pub struct ArenaExtent {
     /// The first byte, a multiple of [`UNIT`], plus 1 for page alignment. Packed, since there are many extents.
-    place: u64,
-    asked: NonZeroU64,
+    packed_offset: u64,
+    requested_len: NonZeroU64,
 }
 
 impl ArenaExtent {
     /// The first byte, counted from the start of the arena.
     pub fn offset(&self) -> u64 {
-        self.place & !1
+        self.packed_offset & !1
     }
 
     /// The requested length in bytes, at least 1.
-    pub fn asked(&self) -> u64 {
-        self.asked.get()
+    pub fn requested_len(&self) -> u64 {
+        self.requested_len.get()
     }
 
     /// The length in bytes: the requested length, rounded up to whole units or pages.
     #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
     pub fn len(&self) -> u64 {
-        self.asked().next_multiple_of(self.align().bytes())
+        self.requested_len().next_multiple_of(self.align().bytes())
     }
 
     fn align(&self) -> ExtentAlign {
-        match self.place & 1 {
+        match self.packed_offset & 1 {
             0 => ExtentAlign::Unit,
             _ => ExtentAlign::Page,
         }
@@ -95,11 +95,11 @@ impl ShortExtent {
     /// # Errors
     /// The extent, if it is too long, too far out or page-aligned.
     pub fn new(extent: ArenaExtent) -> Result<ShortExtent, ArenaExtent> {
-        let (unit, asked) = (extent.offset() / UNIT, extent.asked);
-        let is_short = asked.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
+        let (unit, requested_len) = (extent.offset() / UNIT, extent.requested_len);
+        let is_short = requested_len.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
         // The packed form has no bit for the alignment.
         match is_short && extent.align() == ExtentAlign::Unit {
-            true => Ok(ShortExtent(asked | unit << Self::LEN_BITS)),
+            true => Ok(ShortExtent(requested_len | unit << Self::LEN_BITS)),
             false => Err(extent),
         }
     }
@@ -110,17 +110,17 @@ impl ShortExtent {
         (self.0.get() >> Self::LEN_BITS) * UNIT
     }
 
-    /// Like `asked` of the extent.
+    /// Like `requested_len` of the extent.
     #[inline]
-    pub fn asked(&self) -> u64 {
+    pub fn requested_len(&self) -> u64 {
         self.0.get() & Self::LEN_MAX
     }
 
     /// Unpacks the extent.
     pub fn extent(self) -> ArenaExtent {
         ArenaExtent {
-            place: self.offset(),
-            asked: NonZeroU64::new(self.asked()).unwrap_or(NonZeroU64::MIN),
+            packed_offset: self.offset(),
+            requested_len: NonZeroU64::new(self.requested_len()).unwrap_or(NonZeroU64::MIN),
         }
     }
 }
@@ -161,22 +161,24 @@ impl ExtentAllocator {
     /// alignment a fitting extent may be missed if many of the same length begin off a page boundary, since the search
     /// is bounded.
     pub fn allocate(&mut self, len: u64, align: ExtentAlign) -> Option<ArenaExtent> {
-        let asked = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
-        let len = asked.get().checked_next_multiple_of(align.bytes())?;
-        let (found_len, found, offset) = self.best_fit(len, align)?;
-        self.take(found, found_len);
+        let requested_len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
+        let len = requested_len
+            .get()
+            .checked_next_multiple_of(align.bytes())?;
+        let (found_len, found_offset, offset) = self.best_fit(len, align)?;
+        self.take(found_offset, found_len);
         // The gap in front of an aligned extent stays free.
-        if offset > found {
-            self.add(found, offset - found);
+        if offset > found_offset {
+            self.add(found_offset, offset - found_offset);
         }
-        let (end, found_end) = (offset + len, found + found_len);
+        let (end, found_end) = (offset + len, found_offset + found_len);
         if found_end > end {
             self.add(end, found_end - end);
         }
         self.used += len;
         Some(ArenaExtent {
-            place: offset | u64::from(align == ExtentAlign::Page),
-            asked,
+            packed_offset: offset | u64::from(align == ExtentAlign::Page),
+            requested_len,
         })
     }
 
@@ -221,14 +223,20 @@ impl ExtentAllocator {
 
     /// The free extent to allocate from, as (its length, its offset, the aligned offset in it).
     fn best_fit(&self, len: u64, align: ExtentAlign) -> Option<(u64, u64, u64)> {
-        let surely_fits = len.checked_add(align.bytes() - UNIT)?;
+        let padded_len = len.checked_add(align.bytes() - UNIT)?;
         self.by_len
             .range((len, 0)..)
             .take(TRIES)
             // Long enough for any alignment.
-            .chain(self.by_len.range((surely_fits, 0)..).take(1))
-            .map(|&(found_len, found)| (found_len, found, found.next_multiple_of(align.bytes())))
-            .find(|&(found_len, found, offset)| offset - found + len <= found_len)
+            .chain(self.by_len.range((padded_len, 0)..).take(1))
+            .map(|&(found_len, found_offset)| {
+                (
+                    found_len,
+                    found_offset,
+                    found_offset.next_multiple_of(align.bytes()),
+                )
+            })
+            .find(|&(found_len, found_offset, offset)| offset - found_offset + len <= found_len)
     }
 
     fn add(&mut self, offset: u64, len: u64) {

@@ -74,7 +74,7 @@ pub struct Freshness {
 
 impl Freshness {
     /// The rest of the lifetime; 0 if the response is stale.
-    pub fn left_ms(&self) -> u64 {
+    pub fn remaining_ms(&self) -> u64 {
         self.lifetime_secs
             .saturating_mul(1000)
             .saturating_sub(self.age_ms)
@@ -84,10 +84,10 @@ impl Freshness {
 impl<'a> SingletonField<'a> {
     /// Adds another line.
     #[must_use]
-    pub fn and(self, value: &'a [u8]) -> SingletonField<'a> {
+    pub fn combine(self, value: &'a [u8]) -> SingletonField<'a> {
         match self {
             SingletonField::Absent => SingletonField::Value(value),
-            SingletonField::Value(known) if known == value => self,
+            SingletonField::Value(previous) if previous == value => self,
             _ => SingletonField::Conflict,
         }
     }
@@ -106,17 +106,17 @@ pub fn explicit(
     times: &TimeFields<'_>,
     at_unix_secs: u64,
 ) -> Option<(u64, LifetimeSource)> {
-    let from = |delta, source| match delta {
+    let lifetime_from = |delta, source| match delta {
         DeltaSeconds::Absent => None,
         DeltaSeconds::Secs(secs) => Some((secs, source)),
         DeltaSeconds::Invalid => Some((0, source)),
     };
     // RFC 9111 §4.2.1: the order of precedence in a shared cache.
-    from(control.s_maxage, LifetimeSource::SMaxage)
-        .or_else(|| from(control.max_age, LifetimeSource::MaxAge))
+    lifetime_from(control.s_maxage, LifetimeSource::SMaxage)
+        .or_else(|| lifetime_from(control.max_age, LifetimeSource::MaxAge))
         .or_else(|| {
-            let said = times.expires != SingletonField::Absent;
-            said.then(|| (from_expires(times, at_unix_secs), LifetimeSource::Expires))
+            let has_expires = times.expires != SingletonField::Absent;
+            has_expires.then(|| (from_expires(times, at_unix_secs), LifetimeSource::Expires))
         })
 }
 
@@ -124,13 +124,13 @@ fn from_expires(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     let Some(expires) = times.expires.date(at_unix_secs) else {
         return 0;
     };
-    expires.saturating_sub(dated(times, at_unix_secs))
+    expires.saturating_sub(date_or_arrival(times, at_unix_secs))
 }
 
 /// The heuristic lifetime by Last-Modified (§4.2.2); `None` if that is absent or not a date.
 pub fn heuristic(times: &TimeFields<'_>, at_unix_secs: u64) -> Option<u64> {
     let modified = times.last_modified.date(at_unix_secs)?;
-    let unchanged_secs = dated(times, at_unix_secs).saturating_sub(modified);
+    let unchanged_secs = date_or_arrival(times, at_unix_secs).saturating_sub(modified);
     Some((unchanged_secs / HEURISTIC_SHARE).min(HEURISTIC_SECS_MAX))
 }
 
@@ -138,10 +138,10 @@ pub fn heuristic(times: &TimeFields<'_>, at_unix_secs: u64) -> Option<u64> {
 pub fn age_ms(times: &TimeFields<'_>, received: &ReceiveTime) -> u64 {
     let apparent_secs = received
         .at_unix_secs
-        .saturating_sub(dated(times, received.at_unix_secs));
+        .saturating_sub(date_or_arrival(times, received.at_unix_secs));
     // An Age that is not a number is ignored (§5.1).
-    let said_ms = times.age.and_then(first_number).map_or(0, said_ms);
-    let corrected_ms = said_ms.saturating_add(received.delay_ms);
+    let age_value_ms = times.age.and_then(first_number).map_or(0, age_field_ms);
+    let corrected_ms = age_value_ms.saturating_add(received.delay_ms);
     // RFC 9111 §4.2.3: the larger of the two estimates.
     apparent_secs.saturating_mul(1000).max(corrected_ms)
 }
@@ -149,7 +149,7 @@ pub fn age_ms(times: &TimeFields<'_>, received: &ReceiveTime) -> u64 {
 /// The value of an Age in ms. Caches truncate to whole seconds, so on average the true age is half a second higher.
 /// With this correction, a worker with a clock slightly behind that of the storing worker does not report a lower Age
 /// than the origin.
-fn said_ms(secs: u64) -> u64 {
+fn age_field_ms(secs: u64) -> u64 {
     const CUT_MS: u64 = 500;
     match secs {
         0 => 0,
@@ -158,7 +158,7 @@ fn said_ms(secs: u64) -> u64 {
 }
 
 /// Date; without a valid one, the time of arrival.
-fn dated(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
+fn date_or_arrival(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     times.date.date(at_unix_secs).unwrap_or(at_unix_secs)
 }
 

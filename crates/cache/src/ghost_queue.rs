@@ -13,7 +13,7 @@ pub(crate) struct GhostQueue {
     /// The hashes, oldest first.
     order: VecDeque<u64>,
     /// Each hash in `order`, with the number of its occurrences.
-    known: HashTable<(u64, u32)>,
+    counts: HashTable<(u64, u32)>,
 }
 
 impl GhostQueue {
@@ -21,37 +21,37 @@ impl GhostQueue {
     pub(crate) const BYTES_EACH: usize = size_of::<u64>() + 2 * (size_of::<(u64, u32)>() + 1);
 
     pub(crate) fn contains(&self, hash: u64) -> bool {
-        self.known.find(hash, |known| known.0 == hash).is_some()
+        self.counts.find(hash, |entry| entry.0 == hash).is_some()
     }
 
     /// Adds a hash, and removes the oldest ones until at most `len_max` are left.
     pub(crate) fn push(&mut self, hash: u64, len_max: usize) {
         self.order.push_back(hash);
-        match self.known.find_mut(hash, |known| known.0 == hash) {
+        match self.counts.find_mut(hash, |entry| entry.0 == hash) {
             // A key may be evicted again while its older entry is still in the queue.
-            Some(known) => known.1 += 1,
+            Some(entry) => entry.1 += 1,
             None => {
-                self.known.insert_unique(hash, (hash, 1), |known| known.0);
+                self.counts.insert_unique(hash, (hash, 1), |entry| entry.0);
             }
         }
         while self.order.len() > len_max {
-            self.forget_oldest();
+            self.remove_oldest();
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.order.clear();
-        self.known.clear();
+        self.counts.clear();
     }
 
-    fn forget_oldest(&mut self) {
+    fn remove_oldest(&mut self) {
         let Some(hash) = self.order.pop_front() else {
             return;
         };
-        if let Ok(mut known) = self.known.find_entry(hash, |known| known.0 == hash) {
-            known.get_mut().1 -= 1;
-            if known.get().1 == 0 {
-                known.remove();
+        if let Ok(mut entry) = self.counts.find_entry(hash, |known| known.0 == hash) {
+            entry.get_mut().1 -= 1;
+            if entry.get().1 == 0 {
+                entry.remove();
             }
         }
     }
@@ -84,7 +84,7 @@ mod tests {
         ghost.push(10, 3);
         ghost.push(11, 3);
         assert!(!ghost.contains(7));
-        assert_eq!(ghost.known.len(), 3);
+        assert_eq!(ghost.counts.len(), 3);
     }
 
     #[test]
@@ -92,6 +92,6 @@ mod tests {
         let mut ghost = GhostQueue::default();
         ghost.push(1, 0);
         assert!(!ghost.contains(1));
-        assert_eq!((ghost.order.len(), ghost.known.len()), (0, 0));
+        assert_eq!((ghost.order.len(), ghost.counts.len()), (0, 0));
     }
 }

@@ -32,21 +32,21 @@ pub fn invalidated<'f>(
     if !(200..400).contains(&status) {
         return Vec::new();
     }
-    let mut all = Vec::from([base.target.to_vec()]);
-    let mut known = BTreeSet::from([base.target.to_vec()]);
+    let mut targets = Vec::from([base.target.to_vec()]);
+    let mut distinct = BTreeSet::from([base.target.to_vec()]);
     for (name, value) in fields {
-        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        if !is(b"location") && !is(b"content-location") {
+        let name_is = |expected: &[u8]| name.eq_ignore_ascii_case(expected);
+        if !name_is(b"location") && !name_is(b"content-location") {
             continue;
         }
         if let Some(target) = base
             .resolve(value.trim_ascii())
-            .filter(|target| known.insert(target.clone()))
+            .filter(|target| distinct.insert(target.clone()))
         {
-            all.push(target);
+            targets.push(target);
         }
     }
-    all
+    targets
 }
 
 /// The URI to which references are relative.
@@ -65,19 +65,19 @@ impl BaseUri<'_> {
     // The fragment is not part of a request target.
     #[must_use]
     pub fn resolve(&self, reference: &[u8]) -> Option<Vec<u8>> {
-        let reference = before(reference, b"#");
+        let reference = text_before(reference, b"#");
         // Not a URI reference: spaces, control characters or bytes beyond ASCII.
         if !reference.iter().all(|b| (0x21..=0x7e).contains(b)) {
             return None;
         }
-        let local = self.local(reference)?;
-        let (path, query) = local.split_at(before(local, b"?").len());
-        let base_path = before(self.target, b"?");
-        let whole = match path {
-            [] if local.len() == reference.len() && query.is_empty() => {
+        let relative = self.same_origin_part(reference)?;
+        let (path, query) = relative.split_at(text_before(relative, b"?").len());
+        let base_path = text_before(self.target, b"?");
+        let resolved_path = match path {
+            [] if relative.len() == reference.len() && query.is_empty() => {
                 return Some(self.target.to_vec());
             }
-            [] if local.len() == reference.len() => base_path.to_vec(),
+            [] if relative.len() == reference.len() => base_path.to_vec(),
             // After an authority, an empty path means `/`.
             [] => b"/".to_vec(),
             [b'/', ..] => without_dots(path),
@@ -89,34 +89,34 @@ impl BaseUri<'_> {
                 without_dots(&[&base_path[..dir], path].concat())
             }
         };
-        Some([&whole[..], query].concat())
+        Some([&resolved_path[..], query].concat())
     }
 
     /// The reference after scheme and authority; `None` if these are of another origin.
-    fn local<'r>(&self, reference: &'r [u8]) -> Option<&'r [u8]> {
+    fn same_origin_part<'r>(&self, reference: &'r [u8]) -> Option<&'r [u8]> {
         // A colon after a slash or question mark does not end a scheme.
-        let scheme_len = before(reference, b":/?").len();
+        let scheme_len = text_before(reference, b":/?").len();
         let rest = match reference.get(scheme_len) {
             Some(b':') => {
-                let is_own = reference[..scheme_len].eq_ignore_ascii_case(self.scheme);
+                let is_same_scheme = reference[..scheme_len].eq_ignore_ascii_case(self.scheme);
                 let rest = &reference[scheme_len + 1..];
                 // RFC 3986 §5.2.2 deprecates `http:path`.
-                (is_own && rest.starts_with(b"//")).then_some(rest)?
+                (is_same_scheme && rest.starts_with(b"//")).then_some(rest)?
             }
             _ => reference,
         };
         let Some(after) = rest.strip_prefix(b"//") else {
             return Some(rest);
         };
-        let authority = before(after, b"/?");
-        let is_own = self
-            .plain(authority)
-            .eq_ignore_ascii_case(self.plain(self.authority));
-        is_own.then(|| &after[authority.len()..])
+        let authority = text_before(after, b"/?");
+        let is_same_origin = self
+            .without_default_port(authority)
+            .eq_ignore_ascii_case(self.without_default_port(self.authority));
+        is_same_origin.then(|| &after[authority.len()..])
     }
 
     /// The authority without the scheme's default port.
-    fn plain<'a>(&self, authority: &'a [u8]) -> &'a [u8] {
+    fn without_default_port<'a>(&self, authority: &'a [u8]) -> &'a [u8] {
         let port: &[u8] = match self.scheme.eq_ignore_ascii_case(b"https") {
             true => b":443",
             false => b":80",
@@ -126,33 +126,33 @@ impl BaseUri<'_> {
     }
 }
 
-fn before<'t>(text: &'t [u8], any: &[u8]) -> &'t [u8] {
-    let end = text.iter().position(|b| any.contains(b));
+fn text_before<'t>(text: &'t [u8], delimiters: &[u8]) -> &'t [u8] {
+    let end = text.iter().position(|b| delimiters.contains(b));
     &text[..end.unwrap_or(text.len())]
 }
 
 /// Removes dot segments (RFC 3986 §5.2.4).
 fn without_dots(path: &[u8]) -> Vec<u8> {
-    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut retained: Vec<&[u8]> = Vec::new();
     let segments: Vec<&[u8]> = path.split(|b| *b == b'/').skip(1).collect();
     for (at, segment) in segments.iter().enumerate() {
         let is_last = at + 1 == segments.len();
         match *segment {
             b"." => {}
             b".." => {
-                kept.pop();
+                retained.pop();
             }
             segment => {
-                kept.push(segment);
+                retained.push(segment);
                 continue;
             }
         }
         // A final dot segment leaves a trailing slash.
         if is_last {
-            kept.push(b"");
+            retained.push(b"");
         }
     }
-    [&b"/"[..], &kept.join(&b'/')].concat()
+    [&b"/"[..], &retained.join(&b'/')].concat()
 }
 
 #[cfg(test)]

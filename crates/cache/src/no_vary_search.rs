@@ -34,17 +34,17 @@ impl NoVarySearch {
     }
 
     fn from_members(members: Vec<(Vec<u8>, StructuredItem)>) -> Option<NoVarySearch> {
-        let mut read = NoVarySearch::default();
+        let mut parsed = NoVarySearch::default();
         let mut except = None;
         for (key, value) in members {
             match (&*key, value) {
-                (b"key-order", StructuredItem::Boolean(is_free)) => read.key_order = is_free,
+                (b"key-order", StructuredItem::Boolean(is_free)) => parsed.key_order = is_free,
                 (b"params", StructuredItem::Boolean(true)) => {
-                    read.params = QueryParams::AllBut(Vec::new())
+                    parsed.params = QueryParams::AllBut(Vec::new())
                 }
-                (b"params", StructuredItem::Boolean(false)) => read.params = QueryParams::None,
+                (b"params", StructuredItem::Boolean(false)) => parsed.params = QueryParams::None,
                 (b"params", StructuredItem::Inner(names)) => {
-                    read.params = QueryParams::These(strings(names)?)
+                    parsed.params = QueryParams::These(strings(names)?)
                 }
                 (b"except", StructuredItem::Inner(names)) => except = Some(strings(names)?),
                 // A known key with a value of the wrong type makes the field invalid.
@@ -53,13 +53,13 @@ impl NoVarySearch {
                 _ => {}
             }
         }
-        match (&mut read.params, except) {
+        match (&mut parsed.params, except) {
             (_, None) => {}
             (QueryParams::AllBut(names), Some(except)) => *names = except,
             // `except` is valid only with `params`.
             _ => return None,
         }
-        Some(read)
+        Some(parsed)
     }
 
     /// Whether every difference matters.
@@ -75,11 +75,11 @@ impl NoVarySearch {
             .split(|b| *b == b'&')
             .filter(|pair| !pair.is_empty())
             .map(pair)
-            .filter(|(key, _)| self.matters(key))
+            .filter(|(key, _)| self.is_significant(key))
             .collect();
         if self.key_order {
             // Stable: values of one key keep their order.
-            pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
+            pairs.sort_by(|(a, _), (two, _)| a.cmp(two));
         }
         let mut out = Vec::new();
         for (key, value) in pairs {
@@ -92,7 +92,7 @@ impl NoVarySearch {
         out
     }
 
-    fn matters(&self, key: &Vec<u8>) -> bool {
+    fn is_significant(&self, key: &Vec<u8>) -> bool {
         match &self.params {
             QueryParams::None => true,
             QueryParams::These(names) => names.binary_search(key).is_err(),
@@ -110,11 +110,11 @@ fn pair(pair: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn decoded(text: &[u8]) -> Vec<u8> {
-    let spaced: Vec<u8> = text
+    let with_spaces: Vec<u8> = text
         .iter()
         .map(|b| if *b == b'+' { b' ' } else { *b })
         .collect();
-    decode_escapes(&spaced)
+    decode_escapes(&with_spaces)
 }
 
 fn strings(items: Vec<StructuredItem>) -> Option<Vec<Vec<u8>>> {

@@ -56,7 +56,7 @@ impl From<u64> for KeyHash {
 
 impl KeyHash {
     /// Expands the hash to 64 bits: the table uses the lower bits for positions and the upper ones for tags.
-    pub(crate) fn for_table(self) -> u64 {
+    pub(crate) fn table_hash(self) -> u64 {
         // hashbrown uses high and low bits of the hash, so both halves need some.
         u64::from(self.0) << 32 | u64::from(self.0)
     }
@@ -104,20 +104,20 @@ impl<V> NodeTable<V> {
         !self.vacant.is_empty() || self.slots.len() < NIL as usize
     }
 
-    pub(crate) fn node(&self, at: u32) -> &CacheNode<V> {
-        self.slots[at as usize]
+    pub(crate) fn node(&self, index: u32) -> &CacheNode<V> {
+        self.slots[index as usize]
             .as_ref()
             .expect("links and the table name slots in use")
     }
 
-    pub(crate) fn node_mut(&mut self, at: u32) -> &mut CacheNode<V> {
-        self.slots[at as usize]
+    pub(crate) fn node_mut(&mut self, index: u32) -> &mut CacheNode<V> {
+        self.slots[index as usize]
             .as_mut()
             .expect("links and the table name slots in use")
     }
 
     pub(crate) fn oldest(&self, queue: FifoQueue) -> Option<u32> {
-        Some(self.fifo(queue).oldest).filter(|&at| at != NIL)
+        Some(self.fifo(queue).oldest).filter(|&index| index != NIL)
     }
 
     /// The bytes of the nodes in a FIFO.
@@ -127,10 +127,10 @@ impl<V> NodeTable<V> {
 
     /// Inserts a node as the newest of `node.queue`. [`Self::has_room`] must hold.
     pub(crate) fn insert(&mut self, node: CacheNode<V>) -> u32 {
-        let at = match self.vacant.pop() {
-            Some(at) => {
-                self.slots[at as usize] = Some(node);
-                at
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.slots[index as usize] = Some(node);
+                index
             }
             // Slots are reused first, so the slab never exceeds the largest number of nodes.
             None => {
@@ -138,32 +138,32 @@ impl<V> NodeTable<V> {
                 u32::try_from(self.slots.len() - 1).expect("the caller asked has_room")
             }
         };
-        self.link(at);
-        at
+        self.link(index);
+        index
     }
 
     /// Removes a node.
-    pub(crate) fn remove(&mut self, at: u32) -> CacheNode<V> {
+    pub(crate) fn remove(&mut self, index: u32) -> CacheNode<V> {
         // Before the slot is vacant, as unlinking reads the node.
-        self.unlink(at);
-        self.vacant.push(at);
-        self.slots[at as usize]
+        self.unlink(index);
+        self.vacant.push(index);
+        self.slots[index as usize]
             .take()
             .expect("links and the table name slots in use")
     }
 
     /// Makes a node the newest of a FIFO, the same or the other one.
-    pub(crate) fn renew(&mut self, at: u32, queue: FifoQueue) {
-        self.unlink(at);
-        self.node_mut(at).queue = queue;
-        self.link(at);
+    pub(crate) fn renew(&mut self, index: u32, queue: FifoQueue) {
+        self.unlink(index);
+        self.node_mut(index).queue = queue;
+        self.link(index);
     }
 
     /// The indices in use, in arbitrary order.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<'_, V> {
         (0u32..)
             .zip(&self.slots)
-            .filter_map(|(at, slot)| slot.as_ref().map(|_| at))
+            .filter_map(|(index, slot)| slot.as_ref().map(|_| index))
     }
 
     /// Removes all nodes and frees their slots.
@@ -188,24 +188,24 @@ impl<V> NodeTable<V> {
         }
     }
 
-    fn link(&mut self, at: u32) {
-        let (queue, bytes) = (self.node(at).queue, self.node(at).bytes);
+    fn link(&mut self, index: u32) {
+        let (queue, bytes) = (self.node(index).queue, self.node(index).bytes);
         let fifo = self.fifo_mut(queue);
-        let second = fifo.newest;
-        fifo.newest = at;
+        let previous_newest = fifo.newest;
+        fifo.newest = index;
         fifo.bytes += bytes;
-        if second == NIL {
-            fifo.oldest = at;
+        if previous_newest == NIL {
+            fifo.oldest = index;
         } else {
-            self.node_mut(second).newer = at;
+            self.node_mut(previous_newest).newer = index;
         }
-        let node = self.node_mut(at);
+        let node = self.node_mut(index);
         // The newest node has no newer one.
-        (node.newer, node.older) = (NIL, second);
+        (node.newer, node.older) = (NIL, previous_newest);
     }
 
-    fn unlink(&mut self, at: u32) {
-        let node = self.node(at);
+    fn unlink(&mut self, index: u32) {
+        let node = self.node(index);
         let (queue, bytes, newer, older) = (node.queue, node.bytes, node.newer, node.older);
         let fifo = self.fifo_mut(queue);
         fifo.bytes -= bytes;

@@ -30,30 +30,31 @@ pub struct ContentRange<'f> {
 }
 
 impl<'f> ContentRange<'f> {
-    /// The part in a 206 with these fields, if it may be stored: a single range, within the one requested in `asked`,
+    /// The part in a 206 with these fields, if it may be stored: a single range, within the one requested in `requested`,
     /// of a representation of known length, with at most one entity tag. A part of any other range is not trusted.
     #[must_use]
     pub fn from_fields(
-        asked: &[u8],
+        requested: &[u8],
         fields: impl Iterator<Item = RawFieldLine<'f>> + Clone,
     ) -> Option<ContentRange<'f>> {
-        let named = |name: &'static [u8]| {
-            let is_it = move |(own, _): &RawFieldLine<'f>| own.eq_ignore_ascii_case(name);
-            fields.clone().filter(is_it)
+        let lines_named = |name: &'static [u8]| {
+            let has_name =
+                move |(field_name, _): &RawFieldLine<'f>| field_name.eq_ignore_ascii_case(name);
+            fields.clone().filter(has_name)
         };
-        let mut ranges = named(b"content-range");
+        let mut ranges = lines_named(b"content-range");
         let (Some((_, value)), None) = (ranges.next(), ranges.next()) else {
             return None;
         };
         // Two tags denote two versions, and preconditions would be compared with one of them.
-        if named(b"etag").nth(1).is_some() {
+        if lines_named(b"etag").nth(1).is_some() {
             return None;
         }
         let (range, len) = content_range(value.trim_ascii())?;
-        let RangesSpecifier::One(asked) = range::evaluate(asked, len) else {
+        let RangesSpecifier::One(requested) = range::evaluate(requested, len) else {
             return None;
         };
-        let is_within = asked.start <= range.start && range.end <= asked.end;
+        let is_within = requested.start <= range.start && range.end <= requested.end;
         let etag = StoredValidators::from_fields(fields)
             .etag
             .filter(|tag| is_strong(tag));
@@ -105,33 +106,33 @@ impl PartSet {
 
     /// Adds a part of a representation of `len` bytes. Returns false, without adding it, unless the stored validator
     /// and that of the part are equal and strong (§3.4).
-    pub fn add(&mut self, part: ByteRange, len: u64, stored: &[u8], own: &[u8]) -> bool {
-        let fits = len == self.len && part.start < part.end && part.end <= len;
+    pub fn add(&mut self, part: ByteRange, len: u64, stored: &[u8], part_validator: &[u8]) -> bool {
+        let is_valid_part = len == self.len && part.start < part.end && part.end <= len;
         // RFC 9111 §3.4: only parts with the same strong validator are combined.
-        if !is_strong(stored) || stored != own || !fits {
+        if !is_strong(stored) || stored != part_validator || !is_valid_part {
             return false;
         }
-        let mut joined = part;
+        let mut merged = part;
         // Merges all ranges that overlap or touch the new one.
         self.ranges.retain(|range| {
-            let touches = range.start <= joined.end && joined.start <= range.end;
+            let touches = range.start <= merged.end && merged.start <= range.end;
             if touches {
-                joined.start = joined.start.min(range.start);
-                joined.end = joined.end.max(range.end);
+                merged.start = merged.start.min(range.start);
+                merged.end = merged.end.max(range.end);
             }
             !touches
         });
         let at = self
             .ranges
-            .partition_point(|range| range.start < joined.start);
-        self.ranges.insert(at, joined);
+            .partition_point(|range| range.start < merged.start);
+        self.ranges.insert(at, merged);
         true
     }
 
     /// Whether all parts are present.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.has(ByteRange {
+        self.contains(ByteRange {
             start: 0,
             end: self.len,
         })
@@ -139,32 +140,35 @@ impl PartSet {
 
     /// Whether the whole range is present.
     #[must_use]
-    pub fn has(&self, asked: ByteRange) -> bool {
-        let holds = |range: &ByteRange| range.start <= asked.start && asked.end <= range.end;
-        asked.start >= asked.end || self.ranges.iter().any(holds)
+    pub fn contains(&self, requested: ByteRange) -> bool {
+        let covers =
+            |range: &ByteRange| range.start <= requested.start && requested.end <= range.end;
+        requested.start >= requested.end || self.ranges.iter().any(covers)
     }
 
     /// Whether a request for these ranges, evaluated for the length of the whole, can be answered. An unsatisfiable
     /// range is known by the length alone.
     #[must_use]
-    pub fn answers(&self, asked: &RangesSpecifier) -> bool {
-        match asked {
+    pub fn can_answer(&self, requested: &RangesSpecifier) -> bool {
+        match requested {
             RangesSpecifier::Whole => self.is_whole(),
-            RangesSpecifier::One(range) => self.has(*range),
-            RangesSpecifier::Many(set) => set.iter().all(|range| self.has(*range)),
+            RangesSpecifier::One(range) => self.contains(*range),
+            RangesSpecifier::Many(set) => set.iter().all(|range| self.contains(*range)),
             RangesSpecifier::Unsatisfiable => true,
         }
     }
 
     /// The ranges of a part that are missing here, sorted.
     #[must_use]
-    pub fn news(&self, part: ByteRange) -> Vec<ByteRange> {
-        let both = |gap: ByteRange| ByteRange {
+    pub fn missing_in(&self, part: ByteRange) -> Vec<ByteRange> {
+        let intersection = |gap: ByteRange| ByteRange {
             start: gap.start.max(part.start),
             end: gap.end.min(part.end),
         };
-        let news = self.missing().into_iter().map(both);
-        news.filter(|new| new.start < new.end).collect()
+        let missing_parts = self.missing().into_iter().map(intersection);
+        missing_parts
+            .filter(|range| range.start < range.end)
+            .collect()
     }
 
     /// The missing ranges, sorted.
@@ -194,12 +198,12 @@ mod tests {
         let mut parts = PartSet::with_len(10);
         assert!(parts.add(bytes(0, 3), 10, TAG, TAG) && parts.add(bytes(6, 10), 10, TAG, TAG));
         assert_eq!(parts.missing(), [bytes(3, 6)]);
-        assert!(parts.has(bytes(7, 9)) && !parts.has(bytes(2, 4)) && !parts.is_whole());
+        assert!(parts.contains(bytes(7, 9)) && !parts.contains(bytes(2, 4)) && !parts.is_whole());
         assert!(parts.add(bytes(2, 6), 10, TAG, TAG));
         assert!(
             parts.is_whole()
                 && parts.missing().is_empty()
-                && parts.answers(&RangesSpecifier::Whole)
+                && parts.can_answer(&RangesSpecifier::Whole)
         );
     }
 
@@ -219,7 +223,11 @@ mod tests {
                 let (start, len) = (random(40), 1 + random(9));
                 let part = bytes(start, (start + len).min(40));
                 let own = part.start as usize..part.end as usize;
-                let news: u64 = parts.news(part).iter().map(|new| new.end - new.start).sum();
+                let news: u64 = parts
+                    .missing_in(part)
+                    .iter()
+                    .map(|new| new.end - new.start)
+                    .sum();
                 let missing = set[own.clone()].iter().filter(|has| !**has).count();
                 assert_eq!(news, missing as u64);
                 assert!(parts.add(part, 40, TAG, TAG));
@@ -230,7 +238,7 @@ mod tests {
                 let (from, to) = (random(40), random(40));
                 if from < to {
                     let has = set[from as usize..to as usize].iter().all(|has| *has);
-                    assert_eq!(parts.has(bytes(from, to)), has);
+                    assert_eq!(parts.contains(bytes(from, to)), has);
                 }
             }
         }
@@ -253,11 +261,11 @@ mod tests {
     #[test]
     fn what_is_new_of_a_part_is_what_was_missing() {
         let mut parts = PartSet::with_len(10);
-        assert_eq!(parts.news(bytes(2, 4)), [bytes(2, 4)]);
+        assert_eq!(parts.missing_in(bytes(2, 4)), [bytes(2, 4)]);
         assert!(parts.add(bytes(2, 4), 10, TAG, TAG) && parts.add(bytes(6, 8), 10, TAG, TAG));
         let news = [bytes(1, 2), bytes(4, 6), bytes(8, 9)];
-        assert_eq!(parts.news(bytes(1, 9)), news);
-        assert!(parts.news(bytes(6, 8)).is_empty());
+        assert_eq!(parts.missing_in(bytes(1, 9)), news);
+        assert!(parts.missing_in(bytes(6, 8)).is_empty());
     }
 
     #[test]
@@ -325,7 +333,7 @@ mod tests {
             assert_eq!(etag(tags), None, "{tags:?}");
         }
         let parts = PartSet::with_part(10, bytes(5, 10));
-        assert!(parts.has(bytes(6, 8)) && !parts.has(bytes(4, 6)) && !parts.is_whole());
+        assert!(parts.contains(bytes(6, 8)) && !parts.contains(bytes(4, 6)) && !parts.is_whole());
         assert_eq!(parts.missing(), [bytes(0, 5)]);
     }
 

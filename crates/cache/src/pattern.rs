@@ -151,41 +151,50 @@ impl RequestPattern {
         })
     }
 
-    /// Whether the pattern matches a request with this Host and target; `at_port` is the port of its connection, if
+    /// Whether the pattern matches a request with this Host and target; `connection_port` is the port of its connection, if
     /// known.
-    pub fn takes(&self, asked_host: &[u8], at_port: Option<u16>, asked: &[u8]) -> bool {
+    pub fn matches(
+        &self,
+        request_host: &[u8],
+        connection_port: Option<u16>,
+        request_target: &[u8],
+    ) -> bool {
         match self {
             RequestPattern::All => true,
-            RequestPattern::Host(host) => is_host(asked_host, host),
+            RequestPattern::Host(host) => is_host(request_host, host),
             RequestPattern::Url {
                 host,
                 port,
                 target,
                 is_prefix,
             } => {
-                let asked = decode_target(asked);
-                let same_target = asked == *target || (*is_prefix && asked.starts_with(target));
-                same_target && is_authority(asked_host, at_port, host, *port)
+                let request_target = decode_target(request_target);
+                let is_target_match =
+                    request_target == *target || (*is_prefix && request_target.starts_with(target));
+                is_target_match && is_authority(request_host, connection_port, host, *port)
             }
         }
     }
 }
 
 /// Whether a Host field, received on a port, may mean this host and port.
-fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
-    let same_port = match host::port(asked) {
-        Some(said) => said == port,
+fn is_authority(host_field: &[u8], connection_port: Option<u16>, host: &[u8], port: u16) -> bool {
+    let is_port_match = match host::port(host_field) {
+        Some(named_port) => named_port == port,
         // Without a port in Host, the scheme is unknown: any default port matches.
-        None => is_default(port) || at_port.is_none_or(|at_port| at_port == port),
+        None => {
+            is_default(port)
+                || connection_port.is_none_or(|connection_port| connection_port == port)
+        }
     };
-    is_host(asked, host) && same_port
+    is_host(host_field, host) && is_port_match
 }
 
 /// Whether a Host field may mean this host: an empty or invalid one may mean any.
-fn is_host(asked: &[u8], host: &[u8]) -> bool {
+fn is_host(host_field: &[u8], host: &[u8]) -> bool {
     let mut out = [0; 256];
     // An invalid Host matches: a purge may remove too much, but never too little.
-    host::normalize(asked, &mut out).is_none_or(|name| name == host)
+    host::normalize(host_field, &mut out).is_none_or(|name| name == host)
 }
 
 /// The URL after its scheme, and the scheme's default port.
@@ -209,8 +218,8 @@ fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, Option<u16>)> {
 /// Decodes a target, and determines whether it is a prefix.
 fn read_target(target: &str) -> Result<(Vec<u8>, bool), RequestPatternError> {
     // Other bytes can't occur in a request target, so the pattern would match nothing.
-    let visible = |b: u8| b.is_ascii_graphic() && b != b'#';
-    if !target.bytes().all(visible) {
+    let is_allowed = |b: u8| b.is_ascii_graphic() && b != b'#';
+    if !target.bytes().all(is_allowed) {
         return Err(RequestPatternError::Target);
     }
     let (target, is_prefix) = match target.strip_suffix('*') {
@@ -232,7 +241,7 @@ pub fn decode_target(target: &[u8]) -> Vec<u8> {
     let (path, query) = target.split_at(path_len.unwrap_or(target.len()));
     let mut decoded = decode_escapes(path);
     // Repeated slashes name the same file, so a purge of one form covers all.
-    decoded.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
+    decoded.dedup_by(|byte, previous| (*byte, *previous) == (b'/', b'/'));
     decoded.extend(decode_escapes(query));
     decoded
 }
@@ -242,9 +251,9 @@ pub fn decode_escapes(target: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(target.len());
     let mut rest = target;
     while let [byte, after @ ..] = rest {
-        match escaped(rest) {
-            Some((meant, after)) => {
-                out.push(meant);
+        match parse_escape(rest) {
+            Some((byte_value, after)) => {
+                out.push(byte_value);
                 rest = after;
             }
             None => {
@@ -256,13 +265,13 @@ pub fn decode_escapes(target: &[u8]) -> Vec<u8> {
     out
 }
 
-fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
+fn parse_escape(text: &[u8]) -> Option<(u8, &[u8])> {
     let [b'%', high, low, after @ ..] = text else {
         return None;
     };
     let digit = |b: u8| char::from(b).to_digit(16);
-    let meant = digit(*high)? * 16 + digit(*low)?;
-    Some((u8::try_from(meant).ok()?, after))
+    let byte_value = digit(*high)? * 16 + digit(*low)?;
+    Some((u8::try_from(byte_value).ok()?, after))
 }
 
 #[cfg(test)]
@@ -272,7 +281,7 @@ mod tests {
 
     fn matches(pattern: &str, host: &str, port: u16, target: &str) -> bool {
         let pattern = RequestPattern::parse(pattern).expect(pattern);
-        pattern.takes(host.as_bytes(), Some(port), target.as_bytes())
+        pattern.matches(host.as_bytes(), Some(port), target.as_bytes())
     }
 
     #[test]
@@ -405,10 +414,10 @@ mod tests {
         assert!(matches("http://a/100%", "a", 80, "/100%"));
         let pattern = RequestPattern::parse("http://a:81/x").expect("a URL");
         assert!(
-            pattern.takes(b"a", None, b"/x"),
+            pattern.matches(b"a", None, b"/x"),
             "at a port that is not known"
         );
-        assert!(!pattern.takes(b"a:80", None, b"/x"));
+        assert!(!pattern.matches(b"a:80", None, b"/x"));
     }
 
     #[test]

@@ -39,39 +39,40 @@ impl RequestDirectives {
         stale_if_error_secs: 0,
     };
 
-    /// Reads a request. If its directives are not to be `honoured`, only `no-store` is, which keeps content private.
+    /// Reads a request. If its directives are not to be `is_honoured`, only `no-store` is, which keeps content private.
     pub fn read<'f>(
         is_get: bool,
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
-        honoured: bool,
+        is_honoured: bool,
     ) -> RequestDirectives {
-        let mut asked = RequestDirectives {
+        let mut directives = RequestDirectives {
             is_get,
             ..RequestDirectives::GET
         };
         let (mut has_control, mut pragma) = (false, false);
         for (name, value) in fields {
-            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-            if is("authorization") {
-                asked.is_authorized = true;
-            } else if is("cache-control") {
+            let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+            if name_is("authorization") {
+                directives.is_authorized = true;
+            } else if name_is("cache-control") {
                 has_control = true;
                 CacheDirectives::new(value)
                     .flatten()
-                    .for_each(|(n, a)| asked.add(n, a));
-            } else if is("pragma") {
-                let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
-                pragma |= value.split(|b| *b == b',').any(says);
+                    .for_each(|(n, a)| directives.add(n, a));
+            } else if name_is("pragma") {
+                let is_no_cache =
+                    |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+                pragma |= value.split(|b| *b == b',').any(is_no_cache);
             }
         }
         // RFC 9111 §5.4: Pragma counts only without Cache-Control.
-        asked.no_cache |= pragma && !has_control;
-        match honoured {
-            true => asked,
+        directives.no_cache |= pragma && !has_control;
+        match is_honoured {
+            true => directives,
             false => RequestDirectives {
                 is_get,
-                is_authorized: asked.is_authorized,
-                no_store: asked.no_store,
+                is_authorized: directives.is_authorized,
+                no_store: directives.no_store,
                 ..RequestDirectives::GET
             },
         }
@@ -79,22 +80,22 @@ impl RequestDirectives {
 
     /// Adds a directive. Of repeated `max-age` or `min-fresh`, the stricter value counts.
     fn add(&mut self, name: &[u8], argument: Option<&[u8]>) {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        let secs = DeltaSeconds::Absent.and(argument).secs();
-        self.no_store |= is("no-store");
-        self.no_cache |= is("no-cache");
-        self.only_if_cached |= is("only-if-cached");
-        if is("max-age") {
-            let known = self.max_age_secs.unwrap_or(u64::MAX);
-            self.max_age_secs = Some(known.min(secs.unwrap_or(0)));
-        } else if is("min-fresh") {
+        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+        let secs = DeltaSeconds::Absent.combine(argument).secs();
+        self.no_store |= name_is("no-store");
+        self.no_cache |= name_is("no-cache");
+        self.only_if_cached |= name_is("only-if-cached");
+        if name_is("max-age") {
+            let previous = self.max_age_secs.unwrap_or(u64::MAX);
+            self.max_age_secs = Some(previous.min(secs.unwrap_or(0)));
+        } else if name_is("min-fresh") {
             // An unreadable argument demands infinite freshness, the strict side.
             self.min_fresh_secs = self.min_fresh_secs.max(secs.unwrap_or(u64::MAX));
-        } else if is("max-stale") {
+        } else if name_is("max-stale") {
             // RFC 9111 §5.2.1.2: without an argument, any staleness is accepted.
-            let all = argument.is_none().then_some(u64::MAX);
-            self.max_stale_secs = all.or(secs).unwrap_or(0);
-        } else if is("stale-if-error") {
+            let unlimited = argument.is_none().then_some(u64::MAX);
+            self.max_stale_secs = unlimited.or(secs).unwrap_or(0);
+        } else if name_is("stale-if-error") {
             self.stale_if_error_secs = secs.unwrap_or(0);
         }
     }

@@ -1,7 +1,7 @@
 //! Decides whether a shared cache may store a response, and gives the reason if not. [`crate::lifetime`] decides its
 //! later reuse. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
 //!
-//! [`decide`] evaluates the request and the caller's `StoragePolicy`. [`judge`] is the variant for callers that have
+//! [`decide`] evaluates the request and the caller's `StoragePolicy`. [`decide_strict`] is the variant for callers that have
 //! excluded requests with Authorization, Range or fields outside the key, and that reuse responses without further
 //! checks: responses that need validation before each use, or set a cookie, are not stored.
 
@@ -28,7 +28,7 @@ pub struct StoragePolicy {
     /// The operator's lifetime for responses without one; it replaces the heuristic by Last-Modified.
     pub ttl_secs: Option<u64>,
     /// The upper bound of a heuristic lifetime by Last-Modified.
-    pub guessed_secs_max: u64,
+    pub heuristic_secs_max: u64,
     /// Store 403, 429 and 451, although another client, or the same one later, may be admitted.
     pub refusals: bool,
     /// The default of `stale-while-revalidate`.
@@ -45,7 +45,7 @@ pub struct StoragePolicy {
     pub targeted: bool,
     /// Store responses without the fields that `private` and `no-cache` name; else these directives count as
     /// unqualified.
-    pub leaves_out: bool,
+    pub excludes_fields: bool,
     /// Store 206 responses.
     pub partial: bool,
     /// Store only responses explicitly meant for shared caches: `public`, `s-maxage` or CDN-Cache-Control.
@@ -71,7 +71,7 @@ impl StoragePolicy {
         validates: false,
         explicit_only: false,
         ttl_secs: None,
-        guessed_secs_max: HEURISTIC_SECS_MAX,
+        heuristic_secs_max: HEURISTIC_SECS_MAX,
         refusals: false,
         stale_while_revalidate_secs: 0,
         stale_if_error_secs: 0,
@@ -79,7 +79,7 @@ impl StoragePolicy {
         varies: false,
         encoding_in_key: false,
         targeted: false,
-        leaves_out: false,
+        excludes_fields: false,
         partial: false,
         shared_only: false,
     };
@@ -97,7 +97,7 @@ impl StoragePolicy {
         cookies: CookiePolicy::Shared,
         varies: true,
         targeted: true,
-        leaves_out: true,
+        excludes_fields: true,
         partial: true,
         ..StoragePolicy::STRICT
     };
@@ -233,7 +233,7 @@ impl core::error::Error for StorageRefusal {}
 ///
 /// # Errors
 /// The first reason found not to store the response.
-pub fn judge<'a>(
+pub fn decide_strict<'a>(
     status: u16,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     received: &ReceiveTime,
@@ -243,8 +243,7 @@ pub fn judge<'a>(
         ttl_secs,
         ..StoragePolicy::STRICT
     };
-    decide(&policy, &RequestDirectives::GET, status, fields, received)
-        .map(|storing| storing.freshness)
+    decide(&policy, &RequestDirectives::GET, status, fields, received).map(|plan| plan.freshness)
 }
 
 /// Judges a response to a request.
@@ -253,32 +252,32 @@ pub fn judge<'a>(
 /// The first reason found not to store the response.
 pub fn decide<'a>(
     policy: &StoragePolicy,
-    asked: &RequestDirectives,
+    directives: &RequestDirectives,
     status: u16,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     received: &ReceiveTime,
 ) -> Result<StoragePlan, StorageRefusal> {
-    if !asked.is_get {
+    if !directives.is_get {
         return Err(StorageRefusal::Method);
     }
-    if asked.no_store {
+    if directives.no_store {
         return Err(StorageRefusal::Asked);
     }
-    let seen = StorableFields::read(fields, policy)?;
-    allowed(status, &seen, policy)?;
+    let storable = StorableFields::read(fields, policy)?;
+    check_storable(status, &storable, policy)?;
     // RFC 9111 §3.5.
-    if asked.is_authorized && !seen.is_for_all() {
+    if directives.is_authorized && !storable.is_shareable() {
         return Err(StorageRefusal::Authorization);
     }
-    let (lifetime_secs, source) = lifetime(status, &seen, received.at_unix_secs, policy)?;
+    let (lifetime_secs, source) = lifetime(status, &storable, received.at_unix_secs, policy)?;
     let freshness = Freshness {
         lifetime_secs,
-        age_ms: freshness::age_ms(&seen.times, received),
+        age_ms: freshness::age_ms(&storable.times, received),
         source,
     };
-    let storing = seen.storing(status, freshness, policy);
-    match storing.is_useful(policy.validates && seen.has_validator) {
-        true => Ok(storing),
+    let plan = storable.plan(status, freshness, policy);
+    match plan.is_useful(policy.validates && storable.has_validator) {
+        true => Ok(plan),
         false if !policy.validates && source == LifetimeSource::Heuristic => {
             Err(StorageRefusal::JustChanged)
         }
@@ -299,7 +298,7 @@ struct StorableFields<'a> {
     has_validator: bool,
     /// The values of Cache-Control.
     control_lines: Vec<&'a [u8]>,
-    left_out: FieldNames,
+    excluded_fields: FieldNames,
     /// `Pragma: no-cache`, a request field; servers that send it mean Cache-Control.
     pragma_no_cache: bool,
 }
@@ -309,53 +308,54 @@ impl<'a> StorableFields<'a> {
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         policy: &StoragePolicy,
     ) -> Result<StorableFields<'a>, StorageRefusal> {
-        let mut seen = StorableFields::default();
+        let mut storable = StorableFields::default();
         let mut targeted = Vec::new();
         for (name, value) in fields {
             let value = value.trim_ascii();
-            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
             match name.len() {
-                4 if is("vary") => check_vary(value, policy)?,
-                17 if policy.targeted && is("cdn-cache-control") => targeted.push(value),
-                _ => seen.add(name, value),
+                4 if name_is("vary") => check_vary(value, policy)?,
+                17 if policy.targeted && name_is("cdn-cache-control") => targeted.push(value),
+                _ => storable.add(name, value),
             }
         }
-        let control_lines = seen.control_lines.iter();
-        seen.left_out = control_lines
+        let control_lines = storable.control_lines.iter();
+        storable.excluded_fields = control_lines
             .flat_map(|line| cache_control::field_names(line))
             .map(Box::from)
             .collect();
         if let Some(control) = targeted_fields::read(&targeted) {
-            seen.control = control;
-            seen.is_targeted = true;
+            storable.control = control;
+            storable.is_targeted = true;
             // RFC 9213 §2.2: Expires is ignored with a targeted field.
-            seen.times.expires = freshness::SingletonField::Absent;
+            storable.times.expires = freshness::SingletonField::Absent;
         }
-        Ok(seen)
+        Ok(storable)
     }
 
     fn add(&mut self, name: &[u8], value: &'a [u8]) {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         let times = &mut self.times;
         // The length selects one or two candidate names.
         match name.len() {
             // RFC 9111 §5.1: the first of several values counts.
-            3 if is("age") => times.age = times.age.or(Some(value)),
-            4 if is("date") => times.date = times.date.and(value),
-            4 if is("etag") => self.has_validator = true,
-            6 if is("pragma") => {
-                let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
-                self.pragma_no_cache |= value.split(|b| *b == b',').any(says);
+            3 if name_is("age") => times.age = times.age.or(Some(value)),
+            4 if name_is("date") => times.date = times.date.combine(value),
+            4 if name_is("etag") => self.has_validator = true,
+            6 if name_is("pragma") => {
+                let is_no_cache =
+                    |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+                self.pragma_no_cache |= value.split(|b| *b == b',').any(is_no_cache);
             }
-            7 if is("expires") => times.expires = times.expires.and(value),
-            10 if is("set-cookie") => self.sets_cookie = true,
-            11 if is("set-cookie2") => self.sets_cookie = true,
-            13 if is("cache-control") => {
+            7 if name_is("expires") => times.expires = times.expires.combine(value),
+            10 if name_is("set-cookie") => self.sets_cookie = true,
+            11 if name_is("set-cookie2") => self.sets_cookie = true,
+            13 if name_is("cache-control") => {
                 self.control.add_line(value);
                 self.control_lines.push(value);
             }
-            13 if is("last-modified") => {
-                times.last_modified = times.last_modified.and(value);
+            13 if name_is("last-modified") => {
+                times.last_modified = times.last_modified.combine(value);
                 self.has_validator = true;
             }
             _ => {}
@@ -364,32 +364,32 @@ impl<'a> StorableFields<'a> {
 
     /// Whether every use needs validation.
     fn no_cache(&self, policy: &StoragePolicy) -> bool {
-        let said = match policy.leaves_out {
+        let is_no_cache_set = match policy.excludes_fields {
             true => self.control.no_cache_bare,
             false => self.control.no_cache,
         };
-        said || (self.pragma_no_cache && !self.control.present)
+        is_no_cache_set || (self.pragma_no_cache && !self.control.present)
     }
 
     /// Whether the response may be shared although its request had Authorization (§3.5).
-    fn is_for_all(&self) -> bool {
+    fn is_shareable(&self) -> bool {
         let control = &self.control;
         control.public || control.must_revalidate_proper || control.s_maxage.secs().is_some()
     }
 
-    fn storing(&self, status: u16, freshness: Freshness, policy: &StoragePolicy) -> StoragePlan {
+    fn plan(&self, status: u16, freshness: Freshness, policy: &StoragePolicy) -> StoragePlan {
         let control = &self.control;
         let no_cache = self.no_cache(policy);
         let s_maxage = control.s_maxage != cache_control::DeltaSeconds::Absent;
         // Without a lifetime it is stored only for validation, and may be personal: neither a client's max-stale nor
         // the operator's default for all responses may make it reusable by others.
         let is_never_fresh = freshness.lifetime_secs == 0;
-        let window = |said: cache_control::DeltaSeconds, own: u64| match said {
+        let window = |directive: cache_control::DeltaSeconds, default_secs: u64| match directive {
             // RFC 9111 §5.2.2.2, §5.2.2.4: no stale reuse without validation.
             _ if !policy.validates || control.must_revalidate || no_cache => 0,
             cache_control::DeltaSeconds::Secs(secs) => secs,
             // The operator's default applies only if the response does not restrict stale reuse itself.
-            cache_control::DeltaSeconds::Absent if !s_maxage && !is_never_fresh => own,
+            cache_control::DeltaSeconds::Absent if !s_maxage && !is_never_fresh => default_secs,
             _ => 0,
         };
         StoragePlan {
@@ -403,8 +403,8 @@ impl<'a> StorableFields<'a> {
             ),
             sie_secs: window(control.stale_if_error, policy.stale_if_error_secs),
             immutable: control.immutable,
-            left_out: match policy.leaves_out {
-                true => self.left_out.clone(),
+            excluded_fields: match policy.excludes_fields {
+                true => self.excluded_fields.clone(),
                 false => FieldNames::NONE,
             },
             is_partial: status == 206,
@@ -414,14 +414,14 @@ impl<'a> StorableFields<'a> {
 
 /// Fails with the first name that the caller does not select by: any but Accept-Encoding, or `*`.
 fn check_vary(value: &[u8], policy: &StoragePolicy) -> Result<(), StorageRefusal> {
-    let foreign = value
+    let unsupported_name = value
         .split(|b| *b == b',')
         .map(<[u8]>::trim_ascii)
         .find(|name| match policy.varies {
             true => *name == b"*",
             false => !name.is_empty() && !name.eq_ignore_ascii_case(b"accept-encoding"),
         });
-    match foreign {
+    match unsupported_name {
         Some(name) => Err(StorageRefusal::Vary(
             String::from_utf8_lossy(name).into_owned(),
         )),
@@ -430,12 +430,12 @@ fn check_vary(value: &[u8], policy: &StoragePolicy) -> Result<(), StorageRefusal
 }
 
 /// Checks everything except the lifetime.
-fn allowed(
+fn check_storable(
     status: u16,
-    seen: &StorableFields<'_>,
+    storable: &StorableFields<'_>,
     policy: &StoragePolicy,
 ) -> Result<(), StorageRefusal> {
-    let control = &seen.control;
+    let control = &storable.control;
     let is_refused = is_refusal(status) && !policy.refusals;
     if is_refused || !(is_plain(status) || status == 206 && policy.partial) {
         return Err(StorageRefusal::Status(status));
@@ -452,24 +452,25 @@ fn allowed(
     if control.no_store && !control.must_understand {
         return Err(StorageRefusal::NoStore);
     }
-    if control.private_bare || control.private && !policy.leaves_out {
+    if control.private_bare || control.private && !policy.excludes_fields {
         return Err(StorageRefusal::Private);
     }
-    if seen.no_cache(policy) && !policy.validates {
+    if storable.no_cache(policy) && !policy.validates {
         return Err(StorageRefusal::NoCache);
     }
     // With `private="set-cookie"` or the like the cookie is not stored.
-    let is_left_out = policy.leaves_out && seen.left_out.has(b"set-cookie");
-    let is_shared = seen.is_targeted || control.public || control.s_maxage.secs().is_some();
+    let is_cookie_excluded =
+        policy.excludes_fields && storable.excluded_fields.contains(b"set-cookie");
+    let is_shared = storable.is_targeted || control.public || control.s_maxage.secs().is_some();
     if policy.shared_only && !is_shared {
         return Err(StorageRefusal::NotShared);
     }
-    let is_meant = match policy.cookies {
+    let is_cookie_allowed = match policy.cookies {
         CookiePolicy::Never => false,
         CookiePolicy::Shared => is_shared,
         CookiePolicy::Always => true,
     };
-    match seen.sets_cookie && !is_left_out && !is_meant {
+    match storable.sets_cookie && !is_cookie_excluded && !is_cookie_allowed {
         true => Err(StorageRefusal::SetCookie),
         false => Ok(()),
     }
@@ -477,44 +478,49 @@ fn allowed(
 
 fn lifetime(
     status: u16,
-    seen: &StorableFields<'_>,
+    storable: &StorableFields<'_>,
     at_unix_secs: u64,
     policy: &StoragePolicy,
 ) -> Result<(u64, LifetimeSource), StorageRefusal> {
-    if let Some((secs, source)) = freshness::explicit(&seen.control, &seen.times, at_unix_secs) {
-        let source = match seen.is_targeted {
+    if let Some((secs, source)) =
+        freshness::explicit(&storable.control, &storable.times, at_unix_secs)
+    {
+        let source = match storable.is_targeted {
             true => LifetimeSource::Targeted,
             false => source,
         };
         return Ok((secs, source));
     }
     // RFC 9111 §4.2.2: a heuristic needs one of these statuses, or `public`.
-    if !is_heuristic(status) && !seen.control.public {
+    if !is_heuristic(status) && !storable.control.public {
         return Err(StorageRefusal::StatusNeedsLifetime(status));
     }
     // Validation before each use needs no lifetime.
-    let nothing = || match policy.validates && seen.has_validator {
+    let validation_only = || match policy.validates && storable.has_validator {
         true => Ok((0, LifetimeSource::Nothing)),
-        false if policy.validates && seen.no_cache(policy) => Err(StorageRefusal::NoValidator),
+        false if policy.validates && storable.no_cache(policy) => Err(StorageRefusal::NoValidator),
         false => Err(StorageRefusal::NoLifetime),
     };
     // must-revalidate asks for strict freshness: a heuristic would defeat it.
-    if seen.control.must_revalidate {
-        return nothing().map_err(|_| StorageRefusal::MustRevalidate);
+    if storable.control.must_revalidate {
+        return validation_only().map_err(|_| StorageRefusal::MustRevalidate);
     }
     if policy.explicit_only {
-        return nothing();
+        return validation_only();
     }
-    let guess = || {
-        let secs = freshness::heuristic(&seen.times, at_unix_secs)?;
-        Some((secs.min(policy.guessed_secs_max), LifetimeSource::Heuristic))
+    let heuristic_lifetime = || {
+        let secs = freshness::heuristic(&storable.times, at_unix_secs)?;
+        Some((
+            secs.min(policy.heuristic_secs_max),
+            LifetimeSource::Heuristic,
+        ))
     };
     // The operator's lifetime replaces the heuristic.
-    let given = policy
+    let ttl_or_heuristic = policy
         .ttl_secs
         .map(|secs| (secs, LifetimeSource::Ttl))
-        .or_else(guess);
-    given.map_or_else(nothing, Ok)
+        .or_else(heuristic_lifetime);
+    ttl_or_heuristic.map_or_else(validation_only, Ok)
 }
 
 /// Whether the status depends on the client or the moment.

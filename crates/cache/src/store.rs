@@ -99,8 +99,8 @@ impl<V: KeyedValue> CacheStore<V> {
 
     /// The value of a key; counts as a hit.
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<&V> {
-        let at = self.index(hash, key)?;
-        let node = self.nodes.node_mut(at);
+        let node_index = self.index(hash, key)?;
+        let node = self.nodes.node_mut(node_index);
         // A hot node is not written any more, so its cache line stays shared.
         if node.frequency < FREQUENCY_MAX {
             node.frequency += 1;
@@ -110,7 +110,8 @@ impl<V: KeyedValue> CacheStore<V> {
 
     /// The value of a key, without counting a hit.
     pub fn peek(&self, hash: u64, key: &[u8]) -> Option<&V> {
-        self.index(hash, key).map(|at| &self.nodes.node(at).value)
+        self.index(hash, key)
+            .map(|node_index| &self.nodes.node(node_index).value)
     }
 
     /// Stores a value of `size` bytes, its key included and [`Self::ENTRY_OVERHEAD`] not included.
@@ -128,8 +129,10 @@ impl<V: KeyedValue> CacheStore<V> {
         size: u64,
         dropped: &mut Vec<V>,
     ) -> Result<(), V> {
-        let replaced = self.index(hash, value.key()).map(|at| self.take(at));
-        let place = replaced.as_ref().map(|node| (node.queue, node.frequency));
+        let replaced = self
+            .index(hash, value.key())
+            .map(|node_index| self.take(node_index));
+        let rank = replaced.as_ref().map(|node| (node.queue, node.frequency));
         // Before the size check: the old value is removed in any case.
         dropped.extend(replaced.map(|node| node.value));
 
@@ -139,7 +142,7 @@ impl<V: KeyedValue> CacheStore<V> {
             return Err(value);
         }
         let hash = KeyHash::from(hash);
-        let (queue, frequency) = place.unwrap_or_else(|| (self.first_queue(hash), 0));
+        let (queue, frequency) = rank.unwrap_or_else(|| (self.first_queue(hash), 0));
         while self.bytes() + bytes > self.capacity_bytes {
             let Some(victim) = self.evict_one() else {
                 break;
@@ -149,17 +152,19 @@ impl<V: KeyedValue> CacheStore<V> {
         let mut node = CacheNode::new(hash, value, bytes, queue);
         // A replaced key keeps its rank: only its value is new.
         node.frequency = frequency;
-        let at = self.nodes.insert(node);
-        self.table.insert_unique(hash.for_table(), at, |&other| {
-            self.nodes.node(other).hash.for_table()
-        });
+        let node_index = self.nodes.insert(node);
+        self.table
+            .insert_unique(hash.table_hash(), node_index, |&other| {
+                self.nodes.node(other).hash.table_hash()
+            });
         self.inserted += 1;
         Ok(())
     }
 
     /// Removes a value.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<V> {
-        self.index(hash, key).map(|at| self.take(at).value)
+        self.index(hash, key)
+            .map(|node_index| self.take(node_index).value)
     }
 
     /// Evicts the next value, as if its space were needed. `None` if the store is empty.
@@ -172,7 +177,7 @@ impl<V: KeyedValue> CacheStore<V> {
         if node.queue == FifoQueue::Small {
             // The ghost queue remembers as many keys as the store has: enough to recognize keys that return while main
             // turns over once, and included in ENTRY_OVERHEAD.
-            self.ghost.push(node.hash.for_table(), self.table.len());
+            self.ghost.push(node.hash.table_hash(), self.table.len());
         }
         self.evicted += 1;
         Some(node.value)
@@ -180,12 +185,16 @@ impl<V: KeyedValue> CacheStore<V> {
 
     /// Removes all values for which `keep` is false, and appends them to `dropped`.
     pub fn retain(&mut self, mut keep: impl FnMut(&V) -> bool, dropped: &mut Vec<V>) {
-        let leaving: Vec<u32> = self
+        let rejected: Vec<u32> = self
             .nodes
             .indices()
-            .filter(|&at| !keep(&self.nodes.node(at).value))
+            .filter(|&node_index| !keep(&self.nodes.node(node_index).value))
             .collect();
-        dropped.extend(leaving.into_iter().map(|at| self.take(at).value));
+        dropped.extend(
+            rejected
+                .into_iter()
+                .map(|node_index| self.take(node_index).value),
+        );
     }
 
     /// Removes everything, the memory of evicted keys included.
@@ -208,26 +217,28 @@ impl<V: KeyedValue> CacheStore<V> {
 
     /// All values in arbitrary order, without counting hits.
     pub fn iter(&self) -> impl Iterator<Item = &V> {
-        self.nodes.indices().map(|at| &self.nodes.node(at).value)
+        self.nodes
+            .indices()
+            .map(|node_index| &self.nodes.node(node_index).value)
     }
 
     fn index(&self, hash: u64, key: &[u8]) -> Option<u32> {
         let hash = KeyHash::from(hash);
-        let same = |&at: &u32| {
-            let node = self.nodes.node(at);
+        let is_match = |&node_index: &u32| {
+            let node = self.nodes.node(node_index);
             node.hash == hash && *node.value.key() == *key
         };
-        self.table.find(hash.for_table(), same).copied()
+        self.table.find(hash.table_hash(), is_match).copied()
     }
 
     /// Unlinks a node from table and FIFO.
-    fn take(&mut self, at: u32) -> CacheNode<V> {
-        let node = self.nodes.remove(at);
-        if let Ok(found) = self
+    fn take(&mut self, node_index: u32) -> CacheNode<V> {
+        let node = self.nodes.remove(node_index);
+        if let Ok(table_entry) = self
             .table
-            .find_entry(node.hash.for_table(), |&other| other == at)
+            .find_entry(node.hash.table_hash(), |&other| other == node_index)
         {
-            found.remove();
+            table_entry.remove();
         }
         node
     }
@@ -237,7 +248,7 @@ impl<V: KeyedValue> CacheStore<V> {
     }
 
     fn first_queue(&self, hash: KeyHash) -> FifoQueue {
-        if self.ghost.contains(hash.for_table()) {
+        if self.ghost.contains(hash.table_hash()) {
             FifoQueue::Main
         } else {
             FifoQueue::Small
@@ -249,14 +260,14 @@ impl<V: KeyedValue> CacheStore<V> {
     fn victim(&mut self) -> Option<u32> {
         loop {
             let queue = self.queue_to_shorten();
-            let at = self.nodes.oldest(queue)?;
-            let node = self.nodes.node_mut(at);
+            let node_index = self.nodes.oldest(queue)?;
+            let node = self.nodes.node_mut(node_index);
             match queue {
                 FifoQueue::Small if node.frequency >= PROMOTE_FROM => node.frequency = 0,
                 FifoQueue::Main if node.frequency > 0 => node.frequency -= 1,
-                _ => return Some(at),
+                _ => return Some(node_index),
             }
-            self.nodes.renew(at, FifoQueue::Main);
+            self.nodes.renew(node_index, FifoQueue::Main);
         }
     }
 

@@ -112,32 +112,36 @@ pub fn conditions<'f>(
     }
 }
 
-/// Selects the stored response that a 304 refers to (§4.3.4); `asked` is the index in `stored` of the one being
+/// Selects the stored response that a 304 refers to (§4.3.4); `validated` is the index in `stored` of the one being
 /// validated. `None` if the 304 refers to a response that is not stored.
 #[must_use]
 pub fn selected(
     stored: &[StoredValidators<'_>],
-    asked: usize,
-    by: StoredValidators<'_>,
+    validated: usize,
+    response: StoredValidators<'_>,
 ) -> Option<usize> {
-    let others = (0..stored.len()).filter(|at| *at != asked);
-    let mut asked_first = core::iter::once(asked).chain(others);
-    let mut find = |fits: fn(&StoredValidators<'_>, &StoredValidators<'_>) -> bool| {
-        asked_first.find(|at| stored.get(*at).is_some_and(|it| fits(it, &by)))
+    let others = (0..stored.len()).filter(|at| *at != validated);
+    let mut candidates = core::iter::once(validated).chain(others);
+    let mut find = |is_match: fn(&StoredValidators<'_>, &StoredValidators<'_>) -> bool| {
+        candidates.find(|at| {
+            stored
+                .get(*at)
+                .is_some_and(|candidate| is_match(candidate, &response))
+        })
     };
     // RFC 9111 §4.3.4: a strong validator selects only an equal one.
-    if by.strong().is_some() {
-        return find(|it, by| it.strong() == by.strong());
+    if response.strong().is_some() {
+        return find(|candidate, response| candidate.strong() == response.strong());
     }
     // A weak tag is compared without `W/` (RFC 9110 §8.8.3.2).
-    if by.etag.is_some() {
-        return find(|it, by| it.opaque() == by.opaque());
+    if response.etag.is_some() {
+        return find(|candidate, response| candidate.opaque() == response.opaque());
     }
-    if by.last_modified.is_some() {
-        return find(|it, by| it.last_modified == by.last_modified);
+    if response.last_modified.is_some() {
+        return find(|candidate, response| candidate.last_modified == response.last_modified);
     }
     // A 304 without validators: the server omits them, and means the response that was validated.
-    stored.get(asked).map(|_| asked)
+    stored.get(validated).map(|_| validated)
 }
 
 /// The fields of a stored response after a 304, or after a response to HEAD for the same version
@@ -145,24 +149,27 @@ pub fn selected(
 pub fn merged<'f>(
     stored: &[RawFieldLine<'f>],
     new: &[RawFieldLine<'f>],
-    left_out: &FieldNames,
+    excluded_fields: &FieldNames,
 ) -> Vec<RawFieldLine<'f>> {
     let options = connection_options(new);
-    let is_kept = |name: &[u8]| {
-        KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
-            || left_out.has(name)
+    let is_retained = |name: &[u8]| {
+        KEPT.iter().any(|retained_name| retained_name.eq_ignore_ascii_case(name))
+            || excluded_fields.contains(name)
             // Fields named by Connection are hop-by-hop (RFC 9110 §7.6.1).
-            || options.has(name)
+            || options.contains(name)
     };
-    let news = new.iter().copied().filter(|(name, _)| !is_kept(name));
-    let news: Vec<RawFieldLine<'f>> = news.collect();
-    let new_names: FieldNames<&[u8]> = news.iter().map(|(name, _)| *name).collect();
+    let new_lines = new.iter().copied().filter(|(name, _)| !is_retained(name));
+    let new_lines: Vec<RawFieldLine<'f>> = new_lines.collect();
+    let new_names: FieldNames<&[u8]> = new_lines.iter().map(|(name, _)| *name).collect();
     // An Age that the new response does not have is obsolete: the origin answered itself.
-    let is_over = |name: &[u8]| new_names.has(name) || name.eq_ignore_ascii_case(b"age");
-    let stored = stored.iter().copied().filter(|(name, _)| !is_over(name));
-    let mut all: Vec<RawFieldLine<'f>> = stored.collect();
-    all.extend(news);
-    all
+    let is_replaced = |name: &[u8]| new_names.contains(name) || name.eq_ignore_ascii_case(b"age");
+    let stored = stored
+        .iter()
+        .copied()
+        .filter(|(name, _)| !is_replaced(name));
+    let mut merged_lines: Vec<RawFieldLine<'f>> = stored.collect();
+    merged_lines.extend(new_lines);
+    merged_lines
 }
 
 /// The field names in Connection.
@@ -189,29 +196,30 @@ pub enum HeadComparison {
 /// or all the stored validators and at least one. RFC 9111 does not require this, but the fields of one version could
 /// otherwise be combined with the body of another.
 #[must_use]
-pub fn head_says(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> HeadComparison {
-    let value = |of: &[RawFieldLine<'_>], name: &[u8]| {
-        let line = of.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+pub fn compare_head(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> HeadComparison {
+    let value = |lines: &[RawFieldLine<'_>], name: &[u8]| {
+        let line = lines.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         line.map(|(_, value)| value.trim_ascii().to_vec())
     };
-    let both = |name: &[u8]| (value(stored, name), value(head, name));
+    let value_pair = |name: &[u8]| (value(stored, name), value(head, name));
     // RFC 9111 §4.3.5: the fields that identify the version.
-    let compared = [b"etag", &b"last-modified"[..], b"content-length"].map(both);
+    let compared = [b"etag", &b"last-modified"[..], b"content-length"].map(value_pair);
     if compared
         .iter()
         .any(|(stored, new)| new.is_some() && stored != new)
     {
         return HeadComparison::Other;
     }
-    let (ours, theirs) = (
+    let (stored_validators, head_validators) = (
         StoredValidators::from_fields(stored.iter().copied()),
         StoredValidators::from_fields(head.iter().copied()),
     );
-    let has_strong_tag = theirs.strong().is_some() && ours.strong() == theirs.strong();
-    let has_all = !ours.is_empty()
-        && ours == theirs
+    let has_strong_tag = head_validators.strong().is_some()
+        && stored_validators.strong() == head_validators.strong();
+    let all_match = !stored_validators.is_empty()
+        && stored_validators == head_validators
         && compared[..2].iter().all(|(stored, new)| stored == new);
-    match has_strong_tag || has_all {
+    match has_strong_tag || all_match {
         true => HeadComparison::Same,
         false => HeadComparison::Nothing,
     }
@@ -220,8 +228,8 @@ pub fn head_says(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> Head
 /// Whether a date is a strong validator: it is at least a second older than the response with it (RFC 9110 §8.8.2.2).
 #[must_use]
 pub fn is_strong_date(last_modified: &[u8], response_date: &[u8], now_secs: u64) -> bool {
-    let at = |text| date::parse(text, now_secs);
-    matches!((at(last_modified), at(response_date)), (Some(modified), Some(made)) if modified < made)
+    let parse_date = |text| date::parse(text, now_secs);
+    matches!((parse_date(last_modified), parse_date(response_date)), (Some(modified), Some(response_time)) if modified < response_time)
 }
 
 #[cfg(test)]
@@ -293,7 +301,7 @@ mod tests {
     #[test]
     fn head_freshens_what_it_agrees_with() {
         let stored: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
-        let says = |head: &[RawFieldLine<'_>]| head_says(&stored, head);
+        let says = |head: &[RawFieldLine<'_>]| compare_head(&stored, head);
         assert_eq!(says(&[(b"etag", b"\"a\"")]), HeadComparison::Same);
         assert_eq!(says(&[(b"content-length", b"6")]), HeadComparison::Other);
         let dated: [RawFieldLine<'_>; 2] = [(b"etag", b"\"a\""), (b"last-modified", b"x")];
@@ -305,23 +313,23 @@ mod tests {
         // The fields could belong to another version than the stored body.
         let tagged: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
         let head: [RawFieldLine<'_>; 1] = [(b"content-length", b"5")];
-        assert_eq!(head_says(&tagged, &head), HeadComparison::Nothing);
-        assert_eq!(head_says(&tagged[1..], &head), HeadComparison::Nothing);
+        assert_eq!(compare_head(&tagged, &head), HeadComparison::Nothing);
+        assert_eq!(compare_head(&tagged[1..], &head), HeadComparison::Nothing);
         let dated: [RawFieldLine<'_>; 2] = [tagged[0], (b"last-modified", b"x")];
-        assert_eq!(head_says(&dated, &dated[1..]), HeadComparison::Nothing);
-        assert_eq!(head_says(&dated, &dated[..1]), HeadComparison::Same);
+        assert_eq!(compare_head(&dated, &dated[1..]), HeadComparison::Nothing);
+        assert_eq!(compare_head(&dated, &dated[..1]), HeadComparison::Same);
         let weak: [RawFieldLine<'_>; 2] = [(b"etag", b"W/\"a\""), dated[1]];
-        assert_eq!(head_says(&weak, &weak[..1]), HeadComparison::Nothing);
-        assert_eq!(head_says(&weak, &weak), HeadComparison::Same);
+        assert_eq!(compare_head(&weak, &weak[..1]), HeadComparison::Nothing);
+        assert_eq!(compare_head(&weak, &weak), HeadComparison::Same);
         let twice: [RawFieldLine<'_>; 2] = [tagged[0], (b"etag", b"\"b\"")];
-        assert_eq!(head_says(&dated, &twice), HeadComparison::Nothing);
-        assert_eq!(head_says(&tagged, &twice), HeadComparison::Nothing);
+        assert_eq!(compare_head(&dated, &twice), HeadComparison::Nothing);
+        assert_eq!(compare_head(&tagged, &twice), HeadComparison::Nothing);
         let unquoted: [RawFieldLine<'_>; 2] = [(b"etag", b"a"), dated[1]];
         for part in [&unquoted[..1], &unquoted[1..]] {
-            assert_eq!(head_says(&unquoted, part), HeadComparison::Nothing);
+            assert_eq!(compare_head(&unquoted, part), HeadComparison::Nothing);
         }
         assert_eq!(
-            head_says(&tagged[1..], &[(b"content-length", b"6")]),
+            compare_head(&tagged[1..], &[(b"content-length", b"6")]),
             HeadComparison::Other
         );
     }

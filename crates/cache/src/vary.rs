@@ -16,7 +16,7 @@ type SelectingField = (Box<[u8]>, Box<[u8]>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectingFields {
     /// `None` if there are none: this is the common case, and there are many responses.
-    named: Option<Box<VaryNames>>,
+    vary_names: Option<Box<VaryNames>>,
 }
 
 /// The fields, sorted by name, without duplicates.
@@ -27,14 +27,14 @@ impl FromIterator<SelectingField> for SelectingFields {
     fn from_iter<I: IntoIterator<Item = SelectingField>>(fields: I) -> SelectingFields {
         let fields: Box<[SelectingField]> = fields.into_iter().collect();
         SelectingFields {
-            named: (!fields.is_empty()).then(|| Box::new(VaryNames(fields))),
+            vary_names: (!fields.is_empty()).then(|| Box::new(VaryNames(fields))),
         }
     }
 }
 
 impl SelectingFields {
     /// No selecting fields: the response depends on its key only.
-    pub const ALL: SelectingFields = SelectingFields { named: None };
+    pub const ALL: SelectingFields = SelectingFields { vary_names: None };
 
     /// The selecting fields of a response with these values of Vary, for a request with these fields. `None` if no
     /// other request can be answered with the response: Vary has `*`, too many names or an invalid one, or a field in
@@ -63,7 +63,7 @@ impl SelectingFields {
                 return None;
             }
             // The origin received this server's value, not the client's.
-            if forwarding::is_report_of_client(name) {
+            if forwarding::is_client_report(name) {
                 return None;
             }
             // Part of the key, or never sent to an origin.
@@ -89,16 +89,17 @@ impl SelectingFields {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.named.is_none()
+        self.vary_names.is_none()
     }
 
     /// Whether the response answers a request with these fields.
-    pub fn takes<'f, F>(&self, request: F) -> bool
+    pub fn matches<'f, F>(&self, request: F) -> bool
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
-        let same = |(name, value): &SelectingField| value_of(name, request.clone()) == *value;
-        self.fields().iter().all(same)
+        let has_same_value =
+            |(name, value): &SelectingField| value_of(name, request.clone()) == *value;
+        self.fields().iter().all(has_same_value)
     }
 
     /// The same selecting fields with the values of another request.
@@ -115,20 +116,20 @@ impl SelectingFields {
     }
 
     /// Appends an unambiguous encoding: equal bytes mean equal fields.
-    pub fn write(&self, to: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         for part in self.iter().flat_map(|(name, value)| [name, value]) {
             // With length prefixes, different fields cannot yield equal bytes.
-            to.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            to.extend_from_slice(part);
+            out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            out.extend_from_slice(part);
         }
     }
 
     /// Whether both have the same names.
     #[must_use]
-    pub fn has_names_of(&self, other: &SelectingFields) -> bool {
-        let names = |of: &SelectingFields| of.fields().len();
+    pub fn has_same_names(&self, other: &SelectingFields) -> bool {
+        let count = |selecting: &SelectingFields| selecting.fields().len();
         let mut pairs = self.fields().iter().zip(other.fields());
-        names(self) == names(other) && pairs.all(|((one, _), (two, _))| one == two)
+        count(self) == count(other) && pairs.all(|((a, _), (b, _))| a == b)
     }
 
     /// The memory in bytes.
@@ -146,7 +147,9 @@ impl SelectingFields {
     }
 
     fn fields(&self) -> &[SelectingField] {
-        self.named.as_ref().map_or(&[], |named| &named.0)
+        self.vary_names
+            .as_ref()
+            .map_or(&[], |vary_names| &vary_names.0)
     }
 }
 
@@ -175,7 +178,7 @@ fn may_be_list(name: &[u8]) -> bool {
 }
 
 /// Normalizes a list to one space after each comma; a list with quoted strings is unchanged.
-fn spaced(list: &[u8]) -> Vec<u8> {
+fn normalise_spaces(list: &[u8]) -> Vec<u8> {
     if list.contains(&b'"') {
         return list.to_vec();
     }
@@ -189,12 +192,15 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
         return list.to_vec();
     }
     // Spaces inside a part make it malformed: an origin does not read `d e` as `de`, so they stay.
-    let plain = |member: &[u8]| -> Vec<u8> {
+    let normalise_member = |member: &[u8]| -> Vec<u8> {
         let parts = member.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_ascii_lowercase).collect();
         parts.join(&b";"[..])
     };
-    let mut members: Vec<Vec<u8>> = list.split(|byte| *byte == b',').map(plain).collect();
+    let mut members: Vec<Vec<u8>> = list
+        .split(|byte| *byte == b',')
+        .map(normalise_member)
+        .collect();
     // RFC 9110 §5.6.1: empty members are ignored.
     members.retain(|member| !member.is_empty());
     if !has_order {
@@ -209,19 +215,19 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
 fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
     let mut value = Vec::new();
     // RFC 6265 §5.4: cookies are joined by a semicolon.
-    let between: &[u8] = if name == b"cookie" { b"; " } else { b", " };
-    let lines = request.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
+    let lines = request.filter(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
     let mut is_missing = true;
     for (at, (_, line)) in lines.enumerate() {
         is_missing = false;
         if at > 0 {
-            value.extend_from_slice(between);
+            value.extend_from_slice(separator);
         }
         value.extend_from_slice(line.trim_ascii());
     }
     let value = match is_preference(name) {
         true => normalised(&value, name != b"accept-encoding"),
-        false if may_be_list(name) && value.contains(&b',') => spaced(&value),
+        false if may_be_list(name) && value.contains(&b',') => normalise_spaces(&value),
         false => value,
     };
     match value.is_empty() && !is_missing {
@@ -244,12 +250,12 @@ mod tests {
     fn a_response_answers_who_asks_in_the_same_way() {
         let german: &[Given] = &[(b"Accept-Language", b"de"), (b"Cookie", b"a=b")];
         let made = selecting(&[b"accept-language"], german).expect("it may be stored");
-        assert!(made.takes(german.iter().copied()));
+        assert!(made.matches(german.iter().copied()));
         let other: &[Given] = &[(b"ACCEPT-LANGUAGE", b" de "), (b"Cookie", b"other")];
-        assert!(made.takes(other.iter().copied()));
+        assert!(made.matches(other.iter().copied()));
         let english: &[Given] = &[(b"Accept-Language", b"en")];
-        assert!(!made.takes(english.iter().copied()));
-        assert!(!made.takes([].into_iter()));
+        assert!(!made.matches(english.iter().copied()));
+        assert!(!made.matches([].into_iter()));
     }
 
     #[test]
@@ -257,10 +263,10 @@ mod tests {
         let two: &[Given] = &[(b"Accept", b"a"), (b"X", b"1"), (b"accept", b"b")];
         let made = selecting(&[b"Accept"], two).expect("it may be stored");
         let one: &[Given] = &[(b"Accept", b"a, b")];
-        assert!(made.takes(one.iter().copied()));
+        assert!(made.matches(one.iter().copied()));
         let turned: &[Given] = &[(b"Accept", b"b, a")];
         assert!(
-            !made.takes(turned.iter().copied()),
+            !made.matches(turned.iter().copied()),
             "origins take the first"
         );
     }
@@ -271,9 +277,9 @@ mod tests {
         let broken: &[Given] = &[(b"Accept-Language", b"d e ; q=1 , x")];
         let made = selecting(&[b"Accept-Language"], broken).expect("it may be stored");
         let right: &[Given] = &[(b"Accept-Language", b"de;q=1,x")];
-        assert!(!made.takes(right.iter().copied()));
+        assert!(!made.matches(right.iter().copied()));
         let same: &[Given] = &[(b"Accept-Language", b"D e;q=1,  x")];
-        assert!(made.takes(same.iter().copied()));
+        assert!(made.matches(same.iter().copied()));
     }
 
     #[test]
@@ -293,7 +299,7 @@ mod tests {
             let made =
                 SelectingFields::from_vary([name], [(name, one)].into_iter()).expect("storable");
             assert_eq!(
-                made.takes([(name, other)].into_iter()),
+                made.matches([(name, other)].into_iter()),
                 same,
                 "{name:?} {other:?}"
             );
@@ -305,11 +311,11 @@ mod tests {
         let two: &[Given] = &[(b"X", b""), (b"X", b"fr")];
         let made = selecting(&[b"X"], two).expect("it may be stored");
         let one: &[Given] = &[(b"X", b"fr")];
-        assert!(!made.takes(one.iter().copied()));
+        assert!(!made.matches(one.iter().copied()));
         let cookies: &[Given] = &[(b"Cookie", b"a"), (b"Cookie", b"b")];
         let made = selecting(&[b"Cookie"], cookies).expect("it may be stored");
         let joined: &[Given] = &[(b"Cookie", b"a; b")];
-        assert!(made.takes(joined.iter().copied()));
+        assert!(made.matches(joined.iter().copied()));
     }
 
     #[test]
@@ -319,8 +325,8 @@ mod tests {
             let with = SelectingFields::from_vary([name], [(name, &b""[..])].into_iter())
                 .expect("storable");
             let without = SelectingFields::from_vary([name], [].into_iter()).expect("storable");
-            assert!(with.takes([(name, &b""[..])].into_iter()) && !with.takes([].into_iter()));
-            assert!(!without.takes([(name, &b""[..])].into_iter()));
+            assert!(with.matches([(name, &b""[..])].into_iter()) && !with.matches([].into_iter()));
+            assert!(!without.matches([(name, &b""[..])].into_iter()));
         }
     }
 
@@ -345,7 +351,7 @@ mod tests {
     #[test]
     fn without_vary_it_answers_everybody() {
         let made = selecting(&[b"", b" , "], &[(b"A", b"b")]).expect("it may be stored");
-        assert!(made.is_empty() && made.takes([(&b"A"[..], &b"c"[..])].into_iter()));
+        assert!(made.is_empty() && made.matches([(&b"A"[..], &b"c"[..])].into_iter()));
     }
 
     #[test]
@@ -353,9 +359,9 @@ mod tests {
         let request: &[Given] = &[(b"A", b"1"), (b"B", b"2")];
         let one = selecting(&[b"B, a", b"A"], request).expect("it may be stored");
         let two = selecting(&[b"a,b"], &[]).expect("it may be stored");
-        assert!(one.has_names_of(&two) && one != two);
+        assert!(one.has_same_names(&two) && one != two);
         let three = selecting(&[b"a"], request).expect("it may be stored");
-        assert!(!one.has_names_of(&three));
+        assert!(!one.has_same_names(&three));
     }
 
     #[test]
@@ -364,7 +370,7 @@ mod tests {
         let written = |request: &[Given]| {
             let mut bytes = Vec::new();
             let of_request = made.select_from(request.iter().copied());
-            assert!(of_request.takes(request.iter().copied()));
+            assert!(of_request.matches(request.iter().copied()));
             of_request.write(&mut bytes);
             bytes
         };

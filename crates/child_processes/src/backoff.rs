@@ -23,18 +23,18 @@ impl RestartBackoff {
     }
 
     /// The delay after a child that failed to start.
-    pub fn failed(&mut self) -> Duration {
+    pub fn record_failure(&mut self) -> Duration {
         let delay = self.next;
         self.next = (delay * 2).min(self.max);
         delay
     }
 
     /// The delay after a child with this lifetime.
-    pub fn ended(&mut self, lifetime: Duration) -> Duration {
+    pub fn record_end(&mut self, lifetime: Duration) -> Duration {
         if self.is_long(lifetime) {
             self.reset();
         }
-        self.failed()
+        self.record_failure()
     }
 
     /// Whether a child with this lifetime counts as well started.
@@ -58,15 +58,15 @@ mod tests {
         let mut backoff = RestartBackoff::new(min, max, long);
         let delays: Vec<_> = (0..7)
             .map(|at| match at % 2 {
-                0 => backoff.failed().as_secs(),
+                0 => backoff.record_failure().as_secs(),
                 // A short life counts like a failed start.
-                _ => backoff.ended(long - min).as_secs(),
+                _ => backoff.record_end(long - min).as_secs(),
             })
             .collect();
         assert_eq!(delays, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(backoff.ended(long), min);
-        assert_eq!(backoff.failed(), 2 * min);
+        assert_eq!(backoff.record_end(long), min);
+        assert_eq!(backoff.record_failure(), 2 * min);
         backoff.reset();
-        assert_eq!(backoff.failed(), min);
+        assert_eq!(backoff.record_failure(), min);
     }
 }

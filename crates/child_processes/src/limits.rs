@@ -35,11 +35,11 @@ pub fn limit(command: &mut Command, limits: ProcessLimits) {
         command.uid(user).gid(group);
     }
     let set = move || {
-        lower(Resource::Core, both(Some(0)))?;
-        lower(Resource::As, both(limit_of(limits.memory_len_max)))?;
-        lower(Resource::Cpu, both(limit_of(limits.cpu_s_max)))?;
+        lower(Resource::Core, soft_and_hard(Some(0)))?;
+        lower(Resource::As, soft_and_hard(limit_of(limits.memory_len_max)))?;
+        lower(Resource::Cpu, soft_and_hard(limit_of(limits.cpu_s_max)))?;
         if limits.processes_max > 0 {
-            lower(Resource::Nproc, both(Some(limits.processes_max)))?;
+            lower(Resource::Nproc, soft_and_hard(Some(limits.processes_max)))?;
         }
         if let Some((current, maximum)) = limits.descriptors {
             lower(Resource::Nofile, Rlimit { current, maximum })?;
@@ -59,16 +59,16 @@ pub fn limit(command: &mut Command, limits: ProcessLimits) {
 
 /// Sets a limit, capped by the hard limit of this process, which only root could raise. On a machine with little
 /// memory the kernel's default limit of processes is below the usual one here.
-fn lower(resource: Resource, wanted: Rlimit) -> rustix::io::Result<()> {
+fn lower(resource: Resource, requested: Rlimit) -> rustix::io::Result<()> {
     let Some(hard) = getrlimit(resource).maximum else {
-        return setrlimit(resource, wanted);
+        return setrlimit(resource, requested);
     };
-    let within = |limit: Option<u64>| Some(limit.map_or(hard, |limit| limit.min(hard)));
+    let capped = |limit: Option<u64>| Some(limit.map_or(hard, |limit| limit.min(hard)));
     setrlimit(
         resource,
         Rlimit {
-            current: within(wanted.current),
-            maximum: within(wanted.maximum),
+            current: capped(requested.current),
+            maximum: capped(requested.maximum),
         },
     )
 }
@@ -78,7 +78,7 @@ fn limit_of(configured: u64) -> Option<u64> {
     (configured > 0).then_some(configured)
 }
 
-fn both(limit: Option<u64>) -> Rlimit {
+fn soft_and_hard(limit: Option<u64>) -> Rlimit {
     Rlimit {
         current: limit,
         maximum: limit,
@@ -100,8 +100,8 @@ mod tests {
         // SAFETY: only system calls with numbers, in a forked child that is about to exec.
         unsafe {
             command.pre_exec(|| {
-                lower(Resource::Nproc, both(Some(500)))?;
-                lower(Resource::Nofile, both(Some(100)))?;
+                lower(Resource::Nproc, soft_and_hard(Some(500)))?;
+                lower(Resource::Nofile, soft_and_hard(Some(100)))?;
                 Ok(())
             });
         }

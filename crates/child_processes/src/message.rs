@@ -107,11 +107,11 @@ impl PacketChannel {
     /// There are no descriptors left.
     pub fn pair() -> io::Result<(PacketChannel, OwnedFd)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let (ours, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        let (own_end, peer_end) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         // The send buffer also limits the length of a message.
-        set_socket_send_buffer_size(&ours, ROOM_LEN)?;
-        set_socket_recv_buffer_size(&ours, ROOM_LEN)?;
-        Ok((PacketChannel(ours), other))
+        set_socket_send_buffer_size(&own_end, ROOM_LEN)?;
+        set_socket_recv_buffer_size(&own_end, ROOM_LEN)?;
+        Ok((PacketChannel(own_end), peer_end))
     }
 
     /// The channel to the parent process, in a child that has it as standard input.

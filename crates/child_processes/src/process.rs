@@ -34,12 +34,12 @@ pub fn helper_command(task: &str) -> Command {
     command
 }
 
-/// A command that runs this program again, with the arguments for which `passes` is true.
-pub fn same_command(passes: impl Fn(&str) -> bool) -> Command {
+/// A command that runs this program again, with the arguments for which `keeps_argument` is true.
+pub fn same_command(keeps_argument: impl Fn(&str) -> bool) -> Command {
     let mut args = std::env::args_os();
     let mut command = Command::new(PROGRAM);
     command.arg0(args.next().unwrap_or_default());
-    command.args(args.filter(|arg| arg.to_str().is_none_or(&passes)));
+    command.args(args.filter(|arg| arg.to_str().is_none_or(&keeps_argument)));
     command
 }
 
@@ -66,7 +66,7 @@ impl ChildProcess {
     /// Those of fork(2) and execve(2), or there are no descriptors left.
     pub fn spawn(mut command: Command) -> io::Result<ChildProcess> {
         let mut child = command.spawn()?;
-        match end_of(Pid::from_child(&child)) {
+        match end_descriptor(Pid::from_child(&child)) {
             Ok(end) => Ok(ChildProcess {
                 child,
                 end: Arc::new(end),
@@ -87,8 +87,8 @@ impl ChildProcess {
     /// # Errors
     /// As for [`ChildProcess::spawn`].
     pub fn spawn_with_channel(mut command: Command) -> io::Result<(ChildProcess, PacketChannel)> {
-        let (channel, other) = PacketChannel::pair()?;
-        command.stdin(other);
+        let (channel, peer) = PacketChannel::pair()?;
+        command.stdin(peer);
         Ok((ChildProcess::spawn(command)?, channel))
     }
 
@@ -97,8 +97,8 @@ impl ChildProcess {
     /// # Errors
     /// As for [`ChildProcess::spawn`].
     pub fn spawn_with_stream(mut command: Command) -> io::Result<(ChildProcess, UnixStream)> {
-        let (stream, other) = UnixStream::pair()?;
-        command.stdin(OwnedFd::from(other));
+        let (stream, peer) = UnixStream::pair()?;
+        command.stdin(OwnedFd::from(peer));
         Ok((ChildProcess::spawn(command)?, stream))
     }
 
@@ -138,8 +138,8 @@ impl ChildProcess {
     /// # Errors
     /// It was reaped.
     pub fn peek_status(&self) -> io::Result<Option<WaitIdStatus>> {
-        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), how)?)
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), options)?)
     }
 
     /// Waits for its end.
@@ -184,7 +184,7 @@ impl ChildHandle {
 }
 
 /// A descriptor that becomes readable when a child ends: its pidfd, if the system supports it (Linux 5.3).
-fn end_of(pid: Pid) -> io::Result<OwnedFd> {
+fn end_descriptor(pid: Pid) -> io::Result<OwnedFd> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         // An old kernel, or a sandbox that forbids the system call.
         Err(Errno::NOSYS | Errno::PERM) => end_pipe(pid),
@@ -195,15 +195,15 @@ fn end_of(pid: Pid) -> io::Result<OwnedFd> {
 /// The fallback: a pipe, closed by a thread that waits for the child.
 fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
     let (read, write) = io::pipe()?;
-    let waiting = move || {
+    let wait = move || {
         // NOWAIT leaves the child to be reaped by its owner.
-        let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), how) {}
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
         drop(write);
     };
     thread::Builder::new()
         .name("child-end".into())
-        .spawn(waiting)?;
+        .spawn(wait)?;
     Ok(read.into())
 }
 
@@ -220,18 +220,18 @@ pub fn ready<const N: usize>(
     descriptors: [Option<PollFd<'_>>; N],
     deadline: Option<Instant>,
 ) -> io::Result<[bool; N]> {
-    let is_there = descriptors.each_ref().map(Option::is_some);
+    let is_present = descriptors.each_ref().map(Option::is_some);
     let mut polled: Vec<_> = descriptors.into_iter().flatten().collect();
-    let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+    let remaining = deadline.map(|end| end.saturating_duration_since(Instant::now()));
     // A deadline too far for a timespec counts as none.
-    let left = left.and_then(|left| Timespec::try_from(left).ok());
-    match poll(&mut polled, left.as_ref()) {
+    let remaining = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
+    match poll(&mut polled, remaining.as_ref()) {
         Ok(_) => {}
         Err(Errno::INTR) => return Ok([false; N]),
         Err(error) => return Err(error.into()),
     }
     let mut polled = polled.iter().map(|fd| !fd.revents().is_empty());
-    Ok(is_there.map(|is_there| is_there && polled.next().unwrap_or(false)))
+    Ok(is_present.map(|is_present| is_present && polled.next().unwrap_or(false)))
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn start_failure(program: &str, error: &io::Error) -> String {
 pub struct ApplicationSupervisor {
     stop: PipeWriter,
     thread: Option<JoinHandle<()>>,
-    begins: StartDecision,
+    start_decision: StartDecision,
 }
 
 /// Whether an application can start at all.
@@ -73,7 +73,7 @@ pub struct StartDecision(Arc<AtomicBool>);
 
 impl StartDecision {
     /// Whether the last try found that the program does not exist or may not be run. Then waiting is useless.
-    pub fn never(&self) -> bool {
+    pub fn is_impossible(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
@@ -89,32 +89,32 @@ impl ApplicationSupervisor {
         notice: ChildNotice,
     ) -> io::Result<ApplicationSupervisor> {
         // A pipe, since the thread polls for the stop and for the child together.
-        let (stopped, stop) = io::pipe()?;
-        let begins = StartDecision::default();
-        let supervising = SupervisorLoop {
+        let (stop_reader, stop) = io::pipe()?;
+        let start_decision = StartDecision::default();
+        let supervisor = SupervisorLoop {
             life: ApplicationLife::new(application.stop_timeout),
             application,
             notice,
-            stopped: Some(stopped),
-            begins: begins.clone(),
-            began: Instant::now(),
+            stop_reader: Some(stop_reader),
+            start_decision: start_decision.clone(),
+            started_at: Instant::now(),
             child: None,
             output: [None, None],
             mark: ProcessMark::new(),
         };
         let thread = thread::Builder::new()
             .name("supervise".into())
-            .spawn(move || supervising.run())?;
+            .spawn(move || supervisor.run())?;
         Ok(ApplicationSupervisor {
             stop,
             thread: Some(thread),
-            begins,
+            start_decision,
         })
     }
 
     /// Whether it can start at all.
-    pub fn begins(&self) -> StartDecision {
-        self.begins.clone()
+    pub fn start_decision(&self) -> StartDecision {
+        self.start_decision.clone()
     }
 
     /// Begins to stop it; the drop waits for its end.
@@ -137,9 +137,9 @@ struct SupervisorLoop {
     application: ApplicationSpec,
     notice: ChildNotice,
     /// Readable when the application is to stop; `None` from then on.
-    stopped: Option<PipeReader>,
-    begins: StartDecision,
-    began: Instant,
+    stop_reader: Option<PipeReader>,
+    start_decision: StartDecision,
+    started_at: Instant,
     life: ApplicationLife,
     /// The running process.
     child: Option<ChildProcess>,
@@ -152,10 +152,12 @@ struct SupervisorLoop {
 impl SupervisorLoop {
     fn run(mut self) {
         loop {
-            match self.life.step(self.began.elapsed()) {
+            match self.life.step(self.started_at.elapsed()) {
                 SupervisorAction::Start => self.start(),
                 SupervisorAction::Signal(signal) => self.signal(signal),
-                SupervisorAction::Wait(until) => self.wait(until.map(|until| self.began + until)),
+                SupervisorAction::Wait(until) => {
+                    self.wait(until.map(|until| self.started_at + until))
+                }
                 SupervisorAction::Over => return,
             }
         }
@@ -166,25 +168,25 @@ impl SupervisorLoop {
         let [is_stopped, has_ended, has_output, has_errors] = self.ready(deadline);
         self.read([has_output, has_errors]);
         if is_stopped {
-            self.stopped = None;
-            self.life.stop(self.began.elapsed());
+            self.stop_reader = None;
+            self.life.stop(self.started_at.elapsed());
         }
         if has_ended {
-            self.ended();
+            self.handle_exit();
         }
     }
 
     fn ready(&self, deadline: Option<Instant>) -> [bool; 4] {
         let [output, errors] = self.output.each_ref().map(|it| it.as_ref().map(readable));
-        let (stopped, child) = (&self.stopped, &self.child);
-        let all = [
-            stopped.as_ref().map(readable),
+        let (stop_reader, child) = (&self.stop_reader, &self.child);
+        let poll_set = [
+            stop_reader.as_ref().map(readable),
             child.as_ref().map(readable),
             output,
             errors,
         ];
         // poll(2) can fail if the kernel is short of memory; the loop then tries again.
-        ready(all, deadline).unwrap_or_default()
+        ready(poll_set, deadline).unwrap_or_default()
     }
 
     /// Passes on the available output.
@@ -200,16 +202,16 @@ impl SupervisorLoop {
     }
 
     fn start(&mut self) {
-        let now = self.began.elapsed();
+        let now = self.started_at.elapsed();
         match self.spawn() {
             Ok(()) => {
-                self.begins.0.store(false, Relaxed);
-                self.life.started(now);
+                self.start_decision.0.store(false, Relaxed);
+                self.life.record_start(now);
             }
             Err(error) => {
                 let name = &self.application.command[0];
-                let pause = self.life.failed(now);
-                self.begins.0.store(is_hopeless(&error), Relaxed);
+                let pause = self.life.record_failure(now);
+                self.start_decision.0.store(is_permanent(&error), Relaxed);
                 let failure = start_failure(name, &error);
                 (self.notice)(&format!(
                     "{failure}; next attempt in {} ms",
@@ -248,29 +250,29 @@ impl SupervisorLoop {
         Ok(())
     }
 
-    fn ended(&mut self) {
+    fn handle_exit(&mut self) {
         // Kill the rest of its group before the leader is reaped: until then the group's number cannot be reused.
         self.signal(Signal::KILL);
         let Some(mut child) = self.child.take() else {
             return;
         };
-        let how = child.reap();
-        self.kill_what_is_left();
-        self.read_last();
-        let now = self.began.elapsed();
-        let Some(pause) = self.life.ended(now) else {
+        let exit = child.reap();
+        self.kill_leftovers();
+        self.read_remaining();
+        let now = self.started_at.elapsed();
+        let Some(pause) = self.life.record_end(now) else {
             return;
         };
         let name = &self.application.command[0];
-        let how = how.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let exit_text = exit.map_or_else(|error| error.to_string(), |status| status.to_string());
         (self.notice)(&format!(
-            "{name} ended ({how}); restart in {} ms",
+            "{name} ended ({exit_text}); restart in {} ms",
             pause.as_millis()
         ));
     }
 
     /// Passes on the output that was written before its end.
-    fn read_last(&mut self) {
+    fn read_remaining(&mut self) {
         for _ in 0..READS_LAST {
             let [_, _, has_output, has_errors] = self.ready(Some(Instant::now()));
             if !has_output && !has_errors {
@@ -284,7 +286,7 @@ impl SupervisorLoop {
         self.output = [None, None];
     }
 
-    fn kill_what_is_left(&self) {
+    fn kill_leftovers(&self) {
         let count = self.mark.kill_all();
         if count > 0 {
             let name = &self.application.command[0];
@@ -302,7 +304,7 @@ impl SupervisorLoop {
 }
 
 /// Whether this error of a start is permanent.
-fn is_hopeless(error: &io::Error) -> bool {
+fn is_permanent(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
         errno,
@@ -361,7 +363,7 @@ mod tests {
         let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done";
         let (supervisor, lines) = supervised(script);
         wait_for(&lines, "up", 1);
-        assert!(!supervisor.begins().never());
+        assert!(!supervisor.start_decision().is_impossible());
         drop(supervisor);
         wait_for(&lines, "bye", 1);
         let lines = lines.lock().expect("a lock");
@@ -390,7 +392,7 @@ mod tests {
             };
             let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
             wait_for(&lines, says, 2);
-            assert!(supervisor.begins().never(), "{command}");
+            assert!(supervisor.start_decision().is_impossible(), "{command}");
             drop(supervisor);
         }
     }

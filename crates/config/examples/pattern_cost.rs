@@ -24,18 +24,18 @@ fn main() {
     let path = arguments.next().unwrap_or_else(|| "/".into());
     let start = Instant::now();
     let mut builder = PatternSetBuilder::default();
-    for at in 0..patterns {
-        let text = SHAPES[at % SHAPES.len()].replace('N', &at.to_string());
+    for index in 0..patterns {
+        let text = SHAPES[index % SHAPES.len()].replace('N', &index.to_string());
         match PathPattern::parse(&text) {
             Ok(pattern) => builder.add(&pattern, MatchScope::Access),
             Err(error) => return eprintln!("{text}: {error:?}"),
         }
     }
     let set = builder.build(["index.html"]);
-    let made = start.elapsed();
+    let build_time = start.elapsed();
     let mut found = 0;
     for _ in 0..rounds {
         found += black_box(&set).matches(black_box(path.as_bytes())).len();
     }
-    println!("made in {made:?}; {found} matches");
+    println!("made in {build_time:?}; {found} matches");
 }

@@ -26,7 +26,7 @@ pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
         authorities.extend(authority(table, &authorities));
     }
     // An invalid [[acme.authority]] must not be replaced by the default silently.
-    if section.is_without("authority") {
+    if section.is_absent_or_empty("authority") {
         authorities.push(AcmeAuthority::new(LETS_ENCRYPT));
     }
     let folder = section.item("folder").and_then(|item| item.path());
@@ -58,9 +58,9 @@ fn contact(section: &ConfigSection<'_>) -> Vec<String> {
 }
 
 fn challenge(section: &ConfigSection<'_>) -> AcmeChallenge {
-    let words = [("http-01", 0), ("tls-alpn-01", 1), ("dns-01", 2)];
+    let choices = [("http-01", 0), ("tls-alpn-01", 1), ("dns-01", 2)];
     // http-01 is the default: it needs port 80 only.
-    let chosen = section.choice("challenge", &words, 0);
+    let chosen = section.choice("challenge", &choices, 0);
     if chosen != 2 {
         section.only_with("hook", "challenge = \"dns-01\"");
         section.only_with("hook_timeout", "challenge = \"dns-01\"");
@@ -93,8 +93,8 @@ fn command(item: &ConfigValue<'_>) -> Option<Vec<String>> {
 fn authority(section: ConfigSection<'_>, earlier: &[AcmeAuthority]) -> Option<AcmeAuthority> {
     let directory = section.required("directory");
     let url = directory.as_ref().and_then(|item| url(item, true));
-    let known = |url: &&String| earlier.iter().any(|it| it.directory == **url);
-    if let (Some(item), Some(_)) = (&directory, url.as_ref().filter(known)) {
+    let is_known = |url: &&String| earlier.iter().any(|it| it.directory == **url);
+    if let (Some(item), Some(_)) = (&directory, url.as_ref().filter(is_known)) {
         item.report("the authority is listed twice", "each once");
     }
     let key_id = section.item("key_id").and_then(|item| item.plain_text());
@@ -156,18 +156,22 @@ pub(crate) fn check(
 ) {
     for (site, marks) in sites {
         let automatic = site.tls.as_ref().is_some_and(|tls| tls.automatic);
-        let Some(at) = marks.tls.first().filter(|_| automatic) else {
+        let Some(position) = marks.tls.first().filter(|_| automatic) else {
             continue;
         };
         let Some(acme) = acme else {
-            source.report(at, "automatic, but no authority is configured", "[acme]");
+            source.report(
+                position,
+                "automatic, but no authority is configured",
+                "[acme]",
+            );
             continue;
         };
         let is_dns = matches!(acme.challenge, AcmeChallenge::Dns01 { .. });
         // The authority connects to port 80 without TLS (RFC 8555 §8.3).
         if acme.challenge == AcmeChallenge::Http01 && site.listen.is_empty() {
             source.report(
-                at,
+                position,
                 "automatic by http-01, but the site has no listener without TLS",
                 "listen = \"*:80\" in [[site]], or another challenge in [acme]",
             );
@@ -176,7 +180,7 @@ pub(crate) fn check(
         let is_wildcard = |name: &&SiteName| matches!(name, SiteName::Wildcard(_));
         if !is_dns && site.names.iter().any(|name| is_wildcard(&name)) {
             source.report(
-                at,
+                position,
                 "automatic, but a name of the site is a wildcard",
                 "challenge = \"dns-01\" in [acme]",
             );
@@ -185,7 +189,7 @@ pub(crate) fn check(
         // An order needs a name; with on-demand certificates it is the SNI of a client.
         if site.names.iter().all(is_default) && acme.on_demand.is_none() {
             source.report(
-                at,
+                position,
                 "automatic, but the site has no name",
                 "names in [[site]], or [acme.on_demand]",
             );

@@ -32,22 +32,26 @@ fn alias(section: ConfigSection<'_>) -> Option<MarkedAlias> {
         folder: folder?,
         internal,
     };
-    Some((alias, folder_item?.at))
+    Some((alias, folder_item?.position))
 }
 
 /// Reads all aliases of a site; duplicate paths are a problem.
 pub(crate) fn aliases(whole: &ConfigSection<'_>) -> (Vec<AliasConfig>, Vec<KeyPosition>) {
-    let mut known: Vec<MarkedAlias> = Vec::new();
+    let mut seen: Vec<MarkedAlias> = Vec::new();
     for section in whole.sections("alias") {
-        let at = section.at.clone();
+        let position = section.position.clone();
         let Some(marked) = alias(section) else {
             continue;
         };
         let path = &marked.0.path;
-        if known.iter().any(|(other, _)| other.path == *path) {
-            whole.report_at(&at, format!("{path} is listed twice"), "each path once");
+        if seen.iter().any(|(other, _)| other.path == *path) {
+            whole.report_at(
+                &position,
+                format!("{path} is listed twice"),
+                "each path once",
+            );
         }
-        known.push(marked);
+        seen.push(marked);
     }
-    known.into_iter().unzip()
+    seen.into_iter().unzip()
 }

@@ -29,8 +29,8 @@ pub(crate) fn application(section: ConfigSection<'_>) -> Option<(ApplicationConf
     };
     section.finish();
     // Its absence is reported.
-    let at = name_item?.at;
-    (!application.command.is_empty()).then_some((application, at))
+    let position = name_item?.position;
+    (!application.command.is_empty()).then_some((application, position))
 }
 
 /// A program and its arguments.

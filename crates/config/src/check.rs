@@ -14,19 +14,21 @@ use std::path::Path;
 
 /// Checks that each name is unique at its address, and that no two addresses conflict for a port.
 pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
-    let mut taken: HashMap<(SocketAddr, &SiteName), usize> = HashMap::new();
+    let mut owners: HashMap<(SocketAddr, &SiteName), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
         // Before the comparison with other sites, which skips repeated addresses.
         each_address_once(source, site, marks);
         let addresses = site.addresses().enumerate();
         // An address that the same site repeats is reported once, by `each_address_once`.
-        for (_, address) in addresses.filter(|(place, _)| !is_repeated(site, *place)) {
-            for (name, at) in site.names.iter().zip(&marks.names) {
+        for (_, address) in
+            addresses.filter(|(address_index, _)| !is_repeated(site, *address_index))
+        {
+            for (name, position) in site.names.iter().zip(&marks.names) {
                 // A second site with the name at the address would never be selected.
-                let Some(other) = taken.insert((*address, name), index) else {
+                let Some(first_site) = owners.insert((*address, name), index) else {
                     continue;
                 };
-                let (what, allowed) = match name {
+                let (name_text, allowed) = match name {
                     SiteName::Default => (
                         "the default site".to_string(),
                         "one site without names (or with \"_\") at each address",
@@ -39,8 +41,8 @@ pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfi
                     }
                 };
                 source.report(
-                    at,
-                    format!("{what} at {address} is already site[{other}]"),
+                    position,
+                    format!("{name_text} at {address} is already site[{first_site}]"),
                     allowed,
                 );
             }
@@ -57,26 +59,26 @@ pub(crate) fn proxies(
     server: &ProcessConfig,
 ) {
     for (index, (site, marks)) in sites.iter().enumerate() {
-        let at = marks.proxy_protocol.as_ref();
+        let position = marks.proxy_protocol.as_ref();
         // The position of the key, or of an address if only the other site has the key.
-        let at = at.or(marks.listen.first()).or(marks.tls.first());
-        let Some(at) = at else { continue };
+        let position = position.or(marks.listen.first()).or(marks.tls.first());
+        let Some(position) = position else { continue };
         let before = sites.iter().take(index).enumerate();
-        let differs = |other: &SiteConfig| {
+        let differs = |other_site: &SiteConfig| {
             // The PROXY header precedes TLS and Host, so the site is not known yet when it is read.
-            let shared = |address: &SocketAddr| other.addresses().any(|it| it == address);
-            other.proxy_protocol != site.proxy_protocol && site.addresses().any(shared)
+            let shared = |address: &SocketAddr| other_site.addresses().any(|it| it == address);
+            other_site.proxy_protocol != site.proxy_protocol && site.addresses().any(shared)
         };
         if let Some((other, _)) = before.into_iter().find(|(_, (site, _))| differs(site)) {
             source.report(
-                at,
+                position,
                 format!("site[{other}] shares an address, but has another proxy_protocol"),
                 "the same for all sites of an address",
             );
         }
         // The packet program answers requests before user space sees the connection.
         if !site.proxy_protocol.is_empty() && server.softirq != SoftirqMode::Off {
-            source.report(at, NO_SOFTIRQ, "either of both");
+            source.report(position, NO_SOFTIRQ, "either of both");
         }
     }
 }
@@ -97,7 +99,9 @@ pub(crate) fn paths(
         program_folders(source, site, marks);
         site_rule::check_files(source, site, marks);
         alias_folders(source, site, marks);
-        let Some(at) = &marks.root else { continue };
+        let Some(position) = &marks.root else {
+            continue;
+        };
         let folder = match &site.root {
             SiteRoot::Folder(folder) => folder,
             SiteRoot::PerHost { prefix, .. } => prefix,
@@ -105,18 +109,22 @@ pub(crate) fn paths(
         };
         // Without the folder a problem for each of its files would repeat the same fact.
         if let Err(reason) = folder_problem(folder) {
-            source.report(at, format!("{} {reason}", folder.display()), "a folder");
+            source.report(
+                position,
+                format!("{} {reason}", folder.display()),
+                "a folder",
+            );
             continue;
         }
         // Each host has its folder, so the files cannot be checked here.
         if matches!(site.root, SiteRoot::PerHost { .. }) {
             continue;
         }
-        for (page, at) in site.error_pages.values().zip(&marks.error_pages) {
+        for (page, position) in site.error_pages.values().zip(&marks.error_pages) {
             let path = folder.join(page.trim_start_matches('/'));
             if !path.is_file() {
                 source.report(
-                    at,
+                    position,
                     format!("{} is not a file", path.display()),
                     "a file under the root",
                 );
@@ -128,19 +136,23 @@ pub(crate) fn paths(
 fn module_files(source: &ConfigSource<'_>, modules: &[(ModuleConfig, module::ModuleMarks)]) {
     for (module, marks) in modules {
         // Linked modules have no file.
-        let (ModuleCode::Library(path) | ModuleCode::Wasm(path), Some(at)) =
+        let (ModuleCode::Library(path) | ModuleCode::Wasm(path), Some(position)) =
             (&module.code, &marks.file)
         else {
             continue;
         };
         if !path.is_file() {
-            source.report(at, format!("{} is not a file", path.display()), "a file");
+            source.report(
+                position,
+                format!("{} is not a file", path.display()),
+                "a file",
+            );
         }
     }
 }
 
 fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    for (route, at) in site.routes.iter().zip(&marks.routes) {
+    for (route, position) in site.routes.iter().zip(&marks.routes) {
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
         };
@@ -149,26 +161,26 @@ fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMar
             continue;
         };
         if let Err(reason) = folder_problem(path) {
-            source.report(at, format!("{} {reason}", path.display()), "a folder");
+            source.report(position, format!("{} {reason}", path.display()), "a folder");
         }
     }
 }
 
 fn alias_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    for (alias, at) in site.aliases.iter().zip(&marks.aliases) {
+    for (alias, position) in site.aliases.iter().zip(&marks.aliases) {
         // Like the root, it must exist when the server starts.
         if let Err(reason) = folder_problem(&alias.folder) {
-            let what = format!("{} {reason}", alias.folder.display());
-            source.report(at, what, "a folder");
+            let message = format!("{} {reason}", alias.folder.display());
+            source.report(position, message, "a folder");
         }
     }
 }
 
 /// Whether the same address occurs earlier in the site's list.
 fn is_repeated(site: &SiteConfig, index: usize) -> bool {
-    let own = site.addresses().nth(index);
+    let address = site.addresses().nth(index);
     let mut before = site.addresses().take(index);
-    before.any(|other| Some(other) == own)
+    before.any(|other| Some(other) == address)
 }
 
 fn each_address_once(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
@@ -177,10 +189,10 @@ fn each_address_once(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteM
         (site.tls_addresses(), &marks.tls),
     ];
     for (addresses, marks) in kinds {
-        for (index, (address, at)) in addresses.iter().zip(marks).enumerate() {
+        for (index, (address, position)) in addresses.iter().zip(marks).enumerate() {
             if addresses[..index].contains(address) {
                 source.report(
-                    at,
+                    position,
                     format!("{address} is listed twice"),
                     "each address once",
                 );
@@ -196,15 +208,16 @@ fn wildcard_conflicts(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks
             .iter()
             .flat_map(|(site, marks)| site.addresses().zip(marks.listen.iter().chain(&marks.tls)))
     };
-    for (address, at) in addresses() {
-        let is_any_4 = matches!(address.ip(), IpAddr::V4(ip) if ip.is_unspecified());
-        let any_6 = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, address.port()));
+    for (address, position) in addresses() {
+        let is_unspecified_v4 = matches!(address.ip(), IpAddr::V4(ip) if ip.is_unspecified());
+        let unspecified_v6 = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, address.port()));
         // `[::]` accepts IPv4, too, so the second bind would fail.
-        if is_any_4 && addresses().any(|(other, _)| *other == any_6) {
-            let what = format!("{address} is included in {any_6}, which is configured too");
+        if is_unspecified_v4 && addresses().any(|(other, _)| *other == unspecified_v6) {
+            let message =
+                format!("{address} is included in {unspecified_v6}, which is configured too");
             source.report(
-                at,
-                what,
+                position,
+                message,
                 format!("*:{} for IPv4 and IPv6 together", address.port()),
             );
         }

@@ -35,29 +35,29 @@ pub(crate) fn class(section: ConfigSection<'_>) -> Option<(ClassConfig, KeyPosit
         ..default
     };
     section.finish();
-    Some((class, name_item?.at))
+    Some((class, name_item?.position))
 }
 
 /// Reports classes that no request can reach, and a class with the reserved name `others`.
 pub(crate) fn check(source: &ConfigSource<'_>, classes: &[(ClassConfig, KeyPosition)]) {
     let mut rest = classes.iter();
     // Classes are tried in order: those after a class of all requests are unreachable.
-    for (class, at) in rest.by_ref() {
+    for (class, position) in rest.by_ref() {
         if class.members.is_everything() {
             break;
         }
         if class.name == ClassConfig::OTHERS {
-            let what = format!(
+            let message = format!(
                 "{:?} is the class of requests without a class",
                 ClassConfig::OTHERS
             );
-            source.report(at, what, "another name, or no conditions");
+            source.report(position, message, "another name, or no conditions");
         }
     }
-    for (class, at) in rest {
-        let what = format!("no requests are left for {:?}", class.name);
+    for (class, position) in rest {
+        let message = format!("no requests are left for {:?}", class.name);
         let allowed = "a class without conditions must be the last";
-        source.report(at, what, allowed);
+        source.report(position, message, allowed);
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn list<'d, T>(
 
 fn host(text: &str) -> Result<SiteName, InvalidValue> {
     const REFUSED: InvalidValue = InvalidValue {
-        what: "a host name",
+        expected: "a host name",
         allowed: "example.com, *.example.com (one or more labels in front), or an address (192.0.2.1, [2001:db8::1])",
     };
     match SiteName::parse(text) {
@@ -92,7 +92,7 @@ fn host(text: &str) -> Result<SiteName, InvalidValue> {
 /// A field to match: `NAME: VALUE`, or `NAME` for any value.
 fn field_line(text: &str) -> Result<FieldMatch, InvalidValue> {
     const REFUSED: InvalidValue = InvalidValue {
-        what: "a header field",
+        expected: "a header field",
         allowed: "\"NAME: VALUE\", or \"NAME\" for any value; no * in the name",
     };
     let (name, value) = match text.split_once(':') {
@@ -116,11 +116,14 @@ fn rate(section: &ConfigSection<'_>) -> Option<RequestRate> {
         section.only_with("burst", "rate");
         return None;
     };
-    rate_of(section, &item)
+    read_rate(section, &item)
 }
 
 /// A rate, with the optional key `burst` of the same section.
-pub(crate) fn rate_of(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<RequestRate> {
+pub(crate) fn read_rate(
+    section: &ConfigSection<'_>,
+    item: &ConfigValue<'_>,
+) -> Option<RequestRate> {
     let rate = item.read(per_time);
     let (requests, period_ms) = rate.unwrap_or((1, 1000));
     // The default burst is one second's share, at least one request.
@@ -138,7 +141,7 @@ const BURST_MAX: u64 = 1_000_000;
 /// A rate: `100/s`, `30/m`, `5/h`; a bare number is per second.
 fn per_time(text: &str) -> Result<(u64, u64), InvalidValue> {
     const REFUSED: InvalidValue = InvalidValue {
-        what: "a rate",
+        expected: "a rate",
         allowed: "1 to 1000000 requests a second, or with /s, /m or /h: 100, 100/s, 30/m, 5/h",
     };
     let (digits, period_ms) = match text.split_once('/') {

@@ -47,19 +47,19 @@ fn codings(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
             "at least one; or enabled = false and precompressed = false",
         );
     }
-    let words = [
+    let choices = [
         ("br", OfferedCoding::Br),
         ("zstd", OfferedCoding::Zstd),
         ("gzip", OfferedCoding::Gzip),
     ];
     let mut encodings = Vec::new();
     for item in items {
-        let Some(encoding) = item.choice(&words) else {
+        let Some(encoding) = item.choice(&choices) else {
             continue;
         };
         if encodings.contains(&encoding) {
             item.report(
-                format!("{} is listed twice", item.shown()),
+                format!("{} is listed twice", item.to_display()),
                 "each coding once",
             );
         }

@@ -16,21 +16,21 @@ const METHOD_LEN_MAX: usize = 30;
 
 /// The conditions of a route.
 pub(crate) fn conditions(section: &ConfigSection<'_>) -> RouteConditions {
-    let all = |key| {
+    let items_of = |key| {
         section
             .item(key)
             .map(ConfigValue::one_or_many)
             .unwrap_or_default()
     };
-    let methods = all("methods");
+    let methods = items_of("methods");
     let methods = methods.iter().filter_map(|item| item.read(method));
     RouteConditions {
         methods: methods.collect(),
-        headers: all("header")
+        headers: items_of("header")
             .iter()
             .filter_map(|it| it.read(header))
             .collect(),
-        cookies: all("cookie")
+        cookies: items_of("cookie")
             .iter()
             .filter_map(|it| it.read(cookie))
             .collect(),
@@ -44,25 +44,25 @@ pub(crate) fn method(text: &str) -> Result<String, InvalidValue> {
         .position(|known| known.eq_ignore_ascii_case(text))
     {
         // A standard method in lower case is a typing error: methods are case-sensitive.
-        Some(at) => at < FOR_PROGRAMS && KNOWN.contains(&text),
+        Some(index) => index < FOR_PROGRAMS && KNOWN.contains(&text),
         None => is_token(text) && text.len() <= METHOD_LEN_MAX,
     };
     is_method.then(|| text.to_string()).ok_or(InvalidValue {
-        what: "a method for programs",
+        expected: "a method for programs",
         allowed: "\"GET\", \"POST\", \"PROPFIND\" or another, as it is sent",
     })
 }
 
 fn header(text: &str) -> Result<(String, Option<String>), InvalidValue> {
     named(text, ':', is_literal_name).ok_or(InvalidValue {
-        what: "a condition of a field",
+        expected: "a condition of a field",
         allowed: "NAME, or NAME: VALUE, with letters, digits and !#$%&'+-.^_`|~ in the name",
     })
 }
 
 fn cookie(text: &str) -> Result<(String, Option<String>), InvalidValue> {
     named(text, '=', is_cookie_name).ok_or(InvalidValue {
-        what: "a condition of a cookie",
+        expected: "a condition of a cookie",
         allowed: "NAME, or NAME=VALUE; one * at the end of the name for all names that begin so",
     })
 }

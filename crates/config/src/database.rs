@@ -25,7 +25,7 @@ pub(crate) fn database(section: ConfigSection<'_>) -> Option<(DatabaseConfig, Ke
         ..default
     };
     section.finish();
-    Some((database, name_item?.at))
+    Some((database, name_item?.position))
 }
 
 /// Schemes of database servers; two of the databases have an alternative scheme.

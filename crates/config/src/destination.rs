@@ -14,7 +14,7 @@ pub struct AllowedDestination {
 }
 
 const REFUSED: InvalidValue = InvalidValue {
-    what: "HOST:PORT",
+    expected: "HOST:PORT",
     allowed: "example.com:80, *.example.com:80 (one or more labels in front), 192.0.2.1:8080, [2001:db8::1]:80",
 };
 

@@ -90,25 +90,29 @@ pub(crate) fn check(
     sites: &[(SiteConfig, SiteMarks)],
     modules: &[(ModuleConfig, ModuleMarks)],
     databases: &[(DatabaseConfig, KeyPosition)],
-    lacking: &[BuildFeature],
+    missing_features: &[BuildFeature],
 ) {
-    let of_modules = modules.iter().map(|(module, marks)| {
-        let at = marks.file.as_ref().unwrap_or(&marks.name);
-        (BuildFeature::from_module(&module.code), at)
+    let module_features = modules.iter().map(|(module, marks)| {
+        let position = marks.file.as_ref().unwrap_or(&marks.name);
+        (BuildFeature::from_module(&module.code), position)
     });
-    let of_databases = databases.iter().map(|(_, at)| (BuildFeature::Sql, at));
+    let database_features = databases
+        .iter()
+        .map(|(_, position)| (BuildFeature::Sql, position));
     let routes = sites
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
-    let of_routes =
-        routes.filter_map(|(route, at)| Some((BuildFeature::from_route(&route.to)?, at)));
-    let of_tls = sites
+    let route_features = routes
+        .filter_map(|(route, position)| Some((BuildFeature::from_route(&route.to)?, position)));
+    let tls_features = sites
         .iter()
         .filter_map(|(_, marks)| Some((BuildFeature::Tls, marks.tls.first()?)));
-    let all = of_modules.chain(of_databases).chain(of_routes);
-    for (feature, at) in all.chain(of_tls) {
-        if lacking.contains(&feature) {
-            source.report(at, MissingFeature(feature).to_string(), "");
+    let all = module_features
+        .chain(database_features)
+        .chain(route_features);
+    for (feature, position) in all.chain(tls_features) {
+        if missing_features.contains(&feature) {
+            source.report(position, MissingFeature(feature).to_string(), "");
         }
     }
 }

@@ -76,12 +76,12 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<ConfigProblem>> {
 /// Reads a configuration file, as [`parse`] does, and checks the paths in it.
 ///
 /// Roots and folders of programs must be folders, error pages and modules must be files. Use of a feature that is
-/// `lacking` in this build is a problem.
+/// `missing_features` in this build is a problem.
 ///
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
-pub fn load(file: &Path, lacking: &[BuildFeature]) -> Result<Config, Vec<ConfigProblem>> {
-    load_with(file, lacking, |file| std::fs::read(file))
+pub fn load(file: &Path, missing_features: &[BuildFeature]) -> Result<Config, Vec<ConfigProblem>> {
+    load_with(file, missing_features, |file| std::fs::read(file))
 }
 
 /// Like [`load`], but `read_file` reads the configuration file.
@@ -90,7 +90,7 @@ pub fn load(file: &Path, lacking: &[BuildFeature]) -> Result<Config, Vec<ConfigP
 /// As for [`load`].
 pub fn load_with(
     file: &Path,
-    lacking: &[BuildFeature],
+    missing_features: &[BuildFeature],
     read_file: impl FnOnce(&Path) -> std::io::Result<Vec<u8>>,
 ) -> Result<Config, Vec<ConfigProblem>> {
     let bytes = read_file(file).map_err(|error| {
@@ -102,21 +102,21 @@ pub fn load_with(
     })?;
     // TOML is UTF-8; decoding here gives the line of the first bad byte.
     let text = str::from_utf8(&bytes).map_err(|error| {
-        let place = position(&bytes, error.valid_up_to());
+        let line_and_column = position(&bytes, error.valid_up_to());
         vec![file_problem(
             file,
-            place,
+            line_and_column,
             "is not UTF-8 from here on".to_string(),
         )]
     })?;
-    read(text, file, lacking, check::paths)
+    read(text, file, missing_features, check::paths)
 }
 
 fn read(
     text: &str,
     file: &Path,
-    lacking: &[BuildFeature],
-    more_checks: impl FnOnce(
+    missing_features: &[BuildFeature],
+    extra_checks: impl FnOnce(
         &ConfigSource<'_>,
         &[(SiteConfig, SiteMarks)],
         &[(ModuleConfig, module::ModuleMarks)],
@@ -134,7 +134,7 @@ fn read(
     // Collects problems, so that one run reports all of them.
     let source = ConfigSource::new(text, file);
     let top = ConfigSection::top(&source, table.get_ref());
-    let config = config(&source, top, lacking, more_checks);
+    let config = config(&source, top, missing_features, extra_checks);
     let problems = source.into_problems();
     if problems.is_empty() {
         Ok(config)
@@ -146,8 +146,8 @@ fn read(
 fn config(
     source: &ConfigSource<'_>,
     top: ConfigSection<'_>,
-    lacking: &[BuildFeature],
-    more_checks: impl FnOnce(
+    missing_features: &[BuildFeature],
+    extra_checks: impl FnOnce(
         &ConfigSource<'_>,
         &[(SiteConfig, SiteMarks)],
         &[(ModuleConfig, module::ModuleMarks)],
@@ -155,7 +155,7 @@ fn config(
 ) -> Config {
     let server = top
         .section("server")
-        .map(|section| process::server(section, lacking))
+        .map(|section| process::server(section, missing_features))
         .unwrap_or_default();
     let limits = top
         .section("limits")
@@ -196,7 +196,7 @@ fn config(
     let mut sites: Vec<(SiteConfig, SiteMarks)> =
         top.sections("site").into_iter().map(site::site).collect();
     // The position is that of the file: without a section there is no better one.
-    if top.is_without("site") {
+    if top.is_absent_or_empty("site") {
         let file = KeyPosition {
             key: String::new(),
             offset: 0,
@@ -209,7 +209,7 @@ fn config(
     let (origins, origin_marks): (Vec<OriginConfig>, Vec<KeyPosition>) =
         origins.into_iter().unzip();
     let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
-    named::each_once(source, "origin", origin_names);
+    named::check_unique(source, "origin", origin_names);
     // Replaces origin names by their definitions first: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
@@ -217,16 +217,18 @@ fn config(
     tls::check(source, &sites, &server);
     acme::check(source, &sites, acme.as_ref());
     // The checks on disk, for `load` only.
-    more_checks(source, &sites, &modules);
-    feature::check(source, &sites, &modules, &databases, lacking);
+    extra_checks(source, &sites, &modules);
+    feature::check(source, &sites, &modules, &databases, missing_features);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
-    named::each_once(source, "module", module_names);
-    let database_names = databases.iter().map(|(it, at)| (&*it.name, at));
-    named::each_once(source, "database", database_names);
-    let application_names = applications.iter().map(|(it, at)| (&*it.name, at));
-    named::each_once(source, "application", application_names);
-    let class_names = classes.iter().map(|(it, at)| (&*it.name, at));
-    named::each_once(source, "class", class_names);
+    named::check_unique(source, "module", module_names);
+    let database_names = databases.iter().map(|(it, position)| (&*it.name, position));
+    named::check_unique(source, "database", database_names);
+    let application_names = applications
+        .iter()
+        .map(|(it, position)| (&*it.name, position));
+    named::check_unique(source, "application", application_names);
+    let class_names = classes.iter().map(|(it, position)| (&*it.name, position));
+    named::check_unique(source, "class", class_names);
     class::check(source, &classes);
     // The positions are needed for problems only, and end here.
     let modules: Vec<ModuleConfig> = modules.into_iter().map(|(module, _)| module).collect();
@@ -247,13 +249,13 @@ fn config(
     }
 }
 
-fn file_problem(file: &Path, (line, column): (usize, usize), what: String) -> ConfigProblem {
+fn file_problem(file: &Path, (line, column): (usize, usize), message: String) -> ConfigProblem {
     ConfigProblem {
         file: file.to_path_buf(),
         line,
         column,
         key: String::new(),
-        what,
+        message,
         allowed: String::new(),
     }
 }

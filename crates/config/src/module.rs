@@ -27,25 +27,28 @@ pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, Module
     let name = name_item.as_ref().and_then(named::name);
     let code = code(&section);
     // Without valid code any key may be right, so none is reported.
-    let is = |kind: fn(&ModuleCode) -> bool| code.as_ref().is_none_or(|(code, _)| kind(code));
-    let is_library = is(|code| matches!(code, ModuleCode::Library(_)));
-    let is_wasm = is(|code| matches!(code, ModuleCode::Wasm(_)));
-    for (key, is_right, kind) in [
+    let is_kind = |kind: fn(&ModuleCode) -> bool| code.as_ref().is_none_or(|(code, _)| kind(code));
+    let is_library = is_kind(|code| matches!(code, ModuleCode::Library(_)));
+    let is_wasm = is_kind(|code| matches!(code, ModuleCode::Wasm(_)));
+    for (key, is_allowed, kind) in [
         ("separate", is_library, "library"),
         ("memory", is_wasm, "wasm"),
         ("compute", is_wasm, "wasm"),
         ("keep", is_wasm, "wasm"),
     ] {
-        if !is_right {
+        if !is_allowed {
             section.only_with(key, kind);
         }
     }
     // A module without code is dropped in the end; a placeholder lets the other keys be checked too.
-    let (code, file) = code.map_or((ModuleCode::Linked(String::new()), None), |(code, at)| {
-        // The position is for the check of the file.
-        let has_file = !matches!(code, ModuleCode::Linked(_));
-        (code, has_file.then_some(at))
-    });
+    let (code, file) = code.map_or(
+        (ModuleCode::Linked(String::new()), None),
+        |(code, position)| {
+            // The position is for the check of the file.
+            let has_file = !matches!(code, ModuleCode::Linked(_));
+            (code, has_file.then_some(position))
+        },
+    );
     let default = ModuleConfig::new(name.unwrap_or_default(), code);
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let module = ModuleConfig {
@@ -61,7 +64,7 @@ pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, Module
     };
     // The module is dropped if its name is missing or invalid, which is reported.
     section.finish();
-    let name = name_item?.at;
+    let name = name_item?.position;
     Some((module, ModuleMarks { name, file }))
 }
 
@@ -75,7 +78,8 @@ fn destinations(section: &ConfigSection<'_>) -> Vec<AllowedDestination> {
 
 fn code(section: &ConfigSection<'_>) -> Option<(ModuleCode, KeyPosition)> {
     let [linked, library, wasm] = CODE.map(|key| section.item(key));
-    let read = |item: &ConfigValue<'_>, code: Option<ModuleCode>| Some((code?, item.at.clone()));
+    let read =
+        |item: &ConfigValue<'_>, code: Option<ModuleCode>| Some((code?, item.position.clone()));
     match (linked, library, wasm) {
         (Some(item), None, None) => read(&item, named::name(&item).map(ModuleCode::Linked)),
         (None, Some(item), None) => read(&item, item.path().map(ModuleCode::Library)),

@@ -12,7 +12,7 @@ const HOST_LEN_MAX: usize = 253;
 const LABEL_LEN_MAX: usize = 63;
 
 const REFUSED: InvalidValue = InvalidValue {
-    what: "a host name",
+    expected: "a host name",
     allowed: "example.com, *.example.com (one or more labels in front), an address (192.0.2.1, \
               [2001:db8::1]), or _ for every other host; no port; letters beyond ASCII as A-labels (xn--…)",
 };
@@ -31,7 +31,7 @@ impl SiteName {
             // The name of the default site, as in nginx.
             _ if text == "_" => Ok(SiteName::Default),
             Some(suffix) if is_host(suffix) => Ok(SiteName::Wildcard(suffix.to_string())),
-            None if is_host(host) || is_address_6(&lower) => Ok(SiteName::Exact(host.to_string())),
+            None if is_host(host) || is_ipv6_text(&lower) => Ok(SiteName::Exact(host.to_string())),
             _ => Err(REFUSED),
         }
     }
@@ -52,7 +52,7 @@ fn is_label(label: &str) -> bool {
 }
 
 /// Whether a text is an IPv6 address in brackets. It is compared as text, as `Host` is.
-fn is_address_6(text: &str) -> bool {
+fn is_ipv6_text(text: &str) -> bool {
     let inner = text
         .strip_prefix('[')
         .and_then(|text| text.strip_suffix(']'));

@@ -31,10 +31,10 @@ pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
 
 /// A module's settings: any keys, with strings, numbers and booleans.
 pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
-    let entries = section.entries().filter_map(|(key, at, item)| {
+    let entries = section.entries().filter_map(|(key, position, item)| {
         if key.is_empty() || key.chars().any(char::is_control) {
             section.report_at(
-                &at,
+                &position,
                 format!("{key:?} is not the name of a setting"),
                 "a name without control characters",
             );
@@ -47,7 +47,7 @@ pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
 
 /// Environment variables of a program, in addition to those of the request.
 pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
-    let entries = section.entries().filter_map(|(key, at, item)| {
+    let entries = section.entries().filter_map(|(key, position, item)| {
         let problem = match key {
             _ if !is_variable(key) => "is not the name of a variable",
             // A program must be able to rely on these: a fixed value would describe every request.
@@ -55,7 +55,7 @@ pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
             _ => return Some((key.to_string(), plain_value(&item)?)),
         };
         section.report_at(
-            &at,
+            &position,
             format!("{key:?} {problem}"),
             "letters, digits and _, no digit in front, none of RFC 3875 section 4.1, no HTTP_…",
         );
@@ -65,18 +65,18 @@ pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
 }
 
 /// Reports duplicate names. Invalid names are empty here and were reported before.
-pub(crate) fn each_once<'n>(
+pub(crate) fn check_unique<'n>(
     source: &ConfigSource<'_>,
     array: &str,
     names: impl Iterator<Item = (&'n str, &'n KeyPosition)>,
 ) {
     let mut seen: Vec<&str> = Vec::new();
-    for (name, at) in names {
-        let before = seen.iter().position(|other| *other == name);
+    for (name, position) in names {
+        let previous = seen.iter().position(|other| *other == name);
         // Invalid names are reported by the reader.
-        if let Some(other) = before.filter(|_| !name.is_empty()) {
+        if let Some(other) = previous.filter(|_| !name.is_empty()) {
             source.report(
-                at,
+                position,
                 format!("{name:?} is already {array}[{other}]"),
                 "each name once",
             );
@@ -86,22 +86,26 @@ pub(crate) fn each_once<'n>(
 }
 
 /// Reports a reference to an undefined name.
-pub(crate) fn check_known(
+pub(crate) fn check_defined(
     source: &ConfigSource<'_>,
     array: &str,
     name: &str,
-    at: &KeyPosition,
-    known: &[&str],
+    key_position: &KeyPosition,
+    defined: &[&str],
 ) {
     // An empty name was reported as invalid.
-    if name.is_empty() || known.contains(&name) {
+    if name.is_empty() || defined.contains(&name) {
         return;
     }
-    let allowed = match known {
+    let allowed = match defined {
         [] => format!("[[{array}]] with name = {name:?}"),
-        known => known.join(", "),
+        names => names.join(", "),
     };
-    source.report(at, format!("there is no {array} {name:?}"), allowed);
+    source.report(
+        key_position,
+        format!("there is no {array} {name:?}"),
+        allowed,
+    );
 }
 
 /// Whether a text is a valid name of an environment variable in shells.

@@ -19,7 +19,7 @@ use crate::{
 const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: InvalidValue = InvalidValue {
-    what: "the URL of an origin",
+    expected: "the URL of an origin",
     allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, because requests keep their paths",
 };
 
@@ -37,11 +37,14 @@ pub(crate) fn read_route_origin(
         }
         return named::name(item).map(OriginConfig::named);
     }
-    Some(reached(section, OriginConfig::new(item.read(url)?)))
+    Some(with_connection_settings(
+        section,
+        OriginConfig::new(item.read(url)?),
+    ))
 }
 
 /// The origin with a section's settings of connections and retries.
-fn reached(section: &ConfigSection<'_>, origin: OriginConfig) -> OriginConfig {
+fn with_connection_settings(section: &ConfigSection<'_>, origin: OriginConfig) -> OriginConfig {
     let connect_timeout_ms = origin.connect_timeout_ms;
     OriginConfig {
         connections_max: count(section, "connections", origin.connections_max, 1..=65_536),
@@ -55,13 +58,13 @@ fn reached(section: &ConfigSection<'_>, origin: OriginConfig) -> OriginConfig {
 pub(crate) fn resolve(
     source: &ConfigSource<'_>,
     sites: &mut [(SiteConfig, SiteMarks)],
-    known: &[OriginConfig],
+    origins: &[OriginConfig],
 ) {
-    let names: Vec<&str> = known.iter().map(|origin| origin.name.as_str()).collect();
+    let names: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
     let routes = sites
         .iter_mut()
         .flat_map(|(site, marks)| site.routes.iter_mut().zip(&marks.routes));
-    for (route, at) in routes {
+    for (route, position) in routes {
         let RouteTo::Origin(origin) = &mut route.to else {
             continue;
         };
@@ -69,10 +72,13 @@ pub(crate) fn resolve(
         if !origin.servers.is_empty() {
             continue;
         }
-        match known.iter().find(|known| known.name == origin.name) {
+        match origins
+            .iter()
+            .find(|candidate| candidate.name == origin.name)
+        {
             // Routes hold copies: the result has no table of origins.
-            Some(known) => **origin = known.clone(),
-            None => named::check_known(source, "origin", &origin.name, at, &names),
+            Some(defined) => **origin = defined.clone(),
+            None => named::check_defined(source, "origin", &origin.name, position, &names),
         }
     }
 }
@@ -91,7 +97,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
         .iter()
         .filter_map(server)
         .collect();
-    let default = reached(&section, OriginConfig::named(name.unwrap_or_default()));
+    let default = with_connection_settings(&section, OriginConfig::named(name.unwrap_or_default()));
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
     let tls = match is_encrypted {
         true => section.section("tls").map(tls),
@@ -122,7 +128,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
         ..default
     };
     section.finish();
-    Some((origin, name_item?.at))
+    Some((origin, name_item?.position))
 }
 
 /// A server: a URL, or a table with one.
@@ -143,13 +149,13 @@ fn server(item: &ConfigValue<'_>) -> Option<OriginServer> {
 }
 
 fn balance(section: &ConfigSection<'_>) -> BalanceConfig {
-    let words = [
+    let choices = [
         ("round-robin", 0),
         ("least-connections", 1),
         ("random", 2),
         ("hash", 3),
     ];
-    let chosen = section.choice("balance", &words, 0);
+    let chosen = section.choice("balance", &choices, 0);
     if chosen != 3 {
         section.only_with("hash", "balance = \"hash\"");
     }
@@ -158,8 +164,8 @@ fn balance(section: &ConfigSection<'_>) -> BalanceConfig {
         1 => BalanceConfig::LeastConnections,
         2 => BalanceConfig::Random,
         _ => {
-            let by = section.item("hash").and_then(|item| item.read(hash_by));
-            BalanceConfig::Hash(by.unwrap_or_default())
+            let hash_key = section.item("hash").and_then(|item| item.read(hash_by));
+            BalanceConfig::Hash(hash_key.unwrap_or_default())
         }
     }
 }
@@ -171,7 +177,7 @@ fn hash_by(text: &str) -> Result<HashBy, InvalidValue> {
         Some(("header", name)) if is_literal_name(name) => Ok(HashBy::Header(name.into())),
         Some(("cookie", name)) if is_literal_name(name) => Ok(HashBy::Cookie(name.into())),
         _ => Err(InvalidValue {
-            what: "the key of a request",
+            expected: "the key of a request",
             allowed: "\"url\", \"address\", \"header:NAME\", \"cookie:NAME\"",
         }),
     }
@@ -179,7 +185,7 @@ fn hash_by(text: &str) -> Result<HashBy, InvalidValue> {
 
 fn check(section: ConfigSection<'_>) -> OriginCheck {
     let default = OriginCheck::default();
-    let few = |key, default: u32| section.count(key, u64::from(default), 1..=100) as u32;
+    let read_count = |key, default: u32| section.count(key, u64::from(default), 1..=100) as u32;
     let check = OriginCheck {
         path: section
             .item("path")
@@ -191,8 +197,8 @@ fn check(section: ConfigSection<'_>) -> OriginCheck {
             .item("status")
             .and_then(|item| item.read(statuses))
             .unwrap_or(default.statuses),
-        rise: few("rise", default.rise),
-        fall: few("fall", default.fall),
+        rise: read_count("rise", default.rise),
+        fall: read_count("fall", default.fall),
     };
     section.finish();
     check
@@ -203,7 +209,7 @@ fn path(text: &str) -> Result<String, InvalidValue> {
     // The path is sent as it is, in a request line.
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| text.to_string()).ok_or(InvalidValue {
-        what: "a path",
+        expected: "a path",
         allowed: "/PATH, with a query perhaps, percent-encoded",
     })
 }
@@ -223,7 +229,7 @@ fn statuses(text: &str) -> Result<Vec<(u16, u16)>, InvalidValue> {
     };
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
     ranges.ok_or(InvalidValue {
-        what: "a list of statuses",
+        expected: "a list of statuses",
         allowed: "statuses and ranges of them: \"200\", \"200-299,404\"",
     })
 }
@@ -237,7 +243,7 @@ fn host(item: &ConfigValue<'_>) -> Option<OriginHost> {
             // `url` accepts a final slash, which no host has.
             Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),
             _ => Err(InvalidValue {
-                what: "a host",
+                expected: "a host",
                 allowed: "\"client\", \"origin\", or a host name, with :PORT perhaps",
             }),
         },
@@ -265,7 +271,7 @@ fn tls_name(text: &str) -> Result<String, InvalidValue> {
     match SiteName::parse(text) {
         Ok(SiteName::Exact(name)) => Ok(name),
         _ => Err(InvalidValue {
-            what: "a name that a certificate can have",
+            expected: "a name that a certificate can have",
             allowed: "a host name or an address",
         }),
     }
@@ -276,8 +282,8 @@ fn proxy_protocol(section: &ConfigSection<'_>, is_encrypted: bool) -> Option<Pro
         section.only_with("proxy_protocol", "servers whose URLs are http: or unix:");
         return None;
     }
-    let words = [("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)];
-    section.item("proxy_protocol")?.choice(&words)
+    let choices = [("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)];
+    section.item("proxy_protocol")?.choice(&choices)
 }
 
 /// Reads `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.

@@ -25,17 +25,19 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = |why: &str| format!("line {}: {why}", number + 1);
-        let (name, hash) = line.split_once(':').ok_or_else(|| wrong("not NAME:HASH"))?;
+        let line_error = |reason: &str| format!("line {}: {reason}", number + 1);
+        let (name, hash) = line
+            .split_once(':')
+            .ok_or_else(|| line_error("not NAME:HASH"))?;
         // Weak schemes are refused, and so are costs that would let one request occupy a thread for long.
         if !is_hash(hash) {
-            return Err(wrong(
+            return Err(line_error(
                 "not a hash of bcrypt (htpasswd -B, cost 4 to 16) or argon2 (up to 256 MiB and 16 passes)",
             ));
         }
         // Two entries could differ; which one is valid must not depend on the order.
         if users.insert(name.into(), hash.into()).is_some() {
-            return Err(wrong("this user is listed twice"));
+            return Err(line_error("this user is listed twice"));
         }
     }
     // An empty file would lock all users out.
@@ -67,9 +69,9 @@ fn is_hash(hash: &str) -> bool {
 
 /// Whether argon2 parameters are within the limits: `m=65536,t=3,p=4`
 fn is_bounded(settings: &str) -> bool {
-    let mut all = settings.split(',').map(|pair| pair.split_once('='));
+    let mut pairs = settings.split(',').map(|pair| pair.split_once('='));
     // Unknown parameters might cost unbounded memory or time.
-    all.all(|pair| {
+    pairs.all(|pair| {
         let Some((key, Ok(value))) = pair.map(|(key, value)| (key, value.parse::<u32>())) else {
             return false;
         };

@@ -57,8 +57,8 @@ impl PathSelector {
                 captures[0] = path.len() - captured_len..path.len();
             }
             PathSelector::Regex(regex) => {
-                let found = regex.compiled.captures(path)?;
-                for (range, group) in captures.iter_mut().zip(found.iter().skip(1)) {
+                let regex_captures = regex.compiled.captures(path)?;
+                for (range, group) in captures.iter_mut().zip(regex_captures.iter().skip(1)) {
                     // A group that did not take part is empty.
                     *range = group.map_or(0..0, |group| group.range());
                 }
@@ -139,16 +139,16 @@ impl RedirectConfig {
     ///
     /// Captures keep the bytes that the client sent, except those that are invalid in a URL, and a path stays a path:
     /// no request can make it lead to another host. The request's `query` (as received, without `?`) is kept unless
-    /// `to` has a query.
+    /// `destination` has a query.
     pub fn location(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let captured = path.capture(&self.from)?;
         // The query belongs before the fragment.
-        let (to, fragment) = match self.to.find('#') {
+        let (destination, fragment) = match self.to.find('#') {
             Some(hash) => self.to.split_at(hash),
             None => (self.to.as_str(), ""),
         };
-        let mut location = target(to, &captured, is_url_byte, query);
-        put(fragment, &captured, is_url_byte, query, &mut location);
+        let mut location = target(destination, &captured, is_url_byte, query);
+        write_target(fragment, &captured, is_url_byte, query, &mut location);
         Some(location)
     }
 }
@@ -181,19 +181,19 @@ fn is_query_byte(byte: u8) -> bool {
 }
 
 fn target(
-    to: &str,
+    template: &str,
     captured: &CapturedText<'_>,
-    is_kept: fn(u8) -> bool,
+    is_unescaped: fn(u8) -> bool,
     query: Option<&[u8]>,
 ) -> Vec<u8> {
-    let mut out = Vec::with_capacity(to.len() + 64);
-    put(to, captured, is_kept, query, &mut out);
-    // The request's query is kept, unless `to` sets one (or drops it by a bare `?`).
-    if let Some(query) = query.filter(|_| !to.contains('?')) {
+    let mut out = Vec::with_capacity(template.len() + 64);
+    write_target(template, captured, is_unescaped, query, &mut out);
+    // The request's query is kept, unless `template` sets one (or drops it by a bare `?`).
+    if let Some(query) = query.filter(|_| !template.contains('?')) {
         out.push(b'?');
-        put_query(query, &mut out);
+        write_query(query, &mut out);
     }
-    if to.starts_with('/') {
+    if template.starts_with('/') {
         // A second slash at the start would turn the next segment into a host (RFC 3986 §4.2).
         let slashes = out.iter().take_while(|&&byte| byte == b'/').count();
         out.drain(1..slashes);
@@ -201,17 +201,17 @@ fn target(
     out
 }
 
-/// Appends `to` with captures in place of `$1` to `$9`, and the query in place of `$query`; without a query, the
-/// `?` or `&` before `$query` is removed too. In the path, captures keep the bytes for which `is_kept` holds.
-fn put(
-    to: &str,
+/// Appends `template` with captures in place of `$1` to `$9`, and the query in place of `$query`; without a query, the
+/// `?` or `&` before `$query` is removed too. In the path, captures keep the bytes for which `is_unescaped` holds.
+fn write_target(
+    template: &str,
     captured: &CapturedText<'_>,
-    is_kept: fn(u8) -> bool,
+    is_unescaped: fn(u8) -> bool,
     query: Option<&[u8]>,
     out: &mut Vec<u8>,
 ) {
     let mut is_in_path = true;
-    for piece in pieces(to) {
+    for piece in pieces(template) {
         match (piece, query) {
             (TemplatePart::Text(text), _) => {
                 is_in_path &= !text.contains(['?', '#']);
@@ -221,12 +221,12 @@ fn put(
                 let captured = captured.get(number - 1).copied().unwrap_or_default();
                 // In a query more bytes have a meaning, so captures from a path are encoded there.
                 match is_in_path {
-                    true => encode(captured, is_kept, out),
+                    true => encode(captured, is_unescaped, out),
                     // In a query, `&` or `=` of a capture would begin another parameter.
                     false => encode(captured, is_query_byte, out),
                 }
             }
-            (TemplatePart::Query, Some(query)) if !query.is_empty() => put_query(query, out),
+            (TemplatePart::Query, Some(query)) if !query.is_empty() => write_query(query, out),
             (TemplatePart::Query, _) => {
                 // Without a query, its separator goes, too.
                 out.pop_if(|byte| matches!(byte, b'?' | b'&'));
@@ -235,7 +235,7 @@ fn put(
     }
 }
 
-fn put_query(query: &[u8], out: &mut Vec<u8>) {
+fn write_query(query: &[u8], out: &mut Vec<u8>) {
     encode(query, |byte| byte.is_ascii_graphic(), out);
 }
 
@@ -248,27 +248,27 @@ pub(crate) enum TemplatePart<'t> {
     Query,
 }
 
-/// Splits `to` into its parts. A `$` before any other text is literal.
-pub(crate) fn pieces(to: &str) -> Vec<TemplatePart<'_>> {
+/// Splits `template` into its parts. A `$` before any other text is literal.
+pub(crate) fn pieces(template: &str) -> Vec<TemplatePart<'_>> {
     let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
-    while let Some(dollar) = to[from..].find('$').map(|at| from + at) {
-        let after = &to[dollar + 1..];
+    while let Some(dollar) = template[from..].find('$').map(|offset| from + offset) {
+        let rest = &template[dollar + 1..];
         // Captures are `$1` to `$9`; `$0` is literal text.
-        let digit = after.bytes().next().filter(|b| matches!(b, b'1'..=b'9'));
+        let digit = rest.bytes().next().filter(|b| matches!(b, b'1'..=b'9'));
         let (piece, len) = match digit {
             Some(digit) => (TemplatePart::Capture(usize::from(digit - b'0')), 1),
-            None if after.starts_with(QUERY) => (TemplatePart::Query, QUERY.len()),
+            None if rest.starts_with(QUERY) => (TemplatePart::Query, QUERY.len()),
             None => {
                 from = dollar + 1;
                 continue;
             }
         };
-        pieces.push(TemplatePart::Text(&to[text_start..dollar]));
+        pieces.push(TemplatePart::Text(&template[text_start..dollar]));
         pieces.push(piece);
         from = dollar + 1 + len;
         text_start = from;
     }
-    pieces.push(TemplatePart::Text(&to[text_start..]));
+    pieces.push(TemplatePart::Text(&template[text_start..]));
     pieces
 }
 

@@ -103,9 +103,9 @@ impl PatternSetBuilder {
     }
 
     fn add_expression(&mut self, expression: &PathExpression) {
-        let any = literals::collect_expression(expression.text());
+        let alternatives = literals::collect_expression(expression.text());
         self.required
-            .push(LiteralRequirement::Any(any.unwrap_or_default()));
+            .push(LiteralRequirement::Any(alternatives.unwrap_or_default()));
         self.patterns.push(ScopedPattern::unverified());
     }
 
@@ -147,12 +147,12 @@ impl PatternSetBuilder {
 
 impl LiteralRequirement {
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
-        let (all, any) = match self {
-            LiteralRequirement::All(all) => (all.as_slice(), [].as_slice()),
-            LiteralRequirement::Any(any) => ([].as_slice(), any.as_slice()),
+        let (all_literals, any_literals) = match self {
+            LiteralRequirement::All(all_literals) => (all_literals.as_slice(), [].as_slice()),
+            LiteralRequirement::Any(any_literals) => ([].as_slice(), any_literals.as_slice()),
         };
-        let all = all.iter().map(|literal| literal.text.as_slice());
-        all.chain(any.iter().map(Vec::as_slice))
+        let all_texts = all_literals.iter().map(|literal| literal.text.as_slice());
+        all_texts.chain(any_literals.iter().map(Vec::as_slice))
     }
 
     /// The literals to search for: one of a glob, the rarest and of these the longest; all alternatives of an
@@ -160,21 +160,21 @@ impl LiteralRequirement {
     fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
         match self {
             // The rarest literal yields the fewest candidates; of equally rare ones the longest is the most selective.
-            LiteralRequirement::All(all) => {
+            LiteralRequirement::All(literals) => {
                 let use_count = |literal: &RequiredLiteral| uses.get(literal.text.as_slice());
-                let rarest = all.iter().min_by_key(|literal| {
+                let rarest = literals.iter().min_by_key(|literal| {
                     let len = literal.text.len();
                     (use_count(literal), std::cmp::Reverse(len))
                 });
                 rarest.cloned().into_iter().collect()
             }
-            LiteralRequirement::Any(any) => {
+            LiteralRequirement::Any(alternatives) => {
                 let anywhere = |text: &Vec<u8>| RequiredLiteral {
                     text: text.clone(),
                     is_at_start: false,
                     is_at_end: false,
                 };
-                any.iter().map(anywhere).collect()
+                alternatives.iter().map(anywhere).collect()
             }
         }
     }
@@ -194,13 +194,13 @@ impl PatternSet {
             return Vec::new();
         }
         // The prefilter has false positives, so candidates are verified.
-        let mut found = self.candidates(path);
+        let mut matching = self.candidates(path);
         // The prefilter finds literals, not matches.
-        found.retain(|number| {
+        matching.retain(|number| {
             let pattern = &self.patterns[*number as usize];
-            pattern.is_for(path, &self.indexes)
+            pattern.applies_to(path, &self.indexes)
         });
-        found
+        matching
     }
 
     /// The candidates: patterns with a literal that occurs in the path, and patterns without a literal.
@@ -276,10 +276,10 @@ impl<'s> FilterScan<'s> {
     /// Continues from a state with text that begins at `offset`; returns the state after it.
     #[inline]
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
-        for (at, byte) in text.iter().enumerate() {
+        for (index, byte) in text.iter().enumerate() {
             state = self.prefilter.automaton.next(state, *byte);
             if self.prefilter.automaton.is_ending(state) {
-                self.add_ending(state, offset + at + 1, may_end(text, at + 1));
+                self.add_ending(state, offset + index + 1, can_end(text, index + 1));
             }
         }
         state
@@ -291,9 +291,9 @@ impl<'s> FilterScan<'s> {
         for number in self.prefilter.automaton.ending(state) {
             let literal = &self.prefilter.literals[number];
             for anchor in &literal.anchors {
-                let is_placed =
+                let is_at_anchor =
                     (!anchor.is_at_start || end == literal.len) && (!anchor.is_at_end || is_at_end);
-                if is_placed && self.is_new(anchor.number) {
+                if is_at_anchor && self.is_new(anchor.number) {
                     // A literal may occur many times in a path; its patterns are added once.
                     self.found.extend_from_slice(&anchor.patterns);
                 }
@@ -323,7 +323,7 @@ impl<'s> FilterScan<'s> {
 }
 
 /// Whether a form of the path that is matched may end at a position.
-fn may_end(text: &[u8], end: usize) -> bool {
+fn can_end(text: &[u8], end: usize) -> bool {
     let rest = &text[end..];
     // Wide scopes match below a path, and its precompressed siblings.
     matches!(rest, [] | [b'/', ..])

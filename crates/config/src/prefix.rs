@@ -22,7 +22,7 @@ impl AddressPrefix {
     /// Any other text, and more bits than the address has.
     pub fn parse(text: &str) -> Result<AddressPrefix, InvalidValue> {
         let refused = InvalidValue {
-            what: "an address or a prefix",
+            expected: "an address or a prefix",
             allowed: "ADDRESS or ADDRESS/BITS: 127.0.0.1, 10.0.0.0/8, ::1, 2001:db8::/32",
         };
         let (address, bits) = match text.split_once('/') {
@@ -32,16 +32,16 @@ impl AddressPrefix {
         let Ok(address) = address.parse::<IpAddr>() else {
             return Err(refused);
         };
-        let most = len(address);
+        let bits_max = len(address);
         // `str::parse` would accept a plus sign.
         let is_digits = |bits: &&str| bits.bytes().all(|byte| byte.is_ascii_digit());
         let bits = match bits {
-            None => Some(most),
+            None => Some(bits_max),
             Some(bits) => Some(bits)
                 .filter(is_digits)
                 .and_then(|bits| bits.parse().ok()),
         };
-        match bits.filter(|bits| *bits <= most) {
+        match bits.filter(|bits| *bits <= bits_max) {
             Some(bits) => Ok(AddressPrefix { address, bits }),
             None => Err(refused),
         }
@@ -62,28 +62,28 @@ impl AddressPrefix {
         match self.address {
             IpAddr::V4(address) => {
                 // A shift by the full width is no shift in Rust: such a prefix has no rest.
-                let rest = u32::MAX.checked_shr(self.bits).unwrap_or(0);
-                let first = address.to_bits() & !rest;
-                Ipv4Addr::from(first).into()..=Ipv4Addr::from(first | rest).into()
+                let host_mask = u32::MAX.checked_shr(self.bits).unwrap_or(0);
+                let first = address.to_bits() & !host_mask;
+                Ipv4Addr::from(first).into()..=Ipv4Addr::from(first | host_mask).into()
             }
             IpAddr::V6(address) => {
-                let rest = u128::MAX.checked_shr(self.bits).unwrap_or(0);
-                let first = address.to_bits() & !rest;
-                Ipv6Addr::from(first).into()..=Ipv6Addr::from(first | rest).into()
+                let host_mask = u128::MAX.checked_shr(self.bits).unwrap_or(0);
+                let first = address.to_bits() & !host_mask;
+                Ipv6Addr::from(first).into()..=Ipv6Addr::from(first | host_mask).into()
             }
         }
     }
 
     /// Whether it contains an address; an IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
-    pub fn has(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let differ = match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
+            (IpAddr::V4(network), IpAddr::V4(candidate)) => {
                 // To the top, so that leading zeros count equal bits for both families.
-                u128::from(own.to_bits() ^ other.to_bits()) << 96
+                u128::from(network.to_bits() ^ candidate.to_bits()) << 96
             }
-            (IpAddr::V6(own), IpAddr::V6(other)) => own.to_bits() ^ other.to_bits(),
+            (IpAddr::V6(network), IpAddr::V6(candidate)) => network.to_bits() ^ candidate.to_bits(),
             _ => return false,
         };
         differ.leading_zeros() >= self.bits
@@ -124,15 +124,17 @@ impl PrefixSet {
         self.ranges.is_empty()
     }
 
-    /// Whether one of the prefixes contains an address, by the rule of [`AddressPrefix::has`].
+    /// Whether one of the prefixes contains an address, by the rule of [`AddressPrefix::contains`].
     #[must_use]
-    pub fn has(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         // Ranges do not overlap, so only the last one that starts at or before the address can contain it.
-        let after = self
+        let index = self
             .ranges
             .partition_point(|range| *range.start() <= address);
-        let last = after.checked_sub(1).and_then(|at| self.ranges.get(at));
+        let last = index
+            .checked_sub(1)
+            .and_then(|last_index| self.ranges.get(last_index));
         last.is_some_and(|range| range.contains(&address))
     }
 }
@@ -167,16 +169,16 @@ impl<T> PrefixMap<T> {
         self.values.entry(key).or_default().push(value);
     }
 
-    /// The values of all prefixes that contain an address, by the rule of [`AddressPrefix::has`].
+    /// The values of all prefixes that contain an address, by the rule of [`AddressPrefix::contains`].
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
         let address = address.to_canonical();
         // One look-up for each length that occurs, independent of the number of prefixes.
         let lens = &self.lens[usize::from(address.is_ipv6())];
-        let found = lens.iter().filter_map(move |&bits| {
+        let matching = lens.iter().filter_map(move |&bits| {
             let first = *AddressPrefix { address, bits }.range().start();
             self.values.get(&(first, bits))
         });
-        found.flatten()
+        matching.flatten()
     }
 }
 
@@ -244,16 +246,16 @@ mod tests {
             "ffff::",
         ] {
             let address: IpAddr = address.parse().expect(address);
-            let expected = prefixes.iter().any(|prefix| prefix.has(address));
-            assert_eq!(set.has(address), expected, "{address}");
+            let expected = prefixes.iter().any(|prefix| prefix.contains(address));
+            assert_eq!(set.contains(address), expected, "{address}");
             let mut found: Vec<usize> = map.get(address).copied().collect();
             found.sort_unstable();
-            let having = (0..prefixes.len()).filter(|number| prefixes[*number].has(address));
+            let having = (0..prefixes.len()).filter(|number| prefixes[*number].contains(address));
             assert!(having.eq(found), "{address}");
         }
         assert!(PrefixSet::new(&[]).is_empty() && !set.is_empty());
         let all = PrefixSet::new(&[AddressPrefix::parse("0.0.0.0/0").expect("all")]);
-        assert!(all.has([255; 4].into()) && !all.has("::1".parse().expect("an address")));
+        assert!(all.contains([255; 4].into()) && !all.contains("::1".parse().expect("an address")));
     }
 
     #[test]
@@ -278,7 +280,7 @@ mod tests {
                 "{address}"
             );
             assert_eq!(
-                prefix.has(address.parse().expect(address)),
+                prefix.contains(address.parse().expect(address)),
                 has,
                 "{address}"
             );

@@ -18,7 +18,7 @@ pub struct ConfigProblem {
     /// Empty for problems of the file as a whole.
     pub key: String,
     /// The description.
-    pub what: String,
+    pub message: String,
     /// The allowed values; may be empty.
     pub allowed: String,
 }
@@ -30,7 +30,7 @@ impl fmt::Display for ConfigProblem {
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
-        f.write_str(&self.what)?;
+        f.write_str(&self.message)?;
         if !self.allowed.is_empty() {
             write!(f, " (allowed: {})", self.allowed)?;
         }

@@ -17,7 +17,10 @@ const TIB: u64 = 1 << 40;
 /// The upper bound of connection and descriptor limits on any machine.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
-pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> ProcessConfig {
+pub(crate) fn server(
+    section: ConfigSection<'_>,
+    missing_features: &[BuildFeature],
+) -> ProcessConfig {
     let default = ProcessConfig::default();
     let cache_len_max = cache(&section, default.cache_len_max);
     let server = ProcessConfig {
@@ -34,7 +37,7 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
         group: account(&section, "group"),
         cache_len_max,
         // A server may reduce the default on a small machine, but not the operator's choice.
-        is_cache_chosen: !section.is_without("cache"),
+        is_cache_chosen: !section.is_absent_or_empty("cache"),
         cache_object_len_max: cache_object(&section, cache_len_max),
         cache_variants_max: count(
             &section,
@@ -57,7 +60,7 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
             0..=HOUR_MS,
         ),
         admin: section.item("admin").and_then(|item| item.path()),
-        softirq: softirq(&section, lacking).unwrap_or(default.softirq),
+        softirq: softirq(&section, missing_features).unwrap_or(default.softirq),
         fd_limit: fd_limit(&section),
     };
     // Without a user, the group would be ignored silently.
@@ -75,10 +78,10 @@ pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> Pr
     server
 }
 
-fn softirq(section: &ConfigSection<'_>, lacking: &[BuildFeature]) -> Option<SoftirqMode> {
+fn softirq(section: &ConfigSection<'_>, missing_features: &[BuildFeature]) -> Option<SoftirqMode> {
     let item = section.item("softirq")?;
     let softirq = item.read(value::softirq)?;
-    if softirq != SoftirqMode::Off && lacking.contains(&BuildFeature::Softirq) {
+    if softirq != SoftirqMode::Off && missing_features.contains(&BuildFeature::Softirq) {
         item.report(MissingFeature(BuildFeature::Softirq).to_string(), "");
     }
     Some(softirq)
@@ -197,7 +200,7 @@ fn cache_object(section: &ConfigSection<'_>, cache_len_max: u64) -> u64 {
     if cache_len_max > 0 && len > cache_len_max / 4 {
         let allowed = format!("at most {}", size_text(cache_len_max / 4));
         item.report(
-            format!("{} is more than a quarter of the cache", item.shown()),
+            format!("{} is more than a quarter of the cache", item.to_display()),
             allowed,
         );
         return default;
@@ -215,7 +218,7 @@ fn fd_limit(section: &ConfigSection<'_>) -> u64 {
     // 0 is outside of the range, but means the hard limit.
     if limit != 0 && !(64..=DESCRIPTORS_MAX).contains(&limit) {
         let allowed = format!("0 (as many as the hard limit allows), or 64 to {DESCRIPTORS_MAX}");
-        item.report(format!("{} is out of range", item.shown()), allowed);
+        item.report(format!("{} is out of range", item.to_display()), allowed);
         return 0;
     }
     limit
@@ -240,9 +243,9 @@ fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
     match text {
         "stdout" => Some(LogTarget::Stdout),
         "stderr" => Some(LogTarget::Stderr),
-        other if is_other_place(other) => {
+        unsupported if is_unsupported_target(unsupported) => {
             item.report(
-                format!("{} is not a target for logs", item.shown()),
+                format!("{} is not a target for logs", item.to_display()),
                 "a file, stdout or stderr; systemd and containers pass the last two on to journal and syslog",
             );
             None
@@ -253,7 +256,7 @@ fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
 
 /// Whether a target is in another server's notation: `syslog:server=…`, `udp://…`, `journald`,
 /// `|/usr/bin/rotatelogs …`. A file with such a name can still be written as an absolute path or with `./`.
-fn is_other_place(text: &str) -> bool {
+fn is_unsupported_target(text: &str) -> bool {
     // A file may be named with `./` or an absolute path, so that such names stay possible.
     let scheme = text.split(['/', '.']).next().unwrap_or_default();
     let is_word = |word: &&str| text.eq_ignore_ascii_case(word);

@@ -37,8 +37,8 @@ pub(crate) struct KeyPosition {
 pub(crate) struct ConfigSection<'d> {
     source: &'d ConfigSource<'d>,
     table: &'d DeTable<'d>,
-    pub(crate) at: KeyPosition,
-    asked: RefCell<Vec<&'static str>>,
+    pub(crate) position: KeyPosition,
+    known_keys: RefCell<Vec<&'static str>>,
 }
 
 impl<'d> ConfigSource<'d> {
@@ -52,18 +52,18 @@ impl<'d> ConfigSource<'d> {
 
     pub(crate) fn report(
         &self,
-        at: &KeyPosition,
-        what: impl Into<String>,
+        key_position: &KeyPosition,
+        message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
         // Positions are computed for problems only: the usual file has none.
-        let (line, column) = position(self.text.as_bytes(), at.offset);
+        let (line, column) = position(self.text.as_bytes(), key_position.offset);
         let problem = ConfigProblem {
             file: self.file.to_path_buf(),
             line,
             column,
-            key: at.key.clone(),
-            what: what.into(),
+            key: key_position.key.clone(),
+            message: message.into(),
             allowed: allowed.into(),
         };
         self.problems.borrow_mut().push(problem);
@@ -81,22 +81,22 @@ impl<'d> ConfigSource<'d> {
 impl<'d> ConfigSection<'d> {
     /// The outermost table.
     pub(crate) fn top(source: &'d ConfigSource<'d>, table: &'d DeTable<'d>) -> ConfigSection<'d> {
-        let at = KeyPosition {
+        let position = KeyPosition {
             key: String::new(),
             offset: 0,
         };
         ConfigSection {
             source,
             table,
-            at,
-            asked: RefCell::default(),
+            position,
+            known_keys: RefCell::default(),
         }
     }
 
     /// The value of a key, if present. Records the key as known.
     pub(crate) fn item(&self, key: &'static str) -> Option<ConfigValue<'d>> {
         // Recorded even if the key is absent: the list is also the list of allowed keys.
-        self.asked.borrow_mut().push(key);
+        self.known_keys.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
     }
@@ -118,7 +118,7 @@ impl<'d> ConfigSection<'d> {
             (
                 name,
                 KeyPosition {
-                    key: item.at.key.clone(),
+                    key: item.position.key.clone(),
                     // Free keys are reported at the key, values at the value.
                     offset: key.span().start,
                 },
@@ -140,7 +140,7 @@ impl<'d> ConfigSection<'d> {
             _ => {
                 item.refuse(
                     "an array of tables",
-                    format!("[[{}]] before its keys", item.at.key),
+                    format!("[[{}]] before its keys", item.position.key),
                 );
                 None
             }
@@ -152,18 +152,18 @@ impl<'d> ConfigSection<'d> {
             .collect()
     }
 
-    pub(crate) fn report(&self, what: impl Into<String>, allowed: impl Into<String>) {
-        self.source.report(&self.at, what, allowed);
+    pub(crate) fn report(&self, message: impl Into<String>, allowed: impl Into<String>) {
+        self.source.report(&self.position, message, allowed);
     }
 
     /// Reports a problem at a position from [`ConfigSection::entries`].
     pub(crate) fn report_at(
         &self,
-        at: &KeyPosition,
-        what: impl Into<String>,
+        key_position: &KeyPosition,
+        message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        self.source.report(at, what, allowed);
+        self.source.report(key_position, message, allowed);
     }
 
     /// Reports a key that is meaningless in this context, if present. Records it as known.
@@ -174,7 +174,7 @@ impl<'d> ConfigSection<'d> {
     }
 
     /// Whether a key is absent or an empty array; does not record it as known.
-    pub(crate) fn is_without(&self, key: &str) -> bool {
+    pub(crate) fn is_absent_or_empty(&self, key: &str) -> bool {
         let value = self.table.get(key).map(toml::Spanned::get_ref);
         // TOML has no null, so an empty array is the same as no array of tables.
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
@@ -183,31 +183,36 @@ impl<'d> ConfigSection<'d> {
     /// Reports the unknown keys: those never looked up. Call it after the last look-up.
     pub(crate) fn finish(self) {
         // The keys that the reader knows are those that it looked up.
-        let asked = self.asked.take();
-        for (key, at, _) in self.entries() {
-            if asked.contains(&key) {
+        let known_keys = self.known_keys.take();
+        for (key, key_position, _) in self.entries() {
+            if known_keys.contains(&key) {
                 continue;
             }
             // The wrong keys of other tables are not candidates: only those of this one.
-            let what = match nearest(key, &asked) {
-                Some(near) => format!("unknown key; did you mean {near}?"),
+            let message = match nearest(key, &known_keys) {
+                Some(nearest_key) => format!("unknown key; did you mean {nearest_key}?"),
                 None => "unknown key".to_string(),
             };
-            self.source.report(&at, what, asked.join(", "));
+            self.source
+                .report(&key_position, message, known_keys.join(", "));
         }
     }
 
     fn at_key(&self, key: &str, offset: usize, value: &'d DeValue<'d>) -> ConfigValue<'d> {
         // The outermost table has no name.
-        let dot = if self.at.key.is_empty() { "" } else { "." };
-        let at = KeyPosition {
-            key: format!("{}{dot}{key}", self.at.key),
+        let dot = if self.position.key.is_empty() {
+            ""
+        } else {
+            "."
+        };
+        let position = KeyPosition {
+            key: format!("{}{dot}{key}", self.position.key),
             offset,
         };
         ConfigValue {
             source: self.source,
             value,
-            at,
+            position,
         }
     }
 }
@@ -246,7 +251,7 @@ impl ConfigSection<'_> {
         if len != 0 && !range.contains(&len) {
             let (low, high) = (size_text(*range.start()), size_text(*range.end()));
             item.report(
-                format!("{} is out of range", item.shown()),
+                format!("{} is out of range", item.to_display()),
                 format!("0 (off), or {low} to {high}"),
             );
             return default;
@@ -277,9 +282,14 @@ impl ConfigSection<'_> {
     }
 
     /// One of a few words.
-    pub(crate) fn choice<T: Copy>(&self, key: &'static str, words: &[(&str, T)], default: T) -> T {
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        key: &'static str,
+        choices: &[(&str, T)],
+        default: T,
+    ) -> T {
         self.item(key)
-            .and_then(|item| item.choice(words))
+            .and_then(|item| item.choice(choices))
             .unwrap_or(default)
     }
 
@@ -295,7 +305,7 @@ impl ConfigSection<'_> {
         let number = item.read(read)?;
         if !range.contains(&number) {
             let allowed = format!("{} to {}", show(*range.start()), show(*range.end()));
-            item.report(format!("{} is out of range", item.shown()), allowed);
+            item.report(format!("{} is out of range", item.to_display()), allowed);
             return None;
         }
         Some(number)

@@ -76,13 +76,13 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         1..=65_536,
     );
     let conditions = conditions(&section);
-    // Read only with a handler that has the key; `keys_of_other_targets` reports it otherwise.
-    let of = |key, default, most| match target.as_ref() {
-        Some((kind, _)) if means(key, kind) => count(&section, key, default, 1..=most),
+    // Read only with a handler that has the key; `report_keys_of_other_targets` reports it otherwise.
+    let read_count = |key, default, count_max| match target.as_ref() {
+        Some((kind, _)) if is_valid_with(key, kind) => count(&section, key, default, 1..=count_max),
         _ => default,
     };
-    let tunnels_max = of("tunnels", RouteConfig::TUNNELS_MAX, 65_536);
-    let client_share_percent = of("client_share", RouteConfig::CLIENT_SHARE_PERCENT, 100);
+    let tunnels_max = read_count("tunnels", RouteConfig::TUNNELS_MAX, 65_536);
+    let client_share_percent = read_count("client_share", RouteConfig::CLIENT_SHARE_PERCENT, 100);
     let kind = target.as_ref().map(|(kind, _)| *kind);
     let (head_len_max, head_fields_max) = match kind {
         Some("cgi" | "fastcgi") => (
@@ -107,15 +107,15 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     let buffers = |key| !may_stream || section.flag(key, true);
     let (request_buffering, response_buffering) =
         (buffers("request_buffering"), buffers("response_buffering"));
-    let words = [
+    let choices = [
         ("allowed", ResponseStorage::Allowed),
         ("shared", ResponseStorage::Shared),
         ("never", ResponseStorage::Never),
     ];
-    let keep = section.choice("keep", &words, ResponseStorage::default());
+    let keep = section.choice("keep", &choices, ResponseStorage::default());
     let compress = section.item("compress").as_ref().and_then(on_the_fly);
     // After the keys that this handler has: a key that was looked up is not unknown.
-    keys_of_other_targets(&section, kind);
+    report_keys_of_other_targets(&section, kind);
     let caching = match kind {
         Some("origin") => section.section("cache").map(caching::caching),
         _ => None,
@@ -144,18 +144,18 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     if matches!(&route.to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
         check_folder_pattern(&route.pattern, &pattern_item?);
     }
-    Some((route, target?.1.at))
+    Some((route, target?.1.position))
 }
 
 /// Whether a key is valid with a handler.
-fn means(key: &str, target: &str) -> bool {
+fn is_valid_with(key: &str, target: &str) -> bool {
     KEYS_OF_TARGETS
         .iter()
-        .any(|(known, targets)| *known == key && targets.contains(&target))
+        .any(|(known_key, targets)| *known_key == key && targets.contains(&target))
 }
 
 /// Reports keys that are invalid with this handler; without a handler, all of them are accepted.
-fn keys_of_other_targets(section: &ConfigSection<'_>, target: Option<&str>) {
+fn report_keys_of_other_targets(section: &ConfigSection<'_>, target: Option<&str>) {
     for (key, targets) in KEYS_OF_TARGETS {
         match target {
             // Looked up, so that it does not count as unknown.
@@ -178,13 +178,15 @@ pub(crate) fn check_names(
     let routes = sites
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
-    for (route, at) in routes {
+    for (route, position) in routes {
         match &route.to {
-            RouteTo::Module(name) => named::check_known(source, "module", name, at, &modules),
+            RouteTo::Module(name) => {
+                named::check_defined(source, "module", name, position, &modules)
+            }
             RouteTo::Pages(PagesConfig {
                 database: Some(name),
                 ..
-            }) => named::check_known(source, "database", name, at, &databases),
+            }) => named::check_defined(source, "database", name, position, &databases),
             RouteTo::Pages(_) | RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => {}
         }
     }
@@ -196,12 +198,14 @@ fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<
     let mut present = present.into_iter().flatten();
     // Two are enough to show the conflict.
     let (first, second) = (present.next(), present.next());
-    let what = match (&first, &second) {
+    let message = match (&first, &second) {
         (Some(_), None) => return first,
         (None, _) => "the route has no handler".to_string(),
-        (Some((one, _)), Some((other, _))) => format!("{one} and {other} are two handlers"),
+        (Some((first_key, _)), Some((second_key, _))) => {
+            format!("{first_key} and {second_key} are two handlers")
+        }
     };
-    section.report(what, "one of module, cgi, fastcgi, origin and pages");
+    section.report(message, "one of module, cgi, fastcgi, origin and pages");
     None
 }
 
@@ -244,16 +248,16 @@ fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig>
 fn fastcgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<FastCgiConfig> {
     let servers: Option<Vec<UpstreamAddress>> = match item.is_array() {
         true => item.items()?.iter().map(upstream).collect(),
-        false => upstream(item).map(|one| vec![one]),
+        false => upstream(item).map(|address| vec![address]),
     };
     if item.is_empty_array() {
         item.report("no server is listed", "at least one address");
     }
     let default = FastCgiConfig::new(UpstreamAddress::Unix(PathBuf::new()));
     let connections = 1..=4096;
-    let words = [("round-robin", false), ("least-connections", true)];
+    let choices = [("round-robin", false), ("least-connections", true)];
     let fastcgi = FastCgiConfig {
-        balance: match section.choice("balance", &words, false) {
+        balance: match section.choice("balance", &choices, false) {
             false => BalanceConfig::RoundRobin,
             true => BalanceConfig::LeastConnections,
         },
@@ -318,12 +322,13 @@ fn upstream(item: &ConfigValue<'_>) -> Option<UpstreamAddress> {
     item.read(|text| {
         let address = value::address(text).ok();
         // A listener's address may be a wildcard or port 0, a server's cannot.
-        let known = address.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
-        let known = known
+        let valid_address =
+            address.filter(|candidate| candidate.port() != 0 && !candidate.ip().is_unspecified());
+        let valid_address = valid_address
             .map(UpstreamAddress::Tcp)
             .or_else(|| named_upstream(text));
-        known.ok_or(value::InvalidValue {
-            what: "the address of a server",
+        valid_address.ok_or(value::InvalidValue {
+            expected: "the address of a server",
             allowed: "unix:/PATH, HOST:PORT, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1",
         })
     })

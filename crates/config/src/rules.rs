@@ -89,9 +89,12 @@ fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
         (Some(item), None) => item.pattern().map(PathSelector::Pattern),
         (None, Some(item)) => match PathExpression::parse(item.text()?) {
             Ok(regex) => Some(PathSelector::Regex(regex)),
-            Err(why) => {
-                let what = format!("{} is not a regular expression: {why}", item.shown());
-                item.report(what, "the syntax of Rust's crate regex: ^/blog/([0-9]+)$");
+            Err(error) => {
+                let message = format!("{} is not a regular expression: {error}", item.to_display());
+                item.report(
+                    message,
+                    "the syntax of Rust's crate regex: ^/blog/([0-9]+)$",
+                );
                 None
             }
         },
@@ -118,7 +121,7 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     // An empty array counts as absent.
     if ["set", "append", "default", "remove"]
         .iter()
-        .all(|key| section.is_without(key))
+        .all(|key| section.is_absent_or_empty(key))
     {
         section.report("the rule does nothing", "set, append, default or remove");
     }
@@ -133,9 +136,9 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     names.sort_unstable();
     // Sorted, so that duplicates are adjacent.
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        let what = format!("the rule names {} twice", twice[0]);
+        let message = format!("the rule names {} twice", twice[0]);
         section.report(
-            &what,
+            &message,
             "one of set, append, default and remove for each field",
         );
     }
@@ -178,7 +181,7 @@ fn field_value(item: &ConfigValue<'_>) -> Option<String> {
 }
 
 /// Whether an operator may set or remove this field; reports it if not.
-fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
+fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
     let lower = name.to_ascii_lowercase();
     if !is_token(name) {
         report(
@@ -204,9 +207,11 @@ fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
 
 fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
-    for (name, at, item) in section.entries() {
+    for (name, position, item) in section.entries() {
         // Fields that the server manages frame the message or follow from its content.
-        if !may_change(name, |what, allowed| section.report_at(&at, what, allowed)) {
+        if !can_change(name, |message, allowed| {
+            section.report_at(&position, message, allowed)
+        }) {
             continue;
         }
         // TOML keys are case-sensitive, field names are not.
@@ -215,7 +220,7 @@ fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
             .any(|(other, _)| other.eq_ignore_ascii_case(name))
         {
             section.report_at(
-                &at,
+                &position,
                 format!("{name} is listed twice"),
                 "each field once, in any case",
             );
@@ -229,7 +234,7 @@ fn remove(item: ConfigValue<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for item in item.one_or_many() {
         let Some(name) = item.text() else { continue };
-        if !may_change(name, |what, allowed| item.report(what, allowed)) {
+        if !can_change(name, |message, allowed| item.report(message, allowed)) {
             continue;
         }
         names.push(name.to_ascii_lowercase());
@@ -310,26 +315,26 @@ fn has_good_escapes(path: &str) -> bool {
 
 /// Reports captures in `to` that the pattern or expression does not have.
 fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
-    let known = from.captures();
-    let mut numbers = pieces(to).into_iter().filter_map(|piece| match piece {
+    let captures = from.captures();
+    let mut numbers = pieces(to).into_iter().filter_map(|part| match part {
         TemplatePart::Capture(number) => Some(number),
         TemplatePart::Text(_) | TemplatePart::Query => None,
     });
-    let Some(number) = numbers.find(|number| *number > known) else {
+    let Some(number) = numbers.find(|number| *number > captures) else {
         return;
     };
-    let shown = item.shown();
+    let displayed = item.to_display();
     match (from, number) {
         (PathSelector::Pattern(_), 1) => item.report(
-            format!("{shown} has $1, but {from} does not end in a wildcard"),
+            format!("{displayed} has $1, but {from} does not end in a wildcard"),
             "a pattern that ends in * or **, or a destination without $1",
         ),
         (PathSelector::Pattern(_), _) => item.report(
-            format!("{shown} has ${number}, but a pattern captures at most $1"),
+            format!("{displayed} has ${number}, but a pattern captures at most $1"),
             "regex in the place of from",
         ),
         (PathSelector::Regex(_), _) => item.report(
-            format!("{shown} has ${number}, but {from} has {known} groups"),
+            format!("{displayed} has ${number}, but {from} has {captures} groups"),
             "a destination with no more than these",
         ),
     }
@@ -338,7 +343,7 @@ fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
 /// Reports a redirect to a destination that matches the same redirect again: a loop.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     // Captures become a sample text: any path that the destination could be.
-    let sample = pieces(&redirect.to).into_iter().map(|piece| match piece {
+    let sample = pieces(&redirect.to).into_iter().map(|part| match part {
         TemplatePart::Text(text) => text,
         TemplatePart::Capture(_) | TemplatePart::Query => "x",
     });
@@ -349,7 +354,7 @@ fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
         to.report(
             format!(
                 "{} is redirected by the same rule again, in an endless loop",
-                to.shown()
+                to.to_display()
             ),
             format!("a destination that {} does not match", redirect.from),
         );

@@ -41,11 +41,13 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     // Error pages are files; without a root they cannot be found.
-    if let (SiteRoot::None, true, Some(at)) =
-        (&root, section.is_without("root"), page_marks.first())
-    {
+    if let (SiteRoot::None, true, Some(position)) = (
+        &root,
+        section.is_absent_or_empty("root"),
+        page_marks.first(),
+    ) {
         section.report_at(
-            at,
+            position,
             "the site has no root for the page",
             "only with root; programs and origins have their own error pages",
         );
@@ -129,9 +131,9 @@ fn root_of(
     if item.is_none() && !redirects_only && !routes.iter().any(is_all) {
         section.report("root is missing", "");
     }
-    let root = item.and_then(|item| Some((root(&item)?, item.at)));
+    let root = item.and_then(|item| Some((root(&item)?, item.position)));
     match root {
-        Some((root, at)) => (root, Some(at)),
+        Some((root, position)) => (root, Some(position)),
         None => (SiteRoot::None, None),
     }
 }
@@ -145,12 +147,12 @@ fn names(section: &ConfigSection<'_>) -> (Vec<SiteName>, Vec<KeyPosition>) {
     let named = !items.is_empty();
     let names = items
         .into_iter()
-        .filter_map(|item| Some((item.read(SiteName::parse)?, item.at)));
+        .filter_map(|item| Some((item.read(SiteName::parse)?, item.position)));
     let names: (Vec<SiteName>, Vec<KeyPosition>) = names.unzip();
     if named {
         names
     } else {
-        (vec![SiteName::Default], vec![section.at.clone()])
+        (vec![SiteName::Default], vec![section.position.clone()])
     }
 }
 
@@ -166,7 +168,7 @@ fn listen(
         }
         return (
             default.listen.clone(),
-            vec![section.at.clone(); default.listen.len()],
+            vec![section.position.clone(); default.listen.len()],
         );
     };
     if item.is_empty_array() && !has_tls {
@@ -177,7 +179,7 @@ fn listen(
     }
     let items = item.one_or_many().into_iter();
     items
-        .filter_map(|item| Some((item.read(value::address)?, item.at)))
+        .filter_map(|item| Some((item.read(value::address)?, item.position)))
         .unzip()
 }
 
@@ -189,12 +191,12 @@ fn prefixes(
     let Some(item) = section.item(key) else {
         return (Vec::new(), None);
     };
-    let at = item.at.clone();
+    let position = item.position.clone();
     let items = item.one_or_many();
     let prefixes = items
         .iter()
         .filter_map(|item| item.read(AddressPrefix::parse));
-    (prefixes.collect(), Some(at))
+    (prefixes.collect(), Some(position))
 }
 
 fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
@@ -206,23 +208,23 @@ fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
     }
     let components: Vec<&str> = text.split('/').collect();
     // A whole component: a host name must not be combined with other text to a path.
-    let place = components.iter().position(|component| *component == HOST);
-    let Some(place) = place.filter(|_| text.matches(HOST).count() == 1) else {
+    let index = components.iter().position(|component| *component == HOST);
+    let Some(index) = index.filter(|_| text.matches(HOST).count() == 1) else {
         let allowed = "{host} once, as a whole component: /srv/{host}/htdocs";
         item.report(
-            format!("{} has {{host}} in the wrong place", item.shown()),
+            format!("{} has {{host}} in the wrong place", item.to_display()),
             allowed,
         );
         return None;
     };
-    let (prefix, suffix) = (components.get(..place)?, components.get(place + 1..)?);
+    let (prefix, suffix) = (components.get(..index)?, components.get(index + 1..)?);
     if suffix
         .iter()
         .any(|component| matches!(*component, "." | ".."))
     // `..` after the host would lead to other hosts' folders.
     {
         item.report(
-            format!("{} leaves the folder of the host", item.shown()),
+            format!("{} leaves the folder of the host", item.to_display()),
             "no . and .. after {host}",
         );
         return None;
@@ -255,11 +257,11 @@ fn index_with(mut names: Vec<String>, routes: &[RouteConfig]) -> Vec<String> {
         let RouteTo::FastCgi(fastcgi) = &route.to else {
             continue;
         };
-        let is_run = route
+        let runs_index = route
             .pattern
             .matches(format!("/{}", fastcgi.index).as_bytes());
         // With a front controller the index file is not selected by path.
-        if is_run && fastcgi.script.is_none() && !names.contains(&fastcgi.index) {
+        if runs_index && fastcgi.script.is_none() && !names.contains(&fastcgi.index) {
             names.push(fastcgi.index.clone());
         }
     }
@@ -271,23 +273,26 @@ fn error_pages(section: &ConfigSection<'_>) -> (BTreeMap<u16, String>, Vec<KeyPo
         return Default::default();
     };
     let mut marked = BTreeMap::new();
-    for (key, at, item) in pages.entries() {
+    for (key, position, item) in pages.entries() {
         // Exactly three digits: "+404" and "0404" would parse too, and duplicate a status.
         let status = value::count(key)
             .ok()
             .and_then(|status| u16::try_from(status).ok());
         match status.filter(|status| (400..=599).contains(status) && key.len() == 3) {
             Some(status) => {
-                marked.extend(absolute_path(&item).map(|path| (status, (path, item.at))));
+                marked.extend(absolute_path(&item).map(|path| (status, (path, item.position))));
             }
             None => pages.report_at(
-                &at,
+                &position,
                 format!("{key:?} is not a status of an error"),
                 "400 to 599",
             ),
         }
     }
-    let marks = marked.values().map(|(_, at)| at.clone()).collect();
+    let marks = marked
+        .values()
+        .map(|(_, position)| position.clone())
+        .collect();
     (
         marked
             .into_iter()
@@ -299,14 +304,14 @@ fn error_pages(section: &ConfigSection<'_>) -> (BTreeMap<u16, String>, Vec<KeyPo
 
 fn types(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut types = Vec::new();
-    for (extension, at, item) in section.entries() {
+    for (extension, position, item) in section.entries() {
         let plain = |byte: u8| {
             byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_+~".contains(&byte)
         };
         if extension.is_empty() || !extension.bytes().all(plain) {
             let allowed = "lower-case letters, digits, - _ + ~, without a dot";
             section.report_at(
-                &at,
+                &position,
                 format!("{extension:?} is not a file name extension"),
                 allowed,
             );

@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind};
 
-use crate::class::{list, rate_of};
+use crate::class::{list, read_rate};
 use crate::named::absolute_path;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
@@ -22,7 +22,7 @@ const ACTIONS: [&str; 5] = ["deny", "allow", "rate", "auth", "fallback"];
 const ALLOWED: &str = "one of deny, allow, rate, auth and fallback";
 
 pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
-    let at = section.at.clone();
+    let position = section.position.clone();
     let pattern = match section.item("pattern") {
         Some(item) => item.pattern(),
         None => Some(PathPattern::everything()),
@@ -42,13 +42,13 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
         except,
         action: action?,
     };
-    Some((rule, at))
+    Some((rule, position))
 }
 
 /// Checks that password files exist and are well-formed. A file without read permission is not a problem here: the
 /// server may read it before it gives up root.
 pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    for (rule, at) in site.access.iter().zip(&marks.access) {
+    for (rule, position) in site.access.iter().zip(&marks.access) {
         let RuleAction::Auth(auth) = &rule.action else {
             continue;
         };
@@ -59,9 +59,9 @@ pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &
             continue;
         }
         let read = read.map_err(|error| format!("cannot be used: {error}"));
-        if let Err(why) = read.and_then(|text| crate::passwords::users(&text)) {
-            let what = format!("{}: {why}", auth.file.display());
-            source.report(at, what, "a file as htpasswd -B makes it");
+        if let Err(reason) = read.and_then(|text| crate::passwords::users(&text)) {
+            let message = format!("{}: {reason}", auth.file.display());
+            source.report(position, message, "a file as htpasswd -B makes it");
         }
     }
 }
@@ -76,8 +76,11 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
             section.report("the rule does nothing", ALLOWED);
             None
         }
-        (Some((one, _)), Some((other, _))) => {
-            section.report(format!("{one} and {other} are two actions"), ALLOWED);
+        (Some((first_key, _)), Some((second_key, _))) => {
+            section.report(
+                format!("{first_key} and {second_key} are two actions"),
+                ALLOWED,
+            );
             None
         }
     };
@@ -100,7 +103,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
                 item.refuse("an action", "true; or leave the rule out");
                 None
             }),
-        "rate" => rate_of(section, &item).map(RuleAction::Limit),
+        "rate" => read_rate(section, &item).map(RuleAction::Limit),
         "auth" => auth(section, &item).map(RuleAction::Auth),
         _ => absolute_path(&item).map(RuleAction::Fallback),
     }
@@ -114,7 +117,7 @@ fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfi
             let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
             let is_realm = !text.is_empty() && text.bytes().all(is_plain);
             is_realm.then(|| text.to_string()).ok_or(InvalidValue {
-                what: "a realm",
+                expected: "a realm",
                 allowed: "visible ASCII and spaces, without quotes and backslashes",
             })
         }),
@@ -127,14 +130,14 @@ fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfi
 
 fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
-    let found = [403, 404]
+    let valid_status = [403, 404]
         .into_iter()
         // 404 hides that the path exists.
-        .find(|known| u64::from(*known) == status);
-    if found.is_none() {
+        .find(|allowed_status| u64::from(*allowed_status) == status);
+    if valid_status.is_none() {
         item.refuse("a status of a refusal", "403 or 404");
     }
-    found
+    valid_status
 }
 
 pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {
@@ -145,12 +148,12 @@ pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {
         section.only_with("client_field", "trusted_proxies");
         return TrustedProxies::default();
     }
-    let words = [
+    let choices = [
         ("X-Forwarded-For", ClientField::XForwardedFor),
         ("Forwarded", ClientField::Forwarded),
     ];
     TrustedProxies {
         addresses,
-        field: section.choice("client_field", &words, ClientField::default()),
+        field: section.choice("client_field", &choices, ClientField::default()),
     }
 }

@@ -951,14 +951,14 @@ fn loading_checks_the_paths() {
     assert_eq!(found[2], (9, "site[2].root", "a folder"));
     assert_eq!(found[3].1, "site[2].x");
     assert!(
-        problems[1].what.ends_with("good.toml is not a folder"),
+        problems[1].message.ends_with("good.toml is not a folder"),
         "{}",
-        problems[1].what
+        problems[1].message
     );
     assert!(
-        problems[2].what.contains("none cannot be used: "),
+        problems[2].message.contains("none cannot be used: "),
         "{}",
-        problems[2].what
+        problems[2].message
     );
 }
 
@@ -1001,9 +1001,9 @@ fn files_that_cannot_be_read() {
         (1, 1, 1)
     );
     assert!(
-        problems[0].what.starts_with("cannot be read: "),
+        problems[0].message.starts_with("cannot be read: "),
         "{}",
-        problems[0].what
+        problems[0].message
     );
     let file = folder.write("latin1.toml", b"# a\n# \xe4\n");
     let problems = load(&file, &[]).expect_err("not UTF-8");

@@ -50,7 +50,7 @@ fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
     // Also IPv4 (ipv6(7)).
     let default = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 443));
     let Some(item) = section.item("listen") else {
-        return (vec![default], vec![section.at.clone()]);
+        return (vec![default], vec![section.position.clone()]);
     };
     if item.is_empty_array() {
         item.report(
@@ -60,7 +60,7 @@ fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
     }
     let items = item.one_or_many().into_iter();
     items
-        .filter_map(|item| Some((item.read(value::address)?, item.at)))
+        .filter_map(|item| Some((item.read(value::address)?, item.position)))
         .unzip()
 }
 
@@ -112,7 +112,7 @@ fn certificates(section: &ConfigSection<'_>) -> Vec<CertificateFiles> {
 }
 
 fn clients(section: &ConfigSection<'_>) -> ClientAuthConfig {
-    let words = [("request", false), ("require", true)];
+    let choices = [("request", false), ("require", true)];
     let required = section.item("client");
     let authorities = section.item("client_ca");
     match (required, authorities) {
@@ -126,7 +126,7 @@ fn clients(section: &ConfigSection<'_>) -> ClientAuthConfig {
             authorities.report("has no effect here", "only with client");
             ClientAuthConfig::None
         }
-        (Some(client), Some(authorities)) => match (client.choice(&words), authorities.path()) {
+        (Some(client), Some(authorities)) => match (client.choice(&choices), authorities.path()) {
             (Some(true), Some(path)) => ClientAuthConfig::Require(path),
             (Some(false), Some(path)) => ClientAuthConfig::Request(path),
             _ => ClientAuthConfig::None,
@@ -138,7 +138,7 @@ fn client_paths(section: &ConfigSection<'_>) -> Vec<PathPattern> {
     let Some(item) = section.item("client_paths") else {
         return Vec::new();
     };
-    if section.is_without("client") {
+    if section.is_absent_or_empty("client") {
         item.report("has no effect here", "only with client");
     }
     let items = item.one_or_many();
@@ -184,12 +184,12 @@ pub(crate) fn check(
 ) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };
-        for (address, at) in tls.listen.iter().zip(&marks.tls) {
+        for (address, position) in tls.listen.iter().zip(&marks.tls) {
             // A socket speaks TLS or not before the first byte arrives.
             let plain = sites.iter().position(|(it, _)| it.listen.contains(address));
             if let Some(other) = plain {
                 source.report(
-                    at,
+                    position,
                     format!("{address} is without TLS in site[{other}].listen"),
                     "either of both",
                 );
@@ -198,24 +198,24 @@ pub(crate) fn check(
             let shared = earlier.filter_map(|(other, (site, _))| Some((other, site.tls.as_ref()?)));
             // These settings are used before the handshake selects a site by SNI.
             let mut differing = shared.filter(|(_, other)| {
-                let is_alike =
+                let is_equal =
                     (&other.clients, other.version_min) == (&tls.clients, tls.version_min);
-                other.listen.contains(address) && !is_alike
+                other.listen.contains(address) && !is_equal
             });
             if let Some((other, _)) = differing.next() {
                 source.report(
-                    at,
+                    position,
                     format!("{address} is an address of site[{other}] too, with another client, client_ca or min_version"),
                     "the same for all sites of an address: they apply before the client has named the site",
                 );
             }
         }
-        let Some(at) = marks.tls.first() else {
+        let Some(position) = marks.tls.first() else {
             continue;
         };
         if tls.redirect && site.listen.is_empty() {
             source.report(
-                at,
+                position,
                 "redirect, but the site has no listener without TLS",
                 "listen in [[site]], as listen = \"*:80\"",
             );
@@ -223,7 +223,7 @@ pub(crate) fn check(
         // RFC 6797 §8.1: browsers ignore the field over plain http.
         if tls.hsts.is_some() && !tls.redirect && !site.listen.is_empty() {
             source.report(
-                at,
+                position,
                 "hsts, but the site also has listeners without TLS, where browsers ignore it",
                 "redirect = true, or no listen in [[site]]",
             );
@@ -232,7 +232,7 @@ pub(crate) fn check(
             let only_tls = sites.iter().all(|(site, _)| site.listen.is_empty());
             if only_tls && index == 0 {
                 source.report(
-                    at,
+                    position,
                     "server.softirq answers only unencrypted requests, but there is no listener without TLS",
                     "softirq = \"off\"",
                 );

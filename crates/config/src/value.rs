@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     /// The expected kind of value: `a size`.
-    pub what: &'static str,
+    pub expected: &'static str,
     /// The allowed values.
     pub allowed: &'static str,
 }
@@ -31,7 +31,7 @@ impl fmt::Display for InvalidValue {
 /// Any other text, and numbers that do not fit 64 bits.
 pub fn size(text: &str) -> Result<u64, InvalidValue> {
     let refused = InvalidValue {
-        what: "a size",
+        expected: "a size",
         allowed: "a number of bytes, or a number with K, M or G (powers of 1024): 65536, 64K, 256M, 1G",
     };
     let (digits, shift) = match text.as_bytes().last() {
@@ -53,7 +53,7 @@ pub fn size(text: &str) -> Result<u64, InvalidValue> {
 /// Any other text, and numbers that do not fit 64 bits.
 pub fn count(text: &str) -> Result<u64, InvalidValue> {
     decimal(text).ok_or(InvalidValue {
-        what: "a number",
+        expected: "a number",
         allowed: "a whole number",
     })
 }
@@ -64,7 +64,7 @@ pub fn count(text: &str) -> Result<u64, InvalidValue> {
 /// Any other text, and numbers that do not fit 64 bits.
 pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
     let refused = InvalidValue {
-        what: "a duration",
+        expected: "a duration",
         allowed: "a number of seconds, or a number with ms, s, m, h, d, w or y: 15, 500ms, 15s, 2m, 1h, 7d",
     };
     // The unit begins at the first character that is no digit.
@@ -96,7 +96,7 @@ pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
 /// Any other text; host names too, since their resolution could block, and its result could change.
 pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let refused = InvalidValue {
-        what: "ADDR:PORT",
+        expected: "ADDR:PORT",
         allowed: "ADDR:PORT, [ADDR6]:PORT, PORT (127.0.0.1 only), *:PORT (all addresses, IPv4 and IPv6); PORT 0 is any free one",
     };
     let address = if let Some(port) = text.strip_prefix("*:") {
@@ -118,7 +118,7 @@ pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
 /// Any other text, and numbers outside of 1 to 65 536.
 pub fn accept(text: &str) -> Result<AcceptLimit, InvalidValue> {
     let refused = InvalidValue {
-        what: "an accept strategy",
+        expected: "an accept strategy",
         allowed: "\"one\", \"all\", or a number from 1 to 65536",
     };
     match text {
@@ -148,7 +148,7 @@ pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
         "auto" => Ok(SoftirqMode::Auto),
         name if is_name => Ok(SoftirqMode::Interface(name.to_owned())),
         _ => Err(InvalidValue {
-            what: "a setting of the soft-interrupt level",
+            expected: "a setting of the soft-interrupt level",
             allowed: "\"off\", \"auto\", or an interface, like \"eth0\"",
         }),
     }
@@ -160,7 +160,7 @@ pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
 /// Any other text, and numbers above 1024.
 pub fn workers(text: &str) -> Result<usize, InvalidValue> {
     let refused = InvalidValue {
-        what: "a number of workers",
+        expected: "a number of workers",
         allowed: "\"auto\" (one for each CPU), or a number from 1 to 1024",
     };
     match text {
@@ -220,7 +220,7 @@ mod tests {
             &over,
         ] {
             assert_eq!(
-                size(text).map_err(|refused| refused.what),
+                size(text).map_err(|refused| refused.expected),
                 Err("a size"),
                 "{text:?}"
             );
@@ -257,7 +257,7 @@ mod tests {
             "18446744073709551615h",
         ] {
             assert_eq!(
-                duration_ms(text).map_err(|refused| refused.what),
+                duration_ms(text).map_err(|refused| refused.expected),
                 Err("a duration"),
                 "{text:?}"
             );
@@ -296,7 +296,7 @@ mod tests {
             "a",
         ] {
             assert_eq!(
-                address(text).map_err(|refused| refused.what),
+                address(text).map_err(|refused| refused.expected),
                 Err("ADDR:PORT"),
                 "{text:?}"
             );

@@ -20,7 +20,7 @@ fn keys_allowed_in(text: &str) -> Vec<String> {
     let problems = parse(text, Path::new("f")).expect_err("there is an unknown key");
     let unknown = problems
         .iter()
-        .find(|problem| problem.what.starts_with("unknown key"));
+        .find(|problem| problem.message.starts_with("unknown key"));
     let allowed = &unknown.expect("there is an unknown key").allowed;
     allowed.split(", ").map(str::to_string).collect()
 }

@@ -11,18 +11,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("a folder is missing")?;
     let objects: u64 = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let store = DiskStore::open(
         DiskFolder::take(path.as_ref())?,
         DiskOptions::with_capacity(8 << 30),
     )?;
-    println!("opened after {:?}: {:?}", begun.elapsed(), store.counters());
+    println!(
+        "opened after {:?}: {:?}",
+        started.elapsed(),
+        store.counters()
+    );
     if store.counters().objects > 0 {
         let found = store.find(&key(objects / 2), 0);
-        println!("first hit after {:?}: {}", begun.elapsed(), found.is_some());
+        println!(
+            "first hit after {:?}: {}",
+            started.elapsed(),
+            found.is_some()
+        );
         let mut cursor = WalkCursor::default();
         while store.verify(&mut cursor, 4096) {}
-        let elapsed = begun.elapsed();
+        let elapsed = started.elapsed();
         println!("all verified after {elapsed:?}: {:?}", store.counters());
         return Ok(());
     }
@@ -32,11 +40,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         writer.append(&body)?;
         writer.commit()?;
     }
-    println!("written after {:?}", begun.elapsed());
+    println!("written after {:?}", started.elapsed());
     // All in the journal is the worst case: a checkpoint is not written anew for each start.
     if args.next().as_deref() == Some("checkpoint") {
         store.checkpoint()?;
-        println!("checkpoint after {:?}", begun.elapsed());
+        println!("checkpoint after {:?}", started.elapsed());
     }
     Ok(())
 }

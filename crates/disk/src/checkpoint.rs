@@ -34,7 +34,7 @@ impl<F: SegmentFiles> DiskStore<F> {
     pub fn checkpoint(&self) -> io::Result<()> {
         let written = self.0.checkpoint();
         if written.is_err() {
-            count(&self.0.counting.checkpoint_errors);
+            count(&self.0.tallies.checkpoint_errors);
         }
         written
     }
@@ -50,7 +50,7 @@ impl<F: SegmentFiles> DiskStore<F> {
 
 impl<F: SegmentFiles> DiskContext<F> {
     fn checkpoint(&self) -> io::Result<()> {
-        let mut upkeep = lock(&self.upkeep);
+        let mut maintenance = lock(&self.maintenance);
         // The new journal first: changes during the checkpoint go there. Replaying those that the checkpoint already
         // contains changes nothing.
         let identity = self.next_journal()?;
@@ -58,12 +58,12 @@ impl<F: SegmentFiles> DiskContext<F> {
         self.write_checkpoint(identity)?;
         self.files
             .rename(NEW_NAME, &checkpoint_name(identity.generation))?;
-        for generation in upkeep.first_generation..identity.generation {
+        for generation in maintenance.first_generation..identity.generation {
             // A file that can't be removed now is removed at the next start.
             let _ = self.files.remove(&journal_name(generation));
             let _ = self.files.remove(&checkpoint_name(generation));
         }
-        upkeep.first_generation = identity.generation;
+        maintenance.first_generation = identity.generation;
         Ok(())
     }
 
@@ -106,14 +106,14 @@ impl<F: SegmentFiles> DiskContext<F> {
     /// Appends the records of some slots. Returns the number of slots.
     fn copy_entries(
         &self,
-        from: u32,
+        first_slot: u32,
         identity: JournalIdentity,
         at: u64,
         bytes: &mut Vec<u8>,
     ) -> u32 {
         // Locked for one batch, so that look-ups don't wait for the whole index.
         let state = lock(&self.state);
-        let entries = (from..from + BATCH_LEN).filter_map(|slot| state.index.at(slot));
+        let entries = (first_slot..first_slot + BATCH_LEN).filter_map(|slot| state.index.get(slot));
         for entry in entries {
             let position = at + bytes.len() as u64;
             bytes.extend_from_slice(&JournalEntry::Put(entry).encode(identity, position));

@@ -16,19 +16,19 @@ use crate::files::SegmentFiles;
 use crate::index::IndexEntry;
 use crate::record::RecordHead;
 use crate::segments::{DiskState, RecordPlace};
-use crate::store::{DiskContext, lock, place_entry};
+use crate::store::{DiskContext, lock, set_entry_location};
 
 /// At most this share of an evicted segment is rewritten.
 const SPARED_SHARE: u64 = 2;
 
 impl<F: SegmentFiles> DiskContext<F> {
     /// Space kept free to rewrite the used objects of an evicted segment.
-    fn spared_bytes(&self) -> u64 {
+    fn rewrite_bytes_max(&self) -> u64 {
         self.options().segment_bytes / SPARED_SHARE
     }
 
     pub fn has_room(&self, state: &DiskState<F::File>, len: u64) -> bool {
-        state.used_bytes() + len + self.spared_bytes() <= self.options().capacity_bytes
+        state.used_bytes() + len + self.rewrite_bytes_max() <= self.options().capacity_bytes
     }
 
     /// Drops the oldest segments until `len` bytes are free.
@@ -48,7 +48,7 @@ impl<F: SegmentFiles> DiskContext<F> {
             };
             if chances == 0 || !self.renew(id) {
                 // Used objects move before their segment is dropped.
-                self.spare(id, len);
+                self.rewrite_used(id, len);
                 self.drop_segment(id);
             }
             chances = chances.saturating_sub(1);
@@ -57,7 +57,7 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     /// Drops the oldest segment if the store exceeds its size. Returns whether there may be more to drop.
     pub fn shrink(&self) -> io::Result<bool> {
-        let _upkeep = lock(&self.upkeep);
+        let _maintenance_guard = lock(&self.maintenance);
         let mut chances = lock(&self.state).segments();
         loop {
             let oldest = {
@@ -70,7 +70,7 @@ impl<F: SegmentFiles> DiskContext<F> {
             // Segments with writers stay until the writes end.
             let Some(id) = oldest else { return Ok(false) };
             if chances == 0 || !self.renew(id) {
-                self.spare(id, 0);
+                self.rewrite_used(id, 0);
                 self.drop_segment(id);
                 return Ok(true);
             }
@@ -89,42 +89,42 @@ impl<F: SegmentFiles> DiskContext<F> {
         let used = used.iter().filter(|entry| entry.hits() > 0);
         let used_bytes: u64 = used.map(record_len).sum();
         // The object of a sole segment is too long to be moved, so the segment stays if it is used.
-        let stays = match is_sole {
+        let is_retained = match is_sole {
             true => used_bytes > 0,
             // A segment from before a resize may be too large a part of the store.
-            false => used_bytes > self.spared_bytes() && end <= self.options().segment_bytes,
+            false => used_bytes > self.rewrite_bytes_max() && end <= self.options().segment_bytes,
         };
-        if stays {
+        if is_retained {
             state.renew(id);
         }
-        stays
+        is_retained
     }
 
     /// Rewrites the used objects of a shared segment, the most used first. Of a segment from before
     /// a resize, which may be most of the store, unused objects stay as well while there is room for `len` bytes more.
-    fn spare(&self, id: u32, len: u64) {
+    fn rewrite_used(&self, id: u32, len: u64) {
         let options = self.options();
         // Copied, so that reads and writes happen without the lock.
-        let (file, mut objects, room) = {
+        let (file, mut objects, free_bytes) = {
             let state = lock(&self.state);
             let Some(segment) = state.segment(id).filter(|segment| !segment.is_sole) else {
                 return;
             };
-            let others = state.used_bytes() - segment.end;
-            let room = match segment.end > options.segment_bytes {
+            let other_bytes = state.used_bytes() - segment.end;
+            let free_bytes = match segment.end > options.segment_bytes {
                 true => options
                     .capacity_bytes
-                    .saturating_sub(others + len + self.spared_bytes()),
+                    .saturating_sub(other_bytes + len + self.rewrite_bytes_max()),
                 false => 0,
             };
-            (Arc::clone(&segment.file), state.objects_in(id), room)
+            (Arc::clone(&segment.file), state.objects_in(id), free_bytes)
         };
         objects.sort_by_key(|entry| Reverse((entry.hits(), entry.offset())));
         let mut written = 0;
         for entry in objects {
             let allowed = match entry.hits() {
-                0 => room,
-                _ => room.max(self.spared_bytes()),
+                0 => free_bytes,
+                _ => free_bytes.max(self.rewrite_bytes_max()),
             };
             let len = record_len(&entry);
             // A shorter object may still fit.
@@ -133,7 +133,7 @@ impl<F: SegmentFiles> DiskContext<F> {
             }
             written += len;
             if self.rewrite(&entry, &file) == Some(true) {
-                count(&self.counting.rewritten);
+                count(&self.tallies.rewritten);
             }
         }
     }
@@ -143,15 +143,15 @@ impl<F: SegmentFiles> DiskContext<F> {
         let head = self.read_head(entry, file, &mut bytes)?;
         let (head_len, body_len) = (u64::from(entry.head_len()), entry.body_len);
         // Not `reserve`: it may evict, and takes the maintenance lock that the caller holds.
-        let taken = lock(&self.state).take(head_len, body_len, self.options().segment_bytes);
-        let place = match taken {
-            Some(place) => place,
-            None => self.new_place(head_len, body_len, false).ok()?,
+        let reserved = lock(&self.state).reserve(head_len, body_len, self.options().segment_bytes);
+        let location = match reserved {
+            Some(location) => location,
+            None => self.reserve_new_segment(head_len, body_len, false).ok()?,
         };
-        let put = self.copy(entry, file, head, &place);
+        let copied = self.copy(entry, file, head, &location);
         // The place is free again if the object was replaced during the copy.
-        self.release(&place, matches!(put, Ok(true)));
-        put.ok()
+        self.release(&location, matches!(copied, Ok(true)));
+        copied.ok()
     }
 
     /// Copies a record to another place and makes it visible there.
@@ -160,28 +160,28 @@ impl<F: SegmentFiles> DiskContext<F> {
         entry: &IndexEntry,
         file: &F::File,
         head: RecordHead<'_>,
-        place: &RecordPlace<F::File>,
+        location: &RecordPlace<F::File>,
     ) -> io::Result<bool> {
         let mut new = IndexEntry::new(entry.hash, entry.head_len(), entry.body_len)
             .ok_or(io::ErrorKind::InvalidInput)?;
         new.expires_s = entry.expires_s;
-        place_entry(&mut new, place)?;
+        set_entry_location(&mut new, location)?;
         let mut sum = Xxh3::new();
         self.each_block(entry, file, |at, bytes| {
             sum.update(bytes);
-            self.write(place, bytes, new.body_at() + at)
+            self.write(location, bytes, new.body_at() + at)
         })?;
         // A damaged body must not get a new record, which would count as verified.
         if sum.digest() != head.body_check {
-            self.damaged(entry);
+            self.remove_damaged(entry);
             return Ok(false);
         }
         let mut bytes = Vec::new();
         // Encoded anew: the checksum depends on the place.
-        head.encode(self.origin(place.segment, place.offset), &mut bytes);
-        self.write(place, &bytes, place.offset)?;
+        head.encode(self.origin(location.segment, location.offset), &mut bytes);
+        self.write(location, &bytes, location.offset)?;
         // Only in place of the entry that was copied: a newer object must not be undone.
-        self.put(new, Some(entry))
+        self.commit_entry(new, Some(entry))
     }
 }
 

@@ -147,7 +147,7 @@ impl DiskFolder {
 }
 
 fn check_access(path: &Path) -> io::Result<()> {
-    let access = |path: &Path, how| Ok(accessat(CWD, path, how, AtFlags::EACCESS)?);
+    let access = |path: &Path, access_mode| Ok(accessat(CWD, path, access_mode, AtFlags::EACCESS)?);
     // The nearest existing folder decides: the missing ones would be created in it.
     for existing in path.ancestors() {
         let existing = match existing.as_os_str().is_empty() {
@@ -158,7 +158,7 @@ fn check_access(path: &Path) -> io::Result<()> {
             // The folder would be created.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
-            Ok(found) if !found.is_dir() => return Err(Errno::NOTDIR.into()),
+            Ok(metadata) if !metadata.is_dir() => return Err(Errno::NOTDIR.into()),
             Ok(_) => access(existing, Access::WRITE_OK | Access::EXEC_OK)?,
         }
         let lock = path.join(LOCK_NAME);

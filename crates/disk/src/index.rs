@@ -42,8 +42,8 @@ impl IndexEntry {
 
     /// Creates an entry without a place; `None` if its lengths are invalid.
     pub fn new(hash: u64, head_len: u32, body_len: u64) -> Option<IndexEntry> {
-        let fits = head_len > 0 && head_len <= HEAD_LEN_MASK && body_len <= BODY_LEN_MAX;
-        fits.then_some(IndexEntry {
+        let is_valid = head_len > 0 && head_len <= HEAD_LEN_MASK && body_len <= BODY_LEN_MAX;
+        is_valid.then_some(IndexEntry {
             hash,
             body_len,
             bits: head_len,
@@ -88,14 +88,14 @@ impl IndexEntry {
     }
 
     /// Halves its hits, rounded down.
-    pub fn with_half_the_hits(mut self) -> IndexEntry {
+    pub fn with_halved_hits(mut self) -> IndexEntry {
         let hits = self.hits() / 2;
         self.bits = self.bits & !(HITS_MAX << HITS_SHIFT) | hits << HITS_SHIFT;
         self
     }
 
     /// Whether both have the same record.
-    pub fn is_at(&self, other: &IndexEntry) -> bool {
+    pub fn has_same_record(&self, other: &IndexEntry) -> bool {
         (self.segment, self.offset_units) == (other.segment, other.offset_units)
             && self.exists() == other.exists()
     }
@@ -149,13 +149,13 @@ impl ObjectIndex {
 
     /// The object under a hash, and its slot.
     pub fn find(&self, hash: u64) -> Option<(u32, IndexEntry)> {
-        let same = |&slot: &u32| entry(&self.chunks, slot).hash == hash;
-        let slot = *self.table.find(hash, same)?;
+        let has_hash = |&slot: &u32| entry(&self.chunks, slot).hash == hash;
+        let slot = *self.table.find(hash, has_hash)?;
         Some((slot, *entry(&self.chunks, slot)))
     }
 
     /// The entry in a slot.
-    pub fn at(&self, slot: u32) -> Option<IndexEntry> {
+    pub fn get(&self, slot: u32) -> Option<IndexEntry> {
         let entry = (slot < self.len).then(|| *entry(&self.chunks, slot))?;
         entry.exists().then_some(entry)
     }
@@ -166,9 +166,12 @@ impl ObjectIndex {
     }
 
     /// Marks a record as verified, if it is still this one.
-    pub fn set_verified(&mut self, slot: u32, seen: &IndexEntry) {
+    pub fn set_verified(&mut self, slot: u32, expected: &IndexEntry) {
         // The slot may have been reused during the verification.
-        if self.at(slot).is_some_and(|now| now.is_at(seen)) {
+        if self
+            .get(slot)
+            .is_some_and(|current| current.has_same_record(expected))
+        {
             *self.entry_mut(slot) = self.entry_mut(slot).verified();
         }
     }
@@ -189,8 +192,8 @@ impl ObjectIndex {
     /// Removes the object under a hash.
     pub fn remove(&mut self, hash: u64) -> Option<IndexEntry> {
         let chunks = &self.chunks;
-        let same = |&slot: &u32| entry(chunks, slot).hash == hash;
-        let (slot, _) = self.table.find_entry(hash, same).ok()?.remove();
+        let has_hash = |&slot: &u32| entry(chunks, slot).hash == hash;
+        let (slot, _) = self.table.find_entry(hash, has_hash).ok()?.remove();
         self.free.push(slot);
         Some(std::mem::replace(self.entry_mut(slot), IndexEntry::NONE))
     }
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(index.find(7).map(|(_, entry)| entry.segment), Some(2));
         assert_eq!(index.remove(7).map(|entry| entry.segment), Some(2));
         assert_eq!(
-            (index.find(7), index.at(slot), index.objects()),
+            (index.find(7), index.get(slot), index.objects()),
             (None, None, 0)
         );
         assert_eq!(index.insert(entry_at(8, 1)).0, slot, "slots are used again");
@@ -251,17 +254,17 @@ mod tests {
         let mut index = ObjectIndex::default();
         let (slot, _) = index.insert(entry_at(7, 1).verified());
         (0..9).for_each(|_| index.hit(slot));
-        let entry = index.at(slot).expect("there");
+        let entry = index.get(slot).expect("there");
         assert_eq!(
             (entry.hits(), entry.head_len(), entry.is_verified()),
             (3, 100, true)
         );
-        let half = entry.with_half_the_hits();
+        let half = entry.with_halved_hits();
         assert_eq!(
             (half.hits(), half.head_len(), half.is_verified()),
             (1, 100, true)
         );
-        assert_eq!(half.with_half_the_hits().hits(), 0);
+        assert_eq!(half.with_halved_hits().hits(), 0);
     }
 
     #[test]

@@ -31,11 +31,11 @@ impl<F: SegmentFiles> IndexJournal<F> {
         let file = files.create(&journal_name(identity.generation))?;
         let begin = JournalEntry::Begin(identity).encode(identity, 0);
         files.write_all(&file, &begin, 0)?;
-        Ok(IndexJournal::at(file, identity, RECORD_LEN as u64))
+        Ok(IndexJournal::resume(file, identity, RECORD_LEN as u64))
     }
 
     /// Continues a journal with `end` valid bytes.
-    pub fn at(file: F::File, identity: JournalIdentity, end: u64) -> IndexJournal<F> {
+    pub fn resume(file: F::File, identity: JournalIdentity, end: u64) -> IndexJournal<F> {
         IndexJournal {
             identity,
             end,
@@ -48,10 +48,12 @@ impl<F: SegmentFiles> IndexJournal<F> {
     ///
     /// # Errors
     /// It can't be written. A removal is kept and retried with the next entry.
-    pub fn append(&mut self, files: &F, step: JournalEntry) -> io::Result<()> {
-        let written = self.catch_up(files).and_then(|()| self.write(files, step));
+    pub fn append(&mut self, files: &F, entry: JournalEntry) -> io::Result<()> {
+        let written = self
+            .write_pending(files)
+            .and_then(|()| self.write(files, entry));
         // A lost commit costs a fetch; a lost removal would bring an invalidated object back.
-        if let (Err(_), JournalEntry::Remove(hash)) = (&written, step)
+        if let (Err(_), JournalEntry::Remove(hash)) = (&written, entry)
             && self.pending.len() < PENDING_MAX
         {
             self.pending.push(hash);
@@ -64,11 +66,11 @@ impl<F: SegmentFiles> IndexJournal<F> {
     /// # Errors
     /// The disk fails.
     pub fn sync(&mut self, files: &F) -> io::Result<()> {
-        self.catch_up(files)?;
+        self.write_pending(files)?;
         files.sync(&self.file)
     }
 
-    fn catch_up(&mut self, files: &F) -> io::Result<()> {
+    fn write_pending(&mut self, files: &F) -> io::Result<()> {
         // Before newer entries: a removal must not undo a later commit under the same hash.
         while let Some(&hash) = self.pending.first() {
             self.write(files, JournalEntry::Remove(hash))?;
@@ -77,8 +79,8 @@ impl<F: SegmentFiles> IndexJournal<F> {
         Ok(())
     }
 
-    fn write(&mut self, files: &F, step: JournalEntry) -> io::Result<()> {
-        let record = step.encode(self.identity, self.end);
+    fn write(&mut self, files: &F, entry: JournalEntry) -> io::Result<()> {
+        let record = entry.encode(self.identity, self.end);
         files.write_all(&self.file, &record, self.end)?;
         // Only after success, so that the next entry overwrites a torn one.
         self.end += RECORD_LEN as u64;
@@ -103,29 +105,29 @@ pub struct JournalReplay {
 pub fn replay<F: SegmentFiles>(
     files: &F,
     file: &F::File,
-    mut act: impl FnMut(JournalEntry),
+    mut apply: impl FnMut(JournalEntry),
 ) -> io::Result<Option<JournalReplay>> {
     let len = files.len(file)?;
-    let mut first = [0; RECORD_LEN];
+    let mut first_record = [0; RECORD_LEN];
     if len < RECORD_LEN as u64 {
         return Ok(None);
     }
-    files.read_all(file, &mut first, 0)?;
-    let Some(identity) = JournalIdentity::decode(&first) else {
+    files.read_all(file, &mut first_record, 0)?;
+    let Some(identity) = JournalIdentity::decode(&first_record) else {
         return Ok(None);
     };
     let mut end = RECORD_LEN as u64;
     let mut block = vec![0; RECORD_LEN * BLOCK_RECORDS];
     loop {
-        let whole = (len - end) / RECORD_LEN as u64;
-        let count = usize::try_from(whole)
+        let record_count = (len - end) / RECORD_LEN as u64;
+        let count = usize::try_from(record_count)
             .unwrap_or(usize::MAX)
             .min(BLOCK_RECORDS);
         let bytes = &mut block[..count * RECORD_LEN];
         files.read_all(file, bytes, end)?;
         for record in bytes.chunks_exact(RECORD_LEN) {
-            let step = JournalEntry::decode(record, identity, end);
-            if let Some(JournalEntry::End(count)) = step {
+            let record_entry = JournalEntry::decode(record, identity, end);
+            if let Some(JournalEntry::End(count)) = record_entry {
                 let is_complete = count == end / RECORD_LEN as u64;
                 return Ok(Some(JournalReplay {
                     identity,
@@ -134,14 +136,14 @@ pub fn replay<F: SegmentFiles>(
                 }));
             }
             // A torn record, or the remains of an earlier one.
-            let Some(step) = step else {
+            let Some(record_entry) = record_entry else {
                 return Ok(Some(JournalReplay {
                     identity,
                     end,
                     is_complete: false,
                 }));
             };
-            act(step);
+            apply(record_entry);
             end += RECORD_LEN as u64;
         }
         if count == 0 {

@@ -26,7 +26,7 @@
 //! removal without a sync (`DiskStore::sync`) may be undone by a power failure.
 //!
 //! # Blocking
-//! `DiskStore::may_have`, `DiskStore::begin` and `DiskStore::counters` use memory only. All other functions wait for
+//! `DiskStore::may_contain`, `DiskStore::begin` and `DiskStore::counters` use memory only. All other functions wait for
 //! the disk and are for helper threads. Dropping an `ObjectWriter` may remove a file.
 //!
 //! # Why XXH3

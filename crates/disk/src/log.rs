@@ -80,7 +80,7 @@ impl JournalEntry {
 
     /// Decodes the record at a position; `None` if it is torn or belongs to another log.
     pub fn decode(bytes: &[u8], log: JournalIdentity, position: u64) -> Option<JournalEntry> {
-        let kind = checked(bytes, log.seed(position))?;
+        let kind = verified_kind(bytes, log.seed(position))?;
         match kind {
             PUT => decode_entry(bytes).map(JournalEntry::Put),
             REMOVE => Some(JournalEntry::Remove(u64_at(bytes, 8))),
@@ -93,7 +93,7 @@ impl JournalEntry {
 impl JournalIdentity {
     /// Reads the first record of a file.
     pub fn decode(bytes: &[u8]) -> Option<JournalIdentity> {
-        (checked(bytes, BEGIN_SEED)? == BEGIN).then(|| JournalIdentity {
+        (verified_kind(bytes, BEGIN_SEED)? == BEGIN).then(|| JournalIdentity {
             store: u64_at(bytes, 8),
             generation: u64_at(bytes, 24),
         })
@@ -101,10 +101,10 @@ impl JournalIdentity {
 }
 
 /// The kind of a valid record.
-fn checked(bytes: &[u8], seed: u64) -> Option<u8> {
-    let whole = bytes.len() == RECORD_LEN
+fn verified_kind(bytes: &[u8], seed: u64) -> Option<u8> {
+    let is_valid = bytes.len() == RECORD_LEN
         && xxh3_64_with_seed(&bytes[..CHECK_AT], seed) == u64_at(bytes, CHECK_AT);
-    whole.then(|| bytes[0])
+    is_valid.then(|| bytes[0])
 }
 
 fn encode_entry(entry: &IndexEntry, bytes: &mut [u8; RECORD_LEN]) {

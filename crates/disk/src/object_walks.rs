@@ -36,15 +36,15 @@ impl<F: SegmentFiles> DiskStore<F> {
         &self,
         cursor: &mut WalkCursor,
         count_max: u32,
-        mut is_meant: impl FnMut(&[u8], &[u8]) -> bool,
+        mut should_remove: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> bool {
         self.walk(cursor, count_max, |store, _, entry, file| {
             let mut bytes = Vec::new();
             let head = store.0.read_head(entry, file, &mut bytes);
-            if head.is_some_and(|head| is_meant(head.key, head.meta)) {
+            if head.is_some_and(|head| should_remove(head.key, head.meta)) {
                 // A failure is counted and tried again.
                 let _ = store.0.remove(entry, false);
-                count(&store.0.counting.removed);
+                count(&store.0.tallies.removed);
             }
         })
     }
@@ -53,7 +53,7 @@ impl<F: SegmentFiles> DiskStore<F> {
         &self,
         cursor: &mut WalkCursor,
         count: u32,
-        mut act: impl FnMut(&DiskStore<F>, u32, &IndexEntry, &F::File),
+        mut visit: impl FnMut(&DiskStore<F>, u32, &IndexEntry, &F::File),
     ) -> bool {
         let end = cursor.slot.saturating_add(count);
         while cursor.slot < end {
@@ -64,14 +64,14 @@ impl<F: SegmentFiles> DiskStore<F> {
                 if slot >= state.index.slots() {
                     return false;
                 }
-                let entry = state.index.at(slot);
+                let entry = state.index.get(slot);
                 entry.and_then(|entry| {
                     Some((entry, Arc::clone(&state.segment(entry.segment)?.file)))
                 })
             };
             cursor.slot += 1;
             if let Some((entry, file)) = next {
-                act(self, slot, &entry, &file);
+                visit(self, slot, &entry, &file);
             }
         }
         true

@@ -40,11 +40,11 @@ impl<F: SegmentFiles> DiskStore<F> {
     /// # Errors
     /// The folder can't be read, or no journal can be written.
     pub fn open(files: F, options: DiskOptions) -> io::Result<DiskStore<F>> {
-        let listed = list(&files)?;
-        let mut opening = StoreRecovery::new(&files, &listed)?;
-        let base = opening.base(&listed)?;
+        let listing = list(&files)?;
+        let mut recovery = StoreRecovery::new(&files, &listing)?;
+        let base = recovery.read_base(&listing)?;
         let journal = match base {
-            Some(base) => opening.follow(base)?,
+            Some(base) => recovery.replay_journals(base)?,
             None => None,
         };
         let journal = match (journal, base) {
@@ -53,7 +53,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             (None, Some(base)) => IndexJournal::create(&files, base)?,
             // Without a log, no record is known to be committed: the store begins empty.
             (None, None) => {
-                opening.state = DiskState::new();
+                recovery.state = DiskState::new();
                 IndexJournal::create(
                     &files,
                     JournalIdentity {
@@ -63,23 +63,26 @@ impl<F: SegmentFiles> DiskStore<F> {
                 )?
             }
         };
-        let mut state = opening.state;
+        let mut state = recovery.state;
         // A file that can't be removed keeps its name, so no new segment may get its number.
-        listed.segments.keys().for_each(|&id| state.saw_id(id));
+        listing
+            .segments
+            .keys()
+            .for_each(|&id| state.mark_id_used(id));
         clean(
             &files,
-            &listed,
+            &listing,
             &mut state,
             base,
             journal.identity.generation,
         );
         // Last: the ends depend on the surviving objects.
-        state.settle(options.segment_bytes);
+        state.finish_recovery(options.segment_bytes);
         let shared = DiskContext {
             sizes: options.into(),
             seed: journal.identity.store,
-            counting: DiskTallies::default(),
-            upkeep: Mutex::new(MaintenanceState {
+            tallies: DiskTallies::default(),
+            maintenance: Mutex::new(MaintenanceState {
                 first_generation: base.map_or(0, |base| base.generation),
             }),
             journal: Mutex::new(journal),
@@ -91,18 +94,18 @@ impl<F: SegmentFiles> DiskStore<F> {
 }
 
 impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
-    fn new(files: &'a F, listed: &FolderListing) -> io::Result<StoreRecovery<'a, F>> {
-        let mut opening = StoreRecovery {
+    fn new(files: &'a F, listing: &FolderListing) -> io::Result<StoreRecovery<'a, F>> {
+        let mut recovery = StoreRecovery {
             files,
             state: DiskState::new(),
             lens: BTreeMap::new(),
         };
-        opening.add_segments(listed)?;
-        Ok(opening)
+        recovery.add_segments(listing)?;
+        Ok(recovery)
     }
 
-    fn add_segments(&mut self, listed: &FolderListing) -> io::Result<()> {
-        for (&id, &is_sole) in &listed.segments {
+    fn add_segments(&mut self, listing: &FolderListing) -> io::Result<()> {
+        for (&id, &is_sole) in &listing.segments {
             let file = self.files.open(&segment_name(id, is_sole))?;
             self.lens.insert(id, self.files.len(&file)?);
             self.state.add(id, file, is_sole);
@@ -111,48 +114,52 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
     }
 
     /// Reads the newest complete checkpoint, or else the first journal's first record.
-    fn base(&mut self, listed: &FolderListing) -> io::Result<Option<JournalIdentity>> {
-        for &generation in listed.checkpoints.iter().rev() {
+    fn read_base(&mut self, listing: &FolderListing) -> io::Result<Option<JournalIdentity>> {
+        for &generation in listing.checkpoints.iter().rev() {
             let file = self.files.open(&checkpoint_name(generation))?;
-            let read = self.replay(&file)?;
-            if let Some(read) = read.filter(|read| read.is_complete) {
-                return Ok(Some(read.identity));
+            let replayed = self.replay(&file)?;
+            if let Some(replayed) = replayed.filter(|replayed| replayed.is_complete) {
+                return Ok(Some(replayed.identity));
             }
             // The incomplete checkpoint has already put entries into the state.
             self.state = DiskState::new();
-            self.add_segments(listed)?;
+            self.add_segments(listing)?;
         }
         // Without a checkpoint, the journals are complete only from the store's beginning.
-        if listed.journals.first() != Some(&0) {
+        if listing.journals.first() != Some(&0) {
             return Ok(None);
         }
         let file = self.files.open(&journal_name(0))?;
-        let read = replay(self.files, &file, |_| ())?;
-        Ok(read.map(|read| read.identity))
+        let replayed = replay(self.files, &file, |_| ())?;
+        Ok(replayed.map(|replayed| replayed.identity))
     }
 
     /// Replays the journals from a generation on. Returns the last one, which is continued.
-    fn follow(&mut self, base: JournalIdentity) -> io::Result<Option<IndexJournal<F>>> {
+    fn replay_journals(&mut self, base: JournalIdentity) -> io::Result<Option<IndexJournal<F>>> {
         let mut last = None;
         for generation in base.generation.. {
             let Ok(file) = self.files.open(&journal_name(generation)) else {
                 break;
             };
-            let Some(read) = self.replay(&file)? else {
+            let Some(replayed) = self.replay(&file)? else {
                 break;
             };
             // A journal of another store ends the sequence.
-            if read.identity != (JournalIdentity { generation, ..base }) {
+            if replayed.identity != (JournalIdentity { generation, ..base }) {
                 break;
             }
-            last = Some((file, read));
+            last = Some((file, replayed));
         }
-        let Some((file, read)) = last else {
+        let Some((file, replayed)) = last else {
             return Ok(None);
         };
         // Truncated: records after a torn one must not reappear when others have taken its place.
-        self.files.truncate(&file, read.end)?;
-        Ok(Some(IndexJournal::at(file, read.identity, read.end)))
+        self.files.truncate(&file, replayed.end)?;
+        Ok(Some(IndexJournal::resume(
+            file,
+            replayed.identity,
+            replayed.end,
+        )))
     }
 
     fn replay(&mut self, file: &F::File) -> io::Result<Option<JournalReplay>> {
@@ -160,14 +167,14 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
         // Reserved at once, since a table that grows by doubling moves all entries each time. The objects after a long
         // log are about as many as its entries; those of a journal after a checkpoint mostly replace others.
         let steps = usize::try_from(files.len(file)? / RECORD_LEN as u64).unwrap_or(0);
-        let more = steps.saturating_sub(state.index.objects());
-        state.index.reserve(more);
-        replay(files, file, |step| match step {
+        let additional = steps.saturating_sub(state.index.objects());
+        state.index.reserve(additional);
+        replay(files, file, |record| match record {
             JournalEntry::Put(entry) => {
-                state.saw_id(entry.segment);
+                state.mark_id_used(entry.segment);
                 // An older object under this hash must not reappear when the newer one's segment is gone.
-                match is_there(&entry, lens) {
-                    true => state.put(entry),
+                match is_within_file(&entry, lens) {
+                    true => state.insert(entry),
                     false => state.remove(entry.hash),
                 };
             }
@@ -177,14 +184,14 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
     }
 }
 
-fn is_there(entry: &IndexEntry, lens: &BTreeMap<u32, u64>) -> bool {
+fn is_within_file(entry: &IndexEntry, lens: &BTreeMap<u32, u64>) -> bool {
     let len = lens.get(&entry.segment).copied().unwrap_or(0);
     // After a power failure, the file may be shorter than the log requires.
     entry.body_at() + entry.body_len <= len
 }
 
 fn list<F: SegmentFiles>(files: &F) -> io::Result<FolderListing> {
-    let mut listed = FolderListing::default();
+    let mut listing = FolderListing::default();
     for name in files.names()? {
         let Some((number, kind)) = name.split_once('.') else {
             continue;
@@ -193,39 +200,39 @@ fn list<F: SegmentFiles>(files: &F) -> io::Result<FolderListing> {
             continue;
         };
         match (kind, u32::try_from(number)) {
-            ("segment", Ok(id)) => drop(listed.segments.insert(id, false)),
-            ("sole", Ok(id)) => drop(listed.segments.insert(id, true)),
-            ("journal", _) => listed.journals.push(number),
-            ("checkpoint", _) => listed.checkpoints.push(number),
+            ("segment", Ok(id)) => drop(listing.segments.insert(id, false)),
+            ("sole", Ok(id)) => drop(listing.segments.insert(id, true)),
+            ("journal", _) => listing.journals.push(number),
+            ("checkpoint", _) => listing.checkpoints.push(number),
             _ => {}
         }
     }
-    listed.journals.sort_unstable();
-    listed.checkpoints.sort_unstable();
-    Ok(listed)
+    listing.journals.sort_unstable();
+    listing.checkpoints.sort_unstable();
+    Ok(listing)
 }
 
 /// Removes unreferenced files. A file that can't be removed is tried again at the next start.
 fn clean<F: SegmentFiles>(
     files: &F,
-    listed: &FolderListing,
+    listing: &FolderListing,
     state: &mut DiskState<F::File>,
     base: Option<JournalIdentity>,
     last: u64,
 ) {
     let first = base.map_or(0, |base| base.generation);
-    for &generation in listed
+    for &generation in listing
         .journals
         .iter()
         .filter(|it| !(first..=last).contains(it))
     {
         let _ = files.remove(&journal_name(generation));
     }
-    for &generation in listed.checkpoints.iter().filter(|it| **it != first) {
+    for &generation in listing.checkpoints.iter().filter(|it| **it != first) {
         let _ = files.remove(&checkpoint_name(generation));
     }
     let idle = state.idle();
-    for (&id, &is_sole) in &listed.segments {
+    for (&id, &is_sole) in &listing.segments {
         if idle.contains(&id) || state.segment(id).is_none() {
             state.drop_segment(id);
             let _ = files.remove(&segment_name(id, is_sole));

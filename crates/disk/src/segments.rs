@@ -88,13 +88,13 @@ impl<T> DiskState<T> {
     }
 
     /// Marks a number as used.
-    pub fn saw_id(&mut self, id: u32) {
+    pub fn mark_id_used(&mut self, id: u32) {
         self.next_id = self.next_id.max(id.saturating_add(1));
     }
 
     /// Adds a segment. Numbers increase, so a later one is younger.
     pub fn add(&mut self, id: u32, file: T, is_sole: bool) {
-        self.saw_id(id);
+        self.mark_id_used(id);
         let segment = SegmentFile {
             file: Arc::new(file),
             end: 0,
@@ -110,9 +110,9 @@ impl<T> DiskState<T> {
 
     /// Makes a segment the active one. Returns the previous one if it is idle.
     pub fn activate(&mut self, id: u32) -> Option<u32> {
-        let before = self.active.replace(id)?;
-        self.close_segment(before);
-        self.is_idle(before).then_some(before)
+        let previous = self.active.replace(id)?;
+        self.close_segment(previous);
+        self.is_idle(previous).then_some(previous)
     }
 
     /// Ends appending to a segment.
@@ -124,7 +124,7 @@ impl<T> DiskState<T> {
     }
 
     /// Ends appending to the active segment if it exceeds the segment length.
-    pub fn seal_full(&mut self, segment_len: u64) {
+    pub fn close_full(&mut self, segment_len: u64) {
         let active = self
             .active
             .and_then(|id| Some((id, self.segments.get(&id)?)));
@@ -136,7 +136,7 @@ impl<T> DiskState<T> {
     }
 
     /// Reserves a place in the active segment, if it has room.
-    pub fn take(
+    pub fn reserve(
         &mut self,
         head_len: u64,
         body_len: u64,
@@ -174,35 +174,35 @@ impl<T> DiskState<T> {
     }
 
     /// Releases a writer's place. Returns whether the segment is idle now.
-    pub fn release(&mut self, place: &RecordPlace<T>, is_committed: bool) -> bool {
-        if let Some(segment) = self.segments.get_mut(&place.segment) {
+    pub fn release(&mut self, location: &RecordPlace<T>, is_committed: bool) -> bool {
+        if let Some(segment) = self.segments.get_mut(&location.segment) {
             segment.writers = segment.writers.saturating_sub(1);
             // The bytes were never visible, so the next record may take their place.
-            if !is_committed && !segment.is_sole && segment.end == place.end {
-                self.used -= segment.end - place.offset;
-                segment.end = place.offset;
+            if !is_committed && !segment.is_sole && segment.end == location.end {
+                self.used -= segment.end - location.offset;
+                segment.end = location.offset;
             }
         }
-        self.is_idle(place.segment)
+        self.is_idle(location.segment)
     }
 
     /// Puts an object into the index. Returns the segment that has become idle.
-    pub fn put(&mut self, entry: IndexEntry) -> Option<u32> {
+    pub fn insert(&mut self, entry: IndexEntry) -> Option<u32> {
         let (slot, old) = self.index.insert(entry);
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
             segment.slots.push(slot);
             segment.live += 1;
         }
-        self.gone(old?)
+        self.release_object(old?)
     }
 
     /// Removes an object from the index. Returns the segment that has become idle.
     pub fn remove(&mut self, hash: u64) -> Option<u32> {
         let old = self.index.remove(hash)?;
-        self.gone(old)
+        self.release_object(old)
     }
 
-    fn gone(&mut self, old: IndexEntry) -> Option<u32> {
+    fn release_object(&mut self, old: IndexEntry) -> Option<u32> {
         let segment = self.segments.get_mut(&old.segment)?;
         segment.live = segment.live.saturating_sub(1);
         self.is_idle(old.segment).then_some(old.segment)
@@ -234,7 +234,7 @@ impl<T> DiskState<T> {
     /// The objects in a segment.
     pub fn objects_in(&self, id: u32) -> Vec<IndexEntry> {
         let slots = self.segments.get(&id).map_or(&[][..], |it| &it.slots);
-        let entries = slots.iter().filter_map(|&slot| self.index.at(slot));
+        let entries = slots.iter().filter_map(|&slot| self.index.get(slot));
         // A slot may have been reused for an object of another segment.
         let mut entries: Vec<_> = entries.filter(|entry| entry.segment == id).collect();
         entries.sort_unstable_by_key(|entry| entry.offset_units);
@@ -245,9 +245,13 @@ impl<T> DiskState<T> {
 
     /// The oldest segment that may be evicted.
     pub fn oldest(&self) -> Option<u32> {
-        let may_go = |id: u32, it: &SegmentFile<T>| it.writers == 0 && self.active != Some(id);
-        let old = self.segments.iter().filter(|(id, it)| may_go(**id, it));
-        old.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
+        let is_evictable =
+            |id: u32, it: &SegmentFile<T>| it.writers == 0 && self.active != Some(id);
+        let evictable = self
+            .segments
+            .iter()
+            .filter(|(id, it)| is_evictable(**id, it));
+        evictable.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
     }
 
     /// Makes a used segment the youngest and halves its objects' hits.
@@ -259,19 +263,22 @@ impl<T> DiskState<T> {
         };
         segment.age = age;
         for slot in segment.slots.clone() {
-            let here = self.index.at(slot).filter(|entry| entry.segment == id);
-            if let Some(entry) = here {
+            let current = self.index.get(slot).filter(|entry| entry.segment == id);
+            if let Some(entry) = current {
                 // Hits decay, so that an object stays only while it is used.
-                self.index.insert(entry.with_half_the_hits());
+                self.index.insert(entry.with_halved_hits());
             }
         }
     }
 
     /// After a start: ends each segment after its last object, and makes the youngest one with room active.
-    pub fn settle(&mut self, segment_len: u64) {
+    pub fn finish_recovery(&mut self, segment_len: u64) {
         self.used = 0;
         for segment in self.segments.values_mut() {
-            let slots = segment.slots.iter().filter_map(|&slot| self.index.at(slot));
+            let slots = segment
+                .slots
+                .iter()
+                .filter_map(|&slot| self.index.get(slot));
             // Bytes after the last committed object are overwritten.
             segment.end = slots.map(|entry| entry.end()).max().unwrap_or(0);
             segment.slots.shrink_to_fit();

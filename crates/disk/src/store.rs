@@ -81,11 +81,11 @@ pub(crate) struct DiskContext<F: SegmentFiles> {
     pub sizes: DiskSizes,
     /// The store's own random number.
     pub seed: u64,
-    pub counting: DiskTallies,
+    pub tallies: DiskTallies,
     pub journal: Mutex<IndexJournal<F>>,
     pub state: Mutex<DiskState<F::File>>,
     /// Held during eviction, a new segment or a checkpoint.
-    pub upkeep: Mutex<MaintenanceState>,
+    pub maintenance: Mutex<MaintenanceState>,
 }
 
 /// State for the holder of the maintenance lock.
@@ -122,7 +122,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<F: SegmentFiles> DiskStore<F> {
     /// Whether an object may be stored under a key. Uses memory only and does not block, so workers may call it.
     /// Rarely wrong, because of another key with the same hash.
-    pub fn may_have(&self, key: &[u8]) -> bool {
+    pub fn may_contain(&self, key: &[u8]) -> bool {
         let hash = self.0.hash(key);
         lock(&self.0.state).index.find(hash).is_some()
     }
@@ -130,14 +130,14 @@ impl<F: SegmentFiles> DiskStore<F> {
     /// The object under a key that is usable at `now_ms`. Blocks on the disk; after a restart, reads the whole body
     /// once. A damaged object is removed.
     pub fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
-        let found = self.0.find(key, now_ms);
-        let counting = &self.0.counting;
-        count(if found.is_some() {
-            &counting.hits
+        let object = self.0.find(key, now_ms);
+        let tallies = &self.0.tallies;
+        count(if object.is_some() {
+            &tallies.hits
         } else {
-            &counting.misses
+            &tallies.misses
         });
-        found
+        object
     }
 
     /// Removes the object under a key. Returns whether there was one. Blocks on the disk.
@@ -152,7 +152,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             return Ok(false);
         };
         let removed = self.0.remove(&entry, true);
-        count(&self.0.counting.removed);
+        count(&self.0.tallies.removed);
         removed.map(|()| true)
     }
 
@@ -164,7 +164,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             segment_bytes: state.used_bytes(),
             segments: state.segments() as u64,
             index_bytes: state.index.memory_bytes() as u64,
-            ..self.0.counting.read()
+            ..self.0.tallies.read()
         }
     }
 
@@ -179,7 +179,7 @@ impl<F: SegmentFiles> DiskStore<F> {
         let sizes = &self.0.sizes;
         sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);
         sizes.segment_bytes.store(options.segment_bytes, Relaxed);
-        lock(&self.0.state).seal_full(options.segment_bytes);
+        lock(&self.0.state).close_full(options.segment_bytes);
     }
 
     /// Drops the oldest segment if the store exceeds its size; used objects in it stay, and if it is the last one, as
@@ -266,7 +266,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         bytes.clear();
         bytes.resize(entry.head_len() as usize, 0);
         if self.files.read_all(file, bytes, entry.offset()).is_err() {
-            count(&self.counting.read_errors);
+            count(&self.tallies.read_errors);
             let _ = self.remove(entry, false);
             return None;
         }
@@ -277,7 +277,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         };
         let head = head.filter(right);
         if head.is_none() {
-            self.damaged(entry);
+            self.remove_damaged(entry);
         }
         head
     }
@@ -290,12 +290,12 @@ impl<F: SegmentFiles> DiskContext<F> {
             Ok(())
         });
         if read.is_err() {
-            count(&self.counting.read_errors);
+            count(&self.tallies.read_errors);
             let _ = self.remove(entry, false);
             return None;
         }
         if sum.digest() != check {
-            self.damaged(entry);
+            self.remove_damaged(entry);
             return None;
         }
         lock(&self.state).index.set_verified(slot, entry);
@@ -307,25 +307,25 @@ impl<F: SegmentFiles> DiskContext<F> {
         &self,
         entry: &IndexEntry,
         file: &F::File,
-        mut act: impl FnMut(u64, &[u8]) -> io::Result<()>,
+        mut visit: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut block = vec![0; usize::try_from(entry.body_len.min(READ_LEN)).unwrap_or(0)];
-        let mut done = 0;
-        while done < entry.body_len {
-            let len = usize::try_from((entry.body_len - done).min(READ_LEN)).unwrap_or(0);
+        let mut read_len = 0;
+        while read_len < entry.body_len {
+            let len = usize::try_from((entry.body_len - read_len).min(READ_LEN)).unwrap_or(0);
             self.files
-                .read_all(file, &mut block[..len], entry.body_at() + done)?;
-            act(done, &block[..len])?;
-            done += len as u64;
+                .read_all(file, &mut block[..len], entry.body_at() + read_len)?;
+            visit(read_len, &block[..len])?;
+            read_len += len as u64;
         }
         Ok(())
     }
 
-    pub fn damaged(&self, entry: &IndexEntry) {
-        let now = lock(&self.state).index.find(entry.hash);
+    pub fn remove_damaged(&self, entry: &IndexEntry) {
+        let current = lock(&self.state).index.find(entry.hash);
         // The segment may have been dropped, or the object replaced, during the read.
-        if now.is_some_and(|(_, now)| now.is_at(entry)) {
-            count(&self.counting.corrupt);
+        if current.is_some_and(|(_, current)| current.has_same_record(entry)) {
+            count(&self.tallies.corrupt);
             let _ = self.remove(entry, false);
         }
     }
@@ -334,8 +334,8 @@ impl<F: SegmentFiles> DiskContext<F> {
     pub fn remove(&self, entry: &IndexEntry, even_newer: bool) -> io::Result<()> {
         // The journal is locked before the state and during both changes, so that log and index have the same order.
         let mut journal = lock(&self.journal);
-        let now = lock(&self.state).index.find(entry.hash);
-        if !now.is_some_and(|(_, now)| even_newer || now.is_at(entry)) {
+        let current = lock(&self.state).index.find(entry.hash);
+        if !current.is_some_and(|(_, current)| even_newer || current.has_same_record(entry)) {
             return Ok(());
         }
         let written = self.append(&mut journal, JournalEntry::Remove(entry.hash));
@@ -346,29 +346,33 @@ impl<F: SegmentFiles> DiskContext<F> {
         written
     }
 
-    /// Makes a written object visible. `before` is the entry that it must replace, if given; returns false if that is
+    /// Makes a written object visible. `expected` is the entry that it must replace, if given; returns false if that is
     /// gone.
-    pub fn put(&self, entry: IndexEntry, before: Option<&IndexEntry>) -> io::Result<bool> {
+    pub fn commit_entry(
+        &self,
+        entry: IndexEntry,
+        expected: Option<&IndexEntry>,
+    ) -> io::Result<bool> {
         let mut journal = lock(&self.journal);
-        if let Some(before) = before {
-            let now = lock(&self.state).index.find(entry.hash);
-            if !now.is_some_and(|(_, now)| now.is_at(before)) {
+        if let Some(expected) = expected {
+            let current = lock(&self.state).index.find(entry.hash);
+            if !current.is_some_and(|(_, current)| current.has_same_record(expected)) {
                 return Ok(false);
             }
         }
         // The log before the index: only objects that survive a crash become visible.
         self.append(&mut journal, JournalEntry::Put(entry))?;
-        let idle = lock(&self.state).put(entry.verified());
+        let idle = lock(&self.state).insert(entry.verified());
         drop(journal);
         self.discard_idle(idle);
         Ok(true)
     }
 
-    fn append(&self, journal: &mut IndexJournal<F>, step: JournalEntry) -> io::Result<()> {
-        let written = journal.append(&self.files, step);
+    fn append(&self, journal: &mut IndexJournal<F>, entry: JournalEntry) -> io::Result<()> {
+        let written = journal.append(&self.files, entry);
         if let Err(error) = &written {
-            count(&self.counting.journal_errors);
-            self.note_full(error);
+            count(&self.tallies.journal_errors);
+            self.count_disk_full(error);
         }
         written
     }
@@ -378,28 +382,28 @@ impl<F: SegmentFiles> DiskContext<F> {
         // Long bodies get their own segment, so that their eviction moves nothing.
         let is_sole = self.is_sole(body_len);
         let segment_bytes = self.options().segment_bytes;
-        let take = || {
+        let try_reserve = || {
             let mut state = lock(&self.state);
             let room = self.has_room(&state, body_len + head_len);
-            (room && !is_sole).then(|| state.take(head_len, body_len, segment_bytes))?
+            (room && !is_sole).then(|| state.reserve(head_len, body_len, segment_bytes))?
         };
-        if let Some(place) = take() {
-            return Ok(place);
+        if let Some(location) = try_reserve() {
+            return Ok(location);
         }
         // One thread makes room at a time; the others then find the segment that it added.
-        let _upkeep = lock(&self.upkeep);
+        let _maintenance_guard = lock(&self.maintenance);
         self.make_room(head_len + body_len)?;
-        if let Some(place) = take() {
-            return Ok(place); // another made it meanwhile
+        if let Some(location) = try_reserve() {
+            return Ok(location); // another made it meanwhile
         }
-        self.new_place(head_len, body_len, is_sole)
+        self.reserve_new_segment(head_len, body_len, is_sole)
     }
 
     /// Reserves a separate segment for a record.
     pub fn reserve_sole(&self, head_len: u64, body_len: u64) -> io::Result<RecordPlace<F::File>> {
-        let _upkeep = lock(&self.upkeep);
+        let _maintenance_guard = lock(&self.maintenance);
         self.make_room(head_len + body_len)?;
-        self.new_place(head_len, body_len, true)
+        self.reserve_new_segment(head_len, body_len, true)
     }
 
     /// Whether a body gets its own segment.
@@ -407,7 +411,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         body_len >= self.options().segment_bytes / SOLE_SHARE
     }
 
-    pub fn new_place(
+    pub fn reserve_new_segment(
         &self,
         head_len: u64,
         body_len: u64,
@@ -416,47 +420,52 @@ impl<F: SegmentFiles> DiskContext<F> {
         let id = lock(&self.state).new_id();
         // Without the state's lock, which look-ups need.
         let created = self.files.create(&segment_name(id, is_sole));
-        let file = created.inspect_err(|error| self.note_write_error(error))?;
-        let (idle, place) = {
+        let file = created.inspect_err(|error| self.count_write_error(error))?;
+        let (idle, location) = {
             let mut state = lock(&self.state);
             state.add(id, file, is_sole);
             // The place is reserved first: a segment without writers could be dropped as idle.
-            let place = state.extend(id, head_len, body_len);
+            let location = state.extend(id, head_len, body_len);
             // A sole segment takes no further records.
             let idle = if is_sole { None } else { state.activate(id) };
-            (idle, place)
+            (idle, location)
         };
         self.discard_idle(idle);
-        place.ok_or_else(|| io::ErrorKind::StorageFull.into())
+        location.ok_or_else(|| io::ErrorKind::StorageFull.into())
     }
 
     /// Releases a writer's place.
-    pub fn release(&self, place: &RecordPlace<F::File>, is_committed: bool) {
-        let idle = lock(&self.state).release(place, is_committed);
-        self.discard_idle(idle.then_some(place.segment));
+    pub fn release(&self, location: &RecordPlace<F::File>, is_committed: bool) {
+        let idle = lock(&self.state).release(location, is_committed);
+        self.discard_idle(idle.then_some(location.segment));
     }
 
     /// Writes to a place; after a failure, the segment gets no more records.
-    pub fn write(&self, place: &RecordPlace<F::File>, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let written = self.files.write_all(&place.file, bytes, offset);
+    pub fn write(
+        &self,
+        location: &RecordPlace<F::File>,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        let written = self.files.write_all(&location.file, bytes, offset);
         written.inspect_err(|error| {
-            self.note_write_error(error);
-            lock(&self.state).close_segment(place.segment);
+            self.count_write_error(error);
+            lock(&self.state).close_segment(location.segment);
         })
     }
 
     pub fn drop_segment(&self, id: u32) {
-        let (gone, is_sole) = {
+        let (dropped, is_sole) = {
             let mut state = lock(&self.state);
             let is_sole = state.segment(id).is_some_and(|segment| segment.is_sole);
             (state.drop_segment(id), is_sole)
         };
         // Another thread has dropped it.
-        let Some(gone) = gone else { return };
-        self.counting.evicted.fetch_add(u64::from(gone), Relaxed);
+        let Some(dropped) = dropped else { return };
+        self.tallies.evicted.fetch_add(u64::from(dropped), Relaxed);
         // A file that can't be removed now is removed at the next start.
         if self.files.remove(&segment_name(id, is_sole)).is_err() {
-            count(&self.counting.write_errors);
+            count(&self.tallies.write_errors);
         }
     }
 
@@ -470,23 +479,26 @@ impl<F: SegmentFiles> DiskContext<F> {
         }
     }
 
-    fn note_write_error(&self, error: &io::Error) {
-        count(&self.counting.write_errors);
-        self.note_full(error);
+    fn count_write_error(&self, error: &io::Error) {
+        count(&self.tallies.write_errors);
+        self.count_disk_full(error);
     }
 
-    fn note_full(&self, error: &io::Error) {
+    fn count_disk_full(&self, error: &io::Error) {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         if full.contains(&error.kind()) {
-            count(&self.counting.disk_full);
+            count(&self.tallies.disk_full);
         }
     }
 }
 
 /// Sets the place of an entry's record.
-pub(crate) fn place_entry<T>(entry: &mut IndexEntry, place: &RecordPlace<T>) -> io::Result<()> {
-    entry.segment = place.segment;
-    let units = place.offset / crate::record::UNIT;
+pub(crate) fn set_entry_location<T>(
+    entry: &mut IndexEntry,
+    location: &RecordPlace<T>,
+) -> io::Result<()> {
+    entry.segment = location.segment;
+    let units = location.offset / crate::record::UNIT;
     entry.offset_units = u32::try_from(units).map_err(|_| io::ErrorKind::FileTooLarge)?;
     Ok(())
 }

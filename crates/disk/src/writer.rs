@@ -14,7 +14,7 @@ use crate::files::{DiskFolder, SegmentFiles};
 use crate::index::IndexEntry;
 use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, PAGED_FROM, RecordHead};
 use crate::segments::RecordPlace;
-use crate::store::{DiskContext, DiskStore, StoredBody, lock, place_entry};
+use crate::store::{DiskContext, DiskStore, StoredBody, lock, set_entry_location};
 
 /// The length of the buffer. At least [`PAGED_FROM`]: the alignment of a body depends on whether it is longer than
 /// that.
@@ -61,15 +61,15 @@ pub struct ObjectWriter<F: SegmentFiles = DiskFolder> {
     /// The announced length of the body.
     len: Option<u64>,
     /// The received bytes of the body.
-    taken: u64,
+    received_len: u64,
     sum: Xxh3,
     /// The last received bytes, which are not written yet.
     buffer: Vec<u8>,
-    place: Option<RecordPlace<F::File>>,
+    location: Option<RecordPlace<F::File>>,
     is_failed: bool,
     is_committed: bool,
-    /// See `ObjectWriter::keep_place`.
-    is_place_kept: bool,
+    /// See `ObjectWriter::retain_location`.
+    is_location_retained: bool,
 }
 
 impl<F: SegmentFiles> DiskStore<F> {
@@ -94,13 +94,13 @@ impl<F: SegmentFiles> DiskStore<F> {
             meta: meta.into(),
             expires_ms,
             len,
-            taken: 0,
+            received_len: 0,
             sum: Xxh3::new(),
             buffer: Vec::new(),
-            place: None,
+            location: None,
             is_failed: false,
             is_committed: false,
-            is_place_kept: false,
+            is_location_retained: false,
         })
     }
 
@@ -115,15 +115,15 @@ impl<F: SegmentFiles> ObjectWriter<F> {
     /// # Errors
     /// The body is too long, or the disk fails. The object can't be committed then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        let taken = self.taken + bytes.len() as u64;
-        if self.is_failed || self.len.is_some_and(|len| taken > len) {
+        let received_len = self.received_len + bytes.len() as u64;
+        if self.is_failed || self.len.is_some_and(|len| received_len > len) {
             return Err(self.fail(WriteError::Length));
         }
         // The length may not have been announced, or a resize has lowered the limit.
-        if taken > self.store.options().body_len_max().min(BODY_LEN_MAX) {
+        if received_len > self.store.options().body_len_max().min(BODY_LEN_MAX) {
             return Err(self.fail(WriteError::TooLong));
         }
-        self.taken = taken;
+        self.received_len = received_len;
         self.sum.update(bytes);
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() < BUFFER_LEN {
@@ -135,11 +135,11 @@ impl<F: SegmentFiles> ObjectWriter<F> {
     /// The written part of the body, if there is one. It stays readable there while this exists, or longer if the
     /// place is kept.
     pub fn written(&self) -> Option<StoredBody<F::File>> {
-        let place = self.place.as_ref()?;
+        let location = self.location.as_ref()?;
         Some(StoredBody {
-            file: place.file.clone(),
-            offset: self.body_at(place),
-            len: self.taken - self.buffer.len() as u64,
+            file: location.file.clone(),
+            offset: self.body_at(location),
+            len: self.received_len - self.buffer.len() as u64,
         })
     }
 
@@ -148,15 +148,15 @@ impl<F: SegmentFiles> ObjectWriter<F> {
     /// # Errors
     /// The disk fails. The object can't be committed then.
     pub fn write_rest(&mut self) -> Result<(), WriteError> {
-        if self.place.is_none() || self.buffer.is_empty() {
+        if self.location.is_none() || self.buffer.is_empty() {
             return Ok(());
         }
         self.flush().map_err(|error| self.fail(error.into()))
     }
 
     /// Keeps the place of the written bytes for readers: no other object gets it, even if this one is abandoned.
-    pub fn keep_place(&mut self) {
-        self.is_place_kept = true;
+    pub fn retain_location(&mut self) {
+        self.is_location_retained = true;
     }
 
     /// Makes the object visible. Blocks on the disk.
@@ -164,14 +164,14 @@ impl<F: SegmentFiles> ObjectWriter<F> {
     /// # Errors
     /// The body is shorter than announced, an append failed, or the disk fails: then the object under the key stays.
     pub fn commit(mut self) -> Result<(), WriteError> {
-        if self.is_failed || self.len.is_some_and(|len| len != self.taken) {
+        if self.is_failed || self.len.is_some_and(|len| len != self.received_len) {
             return Err(WriteError::Length);
         }
         let entry = self.finish()?;
-        self.store.put(entry, None)?;
+        self.store.commit_entry(entry, None)?;
         // The drop must not release the place as unused.
         self.is_committed = true;
-        count(&self.store.counting.stored);
+        count(&self.store.tallies.stored);
         Ok(())
     }
 
@@ -188,88 +188,92 @@ impl<F: SegmentFiles> ObjectWriter<F> {
     /// Writes the buffer.
     fn flush(&mut self) -> io::Result<()> {
         let head_len = self.head_len();
-        let place = match (self.place.take(), self.len) {
-            (Some(place), _) => place,
+        let location = match (self.location.take(), self.len) {
+            (Some(location), _) => location,
             (None, Some(len)) => self.store.reserve(head_len, len)?,
             // Of unknown length: only a separate segment can grow.
-            (None, None) => self.store.reserve_sole(head_len, self.taken)?,
+            (None, None) => self.store.reserve_sole(head_len, self.received_len)?,
         };
-        let body_at = self.body_at(&place);
-        let place = self.place.insert(place);
+        let body_at = self.body_at(&location);
+        let location = self.location.insert(location);
         if self.len.is_none() {
-            place.end = self.store.extend_sole(place, head_len, self.taken)?;
+            location.end = self
+                .store
+                .extend_sole(location, head_len, self.received_len)?;
         }
-        let written = self.taken - self.buffer.len() as u64;
-        self.store.write(place, &self.buffer, body_at + written)?;
+        let written = self.received_len - self.buffer.len() as u64;
+        self.store
+            .write(location, &self.buffer, body_at + written)?;
         self.buffer.clear();
         Ok(())
     }
 
     /// The offset of a body that exceeds the buffer.
-    fn body_at(&self, place: &RecordPlace<F::File>) -> u64 {
+    fn body_at(&self, location: &RecordPlace<F::File>) -> u64 {
         // A body that exceeded the buffer is longer than PAGED_FROM in any case.
-        let len = self.len.unwrap_or(self.taken);
-        record::body_at(place.offset, self.head_len(), len)
+        let len = self.len.unwrap_or(self.received_len);
+        record::body_at(location.offset, self.head_len(), len)
     }
 
     /// Writes the rest, the head last.
     fn finish(&mut self) -> Result<IndexEntry, WriteError> {
         let head_len = u32::try_from(self.head_len()).map_err(|_| WriteError::TooLong)?;
         let hash = self.store.hash(&self.key);
-        let mut entry = IndexEntry::new(hash, head_len, self.taken).ok_or(WriteError::TooLong)?;
+        let mut entry =
+            IndexEntry::new(hash, head_len, self.received_len).ok_or(WriteError::TooLong)?;
         entry.expires_s = u32::try_from(self.expires_ms.div_ceil(1000)).unwrap_or(u32::MAX);
         // The whole body is in the buffer, so head and body take one write.
-        if self.place.is_none() {
-            let place = self.store.reserve(head_len.into(), self.taken)?;
-            place_entry(&mut entry, self.place.insert(place))?;
+        if self.location.is_none() {
+            let location = self.store.reserve(head_len.into(), self.received_len)?;
+            set_entry_location(&mut entry, self.location.insert(location))?;
             return self.write_at_once(entry);
         }
         if !self.buffer.is_empty() {
             self.flush()?;
         }
-        if self.len.is_none() && !self.store.is_sole(self.taken) {
+        if self.len.is_none() && !self.store.is_sole(self.received_len) {
             self.move_to_shared(&mut entry)?;
         }
-        let Some(place) = &self.place else {
+        let Some(location) = &self.location else {
             return Err(WriteError::Length); // not to be reached: it was made above
         };
-        place_entry(&mut entry, place)?;
+        set_entry_location(&mut entry, location)?;
         let mut bytes = Vec::new();
         // The head last: a record without a valid head is never read.
-        self.encode_head(place, &mut bytes);
-        self.store.write(place, &bytes, place.offset)?;
+        self.encode_head(location, &mut bytes);
+        self.store.write(location, &bytes, location.offset)?;
         Ok(entry)
     }
 
     fn write_at_once(&self, entry: IndexEntry) -> Result<IndexEntry, WriteError> {
-        let Some(place) = &self.place else {
+        let Some(location) = &self.location else {
             return Err(WriteError::Length); // not to be reached: who calls has just made it
         };
         let mut bytes = Vec::with_capacity(self.buffer.len() + 8192);
-        self.encode_head(place, &mut bytes);
+        self.encode_head(location, &mut bytes);
         let body_at = usize::try_from(entry.body_at() - entry.offset()).unwrap_or(bytes.len());
         // Long bodies begin at a page; the gap is zero.
         bytes.resize(body_at, 0);
         bytes.extend_from_slice(&self.buffer);
-        self.store.write(place, &bytes, place.offset)?;
+        self.store.write(location, &bytes, location.offset)?;
         Ok(entry)
     }
 
-    fn encode_head(&self, place: &RecordPlace<F::File>, bytes: &mut Vec<u8>) {
+    fn encode_head(&self, location: &RecordPlace<F::File>, bytes: &mut Vec<u8>) {
         let head = RecordHead {
             key: &self.key,
             meta: &self.meta,
-            body_len: self.taken,
+            body_len: self.received_len,
             expires_ms: self.expires_ms,
             body_check: self.sum.digest(),
         };
-        head.encode(self.store.origin(place.segment, place.offset), bytes);
+        head.encode(self.store.origin(location.segment, location.offset), bytes);
     }
 
     /// Copies a body of medium length out of its separate segment, to limit the number of files.
     fn move_to_shared(&mut self, entry: &mut IndexEntry) -> Result<(), WriteError> {
-        let shared = self.store.reserve(self.head_len(), self.taken)?;
-        let Some(sole) = self.place.replace(shared) else {
+        let shared = self.store.reserve(self.head_len(), self.received_len)?;
+        let Some(sole) = self.location.replace(shared) else {
             return Ok(());
         };
         let copied = self.copy_from(&sole, entry);
@@ -283,16 +287,17 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         sole: &RecordPlace<F::File>,
         entry: &mut IndexEntry,
     ) -> Result<(), WriteError> {
-        let Some(shared) = &self.place else {
+        let Some(shared) = &self.location else {
             return Ok(());
         };
-        let mut from = *entry;
-        place_entry(&mut from, sole)?;
-        place_entry(entry, shared)?;
+        let mut source_entry = *entry;
+        set_entry_location(&mut source_entry, sole)?;
+        set_entry_location(entry, shared)?;
         let body_at = entry.body_at();
-        self.store.each_block(&from, &sole.file, |at, bytes| {
-            self.store.write(shared, bytes, body_at + at)
-        })?;
+        self.store
+            .each_block(&source_entry, &sole.file, |at, bytes| {
+                self.store.write(shared, bytes, body_at + at)
+            })?;
         Ok(())
     }
 }
@@ -301,26 +306,26 @@ impl<F: SegmentFiles> DiskContext<F> {
     /// Extends a separate segment for a grown body. Returns the end of the record.
     fn extend_sole(
         &self,
-        place: &RecordPlace<F::File>,
+        location: &RecordPlace<F::File>,
         head_len: u64,
         len: u64,
     ) -> io::Result<u64> {
-        let end = record::end(place.offset, head_len, len);
-        let _upkeep = lock(&self.upkeep);
-        self.make_room(end.saturating_sub(place.end))?;
-        lock(&self.state).grow(place.segment, end);
+        let end = record::end(location.offset, head_len, len);
+        let _maintenance_guard = lock(&self.maintenance);
+        self.make_room(end.saturating_sub(location.end))?;
+        lock(&self.state).grow(location.segment, end);
         Ok(end)
     }
 }
 
 impl<F: SegmentFiles> Drop for ObjectWriter<F> {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
+        if let Some(location) = &self.location {
             self.store
-                .release(place, self.is_committed || self.is_place_kept);
+                .release(location, self.is_committed || self.is_location_retained);
         }
         if !self.is_committed {
-            count(&self.store.counting.abandoned);
+            count(&self.store.tallies.abandoned);
         }
     }
 }

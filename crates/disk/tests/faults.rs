@@ -433,7 +433,7 @@ fn what_is_read_while_it_is_written_stays_as_it_is() {
             .expect("it is longer than what is gathered");
         assert_eq!(body.len, 300_000);
         if is_read {
-            writer.keep_place();
+            writer.retain_location();
         }
         drop(writer);
         store(&disk, b"b", &[b'b'; 300_000]).expect("is stored");

@@ -33,7 +33,7 @@ struct Bodies {
 }
 
 impl Bodies {
-    fn of(&mut self, len: usize) -> ArenaBlock {
+    fn block_of_len(&mut self, len: usize) -> ArenaBlock {
         let arena = &self.arena;
         let block = self.blocks.entry(len).or_insert_with(|| {
             let mut draft = arena.allocate(len.max(1)).expect("space");
@@ -65,10 +65,10 @@ impl HttpService for Bodies {
             .head(StatusCode::OK)
             .end(BodyLen::Known(len as u64))
         {
-            let block = self.of(len);
+            let block = self.block_of_len(len);
             match len < BLOCK_LEN_MIN {
-                true => response.copied(&block[..len]),
-                false => response.part(BodyPart::Block {
+                true => response.write_copied(&block[..len]),
+                false => response.write_part(BodyPart::Block {
                     block,
                     range: 0..len,
                 }),
@@ -124,7 +124,7 @@ fn settings() -> WorkerSettings {
         connections_max: 10_000,
         connections_per_address_max: 10_000,
         requests_max: 0,
-        introduced: Vec::new(),
+        proxy_protocol_listeners: Vec::new(),
         h2: lowroad_http::h2::H2Settings::default(),
         http: lowroad_http::limits::RequestLimits::default(),
     }

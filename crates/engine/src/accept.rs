@@ -35,7 +35,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     pub(crate) fn accept(&mut self, listener: ListenerId) {
         for _ in 0..self.context.settings.accept_max {
             match self.context.driver.accept(listener) {
-                Ok(accepted) => self.welcome(accepted, listener),
+                Ok(accepted) => self.start_connection(accepted, listener),
                 Err(AcceptFailure::Empty) => return,
                 Err(AcceptFailure::Gone) => {}
                 Err(AcceptFailure::Exhausted) => return self.pause_accepting(),
@@ -43,25 +43,33 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    pub(crate) fn welcome(&mut self, accepted: AcceptedSocket<D::Socket>, listener: ListenerId) {
+    pub(crate) fn start_connection(
+        &mut self,
+        accepted: AcceptedSocket<D::Socket>,
+        listener: ListenerId,
+    ) {
         let peer = accepted.peer;
-        let is_introduced = self.context.settings.is_introduced(listener, peer);
-        if let Err(overload) = self.admit(peer, is_introduced) {
-            return self.turn_away(ClientTransport::new(accepted, None), listener, overload);
+        let expects_proxy_header = self.context.settings.expects_proxy_header(listener, peer);
+        if let Err(overload) = self.admit(peer, expects_proxy_header) {
+            return self.refuse_connection(
+                ClientTransport::new(accepted, None),
+                listener,
+                overload,
+            );
         }
-        let layer = self.context.service.layer(listener);
-        let has_layer = layer.is_some();
-        let timeout_ms = match is_introduced || has_layer {
+        let tls_session = self.context.service.tls_session(listener);
+        let has_tls = tls_session.is_some();
+        let timeout_ms = match expects_proxy_header || has_tls {
             true => self.context.settings.header_timeout_ms,
             // A TLS or PROXY client has to send first, within the time of a head; a plain connection may stay idle.
             false => self.context.idle_timeout_ms(),
         };
-        let mut transport = ClientTransport::new(accepted, layer);
-        transport.is_introduced = !is_introduced;
-        let token = self.place(transport, Protocol::default(), listener, timeout_ms);
+        let mut transport = ClientTransport::new(accepted, tls_session);
+        transport.is_proxy_header_done = !expects_proxy_header;
+        let token = self.insert_connection(transport, Protocol::default(), listener, timeout_ms);
         let mut is_registered = true;
         self.visit(token, |connection, context| {
-            connection.begun = has_layer;
+            connection.has_partial_head = has_tls;
             // Most clients have sent their request already; many connections end after one response and are never
             // registered.
             connection.receive(context, false);
@@ -75,24 +83,24 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Counts a connection against the limits of all connections and of its address. `is_introduced`: a PROXY header
+    /// Counts a connection against the limits of all connections and of its address. `expects_proxy_header`: a PROXY header
     /// will name the client, so `peer` is a proxy, to which the limit of an address does not apply.
     pub(crate) fn admit(
         &self,
         peer: IpAddr,
-        is_introduced: bool,
+        expects_proxy_header: bool,
     ) -> Result<(), ConnectionOverload> {
         self.context.counters.connections.bump();
         let (settings, admission) = (&self.context.settings, &self.context.admission);
         let max = settings.connections_max;
-        match is_introduced {
-            true => admission.enter_for_another(peer, max),
+        match expects_proxy_header {
+            true => admission.enter_for_proxied(peer, max),
             false => admission.enter(peer, max, settings.connections_per_address_max),
         }
     }
 
     /// Inserts an admitted connection into the table.
-    pub(crate) fn place(
+    pub(crate) fn insert_connection(
         &mut self,
         transport: ClientTransport<D::Socket>,
         protocol: Protocol,
@@ -108,7 +116,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             generation: self.generation,
         };
         entry.insert(WorkerConnection {
-            begun: false,
+            has_partial_head: false,
             transport,
             protocol,
             input: InputBuffer::default(),
@@ -131,7 +139,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.connections.remove(slot).end(&mut self.context);
     }
 
-    pub(crate) fn turn_away(
+    pub(crate) fn refuse_connection(
         &mut self,
         mut transport: ClientTransport<D::Socket>,
         listener: ListenerId,
@@ -141,12 +149,12 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             ConnectionOverload::Connections => self.context.counters.over_connections_max.bump(),
             ConnectionOverload::Address => self.context.counters.over_address_max.bump(),
         }
-        if self.context.service.has_layer(listener) {
+        if self.context.service.has_tls(listener) {
             // A handshake would cost more than the refusal is worth.
             return transport.close(&mut self.context.driver);
         }
         let mut http = H1Server::default();
-        http.give_up();
+        http.stop_reading();
         let now_ms = self.context.driver.now_ms();
         let mut exchange = Exchange::without_client(
             listener,
@@ -172,7 +180,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             &mut buffer,
             false,
         );
-        let whole = matches!(sent, TransferOutcome::Bytes { len: sent, .. } if sent == len);
+        let is_complete = matches!(sent, TransferOutcome::Bytes { len: sent, .. } if sent == len);
         transport.finish(&mut self.context.driver);
         // Received bytes are read first, as closing over unread bytes would reset the connection and lose the response.
         let unread = transport.receive(
@@ -180,15 +188,18 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             ConnectionToken::NOBODY,
             &mut self.context.plain,
         );
-        if let ReceiveOutcome::Bytes { lent, .. } = unread {
-            self.context.give_back(lent);
+        if let ReceiveOutcome::Bytes {
+            buffer: received, ..
+        } = unread
+        {
+            self.context.return_buffer(received);
         }
         transport.close(&mut self.context.driver);
         if let Some(record) = record {
-            let body_len = if whole { out.body_in_bytes } else { 0 };
+            let body_len = if is_complete { out.body_in_bytes } else { 0 };
             self.context
                 .service
-                .sent(record, body_len, whole, self.context.driver.now_ms());
+                .sent(record, body_len, is_complete, self.context.driver.now_ms());
         }
     }
 
@@ -231,7 +242,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             // Connections that completed their handshake while the listener was closing are still served.
             loop {
                 match self.context.driver.accept(listener) {
-                    Ok(accepted) => self.welcome(accepted, listener),
+                    Ok(accepted) => self.start_connection(accepted, listener),
                     Err(AcceptFailure::Gone) => {}
                     Err(_) => break,
                 }

@@ -52,7 +52,7 @@ impl ResponseArena {
         };
         let extent = self.extents().allocate(len as u64, align)?;
         Some(BlockDraft {
-            held: BlockGuard {
+            guard: BlockGuard {
                 arena: self.clone(),
                 extent: Some(extent),
             },
@@ -74,7 +74,7 @@ impl ResponseArena {
     }
 
     fn free(&self, extent: ArenaExtent) {
-        if is_paged(extent.asked()) {
+        if is_paged(extent.requested_len()) {
             // If punching fails, the pages stay and may still be on their way to a client: the extent is leaked rather
             // than overwritten.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -111,7 +111,7 @@ impl BlockGuard {
     fn len(&self) -> usize {
         self.extent
             .as_ref()
-            .map_or(0, |extent| extent.asked() as usize)
+            .map_or(0, |extent| extent.requested_len() as usize)
     }
 
     #[inline]
@@ -133,27 +133,27 @@ impl Drop for BlockGuard {
 
 /// A block being filled.
 pub struct BlockDraft {
-    held: BlockGuard,
+    guard: BlockGuard,
 }
 
 impl BlockDraft {
     /// Completes the block: its bytes never change afterwards.
     pub fn finish(self) -> ArenaBlock {
         ArenaBlock {
-            held: Arc::new(self.held),
+            guard: Arc::new(self.guard),
         }
     }
 
     /// The same for a single owner, without the allocation of a shared one. `None`: the block is too long for that.
     pub fn finish_owned(mut self) -> Option<OwnedBlock> {
-        let arena = self.held.arena.clone();
-        match ShortExtent::new(self.held.extent.take()?) {
+        let arena = self.guard.arena.clone();
+        match ShortExtent::new(self.guard.extent.take()?) {
             Ok(extent) => Some(OwnedBlock {
                 arena,
                 extent: Some(extent),
             }),
             Err(extent) => {
-                self.held.extent = Some(extent);
+                self.guard.extent = Some(extent);
                 None
             }
         }
@@ -163,7 +163,7 @@ impl BlockDraft {
 impl Deref for BlockDraft {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.held.bytes()
+        self.guard.bytes()
     }
 }
 
@@ -171,10 +171,10 @@ impl DerefMut for BlockDraft {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `BlockGuard::bytes`; `&mut self` and the absence of clones make it exclusive.
         unsafe {
-            self.held
+            self.guard
                 .arena
                 .mapping
-                .bytes_mut(self.held.offset(), self.held.len())
+                .bytes_mut(self.guard.offset(), self.guard.len())
         }
     }
 }
@@ -182,15 +182,15 @@ impl DerefMut for BlockDraft {
 /// An immutable block with shared ownership.
 #[derive(Clone)]
 pub struct ArenaBlock {
-    held: Arc<BlockGuard>,
+    guard: Arc<BlockGuard>,
 }
 
 impl ArenaBlock {
     /// The arena's file and the block's offset in it, if the block consists of whole pages.
     pub fn pages(&self) -> Option<(BorrowedFd<'_>, u64)> {
         use std::os::fd::AsFd;
-        is_paged(self.held.len() as u64)
-            .then(|| (self.held.arena.file.as_fd(), self.held.offset() as u64))
+        is_paged(self.guard.len() as u64)
+            .then(|| (self.guard.arena.file.as_fd(), self.guard.offset() as u64))
     }
 }
 
@@ -209,7 +209,7 @@ impl Deref for OwnedBlock {
             return &[];
         };
         // The arena's length is a usize, so every offset and length in it is one.
-        let (offset, len) = (extent.offset() as usize, extent.asked() as usize);
+        let (offset, len) = (extent.offset() as usize, extent.requested_len() as usize);
         // SAFETY: as in `BlockGuard::bytes`; the extent came from a `BlockDraft`, which is gone.
         unsafe { self.arena.mapping.bytes(offset, len) }
     }
@@ -227,7 +227,7 @@ impl Deref for ArenaBlock {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.held.bytes()
+        self.guard.bytes()
     }
 }
 

@@ -15,45 +15,47 @@ pub(crate) const WAITING_LEN_MAX: usize = 64 * 1024;
 /// A streamed body.
 pub(crate) struct RequestBodyStream {
     /// None if it has no reader: the rest is read and dropped.
-    to: Option<BodySender>,
+    sender: Option<BodySender>,
     /// The queue is full: the handler has to read before more is received.
     pub full: bool,
     pub pace: ClientPace,
     /// Received bytes that are not yet returned to the client's flow-control window.
-    pub untaken: usize,
+    pub unreturned: usize,
 }
 
 impl RequestBodyStream {
     /// A body that has just begun.
-    pub fn new(to: BodySender, now_ms: u64) -> RequestBodyStream {
+    pub fn new(sender: BodySender, now_ms: u64) -> RequestBodyStream {
         RequestBodyStream {
-            to: Some(to),
+            sender: Some(sender),
             full: false,
             pace: ClientPace::new(now_ms),
-            untaken: 0,
+            unreturned: 0,
         }
     }
 
     /// Adds received bytes.
     pub fn data(&mut self, data: &[u8]) {
         let pushed = self
-            .to
+            .sender
             .as_ref()
-            .map(|to| to.push(Bytes::copy_from_slice(data)));
+            .map(|sender| sender.push(Bytes::copy_from_slice(data)));
         match pushed {
             Some(Ok(room)) => self.full = !room,
             // The reader was dropped: the rest of the body is discarded.
-            Some(Err(_)) => self.to = None,
+            Some(Err(_)) => self.sender = None,
             None => {}
         }
     }
 
     /// Ends the complete body, with these trailers.
     pub fn end(&mut self, trailers: &FieldLines<'_>) {
-        let Some(to) = self.to.take() else { return };
+        let Some(sender) = self.sender.take() else {
+            return;
+        };
         match trailers.is_empty() {
-            true => to.end(),
-            false => to.end_with(Some(Box::new(ResponseFields::from_trailers(
+            true => sender.end(),
+            false => sender.end_with(Some(Box::new(ResponseFields::from_trailers(
                 trailers.clone(),
             )))),
         }
@@ -61,34 +63,34 @@ impl RequestBodyStream {
 
     /// Whether it has a reader.
     pub fn has_reader(&self) -> bool {
-        self.to.is_some()
+        self.sender.is_some()
     }
 
     /// Whether its reader is gone; if not, the waker is called when it goes.
-    pub fn is_unwanted(&self, context: &mut Context<'_>) -> bool {
-        let to = self.to.as_ref();
-        to.is_none_or(|to| to.poll_closed(context).is_ready())
+    pub fn is_reader_gone(&self, context: &mut Context<'_>) -> bool {
+        let sender = self.sender.as_ref();
+        sender.is_none_or(|sender| sender.poll_closed(context).is_ready())
     }
 
     /// Drops the rest of the body.
     pub fn drop_rest(&mut self) {
-        self.to = None;
+        self.sender = None;
         self.full = false;
     }
 
     /// Checks for room; if there is none, the waker is called later.
-    pub fn look_for_room(&mut self, context: &mut Context<'_>, now_ms: u64) {
-        let Some(to) = &self.to else {
+    pub fn poll_room(&mut self, context: &mut Context<'_>, now_ms: u64) {
+        let Some(sender) = &self.sender else {
             self.full = false;
             return;
         };
-        match to.poll_room(context) {
+        match sender.poll_room(context) {
             Poll::Ready(room) => {
                 self.full = false;
                 // The client was not the cause of this wait.
-                self.pace.excuse(now_ms);
+                self.pace.exclude_wait(now_ms);
                 if room.is_err() {
-                    self.to = None;
+                    self.sender = None;
                 }
             }
             Poll::Pending => self.full = true,

@@ -66,9 +66,9 @@ impl SendBuffer {
             SendBuffer::Block { range, .. } => range.start += len,
             SendBuffer::Headed { head, range, .. } => {
                 // The head is sent first.
-                let of_head = len.min(head.len());
-                head.drain(..of_head);
-                range.start += len - of_head;
+                let head_len = len.min(head.len());
+                head.drain(..head_len);
+                range.start += len - head_len;
             }
             SendBuffer::Framed(framed) => framed.advance(len),
         }
@@ -79,37 +79,37 @@ impl SendBuffer {
 #[derive(Default)]
 pub struct FramedPart {
     /// The framing before `data`; its memory is reused.
-    pub(crate) before: Vec<u8>,
-    /// Bytes of `before` that were sent.
-    pub(crate) before_sent: usize,
+    pub(crate) prefix: Vec<u8>,
+    /// Bytes of `prefix` that were sent.
+    pub(crate) prefix_sent: usize,
     /// Part of the body, not copied.
     pub(crate) data: Bytes,
     /// The framing after `data`.
-    pub(crate) after: &'static [u8],
+    pub(crate) suffix: &'static [u8],
 }
 
 impl FramedPart {
     /// These pieces, in order.
-    pub fn new(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> FramedPart {
+    pub fn new(prefix: Vec<u8>, data: Bytes, suffix: &'static [u8]) -> FramedPart {
         FramedPart {
-            before,
-            before_sent: 0,
+            prefix,
+            prefix_sent: 0,
             data,
-            after,
+            suffix,
         }
     }
 
-    /// Takes the memory of `before` out; all of it was sent.
-    pub fn take_before(&mut self) -> Vec<u8> {
-        self.before_sent = 0;
-        let mut before = std::mem::take(&mut self.before);
-        before.clear();
-        before
+    /// Takes the memory of `prefix` out; all of it was sent.
+    pub fn take_prefix(&mut self) -> Vec<u8> {
+        self.prefix_sent = 0;
+        let mut prefix = std::mem::take(&mut self.prefix);
+        prefix.clear();
+        prefix
     }
 
     /// The unsent bytes.
     pub fn pieces(&self) -> [&[u8]; 3] {
-        [&self.before[self.before_sent..], &self.data, self.after]
+        [&self.prefix[self.prefix_sent..], &self.data, self.suffix]
     }
 
     /// Whether there are none.
@@ -119,11 +119,11 @@ impl FramedPart {
 
     /// Removes the first `len` bytes, which were sent.
     pub(crate) fn advance(&mut self, mut len: usize) {
-        let before = len.min(self.before.len() - self.before_sent);
-        self.before_sent += before;
-        len -= before;
+        let prefix_len = len.min(self.prefix.len() - self.prefix_sent);
+        self.prefix_sent += prefix_len;
+        len -= prefix_len;
         let data = len.min(self.data.len());
         self.data.advance(data);
-        self.after = &self.after[len - data..];
+        self.suffix = &self.suffix[len - data..];
     }
 }

@@ -13,12 +13,12 @@ pub(crate) struct ClientPace {
     pub progress_ms: u64,
     /// For a response: `bytes` without those that were unacknowledged at the last check. Below 0 while earlier
     /// responses are still in flight.
-    taken: i64,
+    acknowledged_bytes: i64,
 }
 
 /// The verdict on a client's pace.
 pub(crate) enum PaceVerdict {
-    Fine { look_again_ms: u64 },
+    Fine { next_check_ms: u64 },
     Stalled,
     TooSlow,
 }
@@ -29,27 +29,27 @@ impl ClientPace {
             bytes: 0,
             since_ms: now_ms,
             progress_ms: now_ms,
-            taken: i64::MIN,
+            acknowledged_bytes: i64::MIN,
         }
     }
 
-    pub fn moved(&mut self, bytes: u64, now_ms: u64) {
+    pub fn record_progress(&mut self, bytes: u64, now_ms: u64) {
         self.bytes += bytes;
         self.progress_ms = now_ms;
     }
 
     /// All but `queued` bytes passed to the socket are acknowledged. Progress counts by acknowledgements, as a large
     /// socket buffer may have no room for long while a slow client steadily receives from it.
-    pub fn acknowledged(&mut self, queued: usize, now_ms: u64) {
-        let taken = self.bytes as i64 - queued as i64;
-        if taken > self.taken {
-            self.taken = taken;
+    pub fn record_acknowledged(&mut self, queued: usize, now_ms: u64) {
+        let acknowledged_bytes = self.bytes as i64 - queued as i64;
+        if acknowledged_bytes > self.acknowledged_bytes {
+            self.acknowledged_bytes = acknowledged_bytes;
             self.progress_ms = now_ms;
         }
     }
 
     /// Excludes the time since the last progress, in which the client had to wait.
-    pub fn excuse(&mut self, now_ms: u64) {
+    pub fn exclude_wait(&mut self, now_ms: u64) {
         self.since_ms += now_ms - self.progress_ms;
         self.progress_ms = now_ms;
     }
@@ -66,7 +66,7 @@ impl ClientPace {
             return PaceVerdict::TooSlow;
         }
         PaceVerdict::Fine {
-            look_again_ms: (self.progress_ms + timeout_ms).min(now_ms + PACE_CHECK_MS),
+            next_check_ms: (self.progress_ms + timeout_ms).min(now_ms + PACE_CHECK_MS),
         }
     }
 }

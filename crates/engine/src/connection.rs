@@ -39,7 +39,7 @@ pub(crate) struct WorkerConnection<D: IoDriver, V: HttpService> {
     /// There are, or may arrive, bytes that will not be read.
     pub leftover: bool,
     /// A head has begun, and its deadline is set.
-    pub begun: bool,
+    pub has_partial_head: bool,
     /// All output was sent; the peer's further bytes are dropped, so that the last bytes arrive (RFC 9112 §9.6).
     pub lingering: bool,
     /// The connection is closed: its worker removes it.
@@ -64,21 +64,24 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Leaves the rest of a request's body unread: the connection ends with the response.
     pub fn leave_body_unread(&mut self, stream: StreamId) {
-        self.protocol.leave_body(stream, &mut Vec::new());
+        self.protocol.discard_body(stream, &mut Vec::new());
         self.leftover = true;
         self.exchanges.end_incoming(stream);
     }
 
     /// Whether it ends once the written output has been sent.
     pub fn is_over(&self) -> bool {
-        let is_worn = !self.protocol.is_multiplexed() && self.transport.is_worn();
-        self.protocol.is_over() || is_worn && self.protocol.is_idle()
+        let is_key_used_up = !self.protocol.is_multiplexed() && self.transport.is_key_worn();
+        self.protocol.is_finished() || is_key_used_up && self.protocol.is_idle()
     }
 
     /// Whether nothing is pending and no request has begun.
     pub fn is_idle(&self) -> bool {
-        let is_quiet = !self.protocol.is_multiplexed() || self.protocol.is_idle();
-        self.sending.is_none() && self.exchanges.is_empty() && !self.begun && is_quiet
+        let has_no_streams = !self.protocol.is_multiplexed() || self.protocol.is_idle();
+        self.sending.is_none()
+            && self.exchanges.is_empty()
+            && !self.has_partial_head
+            && has_no_streams
     }
 }
 

@@ -23,7 +23,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         // TLS records come first: responses are encrypted behind them.
         if writable {
-            self.push_sealed(worker);
+            self.push_encrypted(worker);
         }
         if writable && !self.is_closed() && self.sending.is_some() {
             self.writable(worker);
@@ -32,7 +32,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             self.receive(worker, ended);
         }
         if ended && !self.is_closed() {
-            self.ended_while_waiting(worker);
+            self.handle_half_close(worker);
         }
     }
 
@@ -44,7 +44,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Releases a closed connection. Incomplete responses are logged with the bytes that were sent.
     pub(crate) fn end(mut self, worker: &mut WorkerContext<D, V>) {
-        self.abandon_waiting(worker);
+        self.abandon_deferred(worker);
         let now_ms = worker.driver.now_ms();
         for (record, len) in self.exchanges.take_records() {
             worker.service.sent(record, len, false, now_ms);
@@ -59,21 +59,21 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             true => self.transport.reset(&mut worker.driver),
             false => self.transport.close(&mut worker.driver),
         }
-        for left in self
+        for ended_record in self
             .sending
             .into_iter()
             .flat_map(|sending| sending.responses())
         {
             worker
                 .service
-                .sent(left.record, left.body_len, false, now_ms);
+                .sent(ended_record.record, ended_record.body_len, false, now_ms);
         }
     }
 
     /// Reports to the service the requests that get no response.
-    pub(crate) fn abandon_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
-        while let Some(waiting) = self.exchanges.take_any_waiting() {
-            self.abandon(worker, waiting);
+    pub(crate) fn abandon_deferred(&mut self, worker: &mut WorkerContext<D, V>) {
+        while let Some(deferred) = self.exchanges.take_any_deferred() {
+            self.abandon(worker, deferred);
         }
     }
 
@@ -81,10 +81,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn abandon(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        waiting: DeferredRequest<V>,
+        deferred: DeferredRequest<V>,
     ) {
-        let mut exchange = self.resumed(worker, waiting.exchange);
-        worker.service.abandoned(waiting.pending, &mut exchange);
+        let mut exchange = self.refresh_exchange(worker, deferred.exchange);
+        worker.service.abandoned(deferred.pending, &mut exchange);
     }
 
     /// Closes a connection that the peer or the network broke.

@@ -74,12 +74,12 @@ impl ConnectionWakers {
         mailbox: &WorkerMailbox<M>,
         token: ConnectionToken,
     ) -> &Waker {
-        let place = &mut self.0[token.slot as usize % WAKERS];
-        if place.as_ref().is_none_or(|(known, _)| *known != token) {
+        let slot = &mut self.0[token.slot as usize % WAKERS];
+        if slot.as_ref().is_none_or(|(owner, _)| *owner != token) {
             // The waker is of another connection with the same index.
-            *place = None;
+            *slot = None;
         }
-        let (_, waker) = place.get_or_insert_with(|| {
+        let (_, waker) = slot.get_or_insert_with(|| {
             let mailbox = mailbox.clone();
             (token, Waker::from(Arc::new(StreamWake { mailbox, token })))
         });
@@ -122,7 +122,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     }
 
     /// Updates the date.
-    pub fn keep_date(&mut self) {
+    pub fn update_date(&mut self) {
         let now_ms = self.driver.now_ms();
         if now_ms >= self.date_until_ms {
             let unix_ms = self.driver.unix_ms();
@@ -142,15 +142,15 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     }
 
     /// Returns the buffer of a receive.
-    pub fn give_back(&mut self, came: Plaintext<D::Lent>) {
-        match came {
-            Plaintext::Lent(lent) => self.driver.give_back(lent),
+    pub fn return_buffer(&mut self, plaintext: Plaintext<D::Lent>) {
+        match plaintext {
+            Plaintext::Lent(buffer) => self.driver.return_buffer(buffer),
             Plaintext::Plain(plain) => self.plain = plain,
         }
     }
 
     /// Logs the response at the end of the output with this record once it has been sent.
-    pub fn note_record(&mut self, record: V::Record) {
+    pub fn push_record(&mut self, record: V::Record) {
         let len = self.out.bytes.len() as u64;
         // In the order of the output, in which they are sent.
         self.records.push(PendingRecord {
@@ -164,7 +164,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     }
 
     /// Logs a response with this record once its last bytes, which are in the output, have been sent.
-    pub fn note_sent(&mut self, record: Option<V::Record>, body_len: u64) {
+    pub fn push_framed_record(&mut self, record: Option<V::Record>, body_len: u64) {
         if let Some(record) = record {
             let end = self.out.bytes.len() as u64;
             self.records
@@ -173,11 +173,12 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     }
 
     /// Reports to the service that all responses in the output, `len` bytes, were sent.
-    pub fn tell_sent(&mut self, len: u64) {
+    pub fn report_sent(&mut self, len: u64) {
         let now_ms = self.driver.now_ms();
-        for leaving in self.records.drain(..) {
-            let left = leaving.after(len);
-            self.service.sent(left.record, left.body_len, true, now_ms);
+        for pending_record in self.records.drain(..) {
+            let ended_record = pending_record.into_ended(len);
+            self.service
+                .sent(ended_record.record, ended_record.body_len, true, now_ms);
         }
     }
 
@@ -191,7 +192,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     }
 
     /// Publishes the counters of HTTP/2.
-    pub fn tell_h2(&self) {
+    pub fn publish_h2_counters(&self) {
         let (from, to) = (&self.h2.counters, &self.counters);
         to.h2_resets.set(from.resets);
         to.h2_faults.set(from.faults + from.malformed);

@@ -24,7 +24,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         Some(next_ms.saturating_sub(self.context.driver.now_ms()))
     }
 
-    pub(crate) fn look_at_deadlines(&mut self) {
+    pub(crate) fn check_deadlines(&mut self) {
         let now_ms = self.context.driver.now_ms();
         if self
             .paused_until_ms
@@ -53,7 +53,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             };
             let token = connection.token;
             self.visit(token, |connection, context| {
-                connection.look(context, now_ms)
+                connection.check(context, now_ms)
             });
         }
         self.due = due;
@@ -62,7 +62,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles the connection's check in the timer wheel.
-    fn look(&mut self, worker: &mut WorkerContext<D, V>, now_ms: u64) {
+    fn check(&mut self, worker: &mut WorkerContext<D, V>, now_ms: u64) {
         if self.deadline_ms <= now_ms {
             self.expired(worker);
         }
@@ -73,7 +73,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Schedules a check at the connection's deadline.
     pub(crate) fn schedule_check(&mut self, worker: &mut WorkerContext<D, V>) {
-        worker.wheel.ask(self.token.slot, self.deadline_ms);
+        worker.wheel.schedule(self.token.slot, self.deadline_ms);
     }
 
     pub(crate) fn expired(&mut self, worker: &mut WorkerContext<D, V>) {
@@ -116,12 +116,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             };
             // The handler, not the client, is slow.
             if incoming.full {
-                incoming.pace.excuse(now_ms);
+                incoming.pace.exclude_wait(now_ms);
             }
             let timeout_ms = worker.settings.body_timeout_ms;
             match incoming.pace.judge(&worker.settings, timeout_ms, now_ms) {
-                PaceVerdict::Fine { look_again_ms } => {
-                    deadline_ms = deadline_ms.min(look_again_ms);
+                PaceVerdict::Fine { next_check_ms } => {
+                    deadline_ms = deadline_ms.min(next_check_ms);
                     continue;
                 }
                 PaceVerdict::Stalled => worker.counters.body_timeouts.bump(),
@@ -134,29 +134,29 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn sending_expired(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         // A stalled request body must not end a connection while the client still reads responses.
-        self.leave_stalled(worker);
+        self.skip_stalled_bodies(worker);
         let Some(sending) = &mut self.sending else {
             return;
         };
         let queued = self.transport.unacknowledged(&worker.driver);
-        sending.pace.acknowledged(queued, now_ms);
-        if sending.transfer.is_ours() {
+        sending.pace.record_acknowledged(queued, now_ms);
+        if sending.transfer.is_server_wait() {
             // The client waits for us: neither its stall nor its rate.
-            sending.pace.excuse(now_ms);
+            sending.pace.exclude_wait(now_ms);
         }
         match sending
             .pace
             .judge(&worker.settings, worker.settings.send_timeout_ms, now_ms)
         {
-            PaceVerdict::Fine { look_again_ms } => {
+            PaceVerdict::Fine { next_check_ms } => {
                 self.deadline_ms = match self.protocol.is_multiplexed() {
                     // A new send does not put off the look at other streams.
-                    true => self.deadline_ms.min(look_again_ms),
-                    false => look_again_ms,
+                    true => self.deadline_ms.min(next_check_ms),
+                    false => next_check_ms,
                 };
                 match sending.transfer {
                     TransferStep::Settling { .. } => self.settle(worker),
-                    TransferStep::Postponed => self.try_again(worker),
+                    TransferStep::Postponed => self.retry_transfer(worker),
                     _ => {}
                 }
             }

@@ -85,12 +85,12 @@ pub struct SendCompletion {
     /// The buffer, unchanged.
     pub buffer: SendBuffer,
     /// The number of bytes of it that were sent, at least one; `None` if the connection is broken.
-    pub taken: Option<usize>,
+    pub sent_len: Option<usize>,
 }
 
 impl std::fmt::Debug for SendCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Completion").field(&self.taken).finish()
+        f.debug_tuple("Completion").field(&self.sent_len).finish()
     }
 }
 
@@ -120,8 +120,8 @@ pub enum AcceptFailure {
 pub enum ReceiveOutcome<B> {
     /// Bytes, at least one.
     Bytes {
-        /// The bytes, in a buffer of the driver: to be returned soon ([`IoDriver::give_back`]).
-        lent: B,
+        /// The bytes, in a buffer of the driver: to be returned soon ([`IoDriver::return_buffer`]).
+        buffer: B,
         /// There may be more to receive.
         more: bool,
     },
@@ -218,7 +218,7 @@ pub trait IoDriver {
     ) -> ReceiveOutcome<Self::Lent>;
 
     /// Returns the buffer of a receive.
-    fn give_back(&mut self, lent: Self::Lent);
+    fn return_buffer(&mut self, buffer: Self::Lent);
 
     /// Sends the start of `buffer`, which is not empty, without copying where that is cheaper; `more`: further bytes
     /// follow at once. If the result is known at once, the buffer stays; otherwise the driver takes it out and keeps
@@ -310,6 +310,6 @@ pub trait IoDriver {
 
     /// Wakes a wait of this driver: its eventcount.
     fn waker(&self) -> Arc<dyn WorkerNotify> {
-        self.local().bell.clone()
+        self.local().event_count.clone()
     }
 }

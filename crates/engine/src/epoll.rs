@@ -41,7 +41,7 @@ use crate::upstream_socket::UpstreamSockets;
 use crate::worker_handle::WorkerHandle;
 
 use self::datagrams::{DATAGRAMS, EpollDatagrams};
-use self::network::{EpollNetwork, MARK, news};
+use self::network::{EpollNetwork, MARK, socket_event};
 use self::wait_timer::{WaitTimer, WakeTimer, timespec};
 
 /// Events taken from the kernel at a time.
@@ -67,7 +67,7 @@ pub struct EpollDriver {
     transfers: Arc<Mutex<Vec<(ConnectionToken, FileSent)>>>,
     helpers: HelperPool,
     /// The receive buffer; empty while it is in use.
-    lent: Box<[u8]>,
+    receive_buffer: Box<[u8]>,
     now_ms: u64,
 }
 
@@ -115,11 +115,11 @@ impl EpollDriver {
             EventFlags::IN | EventFlags::ET,
         )?;
         let unpark = waker.clone();
-        let bell = EventCount::new(move || unpark.wake());
+        let event_count = EventCount::new(move || unpark.wake());
         let sources = UpstreamSockets::new(EpollNetwork(epoll.clone()));
         let now_ms = monotonic_ms();
         Ok(EpollDriver {
-            local: WorkerHandle::new(bell, sources, helpers.clone(), now_ms),
+            local: WorkerHandle::new(event_count, sources, helpers.clone(), now_ms),
             epoll,
             listeners: Vec::new(),
             datagrams: None,
@@ -127,7 +127,7 @@ impl EpollDriver {
             timer,
             transfers: Arc::default(),
             helpers,
-            lent: Box::default(),
+            receive_buffer: Box::default(),
             now_ms,
         })
     }
@@ -153,9 +153,9 @@ impl EpollDriver {
     }
 
     /// Takes an event that is not of a connection nor of an upstream socket.
-    fn take_own_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<DriverEvent>) {
+    fn handle_own_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<DriverEvent>) {
         match data {
-            TIMER => self.timer.has_fired(),
+            TIMER => self.timer.clear_fired(),
             WAKE => {
                 // Before the results are taken: a helper that adds one later wakes the worker again.
                 self.waker.clear();
@@ -172,17 +172,22 @@ impl EpollDriver {
             data if data & !0xffff == LISTENER => {
                 events.push(DriverEvent::Acceptable(ListenerId((data & 0xffff) as u16)));
             }
-            data => self.take_datagram_event(data, flags, events),
+            data => self.handle_datagram_event(data, flags, events),
         }
     }
 
     #[cold]
-    fn take_datagram_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<DriverEvent>) {
+    fn handle_datagram_event(
+        &mut self,
+        data: u64,
+        flags: EventFlags,
+        events: &mut Vec<DriverEvent>,
+    ) {
         let Some(io) = &mut self.datagrams else {
             return;
         };
         match data {
-            WAKE_TIMER => io.timer.has_fired(),
+            WAKE_TIMER => io.timer.clear_fired(),
             data if data & !0xffff == DATAGRAMS => {
                 io.sockets.report(&self.epoll, data, flags, events);
             }
@@ -229,7 +234,7 @@ impl EpollDriver {
 
 fn translate(data: u64, flags: EventFlags) -> DriverEvent {
     if data & MARK != 0 {
-        return DriverEvent::Outgoing(news(data, flags));
+        return DriverEvent::Outgoing(socket_event(data, flags));
     }
     let token = ConnectionToken {
         slot: data as u32,
@@ -256,9 +261,9 @@ impl IoDriver for EpollDriver {
             // Announced before the timers are read, so that a timer or notification of another thread ends the wait.
             io.timer.arm();
         }
-        let may_park = self.local.bell.prepare();
+        let may_park = self.local.event_count.prepare();
         let timeout_ms = match may_park {
-            true => self.local.timers.bound(timeout_ms),
+            true => self.local.timers.bound_wait(timeout_ms),
             false => Some(0),
         };
         let timeout = match timeout_ms {
@@ -277,7 +282,7 @@ impl IoDriver for EpollDriver {
             let (data, flags) = (event.data.u64(), event.flags);
             // No connection and no upstream socket has such a number.
             if data >> 32 == 0 {
-                self.take_own_event(data, flags, events);
+                self.handle_own_event(data, flags, events);
                 continue;
             }
             events.push(translate(data, flags));
@@ -303,11 +308,11 @@ impl IoDriver for EpollDriver {
     }
 
     fn open_listener(&mut self, id: ListenerId, listener: ListenSocket) -> io::Result<()> {
-        let at = usize::from(id.0);
-        if self.listeners.len() <= at {
-            self.listeners.resize_with(at + 1, || None);
+        let index = usize::from(id.0);
+        if self.listeners.len() <= index {
+            self.listeners.resize_with(index + 1, || None);
         }
-        self.listeners[at] = Some(listener);
+        self.listeners[index] = Some(listener);
         self.watch(id)
     }
 
@@ -351,8 +356,8 @@ impl IoDriver for EpollDriver {
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
-        let place = self.listeners.get_mut(usize::from(listener.0));
-        if let Some(listener) = place.and_then(Option::take) {
+        let slot = self.listeners.get_mut(usize::from(listener.0));
+        if let Some(listener) = slot.and_then(Option::take) {
             // While a supervisor or another worker has the socket too, closing ours does not end the registration (epoll(7)).
             let _ = epoll::delete(&self.epoll, &listener.socket);
         }
@@ -370,15 +375,19 @@ impl IoDriver for EpollDriver {
     }
 
     fn receive(&mut self, socket: &OwnedFd, _: ConnectionToken) -> ReceiveOutcome<RecvBuffer> {
-        if self.lent.is_empty() {
+        if self.receive_buffer.is_empty() {
             // Allocated with the first receive: a driver without connections needs no buffer.
-            self.lent = vec![0; LENT_LEN].into();
+            self.receive_buffer = vec![0; LENT_LEN].into();
         }
-        match rustix::net::recv(socket, &mut *self.lent, rustix::net::RecvFlags::empty()) {
+        match rustix::net::recv(
+            socket,
+            &mut *self.receive_buffer,
+            rustix::net::RecvFlags::empty(),
+        ) {
             Ok((_, 0)) => ReceiveOutcome::End,
             Ok((_, len)) => ReceiveOutcome::Bytes {
-                lent: RecvBuffer {
-                    buffer: std::mem::take(&mut self.lent),
+                buffer: RecvBuffer {
+                    buffer: std::mem::take(&mut self.receive_buffer),
                     len,
                 },
                 // A short read has emptied the socket: edge-triggered epoll reports later bytes.
@@ -389,8 +398,8 @@ impl IoDriver for EpollDriver {
         }
     }
 
-    fn give_back(&mut self, lent: RecvBuffer) {
-        self.lent = lent.buffer;
+    fn return_buffer(&mut self, returned: RecvBuffer) {
+        self.receive_buffer = returned.buffer;
     }
 
     fn send(
@@ -410,17 +419,18 @@ impl IoDriver for EpollDriver {
             SendBuffer::Bytes(bytes) => rustix::net::send(socket, bytes, flags),
             // Long blocks consist of whole pages, which sendfile queues without a copy.
             SendBuffer::Block { block, range } => match block.pages() {
-                Some((file, at)) => {
-                    let mut offset = at + range.start as u64;
-                    let taken = rustix::fs::sendfile(socket, file, Some(&mut offset), range.len());
+                Some((file, file_offset)) => {
+                    let mut offset = file_offset + range.start as u64;
+                    let sent_len =
+                        rustix::fs::sendfile(socket, file, Some(&mut offset), range.len());
                     // Another attempt would fail, and would look up pages before it tests for room. That a short write
                     // means a full socket is documented in epoll(7).
-                    if let Ok(len) = taken
+                    if let Ok(len) = sent_len
                         && (1..range.len()).contains(&len)
                     {
                         return SendOutcome::Filled(len);
                     }
-                    taken
+                    sent_len
                 }
                 None => rustix::net::send(socket, &block[range.clone()], flags),
             },
@@ -466,7 +476,7 @@ impl IoDriver for EpollDriver {
     }
 
     fn unacknowledged(&self, socket: &OwnedFd) -> usize {
-        system_calls::unarrived(socket)
+        system_calls::unread_len(socket)
     }
 
     fn finish(&mut self, socket: &OwnedFd) {
@@ -562,9 +572,15 @@ fn sent(result: rustix::io::Result<usize>) -> SendOutcome {
 
 fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> (IpAddr, u16) {
     let unknown = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    let internet: Option<SocketAddr> = address.and_then(|any| any.try_into().ok());
+    let internet: Option<SocketAddr> =
+        address.and_then(|socket_address| socket_address.try_into().ok());
     // An IPv4 client of an IPv6 socket has a mapped address.
-    internet.map_or(unknown, |it| (it.ip().to_canonical(), it.port()))
+    internet.map_or(unknown, |address_and_port| {
+        (
+            address_and_port.ip().to_canonical(),
+            address_and_port.port(),
+        )
+    })
 }
 
 fn monotonic_ms() -> u64 {

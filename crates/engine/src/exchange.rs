@@ -45,16 +45,16 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let token = self.token;
             let transport = &mut self.transport;
             match transport.receive(&mut worker.driver, token, &mut worker.plain) {
-                ReceiveOutcome::Bytes { lent, more } => {
-                    self.received(worker, &lent);
-                    worker.give_back(lent);
+                ReceiveOutcome::Bytes { buffer, more } => {
+                    self.handle_received(worker, &buffer);
+                    worker.return_buffer(buffer);
                     if !more && !to_end {
                         break;
                     }
                 }
                 ReceiveOutcome::Empty => break,
                 ReceiveOutcome::End => {
-                    if !self.ended_unintroduced(worker, false) {
+                    if !self.close_without_proxy_header(worker, false) {
                         self.client_ended(worker);
                     }
                     break;
@@ -67,24 +67,28 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    fn received(&mut self, worker: &mut WorkerContext<D, V>, came: &Plaintext<D::Lent>) {
+    fn handle_received(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        plaintext: &Plaintext<D::Lent>,
+    ) {
         // A PROXY header precedes the TLS handshake, so its bytes are not decrypted.
-        if self.transport.is_introduced {
-            return match came {
-                Plaintext::Lent(lent) => self.take_in(worker, lent.as_ref()),
-                Plaintext::Plain(plain) if self.layer_moved(worker, plain) => {
-                    self.take_in(worker, plain)
+        if self.transport.is_proxy_header_done {
+            return match plaintext {
+                Plaintext::Lent(buffer) => self.process_input(worker, buffer.as_ref()),
+                Plaintext::Plain(plain) if self.handle_tls_progress(worker, plain) => {
+                    self.process_input(worker, plain)
                 }
                 Plaintext::Plain(_) => {}
             };
         }
-        if let Some(rest) = self.introduction(worker, came.as_ref()) {
-            self.open_rest(worker, rest);
+        if let Some(rest) = self.parse_proxy_header(worker, plaintext.as_ref()) {
+            self.open_after_proxy_header(worker, rest);
         }
     }
 
     /// Handles bytes of the connection's protocol.
-    pub(crate) fn take_in(&mut self, worker: &mut WorkerContext<D, V>, bytes: &[u8]) {
+    pub(crate) fn process_input(&mut self, worker: &mut WorkerContext<D, V>, bytes: &[u8]) {
         if self.input.is_empty() {
             let used = self.consume(worker, bytes);
             if !self.is_closed() {
@@ -93,7 +97,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         self.input.add(bytes);
-        self.go_on(worker);
+        self.process_buffered_input(worker);
         if !self.is_closed() {
             // The check may be scheduled for later than the new deadline, if a slow head's wait came before.
             self.schedule_check(worker);
@@ -101,7 +105,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Handles kept input.
-    pub(crate) fn go_on(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn process_buffered_input(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
         }
@@ -119,14 +123,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         self.proceed(worker);
-        self.go_on(worker);
+        self.process_buffered_input(worker);
         if !self.is_closed() && self.unread {
             self.receive(worker, true);
         }
     }
 
     /// The context of a deferred request, with current times.
-    pub(crate) fn resumed(
+    pub(crate) fn refresh_exchange(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         mut exchange: Exchange,
@@ -156,7 +160,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             peer: self.transport.peer,
             peer_port: self.transport.peer_port,
             proxy: self.transport.proxy.as_deref().copied(),
-            secured: self.transport.tls().cloned(),
+            tls: self.transport.tls().cloned(),
             forwarded: None,
             listener: self.listener,
             protocol: self.protocol.version(),
@@ -180,19 +184,19 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         worker: &mut WorkerContext<D, V>,
         mut exchange: Exchange,
         pending: V::Pending,
-        come: ResumeReason<V::Outcome>,
-        gives_up: bool,
+        resume_reason: ResumeReason<V::Outcome>,
+        cancel_on_disconnect: bool,
     ) {
         // The service has taken the body, or does not want it.
         exchange.body = None;
         let stream = exchange.id.stream;
         // A client that expects 100 (Continue) waits for it; an undecided service may still refuse the body.
         let reads_body = exchange.is_body_coming && !exchange.is_body_undecided;
-        self.exchanges.get_mut(stream).waiting = Some(DeferredRequest {
+        self.exchanges.get_mut(stream).deferred = Some(DeferredRequest {
             pending,
             exchange,
-            come,
-            gives_up,
+            resume_reason,
+            cancel_on_disconnect,
             interims: Vec::new(),
         });
         worker.counters.deferred.bump();
@@ -202,18 +206,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Passes a request to the service.
-    pub(crate) fn ask(
+    pub(crate) fn dispatch_request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         request: &Request<'_>,
         mut exchange: Exchange,
-        wants_more: bool,
+        may_follow: bool,
     ) {
         let stream = exchange.id.stream;
         let mut response = self
             .protocol
             .response(stream, &mut worker.out, &worker.date);
-        let answer = worker
+        let service_outcome = worker
             .service
             .request(request, &mut exchange, &mut response);
         // The service has not taken the body.
@@ -225,65 +229,72 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if exchange.is_refused {
             worker.counters.refused.bump();
         }
-        self.answered(worker, answer, exchange, wants_more);
+        self.handle_service_outcome(worker, service_outcome, exchange, may_follow);
     }
 
     /// Handles the service's result: a response was written, or the request is deferred.
-    fn answered(
+    fn handle_service_outcome(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        answer: ServiceOutcome<V::Pending, V::Record>,
+        service_outcome: ServiceOutcome<V::Pending, V::Record>,
         exchange: Exchange,
-        wants_more: bool,
+        may_follow: bool,
     ) {
         // On a multiplexed connection a new request must not postpone the check of other streams.
         if !self.protocol.is_multiplexed() {
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         }
-        let (pending, come, gives_up) = match answer {
+        let (pending, resume_reason, cancel_on_disconnect) = match service_outcome {
             ServiceOutcome::Ready(record) => {
-                return self.written(worker, exchange.id.stream, record, wants_more);
+                return self.written(worker, exchange.id.stream, record, may_follow);
             }
-            ServiceOutcome::Deferred { pending, gives_up } => {
-                (pending, ResumeReason::Nothing, gives_up)
-            }
+            ServiceOutcome::Deferred {
+                pending,
+                cancel_on_disconnect: gives_up,
+            } => (pending, ResumeReason::Nothing, gives_up),
             ServiceOutcome::AfterBody(pending) => {
-                let is_over = !exchange.is_body_coming;
-                (pending, ResumeReason::Body { is_over }, false)
+                let is_complete = !exchange.is_body_coming;
+                (pending, ResumeReason::Body { is_complete }, false)
             }
         };
-        self.defer(worker, exchange, pending, come, gives_up);
+        self.defer(
+            worker,
+            exchange,
+            pending,
+            resume_reason,
+            cancel_on_disconnect,
+        );
     }
 
     /// Stores the outcome of a deferred request's wait.
-    pub(crate) fn outcome(
+    pub(crate) fn store_outcome(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
         outcome: V::Outcome,
     ) {
-        let Some(waiting) = self.exchanges.waiting(stream) else {
+        let Some(deferred) = self.exchanges.deferred(stream) else {
             return;
         };
-        match waiting.come {
+        match deferred.resume_reason {
             // The client has reset the stream meanwhile.
             ResumeReason::Dead => self.end_dead_stream(worker, stream),
-            _ => waiting.come = ResumeReason::Outcome(outcome),
+            _ => deferred.resume_reason = ResumeReason::Outcome(outcome),
         }
-        self.outcome_came(worker);
+        self.handle_outcome(worker);
     }
 
     /// Sends an interim response of a deferred request, after earlier responses. It is dropped if the final response
     /// has been written.
     // RFC 9110 §15.2: an HTTP/1 interim response may only precede its own final response, so it waits its turn.
-    pub(crate) fn interim(
+    pub(crate) fn write_interim(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
         interim: &InterimResponse,
     ) {
         let is_multiplexed = self.protocol.is_multiplexed();
-        let Some(waiting) = self.exchanges.waiting(stream) else {
+        let Some(deferred) = self.exchanges.deferred(stream) else {
             return;
         };
         // The engine sends 100 itself, and no final response would follow a 101.
@@ -294,7 +305,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         put_fields(&interim.fields, &mut lines);
         let out = match is_multiplexed {
             true => &mut worker.out.bytes,
-            false => &mut waiting.interims,
+            false => &mut deferred.interims,
         };
         self.protocol
             .interim(stream, interim.status, FieldLines::new(&lines), out);
@@ -320,35 +331,35 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Resumes all requests that are due, in any order.
-    pub(crate) fn answer_due_all(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn resume_all_due(&mut self, worker: &mut WorkerContext<D, V>) {
         while !self.is_closed() {
-            let Some(waiting) = self.exchanges.take_due() else {
+            let Some(deferred) = self.exchanges.take_due() else {
                 return;
             };
-            self.answer_due(worker, waiting, true);
+            self.resume_due(worker, deferred, true);
         }
     }
 
     /// Resumes a request with the outcome of its wait.
-    pub(crate) fn answer_due(
+    pub(crate) fn resume_due(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        waiting: DeferredRequest<V>,
-        wants_more: bool,
+        deferred: DeferredRequest<V>,
+        may_follow: bool,
     ) {
-        let mut exchange = self.resumed(worker, waiting.exchange);
+        let mut exchange = self.refresh_exchange(worker, deferred.exchange);
         let stream = exchange.id.stream;
         let mut response = self
             .protocol
             .response(stream, &mut worker.out, &worker.date);
-        let (service, pending) = (&mut worker.service, waiting.pending);
-        let answer = match waiting.come {
+        let (service, pending) = (&mut worker.service, deferred.pending);
+        let service_outcome = match deferred.resume_reason {
             ResumeReason::Outcome(outcome) => {
                 service.resume(pending, outcome, &mut exchange, &mut response)
             }
             _ => service.body_dropped(pending, &mut exchange, &mut response),
         };
-        self.answered(worker, answer, exchange, wants_more);
+        self.handle_service_outcome(worker, service_outcome, exchange, may_follow);
         if !self.is_closed() {
             self.exchanges.tidy();
         }
@@ -360,11 +371,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
     ) -> RefusedRequest<V> {
-        let waiting = self.exchanges.take_waiting(stream);
-        let refused = match waiting {
-            Some(waiting) => RefusedRequest {
-                pending: Some(waiting.pending),
-                exchange: self.resumed(worker, waiting.exchange),
+        let deferred = self.exchanges.take_deferred(stream);
+        let refused = match deferred {
+            Some(deferred) => RefusedRequest {
+                pending: Some(deferred.pending),
+                exchange: self.refresh_exchange(worker, deferred.exchange),
             },
             None => RefusedRequest {
                 pending: None,
@@ -380,7 +391,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         refused: RefusedRequest<V>,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         partial: &PartialRequest<'_>,
     ) -> Option<V::Record> {
         let RefusedRequest {
@@ -393,8 +404,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             .response(stream, &mut worker.out, &worker.date);
         let service = &mut worker.service;
         match pending {
-            Some(pending) => service.refuse_pending(why, pending, exchange, &mut response),
-            None => service.refuse(why, partial, exchange, &mut response),
+            Some(pending) => service.refuse_pending(refusal, pending, exchange, &mut response),
+            None => service.refuse(refusal, partial, exchange, &mut response),
         }
     }
 }

@@ -102,7 +102,7 @@ impl OpenFile {
 
     /// Whether the stamp proves that the bytes are unchanged.
     pub fn unchanged(&self) -> bool {
-        let is_same = |now: FileStamp| now == self.stamp || now.only_lost_a_name(&self.stamp);
+        let is_same = |now: FileStamp| now == self.stamp || now.differs_only_in_links(&self.stamp);
         self.is_immutable || self.stamp_now().is_some_and(is_same)
     }
 
@@ -132,17 +132,17 @@ impl OpenFile {
         let Some(digests) = &self.digests else {
             return Some(range.end);
         };
-        let (taken, end) = digests.missing(&self.file, range, self.stamp.len)?;
+        let (new_digests, end) = digests.missing(&self.file, range, self.stamp.len)?;
         // A file that grew before its end had digests was only appended to if the digests of its start still match.
         let is_appended = || {
             let has_grown = self.stamp_now().is_some_and(|now| now.len > self.stamp.len);
-            has_grown && digests.are_kept(&self.file, self.stamp.len)
+            has_grown && digests.still_match(&self.file, self.stamp.len)
         };
-        if taken.is_empty() || self.has_sure_content() || is_appended() {
-            return digests.add(&taken).then_some(end);
+        if new_digests.is_empty() || self.has_sure_content() || is_appended() {
+            return digests.add(&new_digests).then_some(end);
         }
         // Blocks with digests are compared when they are sent, independent of the stamp.
-        digests.known_end(range)
+        digests.digested_end(range)
     }
 
     /// Reads the start of a range that is not empty: at most to the end of the block in which the range begins.
@@ -256,8 +256,8 @@ pub fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
 /// Sends copies of the file's bytes: of exactly those that were compared with their digests.
 fn send_copies(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let mut rest = range.clone();
-    let progress = |at: u64, full| FileSent::Bytes {
-        len: at - range.start,
+    let progress = |offset: u64, full| FileSent::Bytes {
+        len: offset - range.start,
         full,
     };
     while !rest.is_empty() {

@@ -16,49 +16,49 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The version of a file that is in use, and a possibly newer one.
 #[derive(Debug)]
 pub struct FileVersion {
-    taken: FileStamp,
+    in_use: FileStamp,
     /// Another version, found by the last check: the file may still be written.
     new: Option<FileStamp>,
 }
 
 impl FileVersion {
     /// This version is in use, or was refused: it is not loaded again before it changes.
-    pub fn new(taken: FileStamp) -> FileVersion {
-        FileVersion { taken, new: None }
+    pub fn new(in_use: FileStamp) -> FileVersion {
+        FileVersion { in_use, new: None }
     }
 
     /// Whether this version is in use.
-    pub fn is(&self, found: FileStamp) -> bool {
-        self.taken == found
+    pub fn is_in_use(&self, version: FileStamp) -> bool {
+        self.in_use == version
     }
 
     /// Whether a check finds the same other version for the second time in a row. A missing file does not count: it
     /// may be about to be replaced.
-    pub fn has_settled(&mut self, found: Option<FileStamp>) -> bool {
-        let other = found.filter(|found| !self.is(*found));
-        let has_settled = other.is_some() && self.new == other;
-        self.new = other;
+    pub fn has_settled(&mut self, current: Option<FileStamp>) -> bool {
+        let changed = current.filter(|version| !self.is_in_use(*version));
+        let has_settled = changed.is_some() && self.new == changed;
+        self.new = changed;
         has_settled
     }
 }
 
-/// Starts a thread that calls `look` twice a second, until all other owners have dropped the value, or `look` returns
+/// Starts a thread that calls `check` twice a second, until all other owners have dropped the value, or `check` returns
 /// false. A panic ends one call.
 ///
 /// # Errors
 /// The machine can't start a thread.
 pub fn watch<T: Send + Sync + 'static>(
     name: &str,
-    of: Weak<T>,
-    look: impl Fn(&Arc<T>) -> bool + Send + 'static,
+    value: Weak<T>,
+    check: impl Fn(&Arc<T>) -> bool + Send + 'static,
 ) -> io::Result<()> {
     let thread = thread::Builder::new().name(name.into());
     thread.spawn(move || {
-        let mut is_used = true;
-        while is_used {
+        let mut continues = true;
+        while continues {
             thread::sleep(LOOK_INTERVAL);
-            let Some(of) = of.upgrade() else { return };
-            contain(|| is_used = look(&of));
+            let Some(value) = value.upgrade() else { return };
+            contain(|| continues = check(&value));
         }
     })?;
     Ok(())

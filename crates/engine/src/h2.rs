@@ -77,7 +77,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             used_ms: now_ms,
             is_draining,
         }));
-        self.begun = false;
+        self.has_partial_head = false;
         self.deadline_ms = now_ms + worker.settings.header_timeout_ms;
         self.flush(worker);
         if !self.is_closed() {

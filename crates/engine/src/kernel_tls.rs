@@ -36,9 +36,9 @@ fn begin(socket: impl AsFd) -> io::Result<()> {
 /// than one record: then the kept record and the alert behind it go to TCP at once, and TCP sends them even after a
 /// close.
 pub(crate) fn send_alert(socket: impl AsFd, alert: &[u8]) -> SendOutcome {
-    let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
+    let mut poll_fds = [PollFd::new(&socket, PollFlags::OUT)];
     // If there is no room, the poll arms a writable event.
-    match poll(&mut wanted, Some(&Timespec::default())) {
+    match poll(&mut poll_fds, Some(&Timespec::default())) {
         Ok(1..) => {}
         Ok(_) | Err(Errno::INTR | Errno::NOMEM) => return SendOutcome::Full,
         Err(_) => return SendOutcome::Broken,

@@ -52,9 +52,9 @@ impl<M> WorkerMailbox<M> {
     }
 
     /// Moves all messages, in order, into an empty vector; the queue continues with that vector's memory.
-    pub fn take(&self, into: &mut Vec<M>) {
-        debug_assert!(into.is_empty(), "what is there would come again");
-        std::mem::swap(&mut *self.queue(), into);
+    pub fn take(&self, messages: &mut Vec<M>) {
+        debug_assert!(messages.is_empty(), "what is there would come again");
+        std::mem::swap(&mut *self.queue(), messages);
     }
 
     fn queue(&self) -> MutexGuard<'_, Vec<M>> {

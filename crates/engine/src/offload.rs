@@ -30,9 +30,9 @@ impl BlockingOffload for HelperPool {
 pub struct OffloadHandle<T>(Arc<Mutex<OffloadState<T>>>);
 
 struct OffloadState<T> {
-    done: Option<T>,
-    over: bool,
-    waiting: Option<Waker>,
+    result: Option<T>,
+    is_over: bool,
+    waker: Option<Waker>,
 }
 
 impl<T: Send + 'static> OffloadHandle<T> {
@@ -45,9 +45,9 @@ impl<T: Send + 'static> OffloadHandle<T> {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<OffloadHandle<T>, QueueFull> {
         let state = Arc::new(Mutex::new(OffloadState {
-            done: None,
-            over: false,
-            waiting: None,
+            result: None,
+            is_over: false,
+            waker: None,
         }));
         // Its drop reports the end even if the job panics or is dropped.
         let ending = OffloadEnd(state.clone());
@@ -57,7 +57,7 @@ impl<T: Send + 'static> OffloadHandle<T> {
             }
             let done = job();
             let mut state = ending.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.done = Some(done);
+            state.result = Some(done);
         }))?;
         Ok(OffloadHandle(state))
     }
@@ -68,11 +68,11 @@ struct OffloadEnd<T>(Arc<Mutex<OffloadState<T>>>);
 impl<T> Drop for OffloadEnd<T> {
     fn drop(&mut self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.over = true;
-        let waiting = state.waiting.take();
+        state.is_over = true;
+        let registered = state.waker.take();
         // Without the lock, as the waker may poll the handle.
         drop(state);
-        if let Some(waker) = waiting {
+        if let Some(waker) = registered {
             waker.wake();
         }
     }
@@ -84,10 +84,10 @@ impl<T> Future for OffloadHandle<T> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.over {
-            return Poll::Ready(state.done.take());
+        if state.is_over {
+            return Poll::Ready(state.result.take());
         }
-        state.waiting = Some(context.waker().clone());
+        state.waker = Some(context.waker().clone());
         Poll::Pending
     }
 }

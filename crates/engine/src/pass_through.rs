@@ -35,9 +35,9 @@ const TURNS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassThroughTarget {
     /// The server.
-    pub to: SocketAddr,
+    pub server: SocketAddr,
     /// Source address of the connection to the server; `None` leaves the choice to the kernel.
-    pub from: Option<IpAddr>,
+    pub source: Option<IpAddr>,
     /// Timeout for connecting, in milliseconds.
     pub connect_timeout_ms: u64,
     /// The connection closes after this many milliseconds without progress.
@@ -45,16 +45,19 @@ pub struct PassThroughTarget {
 }
 
 /// Forwards bytes in both directions until both have ended or one has failed.
-pub(crate) async fn carry(far: TunnelPeer, way: PassThroughTarget, local: WorkerHandle) {
-    let remote = match way.from {
-        Some(from) => ConnectTarget::TcpFrom { to: way.to, from },
-        None => ConnectTarget::Tcp(way.to),
+pub(crate) async fn carry(tunnel_peer: TunnelPeer, target: PassThroughTarget, local: WorkerHandle) {
+    let remote = match target.source {
+        Some(from) => ConnectTarget::TcpFrom {
+            to: target.server,
+            from,
+        },
+        None => ConnectTarget::Tcp(target.server),
     };
-    let patience = Duration::from_millis(way.connect_timeout_ms);
+    let connect_timeout = Duration::from_millis(target.connect_timeout_ms);
     let connecting = UpstreamSocket::connect(&local.sources, remote);
-    // If the server can't be reached, dropping `far` closes the client's connection.
-    if let Ok(Ok(server)) = local.timers.timeout(patience, connecting).await {
-        let mut carrier = PassThroughCarrier::new(far, server);
+    // If the server can't be reached, dropping `tunnel_peer` closes the client's connection.
+    if let Ok(Ok(server)) = local.timers.timeout(connect_timeout, connecting).await {
+        let mut carrier = PassThroughCarrier::new(tunnel_peer, server);
         poll_fn(|context| carrier.poll(context)).await;
     }
 }
@@ -66,7 +69,7 @@ struct PassThroughCarrier {
     /// Bytes from the client that the server has not accepted yet.
     piece: SendBuffer,
     /// Unsent bytes for the server, wherever they are.
-    left: usize,
+    unsent_len: usize,
     /// Whether the server knows that no more bytes follow.
     is_finished: bool,
     /// `None` once the server has sent its last byte.
@@ -83,21 +86,24 @@ enum TransferProgress {
 }
 
 impl PassThroughCarrier {
-    fn new(far: TunnelPeer, server: UpstreamSocket) -> PassThroughCarrier {
+    fn new(tunnel_peer: TunnelPeer, server: UpstreamSocket) -> PassThroughCarrier {
         PassThroughCarrier {
             server,
-            from_client: Some(far.from_client),
+            from_client: Some(tunnel_peer.from_client),
             piece: SendBuffer::default(),
-            left: 0,
+            unsent_len: 0,
             is_finished: false,
-            to_client: Some(far.to_client),
+            to_client: Some(tunnel_peer.to_client),
             received: vec![0; PIECE_LEN].into(),
         }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS_MAX {
-            match (self.send_on(context), self.receive_on(context)) {
+            match (
+                self.forward_to_server(context),
+                self.forward_to_client(context),
+            ) {
                 (TransferProgress::Over, _) | (_, TransferProgress::Over) => return Poll::Ready(()),
                 _ if self.is_finished && self.to_client.is_none() => return Poll::Ready(()),
                 (TransferProgress::Waits, TransferProgress::Waits) => return Poll::Pending,
@@ -109,13 +115,13 @@ impl PassThroughCarrier {
         Poll::Pending
     }
 
-    fn send_on(&mut self, context: &mut Context<'_>) -> TransferProgress {
-        if self.left > 0 {
+    fn forward_to_server(&mut self, context: &mut Context<'_>) -> TransferProgress {
+        if self.unsent_len > 0 {
             return match self.server.poll_send_buffer(context, &mut self.piece) {
                 Poll::Pending => TransferProgress::Waits,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
-                    self.left -= len;
+                    self.unsent_len -= len;
                     TransferProgress::Moved
                 }
                 Poll::Ready(_) => TransferProgress::Over,
@@ -127,7 +133,7 @@ impl PassThroughCarrier {
         match from.poll_next(context) {
             Poll::Pending => TransferProgress::Waits,
             Poll::Ready(StreamItem::Bytes(bytes)) => {
-                self.left = bytes.len();
+                self.unsent_len = bytes.len();
                 self.piece = SendBuffer::Bytes(bytes);
                 TransferProgress::Moved
             }
@@ -154,12 +160,12 @@ impl PassThroughCarrier {
         }
     }
 
-    fn receive_on(&mut self, context: &mut Context<'_>) -> TransferProgress {
-        let Some(to) = &self.to_client else {
+    fn forward_to_client(&mut self, context: &mut Context<'_>) -> TransferProgress {
+        let Some(to_client) = &self.to_client else {
             return TransferProgress::Waits;
         };
         // Backpressure: no bytes are received from the server while the client's queue is full.
-        match to.poll_room(context) {
+        match to_client.poll_room(context) {
             Poll::Pending => return TransferProgress::Waits,
             Poll::Ready(Err(_)) => return TransferProgress::Over,
             Poll::Ready(Ok(())) => {}
@@ -170,10 +176,12 @@ impl PassThroughCarrier {
                 self.to_client.take().into_iter().for_each(BodySender::end);
                 TransferProgress::Moved
             }
-            Poll::Ready(Ok(len)) => match to.push(Bytes::copy_from_slice(&self.received[..len])) {
-                Ok(_) => TransferProgress::Moved,
-                Err(_) => TransferProgress::Over,
-            },
+            Poll::Ready(Ok(len)) => {
+                match to_client.push(Bytes::copy_from_slice(&self.received[..len])) {
+                    Ok(_) => TransferProgress::Moved,
+                    Err(_) => TransferProgress::Over,
+                }
+            }
             Poll::Ready(Err(_)) => TransferProgress::Over,
         }
     }

@@ -40,7 +40,7 @@ impl Deref for Protocol {
     fn deref(&self) -> &(dyn ServerProtocol + 'static) {
         match self {
             Protocol::Http1(http) => http,
-            Protocol::Http2(two) => &two.http,
+            Protocol::Http2(session) => &session.http,
         }
     }
 }
@@ -50,7 +50,7 @@ impl DerefMut for Protocol {
     fn deref_mut(&mut self) -> &mut (dyn ServerProtocol + 'static) {
         match self {
             Protocol::Http1(http) => http,
-            Protocol::Http2(two) => &mut two.http,
+            Protocol::Http2(session) => &mut session.http,
         }
     }
 }
@@ -81,7 +81,9 @@ impl Protocol {
     ) -> ResponseWriter<'r> {
         match self {
             Protocol::Http1(http) => ResponseWriter::new(http, out, date),
-            Protocol::Http2(two) => ResponseWriter::of_stream(&mut two.http, stream, out, date),
+            Protocol::Http2(session) => {
+                ResponseWriter::for_stream(&mut session.http, stream, out, date)
+            }
         }
     }
 }
@@ -118,17 +120,17 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Accounts for a response that was written, except for a stream at its end. `wants_more`: the client may send another
+    /// Accounts for a response that was written, except for a stream at its end. `may_follow`: the client may send another
     /// request.
     pub(crate) fn written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
         record: Option<V::Record>,
-        wants_more: bool,
+        may_follow: bool,
     ) {
         match self.protocol {
-            Protocol::Http1(_) => self.response_written(worker, record, wants_more),
+            Protocol::Http1(_) => self.response_written(worker, record, may_follow),
             Protocol::Http2(_) => self.stream_written(worker, stream, record),
         }
     }
@@ -136,20 +138,20 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Sends all output that is ready, and resumes the requests that are due.
     pub(crate) fn proceed(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
-            Protocol::Http1(_) => self.answer_waiting(worker),
+            Protocol::Http1(_) => self.resume_deferred(worker),
             Protocol::Http2(_) => self.emit(worker),
         }
     }
 
     /// Handles the outcome of a request's wait.
-    pub(crate) fn outcome_came(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn handle_outcome(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             // Earlier responses may not be sent yet, and HTTP/1 responses keep the order of their requests.
             Protocol::Http1(_) if self.sending.is_some() => {}
             Protocol::Http1(_) => self.resume(worker),
             Protocol::Http2(_) => {
-                self.answer_due_all(worker);
-                self.rest_frames_after_output(worker);
+                self.resume_all_due(worker);
+                self.emit_and_schedule(worker);
             }
         }
     }
@@ -159,7 +161,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.log_all_sent(worker);
         match self.protocol {
             Protocol::Http1(_) => self.responses_sent(worker),
-            Protocol::Http2(_) => self.rest_frames_after_output(worker),
+            Protocol::Http2(_) => self.emit_and_schedule(worker),
         }
     }
 
@@ -172,10 +174,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// A body of this connection has more bytes, or room for more.
-    pub(crate) fn stream_moved(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn handle_progress(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
-            Protocol::Http1(_) => self.bodies_moved(worker),
-            Protocol::Http2(_) => self.streams_moved(worker),
+            Protocol::Http1(_) => self.handle_body_progress(worker),
+            Protocol::Http2(_) => self.handle_stream_progress(worker),
         }
     }
 
@@ -184,11 +186,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
     ) {
         match self.protocol {
-            Protocol::Http1(_) => self.break_body_of_request(worker, stream, why),
-            Protocol::Http2(_) => self.break_stream(worker, stream, why),
+            Protocol::Http1(_) => self.break_request_body(worker, stream, refusal),
+            Protocol::Http2(_) => self.break_stream(worker, stream, refusal),
         }
     }
 
@@ -196,7 +198,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn refuse(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         input: &[u8],
     ) {
         // No response can be encrypted before the handshake is complete.
@@ -204,8 +206,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return self.close();
         }
         match self.protocol {
-            Protocol::Http1(_) => self.refuse_request(worker, why, input),
-            Protocol::Http2(_) => self.end_frames(worker, ErrorCode::ENHANCE_YOUR_CALM, "refused"),
+            Protocol::Http1(_) => self.refuse_request(worker, refusal, input),
+            Protocol::Http2(_) => {
+                self.end_with_goaway(worker, ErrorCode::ENHANCE_YOUR_CALM, "refused")
+            }
         }
     }
 

@@ -19,29 +19,31 @@ const CUT: &str = "the connection ended within its PROXY header";
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Parses the header at the start of a connection. Returns the bytes that follow it, once it is complete.
-    pub(crate) fn introduction<'b>(
+    pub(crate) fn parse_proxy_header<'b>(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         bytes: &'b [u8],
     ) -> Option<&'b [u8]> {
-        let mut came = self.input.take();
-        let had = came.len();
-        let parsed = match had {
+        let mut buffered = self.input.take();
+        let buffered_len = buffered.len();
+        let parsed = match buffered_len {
             0 => parse(bytes),
             _ => {
-                came.extend_from_slice(bytes);
-                parse(&came)
+                buffered.extend_from_slice(bytes);
+                parse(&buffered)
             }
         };
         match parsed {
             ProxyHeaderParse::Header(header) => {
                 // The header was incomplete without these bytes.
-                let rest = &bytes[header.len - had..];
-                self.on_proxy_header(worker, header.ends).then_some(rest)
+                let rest = &bytes[header.len - buffered_len..];
+                self.on_proxy_header(worker, header.addresses)
+                    .then_some(rest)
             }
             ProxyHeaderParse::Incomplete => {
                 // A header is short, so the kept input is bounded.
-                self.input.add(if had == 0 { bytes } else { &came });
+                self.input
+                    .add(if buffered_len == 0 { bytes } else { &buffered });
                 None
             }
             ProxyHeaderParse::Refused(refused) => {
@@ -52,18 +54,22 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Applies the client's address. Returns whether the connection may continue.
-    fn on_proxy_header(&mut self, worker: &mut WorkerContext<D, V>, ends: ProxyAddresses) -> bool {
+    fn on_proxy_header(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        addresses: ProxyAddresses,
+    ) -> bool {
         let timeout_ms = match self.transport.is_handshaking() {
             true => worker.settings.header_timeout_ms,
             false => worker.idle_timeout_ms(),
         };
         let deadline_ms = worker.driver.now_ms() + timeout_ms;
-        self.transport.is_introduced = true;
+        self.transport.is_proxy_header_done = true;
         self.deadline_ms = deadline_ms;
         // The client's timeout may be earlier than that for the header.
         self.schedule_check(worker);
         // A header without an address (LOCAL, UNKNOWN) is from the proxy itself, such as a health check.
-        let ProxyAddresses::Tcp { source, .. } = ends else {
+        let ProxyAddresses::Tcp { source, .. } = addresses else {
             return true;
         };
         let transport = &mut self.transport;
@@ -72,25 +78,25 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         transport.proxy = Some(Box::new(proxy.to_canonical()));
         let settings = &worker.settings;
         // The limit per address now applies to the client.
-        let moved =
+        let admitted =
             worker
                 .admission
-                .pass_on(proxy, transport.peer, settings.connections_per_address_max);
-        if moved.is_err() {
+                .transfer(proxy, transport.peer, settings.connections_per_address_max);
+        if admitted.is_err() {
             worker.counters.over_address_max.bump();
             self.refuse(worker, ConnectionRefusal::Overload, &[]);
         }
-        moved.is_ok()
+        admitted.is_ok()
     }
 
     /// Handles the end of a connection's bytes, or of the time for its header. Returns whether the connection is
     /// closed by that.
-    pub(crate) fn ended_unintroduced(
+    pub(crate) fn close_without_proxy_header(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         is_late: bool,
     ) -> bool {
-        if self.transport.is_introduced {
+        if self.transport.is_proxy_header_done {
             return false;
         }
         // A connection without any bytes is a TCP health check, and no error.
@@ -103,10 +109,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         true
     }
 
-    fn reject_proxy_header(&mut self, worker: &mut WorkerContext<D, V>, why: &'static str) {
+    fn reject_proxy_header(&mut self, worker: &mut WorkerContext<D, V>, reason: &'static str) {
         worker.counters.proxy_headers_refused.bump();
         let proxy = self.transport.peer;
-        worker.service.proxy_header_rejected(proxy, why);
+        worker.service.proxy_header_rejected(proxy, reason);
         self.close();
     }
 }

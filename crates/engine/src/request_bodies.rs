@@ -18,7 +18,7 @@ use crate::tunnel::{TunnelActivity, TunnelReturn};
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles received bytes of a body.
-    pub(crate) fn body_came(
+    pub(crate) fn handle_body_data(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
@@ -29,7 +29,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         incoming.data(data);
-        incoming.pace.moved(data.len() as u64, now_ms);
+        incoming.pace.record_progress(data.len() as u64, now_ms);
         if incoming.full {
             self.watch_incoming(worker, stream);
         }
@@ -39,14 +39,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// body's pace counts from now on.
     pub(crate) fn send_continue(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
-        let Some(it) = self.exchanges.get(stream) else {
+        let Some(state) = self.exchanges.get(stream) else {
             return;
         };
-        let (Some(incoming), Some(waiting)) = (&mut it.incoming, &it.waiting) else {
+        let (Some(incoming), Some(deferred)) = (&mut state.incoming, &state.deferred) else {
             return;
         };
         // The final response tells the client to omit an unwanted body (RFC 9110 §10.1.1).
-        if !incoming.has_reader() && !matches!(waiting.come, ResumeReason::Body { .. }) {
+        if !incoming.has_reader() && !matches!(deferred.resume_reason, ResumeReason::Body { .. }) {
             return;
         }
         if !self.protocol.expects_continue(stream) {
@@ -79,7 +79,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         if incoming.full {
             let waker = worker.wakers.waker_for(&worker.mailbox, token);
-            incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
+            incoming.poll_room(&mut Context::from_waker(waker), now_ms);
         }
         if self.sending.is_none() {
             self.incoming_expired(worker); // not yet: finds out when to look at its pace
@@ -92,15 +92,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        back: TunnelReturn,
+        tunnel_return: TunnelReturn,
     ) {
         let now_ms = worker.driver.now_ms();
         worker.counters.tunnels.bump();
-        let idle_timeout_ms = back.idle_timeout_ms;
+        let idle_timeout_ms = tunnel_return.idle_timeout_ms;
         let idle_timeout_ms = idle_timeout_ms.unwrap_or(worker.settings.idle_timeout_ms);
         let watch = TunnelActivity::new(idle_timeout_ms, now_ms);
-        let underway = self.exchanges.get_mut(stream);
-        underway.incoming = Some(RequestBodyStream::new(back.to, now_ms));
-        underway.tunnel = Some(watch);
+        let state = self.exchanges.get_mut(stream);
+        state.incoming = Some(RequestBodyStream::new(tunnel_return.sender, now_ms));
+        state.tunnel = Some(watch);
     }
 }

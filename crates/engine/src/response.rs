@@ -63,7 +63,7 @@ pub struct PreparedResponse<'b> {
     /// The body follows the head in `bytes`.
     pub is_inline: bool,
     /// Additional field lines for this client.
-    pub aside: &'b [u8],
+    pub extra_fields: &'b [u8],
 }
 
 impl<'r> ResponseWriter<'r> {
@@ -77,7 +77,7 @@ impl<'r> ResponseWriter<'r> {
         ResponseWriter { wire, out, date }
     }
 
-    pub(crate) fn of_stream(
+    pub(crate) fn for_stream(
         http: &'r mut h2::H2Server,
         stream: StreamId,
         out: &'r mut OutputBuffer,
@@ -121,73 +121,79 @@ impl<'r> ResponseWriter<'r> {
     /// Writes a prepared response; `block` gives its head for HTTP/2, if the connection uses that. Returns whether the
     /// body remains to be written: the request wants it, and it is not inline.
     #[inline]
-    pub fn built<'b>(
+    pub fn write_prepared<'b>(
         &mut self,
-        built: &PreparedResponse<'_>,
+        prepared: &PreparedResponse<'_>,
         block: impl FnOnce() -> &'b h2::LazyBlock,
     ) -> bool {
         self.close_over_body();
         let http = match &mut self.wire {
             ResponseProtocol::Http1(http) => http,
-            ResponseProtocol::Http2(..) => return self.built_of_stream(built, block()),
+            ResponseProtocol::Http2(..) => return self.write_prepared_h2(prepared, block()),
         };
         let out = &mut self.out.bytes;
         let start = out.len();
-        let has_body = if built.is_inline && http.takes_built() {
-            if built.aside.is_empty() {
-                out.extend_from_slice(built.bytes);
+        let has_body = if prepared.is_inline && http.accepts_prebuilt() {
+            if prepared.extra_fields.is_empty() {
+                out.extend_from_slice(prepared.bytes);
             } else {
-                let (head, body) = built.bytes.split_at(built.head_len);
+                let (head, body) = prepared.bytes.split_at(prepared.head_len);
                 // At most one reallocation for all pieces.
-                out.reserve(built.bytes.len() + built.aside.len());
+                out.reserve(prepared.bytes.len() + prepared.extra_fields.len());
                 out.extend_from_slice(head);
-                out.extend_from_slice(built.aside);
+                out.extend_from_slice(prepared.extra_fields);
                 out.extend_from_slice(body);
             }
-            self.out.body_in_bytes += built.body_len;
+            self.out.body_in_bytes += prepared.body_len;
             false
         } else {
-            out.extend_from_slice(&built.bytes[..built.head_len]);
-            out.extend_from_slice(built.aside);
-            let has_body = http.finish_built(built.status, built.body_len, out);
-            if has_body && built.is_inline {
-                let body = &built.bytes[built.head_len + 2..];
+            out.extend_from_slice(&prepared.bytes[..prepared.head_len]);
+            out.extend_from_slice(prepared.extra_fields);
+            let has_body = http.finish_prebuilt(prepared.status, prepared.body_len, out);
+            if has_body && prepared.is_inline {
+                let body = &prepared.bytes[prepared.head_len + 2..];
                 out.extend_from_slice(body);
-                self.out.body_in_bytes += built.body_len;
+                self.out.body_in_bytes += prepared.body_len;
             }
-            has_body && !built.is_inline
+            has_body && !prepared.is_inline
         };
         // RFC 9110 §6.6.1: Date is when the message was generated, which for these is now.
-        if !built.is_dated {
+        if !prepared.is_dated {
             // The Date field has a fixed length, so it is replaced in place.
-            let date_at = start + date_offset(built.status);
+            let date_at = start + date_offset(prepared.status);
             self.out.bytes[date_at..date_at + 29].copy_from_slice(self.date);
         }
         has_body
     }
 
     /// The same over HTTP/2, with the header block that is encoded from the head once.
-    fn built_of_stream(&mut self, built: &PreparedResponse<'_>, block: &h2::LazyBlock) -> bool {
+    fn write_prepared_h2(
+        &mut self,
+        prepared: &PreparedResponse<'_>,
+        block: &h2::LazyBlock,
+    ) -> bool {
         let ResponseProtocol::Http2(http, stream) = &mut self.wire else {
             return false;
         };
-        let date_at = date_offset(built.status);
+        let date_at = date_offset(prepared.status);
         // HTTP/2 encodes the Date apart from the block, which is shared by all responses.
-        let own = built.bytes[date_at..].first_chunk();
-        let date = own.filter(|_| built.is_dated).unwrap_or(self.date);
-        let lines = &built.bytes[date_at + date.len() + b"\r\n".len()..built.head_len];
-        let block = block.encode_lines(built.status, FieldLines::new(lines));
-        let set = (date, FieldLines::new(built.aside));
+        let prepared_date = prepared.bytes[date_at..].first_chunk();
+        let date = prepared_date
+            .filter(|_| prepared.is_dated)
+            .unwrap_or(self.date);
+        let lines = &prepared.bytes[date_at + date.len() + b"\r\n".len()..prepared.head_len];
+        let block = block.encode_lines(prepared.status, FieldLines::new(lines));
+        let set = (date, FieldLines::new(prepared.extra_fields));
         let out = &mut self.out.bytes;
-        let has_body = http.respond_built(*stream, block, built.body_len, set, out);
-        if has_body && built.is_inline {
-            self.copied(&built.bytes[built.head_len + 2..]);
+        let has_body = http.respond_prebuilt(*stream, block, prepared.body_len, set, out);
+        if has_body && prepared.is_inline {
+            self.write_copied(&prepared.bytes[prepared.head_len + 2..]);
         }
-        has_body && !built.is_inline
+        has_body && !prepared.is_inline
     }
 
     /// Writes part of the body by copying it.
-    pub fn copied(&mut self, bytes: &[u8]) {
+    pub fn write_copied(&mut self, bytes: &[u8]) {
         if self.out.parts.is_empty() {
             match self.wire {
                 ResponseProtocol::Http1(_) => self.out.bytes.extend_from_slice(bytes),
@@ -202,18 +208,18 @@ impl<'r> ResponseWriter<'r> {
     }
 
     /// Writes part of the body, copied if it is short.
-    pub fn bytes(&mut self, bytes: Bytes) {
+    pub fn write_bytes(&mut self, write_bytes: Bytes) {
         // A short copy is cheaper than another system call or piece.
-        if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
-            self.copied(&bytes);
-        } else if !bytes.is_empty() {
-            self.out.parts.push(BodyPart::Bytes(bytes));
+        if self.out.parts.is_empty() && write_bytes.len() <= COPIED_LEN_MAX {
+            self.write_copied(&write_bytes);
+        } else if !write_bytes.is_empty() {
+            self.out.parts.push(BodyPart::Bytes(write_bytes));
         }
     }
 
     /// Writes part of the body, sent from where it is.
-    pub fn part(&mut self, part: BodyPart) {
-        self.out.parts.push(part);
+    pub fn write_part(&mut self, write_part: BodyPart) {
+        self.out.parts.push(write_part);
     }
 
     /// Changes the protocol on the client's request: a response with status 101, or 200 over HTTP/2, followed by the
@@ -245,18 +251,18 @@ impl<'r> ResponseWriter<'r> {
         if !is_written {
             return Err(tunnel);
         }
-        let (to_client, back) = tunnel.split();
-        self.stream(to_client);
+        let (to_client, tunnel_return) = tunnel.split();
+        self.write_stream(to_client);
         // The connection starts the tunnel when it accounts for the response.
-        self.out.back = Some(Box::new(back));
+        self.out.tunnel_return = Some(Box::new(tunnel_return));
         Ok(())
     }
 
     /// Streams the rest of the body from this source.
-    pub fn stream(&mut self, from: impl Into<BodySource>) {
+    pub fn write_stream(&mut self, source: impl Into<BodySource>) {
         self.out
             .parts
-            .push(BodyPart::Stream(StreamedBody::new(from)));
+            .push(BodyPart::Stream(StreamedBody::new(source)));
     }
 }
 
@@ -270,9 +276,9 @@ pub struct DetachedResponse {
 impl DetachedResponse {
     /// Parses the request, which has no body.
     pub fn request<'b>(&mut self, head: &'b [u8], limits: &RequestLimits) -> Option<Request<'b>> {
-        let mut place = None;
-        match self.http.next(head, limits, &mut place).ok()?.event? {
-            H1ServerEvent::Request(_) if self.http.is_request_whole() => Some(place?.request),
+        let mut head_slot = None;
+        match self.http.next(head, limits, &mut head_slot).ok()?.event? {
+            H1ServerEvent::Request(_) if self.http.is_request_whole() => Some(head_slot?.request),
             _ => None,
         }
     }
@@ -288,18 +294,18 @@ impl DetachedResponse {
     }
 
     /// The response in one piece, if it is in memory and at most `len_max` bytes long.
-    pub fn whole(self, len_max: usize) -> Option<Vec<u8>> {
+    pub fn into_bytes(self, len_max: usize) -> Option<Vec<u8>> {
         let mut bytes = self.out.bytes;
         for part in &self.out.parts {
-            let more: &[u8] = match part {
-                BodyPart::Bytes(more) => more,
+            let part_bytes: &[u8] = match part {
+                BodyPart::Bytes(part_bytes) => part_bytes,
                 BodyPart::Block { block, range } => block.get(range.clone())?,
                 BodyPart::File { .. } | BodyPart::Stream(_) => return None,
             };
-            if bytes.len() + more.len() > len_max {
+            if bytes.len() + part_bytes.len() > len_max {
                 return None;
             }
-            bytes.extend_from_slice(more);
+            bytes.extend_from_slice(part_bytes);
         }
         (bytes.len() <= len_max).then_some(bytes)
     }
@@ -317,22 +323,22 @@ mod tests {
         let request = unsent.request(head, &RequestLimits::default());
         assert!(request.is_some());
         write(&mut unsent.response(&DATE));
-        unsent.whole(1000).map(|bytes| bytes.len())
+        unsent.into_bytes(1000).map(|bytes| bytes.len())
     }
 
     #[test]
     fn only_what_is_in_memory_and_short_comes_in_one_piece() {
         let shared = |len: usize| BodyPart::Bytes(vec![b'x'; len].into());
-        assert_eq!(answered(|to| to.copied(b"ab")), Some(2));
+        assert_eq!(answered(|to| to.write_copied(b"ab")), Some(2));
         let two = |to: &mut ResponseWriter<'_>| {
-            to.part(shared(3));
-            to.copied(b"ab");
+            to.write_part(shared(3));
+            to.write_copied(b"ab");
         };
         assert_eq!(answered(two), Some(5));
-        assert_eq!(answered(|to| to.part(shared(1000))), Some(1000));
-        assert_eq!(answered(|to| to.part(shared(1001))), None);
+        assert_eq!(answered(|to| to.write_part(shared(1000))), Some(1000));
+        assert_eq!(answered(|to| to.write_part(shared(1001))), None);
         let (_, from) = crate::stream::stream(1);
-        assert_eq!(answered(|to| to.stream(from)), None);
+        assert_eq!(answered(|to| to.write_stream(from)), None);
     }
 
     #[test]
@@ -342,7 +348,7 @@ mod tests {
             let mut unsent = DetachedResponse::default();
             let limits = RequestLimits::default();
             assert!(unsent.request(request, &limits).is_some());
-            let is_more = unsent.response(&DATE).built(
+            let is_more = unsent.response(&DATE).write_prepared(
                 &PreparedResponse {
                     status: StatusCode::OK,
                     bytes: text,
@@ -350,12 +356,12 @@ mod tests {
                     head_len: text.len() - 4,
                     body_len: 2,
                     is_inline: true,
-                    aside,
+                    extra_fields: aside,
                 },
                 || unreachable!("no HTTP/2"),
             );
             assert!(!is_more);
-            String::from_utf8(unsent.whole(1000).expect("it is short")).expect("ASCII")
+            String::from_utf8(unsent.into_bytes(1000).expect("it is short")).expect("ASCII")
         };
         let (get, head) = (
             b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",

@@ -70,20 +70,20 @@ impl BodySource {
 }
 
 impl From<BodyReceiver> for BodySource {
-    fn from(from: BodyReceiver) -> BodySource {
-        BodySource::Own(from)
+    fn from(receiver: BodyReceiver) -> BodySource {
+        BodySource::Own(receiver)
     }
 }
 
 impl From<SharedBodyReader> for BodySource {
-    fn from(from: SharedBodyReader) -> BodySource {
-        BodySource::Shared(from)
+    fn from(reader: SharedBodyReader) -> BodySource {
+        BodySource::Shared(reader)
     }
 }
 
 /// A body that is sent while it is generated.
 pub struct StreamedBody {
-    from: BodySource,
+    source: BodySource,
     /// Bytes that can be sent now.
     framed: FramedPart,
     is_ended: bool,
@@ -104,9 +104,9 @@ pub(crate) enum FillOutcome {
 
 impl StreamedBody {
     /// A body from this source.
-    pub fn new(from: impl Into<BodySource>) -> StreamedBody {
+    pub fn new(source: impl Into<BodySource>) -> StreamedBody {
         StreamedBody {
-            from: from.into(),
+            source: source.into(),
             framed: FramedPart::default(),
             is_ended: false,
         }
@@ -114,17 +114,17 @@ impl StreamedBody {
 
     /// The next item, unframed; if there is none yet, the waker is called later.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
-        self.from.poll_next(context)
+        self.source.poll_next(context)
     }
 
     /// The trailers, once the body has ended.
     pub(crate) fn take_trailers(&self) -> Option<Box<ResponseFields>> {
-        self.from.take_trailers()
+        self.source.take_trailers()
     }
 
     /// Whether bytes can be sent at once.
     fn has_bytes(&self) -> bool {
-        !self.framed.is_empty() || self.from.has_bytes()
+        !self.framed.is_empty() || self.source.has_bytes()
     }
 
     /// Fills the buffer; if there are no bytes yet, the waker is called later. `http` is the connection's protocol.
@@ -137,31 +137,31 @@ impl StreamedBody {
         }
         let framed = &mut self.framed;
         // The framing of the previous chunk was sent; its memory is reused.
-        framed.before.clear();
-        framed.before_sent = 0;
-        match self.from.poll_next(context) {
+        framed.prefix.clear();
+        framed.prefix_sent = 0;
+        match self.source.poll_next(context) {
             Poll::Pending => FillOutcome::Pending,
             Poll::Ready(StreamItem::Bytes(bytes)) => {
                 // More bytes than Content-Length announced would be parsed as the next response.
-                if http.data(bytes.len() as u64, &mut framed.before).is_err() {
+                if http.data(bytes.len() as u64, &mut framed.prefix).is_err() {
                     return FillOutcome::Cut;
                 }
                 framed.data = bytes;
-                framed.after = http.data_end();
+                framed.suffix = http.data_end();
                 FillOutcome::Ready
             }
             Poll::Ready(StreamItem::End) => {
                 self.is_ended = true;
-                let ended = match self.from.take_trailers() {
-                    None => http.end(b"", &mut framed.before),
+                let end = match self.source.take_trailers() {
+                    None => http.end(b"", &mut framed.prefix),
                     Some(trailers) => {
                         let mut lines = Vec::new();
                         put_fields(&trailers, &mut lines);
-                        http.end(&lines, &mut framed.before)
+                        http.end(&lines, &mut framed.prefix)
                     }
                 };
-                match ended {
-                    Ok(()) if framed.before.is_empty() => FillOutcome::Ended,
+                match end {
+                    Ok(()) if framed.prefix.is_empty() => FillOutcome::Ended,
                     Ok(()) => FillOutcome::Ready,
                     Err(_) => FillOutcome::Cut,
                 }
@@ -185,7 +185,7 @@ impl BodyPart {
     }
 
     /// The length of the bytes in memory.
-    pub(crate) fn len_in_memory(&self) -> u64 {
+    pub(crate) fn memory_len(&self) -> u64 {
         match self {
             BodyPart::Bytes(bytes) => bytes.len() as u64,
             BodyPart::Block { range, .. } => range.len() as u64,
@@ -213,7 +213,7 @@ impl BodyPart {
     }
 
     /// Whether it can be sent without a wait, so that earlier bytes may be sent together with it.
-    pub(crate) fn needs_no_wait(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         match self {
             BodyPart::Stream(streamed) => streamed.has_bytes(),
             BodyPart::Bytes(_) | BodyPart::Block { .. } | BodyPart::File { .. } => true,
@@ -221,7 +221,7 @@ impl BodyPart {
     }
 
     /// Takes the bytes in memory out, to be sent. None for a file.
-    pub(crate) fn lend(&mut self) -> Option<SendBuffer> {
+    pub(crate) fn take_send_buffer(&mut self) -> Option<SendBuffer> {
         match self {
             BodyPart::Bytes(bytes) => Some(SendBuffer::Bytes(std::mem::take(bytes))),
             BodyPart::Stream(streamed) => {
@@ -238,24 +238,24 @@ impl BodyPart {
     }
 
     /// Puts a buffer back without its first `sent` bytes, which have been sent.
-    pub(crate) fn give_back(&mut self, buffer: SendBuffer, sent: usize) {
+    pub(crate) fn return_send_buffer(&mut self, buffer: SendBuffer, sent: usize) {
         match (self, buffer) {
             (BodyPart::Stream(streamed), SendBuffer::Framed(mut framed)) => {
                 framed.advance(sent);
                 streamed.framed = framed;
             }
-            (this, SendBuffer::Block { block, mut range }) => {
+            (part, SendBuffer::Block { block, mut range }) => {
                 range.start += sent;
-                *this = BodyPart::Block { block, range };
+                *part = BodyPart::Block { block, range };
             }
-            (this, SendBuffer::Bytes(mut bytes)) => {
+            (part, SendBuffer::Bytes(mut bytes)) => {
                 bytes.advance(sent);
-                *this = BodyPart::Bytes(bytes);
+                *part = BodyPart::Bytes(bytes);
             }
-            (this, SendBuffer::Vec(bytes)) => {
+            (part, SendBuffer::Vec(bytes)) => {
                 let mut bytes = Bytes::from(bytes);
                 bytes.advance(sent);
-                *this = BodyPart::Bytes(bytes);
+                *part = BodyPart::Bytes(bytes);
             }
             (_, SendBuffer::Headed { .. } | SendBuffer::Framed(_)) => {
                 debug_assert!(false, "it is put back where it was");
@@ -277,7 +277,7 @@ pub(crate) struct OutputBuffer {
     pub body_in_bytes: u64,
     /// The client's direction of a tunnel, after a change of protocol; the other direction is the stream at the end of
     /// `parts`.
-    pub back: Option<Box<TunnelReturn>>,
+    pub tunnel_return: Option<Box<TunnelReturn>>,
 }
 
 impl OutputBuffer {
@@ -289,21 +289,21 @@ impl OutputBuffer {
     /// Takes out the bytes that can be sent at once, with a block that follows them. The flag: more follows that needs
     /// no wait.
     #[inline]
-    pub fn lend(&mut self) -> (SendBuffer, bool) {
+    pub fn take_send_buffer(&mut self) -> (SendBuffer, bool) {
         let bytes = std::mem::take(&mut self.bytes);
         match self.parts.is_empty() {
             true => (SendBuffer::Vec(bytes), false),
-            false => self.lend_with_block(bytes),
+            false => self.take_send_buffer_with_block(bytes),
         }
     }
 
-    fn lend_with_block(&mut self, bytes: Vec<u8>) -> (SendBuffer, bool) {
-        let needs_no_wait = |part: Option<&BodyPart>| part.is_some_and(BodyPart::needs_no_wait);
+    fn take_send_buffer_with_block(&mut self, bytes: Vec<u8>) -> (SendBuffer, bool) {
+        let is_ready = |part: Option<&BodyPart>| part.is_some_and(BodyPart::is_ready);
         if !matches!(self.parts[0], BodyPart::Block { .. }) {
-            return (SendBuffer::Vec(bytes), needs_no_wait(self.parts.first()));
+            return (SendBuffer::Vec(bytes), is_ready(self.parts.first()));
         }
-        let more = needs_no_wait(self.parts.get(1));
-        match self.parts[0].lend() {
+        let more = is_ready(self.parts.get(1));
+        match self.parts[0].take_send_buffer() {
             Some(SendBuffer::Block { block, range }) => {
                 // Head and block are sent in one system call.
                 let head = bytes;
@@ -315,14 +315,14 @@ impl OutputBuffer {
 
     /// Puts a buffer back without its first `sent` bytes, which have been sent.
     #[inline]
-    pub fn give_back(&mut self, buffer: SendBuffer, sent: usize) {
+    pub fn return_send_buffer(&mut self, buffer: SendBuffer, sent: usize) {
         match buffer {
-            SendBuffer::Vec(bytes) => self.give_back_bytes(bytes, sent),
-            buffer => self.give_back_block(buffer, sent),
+            SendBuffer::Vec(bytes) => self.return_bytes(bytes, sent),
+            buffer => self.return_block(buffer, sent),
         }
     }
 
-    fn give_back_block(&mut self, buffer: SendBuffer, sent: usize) {
+    fn return_block(&mut self, buffer: SendBuffer, sent: usize) {
         let SendBuffer::Headed {
             head,
             block,
@@ -332,7 +332,7 @@ impl OutputBuffer {
             return debug_assert!(false, "it is what was taken out");
         };
         range.start += sent.saturating_sub(head.len());
-        self.give_back_bytes(head, sent);
+        self.return_bytes(head, sent);
         if range.is_empty() {
             self.parts.remove(0);
         } else {
@@ -341,7 +341,7 @@ impl OutputBuffer {
     }
 
     #[inline]
-    fn give_back_bytes(&mut self, bytes: Vec<u8>, sent: usize) {
+    fn return_bytes(&mut self, bytes: Vec<u8>, sent: usize) {
         self.bytes = bytes;
         match sent < self.bytes.len() {
             true => drop(self.bytes.drain(..sent)),

@@ -19,7 +19,7 @@ pub(crate) struct SendQueue<R> {
     /// Bytes sent, as the responses count them.
     sent: u64,
     /// Bytes that were queued, if all are in memory.
-    given: u64,
+    queued_len: u64,
     /// Records of responses before the last one.
     earlier: Vec<PendingRecord<R>>,
     last: Option<PendingRecord<R>>,
@@ -55,7 +55,7 @@ impl<R> PendingRecord<R> {
     }
 
     /// The record's state after this many bytes were sent.
-    pub fn after(self, sent: u64) -> EndedRecord<R> {
+    pub fn into_ended(self, sent: u64) -> EndedRecord<R> {
         if let (Some(end), Some(len)) = (self.end, self.framed_len) {
             // Framing lies between the body's bytes, so the sent ones are estimated from the unsent rest.
             let unsent = end.saturating_sub(sent);
@@ -71,18 +71,18 @@ impl<R> PendingRecord<R> {
         }
     }
 
-    fn has_left(&self, sent: u64) -> bool {
+    fn is_sent(&self, sent: u64) -> bool {
         self.end.is_some_and(|end| end <= sent)
     }
 }
 
 impl<R> SendQueue<R> {
-    /// Starts with these parts, of which nothing was sent, and the records of their responses. `given`: the length of
+    /// Starts with these parts, of which nothing was sent, and the records of their responses. `queued_len`: the length of
     /// the parts and of the bytes before them.
     pub fn new(
         parts: VecDeque<BodyPart>,
         records: &mut Vec<PendingRecord<R>>,
-        given: u64,
+        queued_len: u64,
         now_ms: u64,
     ) -> SendQueue<R> {
         let last = records.pop();
@@ -92,7 +92,7 @@ impl<R> SendQueue<R> {
             paged: false,
             pace: ClientPace::new(now_ms),
             sent: 0,
-            given,
+            queued_len,
             // Mostly there is only one record; then the caller's vector keeps its memory.
             earlier: match records.is_empty() {
                 true => Vec::new(),
@@ -107,36 +107,36 @@ impl<R> SendQueue<R> {
         self.earlier.extend(self.last.take());
         for mut record in records.drain(..) {
             // Offsets count from the start of the queue, not of this output.
-            record.end = record.end.map(|end| end + self.given);
+            record.end = record.end.map(|end| end + self.queued_len);
             self.earlier.push(record);
         }
         self.last = self.earlier.pop();
-        self.given += bytes.len() as u64;
+        self.queued_len += bytes.len() as u64;
         self.parts.push_back(BodyPart::Bytes(bytes));
     }
 
     /// The number of unsent bytes, if all are in memory.
     pub fn unsent(&self) -> u64 {
-        self.given.saturating_sub(self.sent)
+        self.queued_len.saturating_sub(self.sent)
     }
 
     /// Counts sent bytes.
-    pub fn moved(&mut self, len: u64, wire_len: u64, now_ms: u64) {
+    pub fn record_sent(&mut self, len: u64, wire_len: u64, now_ms: u64) {
         self.sent += len;
-        self.pace.moved(wire_len, now_ms);
+        self.pace.record_progress(wire_len, now_ms);
     }
 
     /// Puts back the driver's buffer of the parts at the front, without its first `sent` bytes. Returns a worker's
     /// output that was sent completely, so that its memory is reused.
-    pub fn put_back(&mut self, buffer: SendBuffer, sent: usize) -> Option<Vec<u8>> {
+    pub fn return_buffer(&mut self, buffer: SendBuffer, sent: usize) -> Option<Vec<u8>> {
         match buffer {
             SendBuffer::Headed { head, block, range } => {
                 // The block is the part after the head.
                 let body_sent = sent.saturating_sub(head.len());
                 if let Some(part) = self.parts.get_mut(1) {
-                    part.give_back(SendBuffer::Block { block, range }, body_sent);
+                    part.return_send_buffer(SendBuffer::Block { block, range }, body_sent);
                 }
-                self.put_back(SendBuffer::Vec(head), sent - body_sent)
+                self.return_buffer(SendBuffer::Vec(head), sent - body_sent)
             }
             SendBuffer::Vec(mut bytes) if bytes.len() == sent => {
                 bytes.clear();
@@ -144,7 +144,7 @@ impl<R> SendQueue<R> {
             }
             buffer => {
                 if let Some(part) = self.parts.front_mut() {
-                    part.give_back(buffer, sent);
+                    part.return_send_buffer(buffer, sent);
                 }
                 None
             }
@@ -152,22 +152,22 @@ impl<R> SendQueue<R> {
     }
 
     /// Takes a response that was sent completely before the last one.
-    pub fn take_left(&mut self) -> Option<EndedRecord<R>> {
+    pub fn take_sent(&mut self) -> Option<EndedRecord<R>> {
         let sent = self.sent;
-        let leaving = match self.earlier.first() {
-            Some(first) if first.has_left(sent) => self.earlier.remove(0),
+        let pending_record = match self.earlier.first() {
+            Some(first) if first.is_sent(sent) => self.earlier.remove(0),
             // Responses are sent in order.
             Some(_) => return None,
-            None => self.last.take_if(|last| last.has_left(sent))?,
+            None => self.last.take_if(|last| last.is_sent(sent))?,
         };
-        Some(leaving.after(sent))
+        Some(pending_record.into_ended(sent))
     }
 
     /// All responses that were not reported as sent, in order.
     pub fn responses(self) -> impl Iterator<Item = EndedRecord<R>> {
         let sent = self.sent;
-        let all = self.earlier.into_iter().chain(self.last);
-        all.map(move |leaving| leaving.after(sent))
+        let pending = self.earlier.into_iter().chain(self.last);
+        pending.map(move |pending_record| pending_record.into_ended(sent))
     }
 }
 
@@ -196,7 +196,7 @@ impl TransferStep {
     }
 
     /// Whether the wait is the server's: for a helper, or for the handler's bytes.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_server_wait(&self) -> bool {
         matches!(
             self,
             TransferStep::Underway { .. }

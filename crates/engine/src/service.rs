@@ -47,7 +47,7 @@ pub struct Exchange {
     /// The proxy at the other end of the connection, if its PROXY header named the client.
     pub proxy: Option<IpAddr>,
     /// The parameters of the TLS session, if the connection uses TLS.
-    pub secured: Option<Arc<TlsInfo>>,
+    pub tls: Option<Arc<TlsInfo>>,
     /// The client's request as a trusted proxy describes it, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
     /// The listener that accepted the connection.
@@ -95,7 +95,7 @@ impl Exchange {
             peer,
             peer_port: 0,
             proxy: None,
-            secured: None,
+            tls: None,
             forwarded: None,
             listener,
             protocol,
@@ -120,7 +120,7 @@ impl Exchange {
 
     /// Whether the client's request is over https: as a trusted proxy reports it, otherwise by its own connection.
     pub fn is_https(&self) -> bool {
-        forwarding::is_https(self.forwarded.as_deref(), self.secured.is_some())
+        forwarding::is_https(self.forwarded.as_deref(), self.tls.is_some())
     }
 }
 
@@ -133,7 +133,7 @@ pub enum ServiceOutcome<P, R> {
         /// The service's state for resuming. Dropped when the connection ends before.
         pending: P,
         /// The work is for this client only, and is to be cancelled if the client disconnects.
-        gives_up: bool,
+        cancel_on_disconnect: bool,
     },
     /// The body is to be read and dropped first; then this is passed to [`HttpService::body_dropped`].
     AfterBody(P),
@@ -151,13 +151,13 @@ pub trait HttpService {
     type Command: Send + 'static;
 
     /// Whether connections of a listener use TLS.
-    fn has_layer(&self, listener: ListenerId) -> bool {
+    fn has_tls(&self, listener: ListenerId) -> bool {
         let _ = listener;
         false
     }
 
     /// The TLS session for a new connection of a listener, if its connections use TLS.
-    fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
+    fn tls_session(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
         let _ = listener;
         None
     }
@@ -214,7 +214,7 @@ pub trait HttpService {
     /// Responds to a refused request, with the parts that were read. Over HTTP/1 the connection closes afterwards.
     fn refuse(
         &mut self,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         partial: &PartialRequest<'_>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
@@ -223,12 +223,12 @@ pub trait HttpService {
     /// Refuses a deferred request for a malformed or late body; as [`HttpService::refuse`].
     fn refuse_pending(
         &mut self,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         _pending: Self::Pending,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> Option<Self::Record> {
-        self.refuse(why, &PartialRequest::default(), exchange, response)
+        self.refuse(refusal, &PartialRequest::default(), exchange, response)
     }
 
     /// A deferred request ends without a response: its client has disconnected.
@@ -237,10 +237,10 @@ pub trait HttpService {
     }
 
     /// A connection from a proxy was closed because it did not begin with a valid PROXY header.
-    fn proxy_header_rejected(&mut self, _proxy: IpAddr, _why: &'static str) {}
+    fn proxy_header_rejected(&mut self, _proxy: IpAddr, _reason: &'static str) {}
 
-    /// A response with a record was sent: `body_len` bytes of its body, and all of them if `whole`.
-    fn sent(&mut self, record: Self::Record, body_len: u64, whole: bool, now_ms: u64);
+    /// A response with a record was sent: `body_len` bytes of its body, and all of them if `is_complete`.
+    fn sent(&mut self, record: Self::Record, body_len: u64, is_complete: bool, now_ms: u64);
 
     /// Applies an operator's change.
     fn command(&mut self, command: Self::Command);

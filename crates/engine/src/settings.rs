@@ -29,7 +29,7 @@ pub struct WorkerSettings {
     /// Requests on one connection; 0: unlimited.
     pub requests_max: u32,
     /// Listeners at which proxies send PROXY headers.
-    pub introduced: Vec<ProxyProtocolListener>,
+    pub proxy_protocol_listeners: Vec<ProxyProtocolListener>,
     /// Limits of HTTP/2 connections.
     pub h2: lowroad_http::h2::H2Settings,
     /// Limits on the parts of a request.
@@ -42,17 +42,17 @@ pub struct ProxyProtocolListener {
     /// The listener.
     pub listener: ListenerId,
     /// Addresses of the proxies that have to send a header; all others must not. IPv4 addresses are not mapped.
-    pub from: Vec<RangeInclusive<IpAddr>>,
+    pub proxies: Vec<RangeInclusive<IpAddr>>,
 }
 
 impl WorkerSettings {
     /// Whether a connection from this address begins with a PROXY header.
     #[inline]
-    pub(crate) fn is_introduced(&self, listener: ListenerId, peer: IpAddr) -> bool {
-        let mut all = self.introduced.iter();
-        all.any(|it| {
+    pub(crate) fn expects_proxy_header(&self, listener: ListenerId, peer: IpAddr) -> bool {
+        let mut listeners = self.proxy_protocol_listeners.iter();
+        listeners.any(|entry| {
             let peer = peer.to_canonical();
-            it.listener == listener && it.from.iter().any(|range| range.contains(&peer))
+            entry.listener == listener && entry.proxies.iter().any(|range| range.contains(&peer))
         })
     }
 }

@@ -38,16 +38,16 @@ pub struct SharedBodyTail(Arc<Mutex<SharedBodyState>>);
 pub type ReaderSeat = Arc<Mutex<Option<SharedBodyReader>>>;
 
 struct ReaderState {
-    of: Arc<Mutex<SharedBodyState>>,
-    place: usize,
+    body: Arc<Mutex<SharedBodyState>>,
+    slot: usize,
     /// The rest of a part that was read in part.
     rest: Bytes,
     /// The reader's own queue: stored bytes of a late reader, or the backlog of a lagging one.
-    own: Option<BodyReceiver>,
+    queue: Option<BodyReceiver>,
     /// The continuation after that queue has ended.
-    seat: Option<ReaderSeat>,
+    continuation_slot: Option<ReaderSeat>,
     /// Bytes read in this turn, and its length.
-    given_len: usize,
+    turn_read_len: usize,
     turn_len: usize,
 }
 
@@ -55,22 +55,22 @@ struct ReaderState {
 struct SharedBodyState {
     parts: VecDeque<SharedBodyPart>,
     /// The number of dropped parts before `parts`.
-    gone: usize,
+    dropped_parts: usize,
     /// The total length of the bytes received.
     len: u64,
     /// Parts are dropped once all readers have read them; new readers from the start are refused.
-    is_let_go: bool,
+    is_released: bool,
     /// Bytes up to here are stored and may be dropped; `None`: all may be.
-    kept_len: Option<Arc<AtomicU64>>,
+    stored_len: Option<Arc<AtomicU64>>,
     end: Option<StreamItem>,
     readers: Slab<ReaderPosition>,
-    filler: Option<Waker>,
+    producer: Option<Waker>,
 }
 
 struct SharedBodyPart {
     bytes: Bytes,
     /// The offset of its first byte.
-    at: u64,
+    offset: u64,
     /// The number of readers that read this part next.
     readers: usize,
 }
@@ -81,14 +81,14 @@ struct ReaderPosition {
     next: usize,
     /// Set if it has read all bytes.
     waker: Option<Waker>,
-    behind: Option<LaggingReader>,
+    lagging: Option<LaggingReader>,
 }
 
 /// A reader too slow for parts that are not kept: its unread bytes wait in a queue of its own.
 struct LaggingReader {
     /// The queue's other end, until the reader takes it.
-    from: Option<BodyReceiver>,
-    to: BodySender,
+    receiver: Option<BodyReceiver>,
+    sender: BodySender,
 }
 
 impl Default for SharedBody {
@@ -101,17 +101,21 @@ impl SharedBody {
     /// Adds a reader; `None` if the start was dropped.
     pub fn reader(&self) -> Option<SharedBodyReader> {
         let mut state = lock(&self.0);
-        if state.is_let_go {
+        if state.is_released {
             return None;
         }
-        Some(ReaderState::at(&self.0, &mut state, 0))
+        Some(ReaderState::reader_at(&self.0, &mut state, 0))
     }
 
-    /// Adds a reader that first reads `own`. When that ends it continues at the position in `seat`; if there is none,
+    /// Adds a reader that first reads `queue`. When that ends it continues at the position in `continuation_slot`; if there is none,
     /// it is cut.
-    pub fn late_reader(&self, own: BodyReceiver, seat: ReaderSeat) -> SharedBodyReader {
-        let mut reader = ReaderState::at(&self.0, &mut lock(&self.0), usize::MAX);
-        (reader.0.own, reader.0.seat) = (Some(own), Some(seat));
+    pub fn late_reader(
+        &self,
+        queue: BodyReceiver,
+        continuation_slot: ReaderSeat,
+    ) -> SharedBodyReader {
+        let mut reader = ReaderState::reader_at(&self.0, &mut lock(&self.0), usize::MAX);
+        (reader.0.queue, reader.0.continuation_slot) = (Some(queue), Some(continuation_slot));
         reader
     }
 
@@ -126,18 +130,22 @@ impl SharedBody {
             return;
         }
         let mut state = lock(&self.0);
-        let number = state.gone + state.parts.len();
-        let (at, mut readers) = (state.len, 0);
-        for (_, place) in &state.readers {
-            match &place.behind {
+        let number = state.dropped_parts + state.parts.len();
+        let (offset, mut readers) = (state.len, 0);
+        for (_, position) in &state.readers {
+            match &position.lagging {
                 // A closed queue is found when its reader is removed.
-                Some(behind) => drop(behind.to.push(bytes.clone())),
-                None => readers += usize::from(place.next == number),
+                Some(lagging) => drop(lagging.sender.push(bytes.clone())),
+                None => readers += usize::from(position.next == number),
             }
         }
         state.len += bytes.len() as u64;
-        state.parts.push_back(SharedBodyPart { bytes, at, readers });
-        state.forget();
+        state.parts.push_back(SharedBodyPart {
+            bytes,
+            offset,
+            readers,
+        });
+        state.drop_read_parts();
         let wakers = state.take_wakers();
         drop(state);
         // Without the lock, as a waker may run code that reads this body.
@@ -151,39 +159,45 @@ impl SharedBody {
     }
 
     /// Releases the parts: new readers from the start are refused, and parts that all readers have read are dropped,
-    /// once `kept_len` covers them: late readers read them from there.
-    pub fn let_go(&self, kept_len: Option<Arc<AtomicU64>>) {
+    /// once `stored_len` covers them: late readers read them from there.
+    pub fn release(&self, stored_len: Option<Arc<AtomicU64>>) {
         let mut state = lock(&self.0);
-        state.is_let_go = true;
-        state.kept_len = kept_len;
-        state.forget();
+        state.is_released = true;
+        state.stored_len = stored_len;
+        state.drop_read_parts();
     }
 
     /// Ends the body, complete or cut.
     pub fn end(&self, how: StreamItem) {
         let mut state = lock(&self.0);
-        let is_whole = how == StreamItem::End;
+        let is_complete = how == StreamItem::End;
         // The bytes of a cut body are of no use to new readers.
-        state.is_let_go |= !is_whole;
+        state.is_released |= !is_complete;
         state.end.get_or_insert(how);
-        let behind: Vec<LaggingReader> = state
+        let lagging_readers: Vec<LaggingReader> = state
             .readers
             .iter_mut()
-            .filter_map(|(_, place)| match &mut place.behind {
+            .filter_map(|(_, position)| match &mut position.lagging {
                 // The reader has not taken its queue yet: it stays lagging, to find the queue and its end.
-                Some(LaggingReader { from: Some(_), to }) => {
+                Some(LaggingReader {
+                    receiver: Some(_),
+                    sender,
+                }) => {
                     // The queue's end is reported by dropping it below, outside the lock.
                     let (unused, _) = stream(0);
-                    let to = std::mem::replace(to, unused);
-                    Some(LaggingReader { from: None, to })
+                    let sender = std::mem::replace(sender, unused);
+                    Some(LaggingReader {
+                        receiver: None,
+                        sender,
+                    })
                 }
-                _ => place.behind.take(),
+                _ => position.lagging.take(),
             })
             .collect();
         let wakers = state.take_wakers();
         drop(state);
-        for LaggingReader { to, .. } in behind.into_iter().filter(|_| is_whole) {
-            to.end();
+        for LaggingReader { sender, .. } in lagging_readers.into_iter().filter(|_| is_complete) {
+            sender.end();
         }
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -191,29 +205,33 @@ impl SharedBody {
     /// Ready when the producer should continue: false if there are no readers. Once the parts are released, a slow
     /// reader gets its own queue, which `behind` may replace by a spool, so that it delays no other. A single reader
     /// sets the pace.
-    pub fn poll_wanted(
+    pub fn poll_demand(
         &self,
         context: &mut Context<'_>,
-        mut behind: impl FnMut(BodySender) -> BodySender,
+        mut wrap_sender: impl FnMut(BodySender) -> BodySender,
     ) -> Poll<bool> {
         let mut state = lock(&self.0);
         let waker = context.waker();
-        let filler = state.filler.get_or_insert_with(|| waker.clone());
-        filler.clone_from(waker);
-        match (state.readers.len(), state.is_let_go) {
+        let producer = state.producer.get_or_insert_with(|| waker.clone());
+        producer.clone_from(waker);
+        match (state.readers.len(), state.is_released) {
             (0, _) => return Poll::Ready(false),
             (_, false) => return Poll::Ready(true),
             // A single reader sets the pace: it delays no other.
             (1, true) => {}
-            (_, true) => state.put_behind(&mut behind),
+            (_, true) => state.move_laggards_to_queues(&mut wrap_sender),
         }
-        let is_full = |behind: &LaggingReader| behind.to.poll_room(context).is_pending();
-        let mut those_behind = state
+        let is_full = |lagging: &LaggingReader| lagging.sender.poll_room(context).is_pending();
+        let mut lagging_readers = state
             .readers
             .iter()
-            .filter_map(|(_, at)| at.behind.as_ref());
+            .filter_map(|(_, position)| position.lagging.as_ref());
         // All queues are polled, so that each registers the waker.
-        let full = those_behind.by_ref().map(is_full).filter(|is| *is).count();
+        let full = lagging_readers
+            .by_ref()
+            .map(is_full)
+            .filter(|is_pending| *is_pending)
+            .count();
         match full > 0 || state.waiting_len() >= WAITING_LEN_MAX {
             true => Poll::Pending,
             false => Poll::Ready(true),
@@ -225,26 +243,26 @@ impl Drop for SharedBody {
     fn drop(&mut self) {
         self.end(StreamItem::Cut);
         let mut state = lock(&self.0);
-        state.is_let_go = true;
-        state.forget();
+        state.is_released = true;
+        state.drop_read_parts();
     }
 }
 
 impl SharedBodyTail {
-    /// A reader from the byte `at` on, if that is in memory.
-    pub fn reader(&self, at: u64) -> Option<SharedBodyReader> {
+    /// A reader from the byte `offset` on, if that is in memory.
+    pub fn reader(&self, offset: u64) -> Option<SharedBodyReader> {
         let mut state = lock(&self.0);
-        let index = state.parts.partition_point(|part| part.end() <= at);
-        let begin = state.parts.get(index).map_or(state.len, |part| part.at);
+        let index = state.parts.partition_point(|part| part.end() <= offset);
+        let part_start = state.parts.get(index).map_or(state.len, |part| part.offset);
         // A part that the caller has read in part contributes its rest.
-        let begun_len = usize::try_from(at.checked_sub(begin)?).ok()?;
+        let skipped_len = usize::try_from(offset.checked_sub(part_start)?).ok()?;
         let rest = match state.parts.get(index) {
-            Some(part) if begun_len > 0 => part.bytes.slice(begun_len..),
-            None if begun_len > 0 => return None,
+            Some(part) if skipped_len > 0 => part.bytes.slice(skipped_len..),
+            None if skipped_len > 0 => return None,
             _ => Bytes::new(),
         };
-        let next = state.gone + index + usize::from(begun_len > 0);
-        let mut reader = ReaderState::at(&self.0, &mut state, next);
+        let next = state.dropped_parts + index + usize::from(skipped_len > 0);
+        let mut reader = ReaderState::reader_at(&self.0, &mut state, next);
         reader.0.rest = rest;
         Some(reader)
     }
@@ -252,73 +270,79 @@ impl SharedBodyTail {
 
 impl SharedBodyPart {
     fn end(&self) -> u64 {
-        self.at + self.bytes.len() as u64
+        self.offset + self.bytes.len() as u64
     }
 }
 
 impl SharedBodyState {
     /// Drops the parts that all readers have read, once the body is released.
-    fn forget(&mut self) {
-        let kept_len = self
-            .kept_len
+    fn drop_read_parts(&mut self) {
+        let stored_len = self
+            .stored_len
             .as_ref()
             .map_or(u64::MAX, |len| len.load(Acquire));
-        let may_go = |part: &SharedBodyPart| part.readers == 0 && part.end() <= kept_len;
-        while self.is_let_go && self.parts.front().is_some_and(may_go) {
+        let can_drop = |part: &SharedBodyPart| part.readers == 0 && part.end() <= stored_len;
+        while self.is_released && self.parts.front().is_some_and(can_drop) {
             self.parts.pop_front();
-            self.gone += 1;
+            self.dropped_parts += 1;
         }
     }
 
     /// The number of bytes between the slowest direct reader and the end.
     fn waiting_len(&self) -> u64 {
         let slowest = self.parts.iter().find(|part| part.readers > 0);
-        slowest.map_or(0, |part| self.len - part.at)
+        slowest.map_or(0, |part| self.len - part.offset)
     }
 
     /// Moves the unread bytes of slow readers to queues of their own.
-    fn put_behind(&mut self, behind: &mut impl FnMut(BodySender) -> BodySender) {
+    fn move_laggards_to_queues(&mut self, wrap_sender: &mut impl FnMut(BodySender) -> BodySender) {
         if self.waiting_len() < WAITING_LEN_MAX {
             return;
         }
-        for (_, place) in &mut self.readers {
-            let index = place.next.saturating_sub(self.gone);
-            let Some(part) = self.parts.get_mut(index).filter(|_| place.behind.is_none()) else {
+        for (_, position) in &mut self.readers {
+            let index = position.next.saturating_sub(self.dropped_parts);
+            let Some(part) = self
+                .parts
+                .get_mut(index)
+                .filter(|_| position.lagging.is_none())
+            else {
                 continue;
             };
-            if self.len - part.at < WAITING_LEN_MAX {
+            if self.len - part.offset < WAITING_LEN_MAX {
                 continue;
             }
             // A lagging reader no longer keeps the parts.
             part.readers -= 1;
-            let (to, from) = stream(WAITING_LEN_MAX as usize);
+            let (sender, from) = stream(WAITING_LEN_MAX as usize);
             for part in self.parts.range(index..) {
                 // It can't be closed: its other end is here.
-                let _ = to.push(part.bytes.clone());
+                let _ = sender.push(part.bytes.clone());
             }
-            place.behind = Some(LaggingReader {
-                from: Some(from),
-                to: behind(to),
+            position.lagging = Some(LaggingReader {
+                receiver: Some(from),
+                sender: wrap_sender(sender),
             });
         }
-        self.forget();
+        self.drop_read_parts();
     }
 
     fn take_wakers(&mut self) -> Vec<Waker> {
-        let places = self.readers.iter_mut();
-        places.filter_map(|(_, at)| at.waker.take()).collect()
+        let positions = self.readers.iter_mut();
+        positions
+            .filter_map(|(_, position)| position.waker.take())
+            .collect()
     }
 
     /// The next part of a reader, with its number; `None` if it has not arrived.
-    fn next(&self, place: usize) -> Option<(usize, &Bytes)> {
-        let number = self.readers[place].next;
-        let part = self.parts.get(number.checked_sub(self.gone)?)?;
+    fn next_part(&self, slot: usize) -> Option<(usize, &Bytes)> {
+        let number = self.readers[slot].next;
+        let part = self.parts.get(number.checked_sub(self.dropped_parts)?)?;
         Some((number, &part.bytes))
     }
 
     /// A reader has left this part: the parts before it may be dropped.
-    fn leave(&mut self, number: usize) {
-        let index = number.checked_sub(self.gone);
+    fn release_part(&mut self, number: usize) {
+        let index = number.checked_sub(self.dropped_parts);
         if let Some(part) = index.and_then(|index| self.parts.get_mut(index)) {
             part.readers -= 1;
         }
@@ -344,27 +368,27 @@ impl SharedBodyReader {
 
 impl ReaderState {
     /// A reader that reads this part next; the greatest number: none.
-    fn at(
-        of: &Arc<Mutex<SharedBodyState>>,
+    fn reader_at(
+        body: &Arc<Mutex<SharedBodyState>>,
         state: &mut SharedBodyState,
         next: usize,
     ) -> SharedBodyReader {
-        let place = state.readers.insert(ReaderPosition {
+        let slot = state.readers.insert(ReaderPosition {
             next,
             waker: None,
-            behind: None,
+            lagging: None,
         });
-        let index = next.checked_sub(state.gone);
+        let index = next.checked_sub(state.dropped_parts);
         if let Some(part) = index.and_then(|index| state.parts.get_mut(index)) {
             part.readers += 1;
         }
         SharedBodyReader(Box::new(ReaderState {
-            of: of.clone(),
-            place,
+            body: body.clone(),
+            slot,
             rest: Bytes::new(),
-            own: None,
-            seat: None,
-            given_len: 0,
+            queue: None,
+            continuation_slot: None,
+            turn_read_len: 0,
             turn_len: FIRST_TURN_LEN,
         }))
     }
@@ -376,65 +400,65 @@ impl ReaderState {
                 other => return other,
             }
         }
-        if self.given_len >= self.turn_len {
+        if self.turn_read_len >= self.turn_len {
             // The turn is over: waking itself queues this reader behind the others.
-            (self.given_len, self.turn_len) = (0, TURN_LEN_MAX);
+            (self.turn_read_len, self.turn_len) = (0, TURN_LEN_MAX);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let len = self.rest.len().min(self.turn_len - self.given_len);
-        self.given_len += len;
+        let len = self.rest.len().min(self.turn_len - self.turn_read_len);
+        self.turn_read_len += len;
         Poll::Ready(StreamItem::Bytes(self.rest.split_to(len)))
     }
 
     fn has_bytes(&self) -> bool {
-        let is_its_turn = self.given_len < self.turn_len;
-        let has_some = || match &self.own {
-            Some(own) => own.has_bytes(),
-            None => lock(&self.of).next(self.place).is_some(),
+        let has_turn = self.turn_read_len < self.turn_len;
+        let has_part = || match &self.queue {
+            Some(queue) => queue.has_bytes(),
+            None => lock(&self.body).next_part(self.slot).is_some(),
         };
-        is_its_turn && (!self.rest.is_empty() || has_some())
+        has_turn && (!self.rest.is_empty() || has_part())
     }
 
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
-        if let Some(own) = &self.own {
-            return match (own.poll_next(context), self.seat.take()) {
-                (Poll::Ready(StreamItem::End | StreamItem::Cut), Some(seat)) => {
-                    self.take(&seat, context)
+        if let Some(queue) = &self.queue {
+            return match (queue.poll_next(context), self.continuation_slot.take()) {
+                (Poll::Ready(StreamItem::End | StreamItem::Cut), Some(continuation_slot)) => {
+                    self.take_over(&continuation_slot, context)
                 }
-                (next, seat) => {
-                    self.seat = seat;
+                (next, continuation_slot) => {
+                    self.continuation_slot = continuation_slot;
                     next
                 }
             };
         }
-        let mut state = lock(&self.of);
-        let behind = state.readers[self.place].behind.as_mut();
-        if let Some(from) = behind.and_then(|behind| behind.from.take()) {
+        let mut state = lock(&self.body);
+        let lagging = state.readers[self.slot].lagging.as_mut();
+        if let Some(from) = lagging.and_then(|lagging| lagging.receiver.take()) {
             drop(state);
-            return self.own.insert(from).poll_next(context);
+            return self.queue.insert(from).poll_next(context);
         }
-        if let Some((number, bytes)) = state.next(self.place) {
+        if let Some((number, bytes)) = state.next_part(self.slot) {
             let bytes = bytes.clone();
-            state.readers[self.place].next = number + 1;
-            state.leave(number);
-            let index = number + 1 - state.gone;
+            state.readers[self.slot].next = number + 1;
+            state.release_part(number);
+            let index = number + 1 - state.dropped_parts;
             if let Some(part) = state.parts.get_mut(index) {
                 part.readers += 1;
             }
-            state.forget();
+            state.drop_read_parts();
             // Before the release the producer does not wait for readers.
-            let filler = state.is_let_go.then(|| state.filler.take()).flatten();
+            let producer = state.is_released.then(|| state.producer.take()).flatten();
             drop(state);
-            filler.into_iter().for_each(Waker::wake);
+            producer.into_iter().for_each(Waker::wake);
             return Poll::Ready(StreamItem::Bytes(bytes));
         }
         if let Some(end) = &state.end {
             return Poll::Ready(end.clone());
         }
         // A reader that has read all bytes starts a new turn with the next ones.
-        self.given_len = 0;
-        let waker = &mut state.readers[self.place].waker;
+        self.turn_read_len = 0;
+        let waker = &mut state.readers[self.slot].waker;
         let waker = waker.get_or_insert_with(|| context.waker().clone());
         waker.clone_from(context.waker());
         Poll::Pending
@@ -442,16 +466,23 @@ impl ReaderState {
 }
 
 impl ReaderState {
-    /// Continues at the position in `seat`, or is cut if there is none.
-    fn take(&mut self, seat: &ReaderSeat, context: &mut Context<'_>) -> Poll<StreamItem> {
-        let found = seat.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(found) = found else {
+    /// Continues at the position in `continuation_slot`, or is cut if there is none.
+    fn take_over(
+        &mut self,
+        continuation_slot: &ReaderSeat,
+        context: &mut Context<'_>,
+    ) -> Poll<StreamItem> {
+        let continuation = continuation_slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(continuation) = continuation else {
             return Poll::Ready(StreamItem::Cut);
         };
         // The turn continues, so that the change gains a reader nothing.
-        let turn = (self.given_len, self.turn_len);
-        *self = *found.0;
-        (self.given_len, self.turn_len) = turn;
+        let turn = (self.turn_read_len, self.turn_len);
+        *self = *continuation.0;
+        (self.turn_read_len, self.turn_len) = turn;
         match std::mem::take(&mut self.rest) {
             rest if rest.is_empty() => self.poll_part(context),
             rest => Poll::Ready(StreamItem::Bytes(rest)),
@@ -461,20 +492,20 @@ impl ReaderState {
 
 impl Drop for ReaderState {
     fn drop(&mut self) {
-        let mut state = lock(&self.of);
-        let place = state.readers.remove(self.place);
+        let mut state = lock(&self.body);
+        let position = state.readers.remove(self.slot);
         // A reader of its own queue holds no part.
-        if place.behind.is_none() && self.own.is_none() {
-            state.leave(place.next);
+        if position.lagging.is_none() && self.queue.is_none() {
+            state.release_part(position.next);
         }
-        state.forget();
+        state.drop_read_parts();
         // The producer waits for the last reader to leave, or for room.
-        let is_heard = state.readers.is_empty() || state.is_let_go;
-        let filler = is_heard.then(|| state.filler.take()).flatten();
+        let wakes_producer = state.readers.is_empty() || state.is_released;
+        let producer = wakes_producer.then(|| state.producer.take()).flatten();
         drop(state);
         // Dropping the queue may wake others, which must not happen under the lock.
-        drop(place);
-        filler.into_iter().for_each(Waker::wake);
+        drop(position);
+        producer.into_iter().for_each(Waker::wake);
     }
 }
 

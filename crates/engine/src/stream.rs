@@ -44,8 +44,8 @@ pub enum StreamItem {
 pub struct StreamClosed;
 
 impl std::fmt::Display for StreamClosed {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("the receiver has closed the stream")
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the receiver has closed the stream")
     }
 }
 
@@ -93,7 +93,7 @@ impl BodySender {
         if state.len < state.len_max {
             return Poll::Ready(Ok(()));
         }
-        keep(&mut state.sender, context);
+        store_waker(&mut state.sender, context);
         Poll::Pending
     }
 
@@ -103,7 +103,7 @@ impl BodySender {
         if state.closed {
             return Poll::Ready(());
         }
-        keep(&mut state.sender, context);
+        store_waker(&mut state.sender, context);
         Poll::Pending
     }
 
@@ -157,7 +157,7 @@ impl BodyReceiver {
             // The end remains: later polls return it too.
             Some(end) => Poll::Ready(end.clone()),
             None => {
-                keep(&mut state.receiver, context);
+                store_waker(&mut state.receiver, context);
                 Poll::Pending
             }
         }
@@ -169,7 +169,7 @@ impl BodyReceiver {
     }
 
     /// The number of remaining bytes, if the sender has ended the stream.
-    pub fn len_of_rest(&self) -> Option<usize> {
+    pub fn remaining_len(&self) -> Option<usize> {
         let state = lock(&self.0);
         (state.end == Some(StreamItem::End)).then_some(state.len)
     }
@@ -192,9 +192,12 @@ impl BodyReceiver {
         if omitted.is_empty() {
             return Some(trailers);
         }
-        let is_kept = |name: &str| !omitted.iter().any(|it| it.eq_ignore_ascii_case(name));
-        let kept: ResponseFields = trailers.iter().filter(|(name, _)| is_kept(name)).collect();
-        (!kept.is_empty()).then(|| Box::new(kept))
+        let is_forwarded = |name: &str| !omitted.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let forwarded: ResponseFields = trailers
+            .iter()
+            .filter(|(name, _)| is_forwarded(name))
+            .collect();
+        (!forwarded.is_empty()).then(|| Box::new(forwarded))
     }
 
     /// Waits for the next item.
@@ -214,10 +217,10 @@ impl Drop for BodyReceiver {
 }
 
 /// Stores the waker of a poll, unless it is stored already.
-fn keep(waiting: &mut Option<Waker>, context: &Context<'_>) {
-    match waiting {
-        Some(known) if known.will_wake(context.waker()) => {}
-        other => *other = Some(context.waker().clone()),
+fn store_waker(waker: &mut Option<Waker>, context: &Context<'_>) {
+    match waker {
+        Some(stored) if stored.will_wake(context.waker()) => {}
+        slot => *slot = Some(context.waker().clone()),
     }
 }
 
@@ -255,14 +258,14 @@ mod tests {
         assert!(receiver.poll_next(&mut context).is_pending());
         assert_eq!(sender.push(Bytes::from_static(b"abc")), Ok(true));
         assert_eq!(sender.push(Bytes::from_static(b"de")), Ok(false));
-        assert_eq!(receiver.len_of_rest(), None);
+        assert_eq!(receiver.remaining_len(), None);
         assert_eq!(count.0.load(SeqCst), 1);
         assert!(sender.poll_room(&mut context).is_pending());
         let next = StreamItem::Bytes(Bytes::from_static(b"abc"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
         assert_eq!(count.0.load(SeqCst), 2, "there is room again");
         sender.end();
-        assert_eq!(receiver.len_of_rest(), Some(2));
+        assert_eq!(receiver.remaining_len(), Some(2));
         let next = StreamItem::Bytes(Bytes::from_static(b"de"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
         assert_eq!(
@@ -288,7 +291,7 @@ mod tests {
         assert_eq!(receiver.take_trailers().as_deref(), Some(&fields));
         let (sender, receiver) = stream(4);
         sender.end_with(Some(Box::default()));
-        assert_eq!(receiver.len_of_rest(), Some(0));
+        assert_eq!(receiver.remaining_len(), Some(0));
         assert_eq!(receiver.take_trailers(), None, "none are none");
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct RemainingBody<R> {
     /// Bytes that were framed.
     sent: u64,
     /// The end of the body was announced to the protocol.
-    pub is_told: bool,
+    pub is_end_announced: bool,
 }
 
 impl<R> RemainingBody<R> {
@@ -28,7 +28,7 @@ impl<R> RemainingBody<R> {
             rest: parts.collect(),
             record,
             sent: 0,
-            is_told: false,
+            is_end_announced: false,
         }
     }
 
@@ -40,12 +40,12 @@ impl<R> RemainingBody<R> {
             rest: VecDeque::new(),
             record,
             sent,
-            is_told: true,
+            is_end_announced: true,
         }
     }
 
     /// The record with the number of bytes sent, if there is one.
-    pub fn left(self) -> Option<(R, u64)> {
+    pub fn into_record(self) -> Option<(R, u64)> {
         Some((self.record?, self.sent))
     }
 
@@ -56,7 +56,7 @@ impl<R> RemainingBody<R> {
 
     /// Whether more parts may become ready.
     pub fn is_waiting(&self) -> bool {
-        !self.is_told
+        !self.is_end_announced
     }
 
     /// Copies the next bytes into a frame.
@@ -67,8 +67,8 @@ impl<R> RemainingBody<R> {
             let Some(front) = self.ready.front_mut() else {
                 return debug_assert!(false, "more than was ready");
             };
-            let taken = front.copy_start(len, out);
-            len -= taken;
+            let copied_len = front.copy_start(len, out);
+            len -= copied_len;
             if front.is_empty() {
                 self.ready.pop_front();
             }

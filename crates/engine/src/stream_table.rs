@@ -15,7 +15,7 @@ pub(crate) struct StreamState<V: HttpService> {
     /// The request's body, while it arrives.
     pub incoming: Option<RequestBodyStream>,
     /// The deferred request, while the service waits for an outcome.
-    pub waiting: Option<DeferredRequest<V>>,
+    pub deferred: Option<DeferredRequest<V>>,
     /// The unsent rest of its response, if responses are interleaved.
     pub body: Option<Box<RemainingBody<V::Record>>>,
     /// The activity of the tunnel, if the protocol was changed.
@@ -29,9 +29,9 @@ pub(crate) struct DeferredRequest<V: HttpService> {
     /// The context that the service got, and gets back.
     pub exchange: Exchange,
     /// The event that resumes it.
-    pub come: ResumeReason<V::Outcome>,
+    pub resume_reason: ResumeReason<V::Outcome>,
     /// Its work is cancelled when the client disconnects.
-    pub gives_up: bool,
+    pub cancel_on_disconnect: bool,
     /// Its framed interim responses that are unsent.
     pub interims: Vec<u8>,
 }
@@ -43,18 +43,18 @@ pub(crate) enum ResumeReason<O> {
     /// The outcome; earlier responses may still be unsent.
     Outcome(O),
     /// The end of a body that is dropped.
-    Body { is_over: bool },
+    Body { is_complete: bool },
     /// An outcome that will be dropped, as the client has reset the stream.
     Dead,
 }
 
 impl<V: HttpService> DeferredRequest<V> {
     /// Whether the event has occurred.
-    pub fn is_over(&self) -> bool {
-        match self.come {
+    pub fn is_due(&self) -> bool {
+        match self.resume_reason {
             ResumeReason::Nothing | ResumeReason::Dead => false,
             ResumeReason::Outcome(_) => true,
-            ResumeReason::Body { is_over } => is_over,
+            ResumeReason::Body { is_complete } => is_complete,
         }
     }
 }
@@ -63,8 +63,8 @@ impl<V: HttpService> DeferredRequest<V> {
 pub(crate) struct StreamTable<V: HttpService>(Option<Box<StreamState<V>>>);
 
 impl<V: HttpService> StreamState<V> {
-    fn is_over(&self) -> bool {
-        let is_answered = self.waiting.is_none() && self.body.is_none();
+    fn is_finished(&self) -> bool {
+        let is_answered = self.deferred.is_none() && self.body.is_none();
         self.incoming.is_none() && is_answered && self.tunnel.is_none()
     }
 }
@@ -83,36 +83,36 @@ impl<V: HttpService> StreamTable<V> {
 
     /// All pending exchanges.
     pub fn iter(&self) -> impl Iterator<Item = &StreamState<V>> {
-        std::iter::successors(self.0.as_deref(), |it| it.next.0.as_deref())
+        std::iter::successors(self.0.as_deref(), |state| state.next.0.as_deref())
     }
 
     /// The exchange with this identifier.
     pub fn get(&mut self, stream: StreamId) -> Option<&mut StreamState<V>> {
-        let mut at = self.0.as_deref_mut();
-        while let Some(it) = at {
-            if it.stream == stream {
-                return Some(it);
+        let mut cursor = self.0.as_deref_mut();
+        while let Some(state) = cursor {
+            if state.stream == stream {
+                return Some(state);
             }
-            at = it.next.0.as_deref_mut();
+            cursor = state.next.0.as_deref_mut();
         }
         None
     }
 
     /// The exchange with this identifier, created if it does not exist.
     pub fn get_mut(&mut self, stream: StreamId) -> &mut StreamState<V> {
-        let mut at = &mut self.0;
-        while at.as_ref().is_some_and(|it| it.stream != stream) {
-            match at {
-                Some(it) => at = &mut it.next.0,
+        let mut cursor = &mut self.0;
+        while cursor.as_ref().is_some_and(|state| state.stream != stream) {
+            match cursor {
+                Some(state) => cursor = &mut state.next.0,
                 None => break,
             }
         }
         // At the end of the list, as later streams have higher numbers.
-        at.get_or_insert_with(|| {
+        cursor.get_or_insert_with(|| {
             Box::new(StreamState {
                 stream,
                 incoming: None,
-                waiting: None,
+                deferred: None,
                 body: None,
                 tunnel: None,
                 next: StreamTable(None),
@@ -126,72 +126,73 @@ impl<V: HttpService> StreamTable<V> {
     }
 
     /// The deferred request of an exchange.
-    pub fn waiting(&mut self, stream: StreamId) -> Option<&mut DeferredRequest<V>> {
-        self.get(stream)?.waiting.as_mut()
+    pub fn deferred(&mut self, stream: StreamId) -> Option<&mut DeferredRequest<V>> {
+        self.get(stream)?.deferred.as_mut()
     }
 
     /// Takes the deferred request of an exchange.
-    pub fn take_waiting(&mut self, stream: StreamId) -> Option<DeferredRequest<V>> {
-        self.get(stream)?.waiting.take()
+    pub fn take_deferred(&mut self, stream: StreamId) -> Option<DeferredRequest<V>> {
+        self.get(stream)?.deferred.take()
     }
 
     /// Takes any deferred request.
-    pub fn take_any_waiting(&mut self) -> Option<DeferredRequest<V>> {
-        let mut at = self.0.as_deref_mut();
-        while let Some(it) = at {
-            if let Some(waiting) = it.waiting.take() {
-                return Some(waiting);
+    pub fn take_any_deferred(&mut self) -> Option<DeferredRequest<V>> {
+        let mut cursor = self.0.as_deref_mut();
+        while let Some(state) = cursor {
+            if let Some(deferred) = state.deferred.take() {
+                return Some(deferred);
             }
-            at = it.next.0.as_deref_mut();
+            cursor = state.next.0.as_deref_mut();
         }
         None
     }
 
-    /// The oldest exchange after `before` with an incoming body.
-    pub fn next_incoming(&self, before: Option<StreamId>) -> Option<StreamId> {
-        let after = |it: &&StreamState<V>| before.is_none_or(|before| it.stream.0 > before.0);
-        let mut those = self.iter().filter(|it| it.incoming.is_some());
-        those.find(after).map(|it| it.stream)
+    /// The oldest exchange after `previous` with an incoming body.
+    pub fn next_incoming(&self, previous: Option<StreamId>) -> Option<StreamId> {
+        let is_after =
+            |state: &&StreamState<V>| previous.is_none_or(|previous| state.stream.0 > previous.0);
+        let mut candidates = self.iter().filter(|state| state.incoming.is_some());
+        candidates.find(is_after).map(|state| state.stream)
     }
 
     /// Whether any body is incoming.
     pub fn has_incoming(&self) -> bool {
-        self.iter().any(|it| it.incoming.is_some())
+        self.iter().any(|state| state.incoming.is_some())
     }
 
     /// Whether any request is deferred.
-    pub fn waits(&self) -> bool {
-        self.iter().any(|it| it.waiting.is_some())
+    pub fn has_deferred(&self) -> bool {
+        self.iter().any(|state| state.deferred.is_some())
     }
 
     /// Whether the work for any of them is cancelled when the client disconnects.
-    pub fn gives_up(&self) -> bool {
-        let mut waiting = self.iter().filter_map(|it| it.waiting.as_ref());
-        waiting.any(|waiting| waiting.gives_up)
+    pub fn has_cancellable(&self) -> bool {
+        let mut deferred = self.iter().filter_map(|state| state.deferred.as_ref());
+        deferred.any(|deferred| deferred.cancel_on_disconnect)
     }
 
     /// Takes a deferred request with an outcome.
     pub fn take_due(&mut self) -> Option<DeferredRequest<V>> {
-        let mut at = self.0.as_deref_mut();
-        while let Some(it) = at {
+        let mut cursor = self.0.as_deref_mut();
+        while let Some(state) = cursor {
             // A request with an outcome may be behind others that still wait.
-            if let Some(waiting) = it.waiting.take_if(|waiting| waiting.is_over()) {
-                return Some(waiting);
+            if let Some(deferred) = state.deferred.take_if(|deferred| deferred.is_due()) {
+                return Some(deferred);
             }
-            at = it.next.0.as_deref_mut();
+            cursor = state.next.0.as_deref_mut();
         }
         None
     }
 
     /// Takes the interim responses of one deferred request.
     pub fn take_interims(&mut self) -> Option<Vec<u8>> {
-        let mut at = self.0.as_deref_mut();
-        while let Some(it) = at {
-            match &mut it.waiting {
-                Some(waiting) if !waiting.interims.is_empty() => {
-                    return Some(std::mem::take(&mut waiting.interims));
+        let mut cursor = self.0.as_deref_mut();
+        while let Some(state) = cursor {
+            match &mut state.deferred {
+                Some(deferred) if !deferred.interims.is_empty() => {
+                    return Some(std::mem::take(&mut deferred.interims));
                 }
-                _ => at = it.next.0.as_deref_mut(),
+                _ => cursor = state.next.0.as_deref_mut(),
             }
         }
         None
@@ -199,12 +200,14 @@ impl<V: HttpService> StreamTable<V> {
 
     /// Ends a body; a request that waits only for its end becomes due.
     pub fn end_incoming(&mut self, stream: StreamId) {
-        let Some(it) = self.get(stream) else { return };
-        it.incoming = None;
-        if let Some(waiting) = &mut it.waiting
-            && let ResumeReason::Body { is_over } = &mut waiting.come
+        let Some(state) = self.get(stream) else {
+            return;
+        };
+        state.incoming = None;
+        if let Some(deferred) = &mut state.deferred
+            && let ResumeReason::Body { is_complete } = &mut deferred.resume_reason
         {
-            *is_over = true;
+            *is_complete = true;
         }
         // An exchange that lacked only the body's end is complete.
         self.tidy();
@@ -212,54 +215,55 @@ impl<V: HttpService> StreamTable<V> {
 
     /// Restarts the pace of all incoming bodies.
     pub fn renew_pace(&mut self, now_ms: u64) {
-        let mut at = self.0.as_deref_mut();
-        while let Some(it) = at {
-            if let Some(incoming) = &mut it.incoming {
+        let mut cursor = self.0.as_deref_mut();
+        while let Some(state) = cursor {
+            if let Some(incoming) = &mut state.incoming {
                 incoming.pace = ClientPace::new(now_ms);
             }
-            at = it.next.0.as_deref_mut();
+            cursor = state.next.0.as_deref_mut();
         }
     }
 
     /// Removes the exchanges that are complete.
     pub fn tidy(&mut self) {
-        let mut at = &mut self.0;
-        while let Some(mut it) = at.take() {
-            match it.is_over() {
-                true => *at = it.next.0.take(),
-                false => at = &mut at.insert(it).next.0,
+        let mut cursor = &mut self.0;
+        while let Some(mut state) = cursor.take() {
+            match state.is_finished() {
+                true => *cursor = state.next.0.take(),
+                false => cursor = &mut cursor.insert(state).next.0,
             }
         }
     }
 
     /// Removes an exchange.
     pub fn remove(&mut self, stream: StreamId) {
-        let mut at = &mut self.0;
-        while at.as_ref().is_some_and(|it| it.stream != stream) {
-            match at {
-                Some(it) => at = &mut it.next.0,
+        let mut cursor = &mut self.0;
+        while cursor.as_ref().is_some_and(|state| state.stream != stream) {
+            match cursor {
+                Some(state) => cursor = &mut state.next.0,
                 None => return,
             }
         }
-        if let Some(it) = at.take() {
-            *at = it.next.0;
+        if let Some(state) = cursor.take() {
+            *cursor = state.next.0;
         }
     }
 
-    /// The oldest exchange after `before` with an unsent response body.
-    pub fn next_body(&self, before: Option<StreamId>) -> Option<StreamId> {
-        let after = |it: &&StreamState<V>| before.is_none_or(|before| it.stream.0 > before.0);
-        let mut those = self.iter().filter(|it| it.body.is_some());
-        those.find(after).map(|it| it.stream)
+    /// The oldest exchange after `previous` with an unsent response body.
+    pub fn next_body(&self, previous: Option<StreamId>) -> Option<StreamId> {
+        let is_after =
+            |state: &&StreamState<V>| previous.is_none_or(|previous| state.stream.0 > previous.0);
+        let mut candidates = self.iter().filter(|state| state.body.is_some());
+        candidates.find(is_after).map(|state| state.stream)
     }
 
     /// Takes the records of interleaved responses, with the number of bytes sent of each.
     pub fn take_records(&mut self) -> Vec<(V::Record, u64)> {
         let mut records = Vec::new();
-        let mut at = self.0.as_deref_mut();
-        while let Some(it) = at {
-            records.extend(it.body.take().and_then(|body| body.left()));
-            at = it.next.0.as_deref_mut();
+        let mut cursor = self.0.as_deref_mut();
+        while let Some(state) = cursor {
+            records.extend(state.body.take().and_then(|body| body.into_record()));
+            cursor = state.next.0.as_deref_mut();
         }
         records
     }

@@ -82,7 +82,7 @@ impl Drop for FileMapping {
 
 /// Bytes that were sent on a socket and have not arrived; 0 if the kernel refuses the query. TCP counts unacknowledged
 /// bytes; a Unix socket counts the kernel memory of unread ones.
-pub fn unarrived(socket: impl AsFd) -> usize {
+pub fn unread_len(socket: impl AsFd) -> usize {
     let mut queued: c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ, tcp(7)) writes one int to the address given.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut queued) };
@@ -201,9 +201,9 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 /// # Errors
 /// The kernel is older than 5.11.
 pub fn keep_descriptors() -> io::Result<()> {
-    let how = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    let flags = libc::CLOSE_RANGE_CLOEXEC as c_int;
     // SAFETY: no descriptor is closed; only their fate at exec(2) changes.
-    match unsafe { libc::close_range(3, u32::MAX, how) } {
+    match unsafe { libc::close_range(3, u32::MAX, flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -229,8 +229,8 @@ pub fn forget_variable(name: &str) -> bool {
             let bytes = CStr::from_ptr(*entry).to_bytes();
             let rest = bytes.strip_prefix(name.as_bytes());
             if let Some(value) = rest.and_then(|rest| rest.strip_prefix(b"=")) {
-                let (at, len) = (bytes.len() - value.len(), value.len());
-                (*entry).add(at).write_bytes(0, len);
+                let (offset, len) = (bytes.len() - value.len(), value.len());
+                (*entry).add(offset).write_bytes(0, len);
             }
             entry = entry.add(1);
         }

@@ -29,9 +29,9 @@ pub struct TapDevice {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TapOffload {
     /// Completes the checksum of the TCP header at this offset.
-    pub sum: Option<u16>,
+    pub checksum_at: Option<u16>,
     /// Segments the payload after a head of the first length into segments of the second length.
-    pub cut: Option<(u16, u16)>,
+    pub segmentation: Option<(u16, u16)>,
 }
 
 impl TapDevice {
@@ -74,8 +74,8 @@ impl TapDevice {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        let whole = buffer.get(..len).unwrap_or_default();
-        let Some((header, frame)) = whole.split_at_checked(HEADER_LEN) else {
+        let received = buffer.get(..len).unwrap_or_default();
+        let Some((header, frame)) = received.split_at_checked(HEADER_LEN) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         // The kernel does not complete checksums of frames that never leave this machine.
@@ -83,10 +83,10 @@ impl TapDevice {
     }
 
     /// Sends a frame, in parts. A frame that the device does not accept now is lost, and counted.
-    pub fn send(&mut self, parts: [&[u8]; 3], left: TapOffload) {
-        let header = header(left);
-        let [one, two, three] = parts;
-        let parts = [&header[..], one, two, three].map(IoSlice::new);
+    pub fn send(&mut self, parts: [&[u8]; 3], offload: TapOffload) {
+        let header = header(offload);
+        let [one, session, three] = parts;
+        let parts = [&header[..], one, session, three].map(IoSlice::new);
         if rustix::io::writev(&self.file, &parts).is_err() {
             self.lost += 1;
         }
@@ -105,14 +105,14 @@ impl AsFd for TapDevice {
 }
 
 /// Numbers are in native byte order (`TUNSETVNETLE` is not set).
-fn header(left: TapOffload) -> [u8; HEADER_LEN] {
+fn header(offload: TapOffload) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
-    if let Some(tcp_at) = left.sum {
+    if let Some(tcp_at) = offload.checksum_at {
         header[0] = NEEDS_CSUM;
         header[6..8].copy_from_slice(&tcp_at.to_ne_bytes());
         header[8..10].copy_from_slice(&TCP_CHECKSUM_AT.to_ne_bytes());
     }
-    if let Some((head_len, segment_len)) = left.cut {
+    if let Some((head_len, segment_len)) = offload.segmentation {
         header[1] = GSO_TCPV4;
         header[2..4].copy_from_slice(&head_len.to_ne_bytes());
         header[4..6].copy_from_slice(&segment_len.to_ne_bytes());
@@ -128,8 +128,8 @@ mod tests {
     fn what_is_left_to_the_kernel_stands_in_the_header() {
         assert_eq!(header(TapOffload::default()), [0; HEADER_LEN]);
         let left = TapOffload {
-            sum: Some(34),
-            cut: Some((54, 1460)),
+            checksum_at: Some(34),
+            segmentation: Some((54, 1460)),
         };
         let [len, segment, tcp, at] = [54u16, 1460, 34, 16].map(u16::to_ne_bytes);
         let numbers = [len, segment, tcp, at].concat();

@@ -46,7 +46,7 @@ struct ExecutorState {
     holds: AtomicUsize,
     /// The worker drains, and waits for the last hold.
     is_draining: AtomicBool,
-    bell: Arc<EventCount>,
+    event_count: Arc<EventCount>,
 }
 
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl Drop for DrainHold {
     fn drop(&mut self) {
         // Sequentially consistent: either the worker sees no hold, or this sees the worker draining.
         if self.0.holds.fetch_sub(1, SeqCst) == 1 && self.0.is_draining.load(SeqCst) {
-            self.0.bell.notify();
+            self.0.event_count.notify();
         }
     }
 }
@@ -122,18 +122,18 @@ impl TaskHandle {
 
 impl Drop for TaskHandle {
     fn drop(&mut self) {
-        self.tasks.give_up(self.id);
+        self.tasks.cancel(self.id);
     }
 }
 
 impl WorkerTasks {
-    /// An empty set; `bell` is the worker's eventcount.
-    pub fn new(bell: Arc<EventCount>) -> WorkerTasks {
+    /// An empty set; `event_count` is the worker's eventcount.
+    pub fn new(event_count: Arc<EventCount>) -> WorkerTasks {
         WorkerTasks(Arc::new(ExecutorState {
             table: Mutex::default(),
             holds: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
-            bell,
+            event_count,
         }))
     }
 
@@ -179,10 +179,10 @@ impl WorkerTasks {
         let ids: Vec<TaskId> = table
             .slots
             .iter()
-            .map(|(slot, at)| id_of(slot, at))
+            .map(|(slot, task)| id_of(slot, task))
             .collect();
         drop(table);
-        ids.into_iter().for_each(|id| self.give_up(id));
+        ids.into_iter().for_each(|id| self.cancel(id));
     }
 
     /// Keeps the worker from ending for a party outside its connections.
@@ -192,7 +192,7 @@ impl WorkerTasks {
     }
 
     /// Whether there is a hold on the worker.
-    pub fn is_held(&self) -> bool {
+    pub fn has_holds(&self) -> bool {
         self.0.holds.load(SeqCst) > 0
     }
 
@@ -218,14 +218,14 @@ impl WorkerTasks {
             let id = TaskId { slot, generation };
             return TaskHandle { tasks, id };
         }
-        let place = table.slots.vacant_entry();
+        let vacant = table.slots.vacant_entry();
         let id = TaskId {
-            slot: place.key() as u32,
+            slot: vacant.key() as u32,
             generation,
         };
         let tasks = self.clone();
         let waker = Waker::from(Arc::new(TaskWaker { tasks, id }));
-        place.insert(TaskSlot {
+        vacant.insert(TaskSlot {
             generation,
             ready: false,
             stage: TaskStage::Waiting(work, waker),
@@ -244,7 +244,7 @@ impl WorkerTasks {
         }
         table.ready.push(id);
         drop(table);
-        self.0.bell.notify();
+        self.0.event_count.notify();
     }
 
     fn poll(&self, id: TaskId) {
@@ -277,7 +277,7 @@ impl WorkerTasks {
         }
     }
 
-    fn give_up(&self, id: TaskId) {
+    fn cancel(&self, id: TaskId) {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
         match slot.stage {
@@ -304,9 +304,9 @@ impl TaskTable {
     }
 }
 
-fn id_of(slot: usize, at: &TaskSlot) -> TaskId {
+fn id_of(slot: usize, task: &TaskSlot) -> TaskId {
     TaskId {
         slot: slot as u32,
-        generation: at.generation,
+        generation: task.generation,
     }
 }

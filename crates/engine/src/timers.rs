@@ -2,7 +2,7 @@
 //!
 //! Starting and dropping a timer costs two stores and no list operation: a table entry stays in the timer wheel when
 //! its timer is dropped, and the entry's next timer mostly needs no other slot. So timers that are created and dropped
-//! for each request enter the wheel once per turn of it. A driver bounds each wait by [`WorkerTimers::bound`], then
+//! for each request enter the wheel once per turn of it. A driver bounds each wait by [`WorkerTimers::bound_wait`], then
 //! sets the time and wakes the timers that are due. The module reads no clock.
 
 use std::future::Future;
@@ -32,7 +32,7 @@ struct TimerState {
     /// When the wheel is to be checked next.
     next_ms: AtomicU64,
     table: Mutex<TimerTable>,
-    bell: Arc<EventCount>,
+    event_count: Arc<EventCount>,
 }
 
 struct TimerTable {
@@ -60,7 +60,7 @@ pub struct TimeoutElapsed;
 
 impl WorkerTimers {
     /// No timers, at `now_ms`; the eventcount is the worker's.
-    pub fn new(bell: Arc<EventCount>, now_ms: u64) -> WorkerTimers {
+    pub fn new(event_count: Arc<EventCount>, now_ms: u64) -> WorkerTimers {
         WorkerTimers(Arc::new(TimerState {
             now_ms: AtomicU64::new(now_ms),
             next_ms: AtomicU64::new(NEVER),
@@ -72,7 +72,7 @@ impl WorkerTimers {
                 due: Vec::new(),
                 wakers: Vec::new(),
             }),
-            bell,
+            event_count,
         }))
     }
 
@@ -88,10 +88,10 @@ impl WorkerTimers {
 
     /// The duration of a wait that otherwise lasts up to `timeout_ms`. To be called after the worker has prepared to
     /// park: a timer that is started afterwards ends the wait.
-    pub fn bound(&self, timeout_ms: Option<u64>) -> Option<u64> {
+    pub fn bound_wait(&self, timeout_ms: Option<u64>) -> Option<u64> {
         let next_ms = self.next_ms();
-        let left_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
-        [timeout_ms, left_ms].into_iter().flatten().min()
+        let remaining_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
+        [timeout_ms, remaining_ms].into_iter().flatten().min()
     }
 
     /// Sets the time after a wait. To be called before the eventcount's `resume`: threads that see the worker awake
@@ -107,8 +107,8 @@ impl WorkerTimers {
             return;
         }
         let mut table = self.lock();
-        table.set_unset(now_ms);
-        table.look(now_ms);
+        table.start_unset(now_ms);
+        table.wake_due(now_ms);
         self.store_next(&table);
         let mut wakers = std::mem::take(&mut table.wakers);
         drop(table);
@@ -122,7 +122,7 @@ impl WorkerTimers {
         let time_ms = ms_of(time);
         TimerSleep {
             timers: self.clone(),
-            wanted: self.wanted(time_ms),
+            deadline: self.deadline_after(time_ms),
             entry: None,
         }
     }
@@ -153,11 +153,11 @@ impl WorkerTimers {
         table.entries.len() - table.free.len()
     }
 
-    fn wanted(&self, time_ms: u64) -> TimerDeadline {
+    fn deadline_after(&self, time_ms: u64) -> TimerDeadline {
         match time_ms {
             NEVER => TimerDeadline::At(NEVER),
             // While the worker is parked, its time is that of the last wait, which may be long ago.
-            _ if self.0.bell.is_parked() => TimerDeadline::In(time_ms),
+            _ if self.0.event_count.is_parked() => TimerDeadline::In(time_ms),
             _ => TimerDeadline::At(self.now_ms().saturating_add(time_ms)),
         }
     }
@@ -172,10 +172,10 @@ impl WorkerTimers {
     }
 
     /// Ensures that the wheel is checked by then, also by a wait in progress.
-    fn hurry(&self, at_ms: u64) {
+    fn check_by(&self, at_ms: u64) {
         if at_ms < self.0.next_ms.load(Relaxed) {
             self.0.next_ms.store(at_ms, Relaxed);
-            self.0.bell.notify();
+            self.0.event_count.notify();
         }
     }
 
@@ -185,22 +185,22 @@ impl WorkerTimers {
 }
 
 impl TimerTable {
-    fn set_unset(&mut self, now_ms: u64) {
-        for at in std::mem::take(&mut self.unset) {
-            let entry = &mut self.entries[at as usize];
+    fn start_unset(&mut self, now_ms: u64) {
+        for index in std::mem::take(&mut self.unset) {
+            let entry = &mut self.entries[index as usize];
             if std::mem::take(&mut entry.is_unset) {
                 entry.deadline_ms = entry.deadline_ms.saturating_add(now_ms);
-                self.note(at);
+                self.schedule(index);
             }
         }
     }
 
     /// Wakes the entries that are due, and re-enters those with a later deadline.
-    fn look(&mut self, now_ms: u64) {
+    fn wake_due(&mut self, now_ms: u64) {
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.wheel.pop(now_ms)));
-        for at in due.drain(..) {
-            let entry = &mut self.entries[at as usize];
+        for index in due.drain(..) {
+            let entry = &mut self.entries[index as usize];
             // Its timer has no deadline yet, or was dropped.
             if entry.is_unset || entry.deadline_ms == NEVER {
                 continue;
@@ -208,15 +208,16 @@ impl TimerTable {
             if entry.deadline_ms <= now_ms {
                 self.wakers.extend(entry.waker.take());
             } else {
-                self.note(at);
+                self.schedule(index);
             }
         }
         self.due = due;
     }
 
     /// Ensures that the entry is checked at its deadline; returns the time of that check if it needed a new slot.
-    fn note(&mut self, at: u32) -> Option<u64> {
-        self.wheel.ask(at, self.entries[at as usize].deadline_ms)
+    fn schedule(&mut self, index: u32) -> Option<u64> {
+        self.wheel
+            .schedule(index, self.entries[index as usize].deadline_ms)
     }
 
     fn take_entry(&mut self) -> u32 {
@@ -243,88 +244,90 @@ enum TimerDeadline {
 /// A timer. Dropping it cancels it.
 pub struct TimerSleep {
     timers: WorkerTimers,
-    wanted: TimerDeadline,
+    deadline: TimerDeadline,
     entry: Option<u32>,
 }
 
 impl TimerSleep {
     /// Restarts it: it is due `time` from now.
     pub fn reset(&mut self, time: Duration) {
-        self.leave();
-        self.wanted = self.timers.wanted(ms_of(time));
+        self.release_entry();
+        self.deadline = self.timers.deadline_after(ms_of(time));
     }
 
     /// Ready once it is due.
     pub fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self.entry {
-            None => self.begin(context),
-            Some(at) => self.look(at, context),
+            None => self.register(context),
+            Some(index) => self.poll_entry(index, context),
         }
     }
 
-    fn begin(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let (timers, wanted) = (&self.timers, self.wanted);
-        match wanted {
+    fn register(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (timers, deadline) = (&self.timers, self.deadline);
+        match deadline {
             TimerDeadline::At(NEVER) => return Poll::Pending,
             TimerDeadline::At(at_ms) if at_ms <= timers.now_ms() => return Poll::Ready(()),
             _ => {}
         }
         let mut table = timers.lock();
-        let at = table.take_entry();
+        let index = table.take_entry();
         // An empty wheel does not advance: it continues at the present.
-        self.entry = Some(at);
+        self.entry = Some(index);
         if timers.0.next_ms.load(Relaxed) == NEVER {
             table.wheel.skip_to(timers.now_ms());
         }
-        let entry = &mut table.entries[at as usize];
+        let entry = &mut table.entries[index as usize];
         entry.waker = Some(context.waker().clone());
-        let hurry = match wanted {
+        let check_ms = match deadline {
             TimerDeadline::At(at_ms) => {
                 entry.deadline_ms = at_ms;
-                table.note(at)
+                table.schedule(index)
             }
             TimerDeadline::In(time_ms) => {
                 (entry.deadline_ms, entry.is_unset) = (time_ms, true);
-                table.unset.push(at);
+                table.unset.push(index);
                 Some(0)
             }
         };
         // With the lock held, as the end of a wait stores the next check too.
-        if let Some(at_ms) = hurry {
-            timers.hurry(at_ms);
+        if let Some(at_ms) = check_ms {
+            timers.check_by(at_ms);
         }
         Poll::Pending
     }
 
-    fn look(&mut self, at: u32, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_entry(&mut self, index: u32, context: &mut Context<'_>) -> Poll<()> {
         let mut table = self.timers.lock();
-        let entry = &mut table.entries[at as usize];
+        let entry = &mut table.entries[index as usize];
         if !entry.is_unset && entry.deadline_ms <= self.timers.now_ms() {
             drop(table);
-            self.leave();
+            self.release_entry();
             // Later polls are ready too.
-            self.wanted = TimerDeadline::At(0);
+            self.deadline = TimerDeadline::At(0);
             return Poll::Ready(());
         }
         match &mut entry.waker {
-            Some(known) if known.will_wake(context.waker()) => {}
-            other => *other = Some(context.waker().clone()),
+            Some(stored) if stored.will_wake(context.waker()) => {}
+            slot => *slot = Some(context.waker().clone()),
         }
         Poll::Pending
     }
 
     /// Frees the entry for another timer; it stays in the wheel.
-    fn leave(&mut self) {
-        let Some(at) = self.entry.take() else { return };
+    fn release_entry(&mut self) {
+        let Some(index) = self.entry.take() else {
+            return;
+        };
         let mut table = self.timers.lock();
-        let entry = &mut table.entries[at as usize];
+        let entry = &mut table.entries[index as usize];
         // The entry may stay in the wheel; without a deadline its check does nothing.
         entry.deadline_ms = NEVER;
         let waker = entry.waker.take();
         if std::mem::take(&mut entry.is_unset) {
-            table.unset.retain(|unset| *unset != at);
+            table.unset.retain(|unset| *unset != index);
         }
-        table.free.push(at);
+        table.free.push(index);
         drop(table);
         // Without the lock, as the waker's destructor may call this module.
         drop(waker);
@@ -341,7 +344,7 @@ impl Future for TimerSleep {
 
 impl Drop for TimerSleep {
     fn drop(&mut self) {
-        self.leave();
+        self.release_entry();
     }
 }
 

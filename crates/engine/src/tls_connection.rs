@@ -11,7 +11,11 @@ use crate::transport::TransferOutcome;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles progress of the session after a receive. Returns whether the connection may continue with plaintext.
-    pub(crate) fn layer_moved(&mut self, worker: &mut WorkerContext<D, V>, plain: &[u8]) -> bool {
+    pub(crate) fn handle_tls_progress(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        plain: &[u8],
+    ) -> bool {
         match self.transport.fault() {
             None => {}
             // The connection is ending already.
@@ -34,17 +38,17 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.transport.is_handshaking() {
             return false;
         }
-        if self.transport.take_new() {
+        if self.transport.take_handshake_done() {
             self.on_tls_handshake(worker);
-        } else if self.transport.is_worn() {
-            self.wear_out(worker);
+        } else if self.transport.is_key_worn() {
+            self.end_worn_connection(worker);
         }
         !self.is_closed()
     }
 
     /// Ends a connection when the kernel must not encrypt with its key any more: the response in progress is the last.
     /// A request received meanwhile gets no response.
-    fn wear_out(&mut self, worker: &mut WorkerContext<D, V>) {
+    fn end_worn_connection(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             self.close();
         } else if self.is_idle() {
@@ -56,14 +60,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Handles the bytes that follow the PROXY header.
-    pub(crate) fn open_rest(&mut self, worker: &mut WorkerContext<D, V>, bytes: &[u8]) {
+    pub(crate) fn open_after_proxy_header(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        bytes: &[u8],
+    ) {
         let token = self.token;
         let mut plain = std::mem::take(&mut worker.plain);
         let transport = &mut self.transport;
         if !transport.open(&mut worker.driver, token, bytes, &mut plain) {
-            self.take_in(worker, bytes);
-        } else if self.layer_moved(worker, &plain) {
-            self.take_in(worker, &plain);
+            self.process_input(worker, bytes);
+        } else if self.handle_tls_progress(worker, &plain) {
+            self.process_input(worker, &plain);
         }
         worker.plain = plain;
     }
@@ -74,10 +82,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let timeout_ms = worker.idle_timeout_ms();
         worker.counters.handshakes.bump();
         // The handshake is complete: the next timeout is that of an idle connection.
-        self.begun = false;
+        self.has_partial_head = false;
         self.deadline_ms = now_ms + timeout_ms;
-        let secured = self.transport.tls();
-        if secured.is_some_and(|it| it.inside == AlpnProtocol::Http2) {
+        let tls_info = self.transport.tls();
+        if tls_info.is_some_and(|info| info.alpn == AlpnProtocol::Http2) {
             self.begin_h2(worker);
         } else {
             self.schedule_check(worker);
@@ -86,18 +94,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Sends close_notify on a connection that is over. Returns whether it was sent; if not, the connection ends when
     /// it was.
-    pub(crate) fn end_layer(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+    pub(crate) fn close_tls_if_over(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         match self.is_over() {
-            true => self.say_end(worker),
+            true => self.send_close_notify(worker),
             false => true,
         }
     }
 
     /// Sends close_notify. Returns whether it was sent.
-    pub(crate) fn say_end(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+    pub(crate) fn send_close_notify(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         let transport = &mut self.transport;
-        transport.say_end();
-        if !transport.has_sealed() {
+        transport.encrypt_close_notify();
+        if !transport.has_encrypted() {
             return true;
         }
         // An empty queue: the record is pushed, and the send timeout applies.
@@ -106,12 +114,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Sends kept TLS records, after the socket may have room.
-    pub(crate) fn push_sealed(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn push_encrypted(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
         }
         // A response being sent pushes the records by itself.
-        if self.sending.is_some() || !self.transport.has_sealed() {
+        if self.sending.is_some() || !self.transport.has_encrypted() {
             return;
         }
         let token = self.token;

@@ -12,7 +12,7 @@ pub trait TlsSession: Send {
     /// [`LayerFault`]: the connection is over, once `wire` has been sent.
     fn open(
         &mut self,
-        came: &[u8],
+        ciphertext: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
     ) -> Result<LayerState, LayerFault>;
@@ -25,19 +25,19 @@ pub trait TlsSession: Send {
     /// Appends close_notify.
     fn close(&mut self, wire: &mut Vec<u8>);
 
-    /// Decides whether the kernel encrypts from now on, before a file of `len` bytes is sent. `tell` passes the keys
+    /// Decides whether the kernel encrypts from now on, before a file of `len` bytes is sent. `enable` passes the keys
     /// to the kernel ([`IoDriver::enable_kernel_tls`](crate::driver::IoDriver::enable_kernel_tls)), and returns
     /// whether it accepts them. Called while no encrypted bytes wait. Once the kernel encrypts,
     /// [`TlsSession::encrypt`] is not called any more, and the other methods append the content of one alert to
     /// `wire`, which is the last record.
-    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-        let _ = (len, tell);
+    fn offload(&mut self, len: u64, enable: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let _ = (len, enable);
         false
     }
 
     /// Whether the client has requested other keys than the kernel has. The kernel's can't be changed, so the
     /// connection ends with the response in progress.
-    fn is_worn(&self) -> bool {
+    fn is_key_worn(&self) -> bool {
         false
     }
 }
@@ -57,7 +57,7 @@ pub enum LayerState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsInfo {
     /// The application protocol.
-    pub inside: AlpnProtocol,
+    pub alpn: AlpnProtocol,
     /// The server name that the client requested (SNI), in lower case.
     pub server_name: Option<Box<str>>,
     /// The name of the version, such as `TLSv1.3`.

@@ -46,30 +46,30 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return worker.out.bytes.clear();
         }
         let token = self.token;
-        let given = worker.out.bytes.len() as u64;
+        let queued_len = worker.out.bytes.len() as u64;
         let (transport, driver) = (&mut self.transport, &mut worker.driver);
-        let (mut buffer, more) = worker.out.lend();
+        let (mut buffer, more) = worker.out.take_send_buffer();
         let (sent, wire_len) = match transport.send(driver, token, &mut buffer, more) {
             TransferOutcome::Bytes { len, wire_len } => (len, wire_len),
             TransferOutcome::Filled(len) => (len, len),
             TransferOutcome::Full => (0, 0),
-            TransferOutcome::Underway => return self.start_sending(worker, None, given),
+            TransferOutcome::Underway => return self.start_sending(worker, None, queued_len),
             TransferOutcome::Broken => {
-                worker.out.give_back(buffer, 0);
+                worker.out.return_send_buffer(buffer, 0);
                 worker.discard_out();
                 return self.close_broken(worker);
             }
         };
         // TLS consumes bytes when it encrypts them, though the socket may be full.
-        let is_left = transport.has_sealed();
+        let has_encrypted = transport.has_encrypted();
         worker.counters.sent_bytes.add(wire_len as u64);
-        worker.out.give_back(buffer, sent);
-        if is_left || !worker.out.is_empty() {
-            return self.start_sending(worker, Some((sent, wire_len)), given);
+        worker.out.return_send_buffer(buffer, sent);
+        if has_encrypted || !worker.out.is_empty() {
+            return self.start_sending(worker, Some((sent, wire_len)), queued_len);
         }
         let is_over = self.is_over();
         if !worker.records.is_empty() {
-            worker.tell_sent(sent as u64);
+            worker.report_sent(sent as u64);
         }
         if is_over {
             self.finish(worker);
@@ -82,7 +82,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         sent: Option<(usize, usize)>,
-        given: u64,
+        queued_len: u64,
     ) {
         let now_ms = worker.driver.now_ms();
         let mut parts = VecDeque::with_capacity(1 + worker.out.parts.len());
@@ -93,13 +93,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         parts.extend(worker.out.parts.drain(..));
         worker.out.bytes.clear();
-        let mut sending = Box::new(SendQueue::new(parts, &mut worker.records, given, now_ms));
+        let mut sending = Box::new(SendQueue::new(
+            parts,
+            &mut worker.records,
+            queued_len,
+            now_ms,
+        ));
         match sent {
             None => sending.transfer = TransferStep::Lent,
-            Some((len, wire_len)) => sending.moved(len as u64, wire_len as u64, now_ms),
+            Some((len, wire_len)) => sending.record_sent(len as u64, wire_len as u64, now_ms),
         }
         self.sending = Some(sending);
-        self.tell_left(worker);
+        self.report_sent(worker);
         self.transmit(worker);
         if !self.is_closed() {
             self.sending_expired(worker);
@@ -110,15 +115,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Reports to the service the responses that were sent while others follow.
-    fn tell_left(&mut self, worker: &mut WorkerContext<D, V>) {
+    fn report_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let Some(sending) = &mut self.sending else {
             return;
         };
-        while let Some(left) = sending.take_left() {
+        while let Some(ended_record) = sending.take_sent() {
             worker
                 .service
-                .sent(left.record, left.body_len, true, now_ms);
+                .sent(ended_record.record, ended_record.body_len, true, now_ms);
         }
     }
 
@@ -128,36 +133,36 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         worker: &mut WorkerContext<D, V>,
         completion: SendCompletion,
     ) {
-        match self.transport.sent(completion) {
+        match self.transport.complete_send(completion) {
             SendEnd::Broken => return self.close_broken(worker),
-            SendEnd::Sealed { wire_len } => self.moved(worker, 0, wire_len),
+            SendEnd::Sealed { wire_len } => self.record_sent(worker, 0, wire_len),
             SendEnd::Buffer { buffer, len } => {
                 let Some(sending) = &mut self.sending else {
                     return;
                 };
                 sending.transfer = TransferStep::Idle;
-                if let Some(bytes) = sending.put_back(buffer, len)
+                if let Some(bytes) = sending.return_buffer(buffer, len)
                     && worker.out.bytes.capacity() == 0
                 {
                     // The memory returns to the worker, if it has no other by now.
                     worker.out.bytes = bytes;
                 }
-                self.moved(worker, len, len);
+                self.record_sent(worker, len, len);
             }
         }
-        self.push_sealed(worker);
+        self.push_encrypted(worker);
         self.transmit(worker);
         self.resume(worker);
     }
 
     /// Counts sent bytes, of the output and on the wire.
-    fn moved(&mut self, worker: &mut WorkerContext<D, V>, len: usize, wire_len: usize) {
+    fn record_sent(&mut self, worker: &mut WorkerContext<D, V>, len: usize, wire_len: usize) {
         let now_ms = worker.driver.now_ms();
         worker.counters.sent_bytes.add(wire_len as u64);
         if let Some(sending) = &mut self.sending {
-            sending.moved(len as u64, wire_len as u64, now_ms);
+            sending.record_sent(len as u64, wire_len as u64, now_ms);
         }
-        self.tell_left(worker);
+        self.report_sent(worker);
     }
 
     /// Continues when the socket may have room again.
@@ -199,7 +204,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             if let TransferStep::Lent = sending.transfer {
                 return;
             }
-            if self.transport.has_sealed() {
+            if self.transport.has_encrypted() {
                 match self.push_front(worker) {
                     SendAttempt::Moved => continue,
                     SendAttempt::Blocked => return,
@@ -227,12 +232,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let token = self.token;
         match self.transport.push(&mut worker.driver, token) {
             TransferOutcome::Bytes { len, wire_len } => {
-                self.moved(worker, len, wire_len);
+                self.record_sent(worker, len, wire_len);
                 SendAttempt::Moved
             }
             // A second attempt would only fail: waits for the writable event.
             TransferOutcome::Filled(len) => {
-                self.moved(worker, 0, len);
+                self.record_sent(worker, 0, len);
                 SendAttempt::Blocked
             }
             TransferOutcome::Full | TransferOutcome::Underway => SendAttempt::Blocked,
@@ -249,28 +254,28 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return SendAttempt::Blocked;
         };
         // Only if the next part needs no wait: TCP would otherwise hold back a partial segment.
-        let more = sending.parts.get(1).is_some_and(BodyPart::needs_no_wait);
+        let more = sending.parts.get(1).is_some_and(BodyPart::is_ready);
         let Some(front) = sending.parts.front_mut() else {
             return SendAttempt::Blocked;
         };
-        let Some(mut buffer) = front.lend() else {
+        let Some(mut buffer) = front.take_send_buffer() else {
             self.start_file(worker);
             return SendAttempt::Blocked;
         };
         let transport = &mut self.transport;
         match transport.send(&mut worker.driver, token, &mut buffer, more) {
             TransferOutcome::Bytes { len, wire_len } => {
-                front.give_back(buffer, len);
-                self.moved(worker, len, wire_len);
+                front.return_send_buffer(buffer, len);
+                self.record_sent(worker, len, wire_len);
                 SendAttempt::Moved
             }
             TransferOutcome::Filled(len) => {
-                front.give_back(buffer, len);
-                self.moved(worker, len, len);
+                front.return_send_buffer(buffer, len);
+                self.record_sent(worker, len, len);
                 SendAttempt::Blocked
             }
             TransferOutcome::Full => {
-                front.give_back(buffer, 0);
+                front.return_send_buffer(buffer, 0);
                 SendAttempt::Blocked
             }
             TransferOutcome::Underway => {
@@ -304,7 +309,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         match filled {
             FillOutcome::Ready => {
                 if awaited {
-                    sending.pace.excuse(now_ms);
+                    sending.pace.exclude_wait(now_ms);
                 }
                 None
             }
@@ -326,10 +331,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn log_all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         if let Some(sending) = self.sending.take() {
-            for left in sending.responses() {
+            for ended_record in sending.responses() {
                 worker
                     .service
-                    .sent(left.record, left.body_len, true, now_ms);
+                    .sent(ended_record.record, ended_record.body_len, true, now_ms);
             }
         }
     }
@@ -338,7 +343,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// which could destroy the last response in flight: then the close waits for the peer's.
     pub(crate) fn finish(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
-        if !self.end_layer(worker) {
+        if !self.close_tls_if_over(worker) {
             return;
         }
         // No bytes of the peer can be unread, so a plain close loses nothing.

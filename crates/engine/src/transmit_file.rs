@@ -63,7 +63,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let needs_proof = !file.is_immutable && !self.transport.is_offloaded();
         if len > 0 {
             sending.paged |= needs_proof;
-            sending.moved(len, len, now_ms);
+            sending.record_sent(len, len, now_ms);
             worker.counters.sent_bytes.add(len);
         }
         let writable = matches!(sending.transfer, TransferStep::Underway { writable: true });
@@ -108,7 +108,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Retries a file for which there was no descriptor or helper.
-    pub(crate) fn try_again(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn retry_transfer(&mut self, worker: &mut WorkerContext<D, V>) {
         if let Some(sending) = &mut self.sending {
             sending.transfer = TransferStep::Idle;
             self.transmit(worker);
@@ -127,10 +127,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         // The longer the client takes, the less another delay matters.
-        let again_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
+        let retry_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
         // Unacknowledged pages are still in the socket's queue, where a rewrite would reach them.
         if self.transport.unacknowledged(&worker.driver) > 0 {
-            self.deadline_ms = self.deadline_ms.min(now_ms + again_ms);
+            self.deadline_ms = self.deadline_ms.min(now_ms + retry_ms);
             return self.schedule_check(worker);
         }
         let Some(BodyPart::File { file, range }) = sending.parts.front() else {

@@ -28,8 +28,8 @@ pub(crate) struct ClientTransport<S> {
     /// The proxy that named the peer in a PROXY header; boxed, since few connections have one.
     pub proxy: Option<Box<IpAddr>>,
     /// No PROXY header is expected, or it was read.
-    pub is_introduced: bool,
-    layer: Option<Box<TlsTransport>>,
+    pub is_proxy_header_done: bool,
+    tls_transport: Option<Box<TlsTransport>>,
 }
 
 /// Received bytes, decrypted if there is a TLS session.
@@ -44,7 +44,7 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Plaintext<B> {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         match self {
-            Plaintext::Lent(lent) => lent.as_ref(),
+            Plaintext::Lent(buffer) => buffer.as_ref(),
             Plaintext::Plain(plain) => plain,
         }
     }
@@ -83,41 +83,45 @@ impl<S> ClientTransport<S> {
     /// The transport of an accepted socket.
     pub fn new(
         accepted: AcceptedSocket<S>,
-        layer: Option<Box<dyn TlsSession>>,
+        tls_session: Option<Box<dyn TlsSession>>,
     ) -> ClientTransport<S> {
         ClientTransport {
             socket: accepted.socket,
             peer: accepted.peer,
             peer_port: accepted.peer_port,
             proxy: None,
-            is_introduced: true,
-            layer: layer.map(|layer| Box::new(TlsTransport::new(layer))),
+            is_proxy_header_done: true,
+            tls_transport: tls_session.map(|session| Box::new(TlsTransport::new(session))),
         }
     }
 
     /// The parameters of the TLS session; `None` without TLS and during the handshake.
     pub fn tls(&self) -> Option<&Arc<TlsInfo>> {
-        self.layer.as_ref()?.secured()
+        self.tls_transport.as_ref()?.info()
     }
 
     /// Whether the TLS handshake is in progress: nothing can be sent.
     pub fn is_handshaking(&self) -> bool {
-        self.layer.as_ref().is_some_and(|it| it.secured().is_none())
+        self.tls_transport
+            .as_ref()
+            .is_some_and(|tls_transport| tls_transport.info().is_none())
     }
 
     /// Why the TLS session failed.
     pub fn fault(&self) -> Option<LayerFault> {
-        self.layer.as_ref()?.fault()
+        self.tls_transport.as_ref()?.fault()
     }
 
     /// Whether the handshake was completed since the last call.
-    pub fn take_new(&mut self) -> bool {
-        self.layer.as_mut().is_some_and(|layer| layer.take_new())
+    pub fn take_handshake_done(&mut self) -> bool {
+        self.tls_transport
+            .as_mut()
+            .is_some_and(|tls_transport| tls_transport.take_handshake_done())
     }
 
     /// Continues without TLS, with a client that uses clear text.
     pub fn strip(&mut self) {
-        self.layer = None;
+        self.tls_transport = None;
     }
 
     /// See [`IoDriver::register`].
@@ -141,15 +145,15 @@ impl<S> ClientTransport<S> {
     where
         D: IoDriver<Socket = S>,
     {
-        if let Some(layer) = &mut self.layer
-            && self.is_introduced
+        if let Some(tls_transport) = &mut self.tls_transport
+            && self.is_proxy_header_done
         {
             // Only after a PROXY header, which is never encrypted.
-            return layer.receive(driver, &self.socket, token, plain);
+            return tls_transport.receive(driver, &self.socket, token, plain);
         }
         match driver.receive(&self.socket, token) {
-            ReceiveOutcome::Bytes { lent, more } => ReceiveOutcome::Bytes {
-                lent: Plaintext::Lent(lent),
+            ReceiveOutcome::Bytes { buffer, more } => ReceiveOutcome::Bytes {
+                buffer: Plaintext::Lent(buffer),
                 more,
             },
             ReceiveOutcome::Empty => ReceiveOutcome::Empty,
@@ -166,10 +170,10 @@ impl<S> ClientTransport<S> {
         bytes: &[u8],
         plain: &mut Vec<u8>,
     ) -> bool {
-        let Some(layer) = &mut self.layer else {
+        let Some(tls_transport) = &mut self.tls_transport else {
             return false;
         };
-        layer.open(driver, &self.socket, token, bytes, plain);
+        tls_transport.open(driver, &self.socket, token, bytes, plain);
         true
     }
 
@@ -182,16 +186,18 @@ impl<S> ClientTransport<S> {
         buffer: &mut SendBuffer,
         more: bool,
     ) -> TransferOutcome {
-        if let Some(layer) = &mut self.layer {
-            return layer.send(driver, &self.socket, token, buffer, more);
+        if let Some(tls_transport) = &mut self.tls_transport {
+            return tls_transport.send(driver, &self.socket, token, buffer, more);
         }
         driver.send(&self.socket, token, buffer, more).into()
     }
 
     /// Whether encrypted bytes are unsent: they have to be pushed before more can be sent.
     #[inline]
-    pub fn has_sealed(&self) -> bool {
-        self.layer.as_ref().is_some_and(|layer| layer.has_sealed())
+    pub fn has_encrypted(&self) -> bool {
+        self.tls_transport
+            .as_ref()
+            .is_some_and(|tls_transport| tls_transport.has_encrypted())
     }
 
     /// Sends the start of the unsent encrypted bytes, of which there are some. `len` of the result is 0.
@@ -200,8 +206,8 @@ impl<S> ClientTransport<S> {
         driver: &mut impl IoDriver<Socket = S>,
         token: ConnectionToken,
     ) -> TransferOutcome {
-        match &mut self.layer {
-            Some(layer) => layer.push(driver, &self.socket, token),
+        match &mut self.tls_transport {
+            Some(tls_transport) => tls_transport.push(driver, &self.socket, token),
             None => TransferOutcome::Bytes {
                 len: 0,
                 wire_len: 0,
@@ -211,17 +217,17 @@ impl<S> ClientTransport<S> {
 
     /// Handles the end of a send that the driver completed later. Returns the connection's part of it: with TLS only
     /// the number of bytes sent.
-    pub fn sent(&mut self, completion: SendCompletion) -> SendEnd {
-        let Some(len) = completion.taken else {
+    pub fn complete_send(&mut self, completion: SendCompletion) -> SendEnd {
+        let Some(len) = completion.sent_len else {
             return SendEnd::Broken;
         };
-        match &mut self.layer {
-            Some(layer) if !layer.is_offloaded() => {
-                layer.sent(completion.buffer, len);
+        match &mut self.tls_transport {
+            Some(tls_transport) if !tls_transport.is_offloaded() => {
+                tls_transport.complete_send(completion.buffer, len);
                 return SendEnd::Sealed { wire_len: len };
             }
             // The kernel encrypts: the buffer was sent unchanged.
-            Some(layer) => layer.moved(len as u64),
+            Some(tls_transport) => tls_transport.record_sent(len as u64),
             None => {}
         }
         SendEnd::Buffer {
@@ -232,31 +238,37 @@ impl<S> ClientTransport<S> {
 
     /// Whether the kernel can send files by itself.
     pub fn sends_files(&self) -> bool {
-        self.layer.as_ref().is_none_or(|it| it.is_offloaded())
+        self.tls_transport
+            .as_ref()
+            .is_none_or(|tls_transport| tls_transport.is_offloaded())
     }
 
     /// Whether the kernel encrypts: then it keeps no pages of a file that could still change.
     pub fn is_offloaded(&self) -> bool {
-        self.layer.as_ref().is_some_and(|it| it.is_offloaded())
+        self.tls_transport
+            .as_ref()
+            .is_some_and(|tls_transport| tls_transport.is_offloaded())
     }
 
     /// Changes to kernel TLS, if the session wants that for a file of this length and the kernel supports it. No
     /// encrypted bytes may be waiting. Returns whether it has just changed.
     pub fn offload(&mut self, driver: &mut impl IoDriver<Socket = S>, len: u64) -> bool {
-        let layer = self.layer.as_mut();
-        layer.is_some_and(|layer| layer.offload(driver, &self.socket, len))
+        let tls_transport = self.tls_transport.as_mut();
+        tls_transport.is_some_and(|tls_transport| tls_transport.offload(driver, &self.socket, len))
     }
 
     /// Counts bytes of a file that a helper has sent.
     pub fn file_sent(&mut self, len: u64) {
-        if let Some(layer) = &mut self.layer {
-            layer.moved(len);
+        if let Some(tls_transport) = &mut self.tls_transport {
+            tls_transport.record_sent(len);
         }
     }
 
     /// Whether the kernel's key is nearly used up: the connection ends with the response in progress.
-    pub fn is_worn(&self) -> bool {
-        self.layer.as_ref().is_some_and(|it| it.is_worn())
+    pub fn is_key_worn(&self) -> bool {
+        self.tls_transport
+            .as_ref()
+            .is_some_and(|tls_transport| tls_transport.is_key_worn())
     }
 
     /// See [`IoDriver::start_file`]; if the kernel can't send it, [`IoDriver::start_read`].
@@ -271,11 +283,11 @@ impl<S> ClientTransport<S> {
         if !self.sends_files() {
             return driver.start_read(token, file, range);
         }
-        let Some(layer) = &mut self.layer else {
+        let Some(tls_transport) = &mut self.tls_transport else {
             return driver.start_file(&self.socket, token, file, range);
         };
         // Kernel TLS: sendfile encrypts, and the session counts the use of the key.
-        layer.start_file(driver, &self.socket, token, file, range)
+        tls_transport.start_file(driver, &self.socket, token, file, range)
     }
 
     /// Bytes on the wire that the client has not acknowledged.
@@ -284,9 +296,9 @@ impl<S> ClientTransport<S> {
     }
 
     /// Encrypts close_notify, which has to be pushed then.
-    pub fn say_end(&mut self) {
-        if let Some(layer) = &mut self.layer {
-            layer.say_end();
+    pub fn encrypt_close_notify(&mut self) {
+        if let Some(tls_transport) = &mut self.tls_transport {
+            tls_transport.encrypt_close_notify();
         }
     }
 

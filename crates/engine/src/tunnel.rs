@@ -36,18 +36,18 @@ pub struct TunnelPeer {
 impl ClientTunnel {
     /// Creates both ends; about `len_max` bytes may wait in each direction.
     pub fn new(len_max: usize) -> (ClientTunnel, TunnelPeer) {
-        let (from_client, far_from_client) = stream::stream(len_max);
-        let (far_to_client, to_client) = stream::stream(len_max);
+        let (from_client, peer_from_client) = stream::stream(len_max);
+        let (peer_to_client, to_client) = stream::stream(len_max);
         let tunnel = ClientTunnel {
             from_client,
             to_client,
             idle_timeout_ms: None,
         };
-        let far = TunnelPeer {
-            from_client: far_from_client,
-            to_client: far_to_client,
+        let peer = TunnelPeer {
+            from_client: peer_from_client,
+            to_client: peer_to_client,
         };
-        (tunnel, far)
+        (tunnel, peer)
     }
 
     /// Replaces the worker's idle timeout by this one.
@@ -59,17 +59,17 @@ impl ClientTunnel {
 
     /// The direction to the client, and the other one.
     pub(crate) fn split(self) -> (BodyReceiver, TunnelReturn) {
-        let back = TunnelReturn {
-            to: self.from_client,
+        let tunnel_return = TunnelReturn {
+            sender: self.from_client,
             idle_timeout_ms: self.idle_timeout_ms,
         };
-        (self.to_client, back)
+        (self.to_client, tunnel_return)
     }
 }
 
 /// The direction from the client, before it has begun.
 pub(crate) struct TunnelReturn {
-    pub to: BodySender,
+    pub sender: BodySender,
     pub idle_timeout_ms: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct TunnelReturn {
 pub(crate) struct TunnelActivity {
     idle_timeout_ms: u64,
     /// Bytes of both directions at the last check.
-    moved: u64,
+    transferred: u64,
     /// When a check last found more bytes.
     since_ms: u64,
 }
@@ -87,7 +87,7 @@ impl TunnelActivity {
     pub(crate) fn new(idle_timeout_ms: u64, now_ms: u64) -> TunnelActivity {
         TunnelActivity {
             idle_timeout_ms,
-            moved: 0,
+            transferred: 0,
             since_ms: now_ms,
         }
     }
@@ -100,9 +100,9 @@ impl TunnelActivity {
     }
 
     /// Records the bytes moved until now. Returns the time of the next check; `None` if the tunnel has timed out.
-    pub(crate) fn look(&mut self, moved: u64, now_ms: u64) -> Option<u64> {
-        if self.moved != moved {
-            (self.moved, self.since_ms) = (moved, now_ms);
+    pub(crate) fn check(&mut self, transferred: u64, now_ms: u64) -> Option<u64> {
+        if self.transferred != transferred {
+            (self.transferred, self.since_ms) = (transferred, now_ms);
         }
         let until_ms = self.since_ms + self.idle_timeout_ms;
         // Bytes that move between two checks count from the second: the timeout is at most a quarter longer.

@@ -93,12 +93,12 @@ pub trait NetworkSocket: Any + Send {
     /// The reason of the failure.
     fn connected(&mut self) -> io::Result<()>;
 
-    /// Receives into `into`, which is not empty; 0 at the end. A short receive has emptied the socket: an event
+    /// Receives into `buffer`, which is not empty; 0 at the end. A short receive has emptied the socket: an event
     /// reports later bytes.
     ///
     /// # Errors
     /// `WouldBlock`: there are no bytes now, and an event will follow. Otherwise the connection is broken.
-    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize>;
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Sends the start of `buffer`, which is not empty. If the result is known at once, the buffer stays; otherwise
     /// the network takes it out and returns it by [`NetworkSocket::sent`], after a writable event. Nothing else may be

@@ -49,33 +49,33 @@ struct SocketDirection {
     ready: bool,
     /// Counts events: a task that found the socket empty or full clears `ready` only if there was no event since its
     /// attempt.
-    news: u32,
-    waiting: Option<Waker>,
+    events: u32,
+    waker: Option<Waker>,
 }
 
 impl SocketDirection {
-    fn happened(&mut self) -> Option<Waker> {
+    fn record_event(&mut self) -> Option<Waker> {
         self.ready = true;
-        self.news = self.news.wrapping_add(1);
-        self.waiting.take()
+        self.events = self.events.wrapping_add(1);
+        self.waker.take()
     }
 
     /// Ready with the current number of events.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<u32> {
         if self.ready {
-            return Poll::Ready(self.news);
+            return Poll::Ready(self.events);
         }
         let waker = context.waker();
-        match &self.waiting {
-            Some(known) if known.will_wake(waker) => {}
-            _ => self.waiting = Some(waker.clone()),
+        match &self.waker {
+            Some(stored) if stored.will_wake(waker) => {}
+            _ => self.waker = Some(waker.clone()),
         }
         Poll::Pending
     }
 
-    fn exhausted(&mut self, news: u32) {
+    fn clear_ready(&mut self, events: u32) {
         // An event during the attempt may report new bytes or room.
-        self.ready &= self.news != news;
+        self.ready &= self.events != events;
     }
 }
 
@@ -86,8 +86,8 @@ enum DirectionState {
 }
 
 impl SourceState {
-    fn side(&mut self, way: DirectionState) -> &mut SocketDirection {
-        match way {
+    fn direction_mut(&mut self, direction: DirectionState) -> &mut SocketDirection {
+        match direction {
             DirectionState::In => &mut self.reading,
             DirectionState::Out => &mut self.writing,
         }
@@ -114,19 +114,19 @@ impl UpstreamSockets {
     }
 
     /// Handles an event, and wakes the waiting tasks.
-    pub fn happened(&self, news: SocketEvent) {
+    pub fn handle_event(&self, event: SocketEvent) {
         let mut table = self.lock();
-        let Some(source) = table.find(news.id) else {
+        let Some(source) = table.find(event.id) else {
             return;
         };
         // Kept, as no further event follows the end.
-        source.ended |= news.ended;
-        let reader = match news.readable {
-            true => source.reading.happened(),
+        source.ended |= event.ended;
+        let reader = match event.readable {
+            true => source.reading.record_event(),
             false => None,
         };
-        let writer = match news.writable {
-            true => source.writing.happened(),
+        let writer = match event.writable {
+            true => source.writing.record_event(),
             false => None,
         };
         // Without the lock: a waker may run a task that uses this table.
@@ -134,12 +134,15 @@ impl UpstreamSockets {
         reader.into_iter().chain(writer).for_each(Waker::wake);
     }
 
-    fn add(&self, rest: SourceState) -> SourceId {
+    fn add(&self, state: SourceState) -> SourceId {
         let mut table = self.lock();
         // The epoll network marks its events by the bit above.
         table.generation = (table.generation + 1) & GENERATION_MAX;
         let generation = table.generation;
-        let slot = table.slots.insert(SourceState { generation, ..rest }) as u32;
+        let slot = table.slots.insert(SourceState {
+            generation,
+            ..state
+        }) as u32;
         SourceId { slot, generation }
     }
 
@@ -149,26 +152,31 @@ impl UpstreamSockets {
         Some(table.slots.remove(id.slot as usize))
     }
 
-    fn set_ready(&self, id: SourceId, way: DirectionState) {
+    fn set_ready(&self, id: SourceId, direction: DirectionState) {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
-        source.side(way).ready = true;
+        source.direction_mut(direction).ready = true;
     }
 
-    fn poll(&self, id: SourceId, way: DirectionState, context: &mut Context<'_>) -> Poll<u32> {
+    fn poll(
+        &self,
+        id: SourceId,
+        direction: DirectionState,
+        context: &mut Context<'_>,
+    ) -> Poll<u32> {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
-        source.side(way).poll(context)
+        source.direction_mut(direction).poll(context)
     }
 
-    /// An attempt after this number of events found nothing; `surely`: by an error of the system, not by a short
+    /// An attempt after this number of events found nothing; `is_certain`: by an error of the system, not by a short
     /// read.
-    fn exhausted(&self, id: SourceId, way: DirectionState, news: u32, surely: bool) {
+    fn clear_ready(&self, id: SourceId, direction: DirectionState, events: u32, is_certain: bool) {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
         // After the end no event follows, so only an error of the system proves that nothing is left.
-        if surely || !source.ended {
-            source.side(way).exhausted(news);
+        if is_certain || !source.ended {
+            source.direction_mut(direction).clear_ready(events);
         }
     }
 
@@ -189,9 +197,9 @@ pub struct UpstreamSocket {
     socket: Box<dyn NetworkSocket>,
     registration: SourceRegistration,
     /// The network has one of this socket's buffers.
-    is_lent: bool,
+    is_buffer_in_flight: bool,
     /// That buffer is `copied`.
-    is_lent_copy: bool,
+    is_copy_in_flight: bool,
     /// Copies of borrowed bytes that are unsent.
     copied: SendBuffer,
 }
@@ -206,15 +214,15 @@ struct SourceRegistration {
 }
 
 impl SourceRegistration {
-    fn new(sources: &UpstreamSockets, rest: SourceState) -> SourceRegistration {
+    fn new(sources: &UpstreamSockets, state: SourceState) -> SourceRegistration {
         SourceRegistration {
-            id: sources.add(rest),
+            id: sources.add(state),
             sources: sources.clone(),
         }
     }
 
-    fn poll(&self, way: DirectionState, context: &mut Context<'_>) -> Poll<u32> {
-        self.sources.poll(self.id, way, context)
+    fn poll(&self, direction: DirectionState, context: &mut Context<'_>) -> Poll<u32> {
+        self.sources.poll(self.id, direction, context)
     }
 }
 
@@ -234,13 +242,13 @@ impl UpstreamSocket {
         to: ConnectTarget<'_>,
     ) -> io::Result<UpstreamSocket> {
         // Registered before the first event can arrive.
-        let rest = SourceState {
+        let state = SourceState {
             generation: 0,
             reading: SocketDirection::default(),
             writing: SocketDirection::default(),
             ended: false,
         };
-        let registration = SourceRegistration::new(sources, rest);
+        let registration = SourceRegistration::new(sources, state);
         let connecting = sources.0.network.connect(to, registration.id)?;
         let mut socket = connecting.socket;
         if connecting.connected {
@@ -254,8 +262,8 @@ impl UpstreamSocket {
         Ok(UpstreamSocket {
             socket,
             registration,
-            is_lent: false,
-            is_lent_copy: false,
+            is_buffer_in_flight: false,
+            is_copy_in_flight: false,
             copied: SendBuffer::default(),
         })
     }
@@ -284,7 +292,7 @@ impl UpstreamSocket {
     }
 
     /// Whether no event has reported input since all of it was read.
-    pub fn heard_nothing(&self) -> bool {
+    pub fn has_no_input(&self) -> bool {
         let SourceRegistration { sources, id } = &self.registration;
         let mut table = sources.lock();
         table.find(*id).is_some_and(|source| !source.reading.ready)
@@ -297,22 +305,22 @@ impl UpstreamSocket {
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
-        into: &mut [u8],
+        buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         // The peer may wait for the copied bytes before it responds. If sending fails, received bytes are still read.
         let _ = self.poll_drain(context);
         loop {
-            let news = ready!(self.registration.poll(DirectionState::In, context));
-            match self.socket.receive(into) {
+            let events = ready!(self.registration.poll(DirectionState::In, context));
+            match self.socket.receive(buffer) {
                 Ok(len) => {
                     // A short read has emptied the socket, as later bytes are reported; but not if the end was
                     // reported before, which no further event follows.
-                    if len < into.len() && len > 0 {
-                        self.exhausted(DirectionState::In, news, false);
+                    if len < buffer.len() && len > 0 {
+                        self.clear_ready(DirectionState::In, events, false);
                     }
                     return Poll::Ready(Ok(len));
                 }
-                Err(error) => self.failed(DirectionState::In, news, error)?,
+                Err(error) => self.check_error(DirectionState::In, events, error)?,
             }
         }
     }
@@ -337,15 +345,15 @@ impl UpstreamSocket {
         buffer: &mut SendBuffer,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let news = ready!(self.registration.poll(DirectionState::Out, context));
-            if self.is_lent {
+            let events = ready!(self.registration.poll(DirectionState::Out, context));
+            if self.is_buffer_in_flight {
                 match self.socket.sent() {
-                    None => self.exhausted(DirectionState::Out, news, true),
+                    None => self.clear_ready(DirectionState::Out, events, true),
                     Some(completion) => {
-                        self.is_lent = false;
+                        self.is_buffer_in_flight = false;
                         *buffer = completion.buffer;
-                        let broken = || io::ErrorKind::BrokenPipe.into();
-                        return Poll::Ready(completion.taken.ok_or_else(broken));
+                        let broken_pipe = || io::ErrorKind::BrokenPipe.into();
+                        return Poll::Ready(completion.sent_len.ok_or_else(broken_pipe));
                     }
                 }
                 continue;
@@ -353,10 +361,10 @@ impl UpstreamSocket {
             match self.socket.send(buffer) {
                 Ok(UpstreamSendOutcome::Bytes(len)) => return Poll::Ready(Ok(len)),
                 Ok(UpstreamSendOutcome::Underway) => {
-                    self.is_lent = true;
-                    self.exhausted(DirectionState::Out, news, true);
+                    self.is_buffer_in_flight = true;
+                    self.clear_ready(DirectionState::Out, events, true);
                 }
-                Err(error) => self.failed(DirectionState::Out, news, error)?,
+                Err(error) => self.check_error(DirectionState::Out, events, error)?,
             }
         }
     }
@@ -373,11 +381,11 @@ impl UpstreamSocket {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_drain(context))?;
         loop {
-            let news = ready!(self.registration.poll(DirectionState::Out, context));
+            let events = ready!(self.registration.poll(DirectionState::Out, context));
             match self.socket.send_at_once(pieces) {
                 Ok(Some(len)) => return Poll::Ready(Ok(len)),
                 Ok(None) => break,
-                Err(error) => self.failed(DirectionState::Out, news, error)?,
+                Err(error) => self.check_error(DirectionState::Out, events, error)?,
             }
         }
         let mut bytes = Vec::new();
@@ -399,18 +407,20 @@ impl UpstreamSocket {
     #[inline]
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.copied {
-            SendBuffer::Vec(bytes) if bytes.is_empty() && !self.is_lent_copy => Poll::Ready(Ok(())),
+            SendBuffer::Vec(bytes) if bytes.is_empty() && !self.is_copy_in_flight => {
+                Poll::Ready(Ok(()))
+            }
             _ => self.poll_copied(context),
         }
     }
 
     #[cold]
     fn poll_copied(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.is_lent_copy || !self.copied.is_empty() {
+        while self.is_copy_in_flight || !self.copied.is_empty() {
             let mut copied = std::mem::take(&mut self.copied);
             let sent = self.poll_buffer(context, &mut copied);
             // The network may have taken the copy.
-            self.is_lent_copy = self.is_lent;
+            self.is_copy_in_flight = self.is_buffer_in_flight;
             self.copied = copied;
             let len = ready!(sent)?;
             self.copied.advance(len);
@@ -418,16 +428,21 @@ impl UpstreamSocket {
         Poll::Ready(Ok(()))
     }
 
-    fn exhausted(&self, way: DirectionState, news: u32, surely: bool) {
+    fn clear_ready(&self, direction: DirectionState, events: u32, is_certain: bool) {
         self.registration
             .sources
-            .exhausted(self.registration.id, way, news, surely);
+            .clear_ready(self.registration.id, direction, events, is_certain);
     }
 
     /// Ignores errors for lack of readiness and interruptions, and returns all others.
-    fn failed(&self, way: DirectionState, news: u32, error: io::Error) -> io::Result<()> {
+    fn check_error(
+        &self,
+        direction: DirectionState,
+        events: u32,
+        error: io::Error,
+    ) -> io::Result<()> {
         match error.kind() {
-            io::ErrorKind::WouldBlock => self.exhausted(way, news, true),
+            io::ErrorKind::WouldBlock => self.clear_ready(direction, events, true),
             io::ErrorKind::Interrupted => {}
             _ => return Err(error),
         }
@@ -439,13 +454,13 @@ impl AsyncRead for UpstreamSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        read_buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let len = ready!(
             self.get_mut()
-                .poll_recv(context, into.initialize_unfilled())
+                .poll_recv(context, read_buf.initialize_unfilled())
         )?;
-        into.advance(len);
+        read_buf.advance(len);
         Poll::Ready(Ok(()))
     }
 }

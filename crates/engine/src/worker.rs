@@ -80,7 +80,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         };
         let is_alone = self.closing.is_empty() && self.connections.is_empty();
         is_alone
-            && (!self.context.local.tasks.is_held() || self.context.driver.now_ms() >= until_ms)
+            && (!self.context.local.tasks.has_holds() || self.context.driver.now_ms() >= until_ms)
     }
 
     /// One wait and the handling of all its events.
@@ -93,7 +93,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         };
         let mut events = std::mem::take(&mut self.events);
         self.context.driver.wait(timeout_ms, &mut events);
-        self.context.keep_date();
+        self.context.update_date();
         for event in events.drain(..) {
             self.handle(event);
         }
@@ -104,8 +104,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             });
         }
         // After the sockets, as their events may wake tasks and post messages.
-        self.answer_bell();
-        self.look_at_deadlines();
+        self.handle_notification();
+        self.check_deadlines();
         self.context
             .service
             .turn_ended(self.context.driver.now_ms());
@@ -113,29 +113,29 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
     /// Takes messages and runs tasks, each of which may cause more of both. After some rounds the rest waits until
     /// sockets had their turn.
-    fn answer_bell(&mut self) {
-        let mut taken = 0;
+    fn handle_notification(&mut self) {
+        let mut handled = 0;
         for _ in 0..ROUNDS_MAX {
-            if taken >= MESSAGES_ENOUGH || !self.context.local.bell.take_notified() {
+            if handled >= MESSAGES_ENOUGH || !self.context.local.event_count.take_notified() {
                 return;
             }
-            taken += self.answer_once();
+            handled += self.run_round();
         }
     }
 
     /// A separate function, so that a turn without a notification costs nothing.
     #[inline(never)]
-    fn answer_once(&mut self) -> usize {
+    fn run_round(&mut self) -> usize {
         // Tasks first: their upstream events may post outcomes, which are taken in the same round.
         self.context.local.tasks.run();
         let mut messages = std::mem::take(&mut self.messages);
         self.context.mailbox.take(&mut messages);
-        let taken = messages.len();
+        let count = messages.len();
         for message in messages.drain(..) {
-            self.take_message(message);
+            self.handle_message(message);
         }
         self.messages = messages;
-        taken
+        count
     }
 
     fn handle(&mut self, event: DriverEvent) {
@@ -160,27 +160,29 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                     connection.file_sent(context, sent)
                 });
             }
-            DriverEvent::Outgoing(news) => self.context.local.sources.happened(news),
+            DriverEvent::Outgoing(socket_event) => {
+                self.context.local.sources.handle_event(socket_event)
+            }
             // A worker opens no datagram socket as long as the engine has no datagram protocol.
             DriverEvent::Datagrams(_) | DriverEvent::Room(_) => {}
         }
     }
 
-    fn take_message(&mut self, message: WorkerMessage<D, V>) {
+    fn handle_message(&mut self, message: WorkerMessage<D, V>) {
         match message {
             MailboxMessage::Outcome(ExchangeId { connection, stream }, outcome) => {
                 self.visit(connection, |connection, context| {
-                    connection.outcome(context, stream, outcome);
+                    connection.store_outcome(context, stream, outcome);
                 });
             }
             MailboxMessage::Interim(ExchangeId { connection, stream }, interim) => {
                 self.visit(connection, |connection, context| {
-                    connection.interim(context, stream, &interim);
+                    connection.write_interim(context, stream, &interim);
                 });
             }
             MailboxMessage::Moved(token) => {
                 self.visit(token, |connection, context| {
-                    connection.stream_moved(context)
+                    connection.handle_progress(context)
                 });
             }
             MailboxMessage::Settings(settings) => self.context.settings = settings,

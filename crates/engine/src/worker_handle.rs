@@ -27,23 +27,23 @@ pub struct WorkerResources {
     /// Timers in its driver's time.
     pub timers: WorkerTimers,
     /// Wakes its driver.
-    pub bell: Arc<EventCount>,
+    pub event_count: Arc<EventCount>,
     helpers: Box<dyn BlockingOffload>,
 }
 
 impl WorkerHandle {
     /// The handle of a driver with this eventcount, these sockets and helpers, at `now_ms` of its time.
     pub fn new(
-        bell: Arc<EventCount>,
+        event_count: Arc<EventCount>,
         sources: UpstreamSockets,
         helpers: impl BlockingOffload + 'static,
         now_ms: u64,
     ) -> WorkerHandle {
         WorkerHandle(Arc::new(WorkerResources {
-            tasks: WorkerTasks::new(bell.clone()),
+            tasks: WorkerTasks::new(event_count.clone()),
             sources,
-            timers: WorkerTimers::new(bell.clone(), now_ms),
-            bell,
+            timers: WorkerTimers::new(event_count.clone(), now_ms),
+            event_count,
             helpers: Box::new(helpers),
         }))
     }
@@ -73,7 +73,7 @@ impl WorkerResources {
     pub fn resume(&self, now_ms: u64) {
         // Before the eventcount's `resume`: see `WorkerTimers::set_now`.
         self.timers.set_now(now_ms);
-        self.bell.resume();
+        self.event_count.resume();
         // After `resume`, so that waking tasks costs no system call.
         self.timers.wake_due();
     }
@@ -81,7 +81,7 @@ impl WorkerResources {
     /// Runs tasks while the worker is notified, for a bounded number of rounds: for workers without messages.
     pub fn run(&self) {
         for _ in 0..ROUNDS_MAX {
-            if !self.bell.take_notified() {
+            if !self.event_count.take_notified() {
                 return;
             }
             self.tasks.run();

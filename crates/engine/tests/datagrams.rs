@@ -9,7 +9,7 @@ use lowroad_engine::datagrams::{DatagramTrain, Ecn};
 use lowroad_engine::driver::{DatagramSocketId, DriverEvent, IoDriver};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
-use lowroad_testkit::net::{CableEnd, NetNamespace, lacks, pair};
+use lowroad_testkit::net::{CableEnd, NetNamespace, missing_requirement, pair};
 use lowroad_testkit::skip;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
@@ -151,7 +151,7 @@ const PEER_BUFFER_LEN: usize = 16 << 20;
 /// On loopback a datagram never waits in its sender; behind a shaper it does.
 #[test]
 fn a_full_socket_tells_when_it_has_room() {
-    if let Some(reason) = lacks() {
+    if let Some(reason) = missing_requirement() {
         return skip("a_full_socket_tells_when_it_has_room", &reason);
     }
     let namespace = NetNamespace::new("data-room").expect("a namespace");
@@ -226,7 +226,7 @@ fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
 /// 6.11). Includes datagrams longer than the device's MTU.
 #[test]
 fn trains_leave_through_a_device_without_offloads() {
-    if let Some(reason) = lacks() {
+    if let Some(reason) = missing_requirement() {
         return skip("trains_leave_through_a_device_without_offloads", &reason);
     }
     let [a, b] = ["data-a", "data-b"].map(|name| NetNamespace::new(name).expect("a namespace"));

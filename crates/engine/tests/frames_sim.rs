@@ -198,7 +198,7 @@ impl Browser {
                 Some(H2ClientEvent::GoneAway { code, .. }) => self.gone = Some(code),
             }
             if let Some((stream, len)) = taken {
-                self.http.taken(stream, len, &mut out);
+                self.http.release_capacity(stream, len, &mut out);
             }
         }
         self.text = text;

@@ -38,7 +38,7 @@ impl Loop {
         let came = !events.is_empty();
         for event in events {
             if let DriverEvent::Outgoing(news) = event {
-                self.local.sources.happened(news);
+                self.local.sources.handle_event(news);
             }
         }
         self.local.run();
@@ -197,7 +197,7 @@ fn news_of_a_closed_connection_do_not_reach_the_next() {
     for event in events {
         if let DriverEvent::Outgoing(news) = event {
             stale += 1;
-            world.local.sources.happened(news);
+            world.local.sources.handle_event(news);
         }
     }
     assert_eq!(stale, 1);

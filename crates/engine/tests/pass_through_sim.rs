@@ -42,8 +42,8 @@ impl HttpService for PassThroughHandler {
     ) -> Option<PassThroughTarget> {
         let is_own = head.is_some_and(|head| head.request.raw_target() == b"/own");
         (!is_own).then_some(PassThroughTarget {
-            to: ([192, 0, 2, 1], 80).into(),
-            from: None,
+            server: ([192, 0, 2, 1], 80).into(),
+            source: None,
             connect_timeout_ms: 10_000,
             idle_timeout_ms: IDLE_MS,
         })
@@ -66,7 +66,7 @@ impl HttpService for PassThroughHandler {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(), ()> {
         response.head(StatusCode::OK).end(BodyLen::Known(3));
-        response.copied(b"own");
+        response.write_copied(b"own");
         ServiceOutcome::Ready(None)
     }
 
@@ -157,7 +157,7 @@ impl TransferCase {
             connections_max: 1000,
             connections_per_address_max: 1000,
             requests_max: 0,
-            introduced: Vec::new(),
+            proxy_protocol_listeners: Vec::new(),
             h2: lowroad_http::h2::H2Settings::default(),
             http: RequestLimits::default(),
         };
@@ -235,7 +235,7 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
         case.world.send(server, &said);
         case.world.end(server);
         case.turn_until("the end", |case| {
-            case.world.over(case.client) && case.admission.open() == 0
+            case.world.is_over(case.client) && case.admission.open() == 0
         });
         let read = case.world.read(case.client);
         assert!(read.ends_with(&said), "seed {seed}: {} bytes", read.len());
@@ -258,7 +258,7 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
 fn without_a_server_the_connection_closes() {
     for seed in 0..40 {
         let mut case = TransferCase::new(seed);
-        case.world.set_elsewhere(PeerBehavior {
+        case.world.set_peer_behavior(PeerBehavior {
             refused: if seed % 2 == 0 { 1000 } else { 0 },
             unanswered: 1000,
             queue_full: 0,
@@ -283,7 +283,7 @@ fn a_side_that_is_lost_takes_the_other_with_it() {
         let lost = if seed % 2 == 0 { server } else { case.client };
         case.world.reset(lost);
         case.turn_until("the end", |case| case.admission.open() == 0);
-        case.turn_until("the other end", |case| case.world.over(server));
+        case.turn_until("the other end", |case| case.world.is_over(server));
         // The client takes the end of such a connection for the end of the response.
         let is_told = lost == case.client || case.world.was_reset(case.client);
         assert!(is_told, "seed {seed}");
@@ -299,7 +299,7 @@ fn one_on_which_nothing_moves_is_closed() {
         let server = case.server();
         case.turn_until("the end", |case| case.admission.open() == 0);
         assert_eq!(case.counters.tunnel_timeouts.value(), 1, "seed {seed}");
-        case.turn_until("the other end", |case| case.world.over(server));
+        case.turn_until("the other end", |case| case.world.is_over(server));
     }
 }
 

@@ -52,7 +52,7 @@ struct Later(Arc<Mutex<Program>>, SharedWorld);
 impl Wake for Later {
     fn wake(self: Arc<Self>) {
         let program = self.0.clone();
-        self.1.later(move || Program::go_on(&program));
+        self.1.call_later(move || Program::go_on(&program));
     }
 }
 
@@ -133,7 +133,7 @@ impl HttpService for Echo {
             let (to, from) = stream(700);
             self.quiet.lock().expect("no panic").push(to);
             response.head(StatusCode::OK).end(BodyLen::Unknown);
-            response.stream(from);
+            response.write_stream(from);
             return ServiceOutcome::Ready(Some(()));
         }
         if request.method == Method::Get {
@@ -141,7 +141,7 @@ impl HttpService for Echo {
             response
                 .head(StatusCode::OK)
                 .end(BodyLen::Known(body.len() as u64));
-            response.copied(&body);
+            response.write_copied(&body);
             return ServiceOutcome::Ready(None);
         }
         let id = exchange.id;
@@ -158,13 +158,13 @@ impl HttpService for Echo {
         Program::go_on(&Arc::new(Mutex::new(program)));
         let mailbox = self.mailbox.clone();
         self.world
-            .later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
+            .call_later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
         let RequestTarget::Origin { path, .. } = request.target else {
             panic!("a path")
         };
         ServiceOutcome::Deferred {
             pending: std::str::from_utf8(&path[1..]).expect("ASCII").parse().ok(),
-            gives_up: false,
+            cancel_on_disconnect: false,
         }
     }
 
@@ -178,7 +178,7 @@ impl HttpService for Echo {
         let answer = self.answers.remove(&exchange.id).expect("a program");
         let len = len.map_or(BodyLen::Unknown, BodyLen::Known);
         if response.head(StatusCode::OK).end(len) {
-            response.stream(answer);
+            response.write_stream(answer);
         }
         ServiceOutcome::Ready(Some(()))
     }
@@ -231,7 +231,7 @@ fn settings() -> WorkerSettings {
         connections_max: 1000,
         connections_per_address_max: 1000,
         requests_max: 0,
-        introduced: Vec::new(),
+        proxy_protocol_listeners: Vec::new(),
         h2: lowroad_http::h2::H2Settings::default(),
         http: RequestLimits::default(),
     }
@@ -286,7 +286,7 @@ impl Case {
 
     fn turn_until_over(&mut self, seed: u64, client: usize) {
         for _ in 0..400_000 {
-            if self.world.over(client) {
+            if self.world.is_over(client) {
                 return self.linger();
             }
             self.worker.turn();
@@ -485,7 +485,7 @@ fn clients_that_go_away_leave_nothing_behind() {
             _ => case.world.reset(client),
         }
         for _ in 0..20_000 {
-            if case.admission.open() == 0 && case.world.over(client) {
+            if case.admission.open() == 0 && case.world.is_over(client) {
                 break;
             }
             case.worker.turn();

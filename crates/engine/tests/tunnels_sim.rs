@@ -61,7 +61,7 @@ struct Later(Arc<Mutex<Program>>, SharedWorld);
 impl Wake for Later {
     fn wake(self: Arc<Self>) {
         let program = self.0.clone();
-        self.1.later(move || Program::go_on(&program));
+        self.1.call_later(move || Program::go_on(&program));
     }
 }
 
@@ -194,7 +194,7 @@ impl HttpService for Upgrading {
     ) -> ServiceOutcome<(), ()> {
         if request.raw_target() == b"/plain" {
             response.head(StatusCode::OK).end(BodyLen::Known(2));
-            response.copied(b"ok");
+            response.write_copied(b"ok");
             return ServiceOutcome::Ready(None);
         }
         if request.raw_target() == b"/now" {
@@ -202,10 +202,10 @@ impl HttpService for Upgrading {
         }
         let (mailbox, id): (Box_, ExchangeId) = (self.mailbox.clone(), exchange.id);
         self.world
-            .later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
+            .call_later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
         ServiceOutcome::Deferred {
             pending: (),
-            gives_up: false,
+            cancel_on_disconnect: false,
         }
     }
 
@@ -272,7 +272,7 @@ fn settings() -> WorkerSettings {
         connections_max: 1000,
         connections_per_address_max: 1000,
         requests_max: 0,
-        introduced: Vec::new(),
+        proxy_protocol_listeners: Vec::new(),
         h2: lowroad_http::h2::H2Settings::default(),
         http: RequestLimits::default(),
     }
@@ -354,7 +354,7 @@ impl Case {
 
     fn turn_until_over(&mut self) {
         self.turn_until("the end", |case| {
-            case.world.over(case.client) && case.admission.open() == 0
+            case.world.is_over(case.client) && case.admission.open() == 0
         });
     }
 
@@ -433,7 +433,7 @@ fn who_has_said_all_and_listens_no_more_ends_the_connection() {
     for seed in 0..60 {
         let mut case = Case::new(seed, Habit::SayAndGo(50_000));
         case.world.send(case.client, &content(3000));
-        case.turn_until("the end", |case| case.world.over(case.client));
+        case.turn_until("the end", |case| case.world.is_over(case.client));
         assert!(case.read() == content(50_000), "seed {seed}");
         // The bytes of a client that continues to send are read for a moment, and not for ever.
         case.turn_for(10_000);

@@ -110,7 +110,7 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
         .collect();
     let ids: Vec<usize> = clients.iter().map(|(id, _)| *id).collect();
     case.turn_until(seed, "the end of all", |world| {
-        ids.iter().all(|id| world.over(*id))
+        ids.iter().all(|id| world.is_over(*id))
     });
     let mut sent_bytes = 0;
     for (id, answers) in clients {
@@ -154,12 +154,12 @@ fn other_keys_than_the_kernels_end_the_connection_in_order() {
             world.read(id).len() > read_len_min
         });
         if seed % 3 != 0 {
-            case.world.send(id, &FakeTls::another_mask());
+            case.world.send(id, &FakeTls::other_mask());
         } else {
-            let both = [FakeTls::another_mask(), FakeTls::records(request)].concat();
+            let both = [FakeTls::other_mask(), FakeTls::records(request)].concat();
             case.world.send(id, &both);
         }
-        case.turn_until(seed, "the end", |world| world.over(id));
+        case.turn_until(seed, "the end", |world| world.is_over(id));
         let (read, is_ended) = FakeTls::read(&case.world.read(id));
         assert!(is_ended, "seed {seed}: the end was not said");
         assert!(undated(&read) == answer_of(90_000, false), "seed {seed}");
@@ -177,7 +177,7 @@ fn other_keys_are_of_no_matter_while_the_layer_seals() {
     let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
     let said = [
         FakeTls::hello(),
-        FakeTls::another_mask(),
+        FakeTls::other_mask(),
         FakeTls::records(request),
     ]
     .concat();
@@ -195,7 +195,7 @@ fn first_bytes(bytes: &[u8]) -> (Case, Vec<u8>) {
     case.world.send(id, bytes);
     case.turn_for(10);
     case.world.end(id);
-    case.turn_until(1, "the end", |world| world.over(id));
+    case.turn_until(1, "the end", |world| world.is_over(id));
     case.turn_for(5_000);
     let read = case.world.read(id);
     (case, read)
@@ -235,7 +235,7 @@ fn clients_of_http_1_0_get_no_interim_responses() {
     let id = case.world.connect();
     case.world
         .send(id, b"GET /hinted/5 HTTP/1.0\r\nHost: sim\r\n\r\n");
-    case.turn_until(1, "the end", |world| world.over(id));
+    case.turn_until(1, "the end", |world| world.is_over(id));
     assert_eq!(undated(&case.world.read(id)), answer_of(5, true));
 }
 
@@ -276,7 +276,7 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
         case.turn_until(seed, "the last connection's end", |world| {
             clients
                 .iter()
-                .all(|(id, _)| world.over(*id) || world.read(*id).is_empty())
+                .all(|(id, _)| world.is_over(*id) || world.read(*id).is_empty())
                 && world.now_ms() > 1_002_000
         });
         case.turn_for(400_000);
@@ -446,7 +446,7 @@ fn a_body_that_breaks_does_not_get_into_the_answer_before() {
             !world.read(client).is_empty()
         });
         case.world.send(client, b"no size\r\n");
-        case.turn_until(seed, "the end", |world| world.over(client));
+        case.turn_until(seed, "the end", |world| world.is_over(client));
         let (read, first) = (undated(&case.world.read(client)), answer_of(10_000, false));
         assert!(read.starts_with(&first), "seed {seed}");
     }
@@ -573,9 +573,9 @@ fn introduced() -> WorkerSettings {
     WorkerSettings {
         header_timeout_ms: 5000,
         connections_per_address_max: 2,
-        introduced: vec![ProxyProtocolListener {
+        proxy_protocol_listeners: vec![ProxyProtocolListener {
             listener: ListenerId(0),
-            from: vec![all..=[255; 4].into()],
+            proxies: vec![all..=[255; 4].into()],
         }],
         ..settings()
     }
@@ -623,7 +623,7 @@ fn a_proxy_says_whose_connection_it_is() {
                 id,
                 b"GET /peer/0 HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n",
             );
-            case.turn_until(seed, "the end", |world| world.over(id));
+            case.turn_until(seed, "the end", |world| world.is_over(id));
             let read = String::from_utf8(case.world.read(id)).expect("text");
             let bodies: Vec<&str> = read
                 .split("HTTP/1.1 200 OK")
@@ -694,7 +694,7 @@ fn a_look_whether_we_are_there_is_no_failure() {
     let mut case = Case::new(4, calm(), introduced());
     let id = case.world.connect();
     case.world.end(id);
-    case.turn_until(4, "the end", |world| world.over(id));
+    case.turn_until(4, "the end", |world| world.is_over(id));
     assert_eq!(case.counters.proxy_headers_refused.value(), 0);
     assert_eq!(case.admission.open(), 0);
 }

@@ -121,7 +121,7 @@ pub struct DatagramPort {
 
 impl DatagramPort {
     /// Whether it receives datagrams to this address.
-    fn takes(&self, to: SocketAddr) -> bool {
+    fn accepts(&self, to: SocketAddr) -> bool {
         let address = self.translated.unwrap_or(self.bound);
         let ip = address.ip();
         // An IPv6 socket bound to `[::]` also receives IPv4, as in Linux.
@@ -192,13 +192,16 @@ impl DatagramNetwork {
     pub fn arrive(&mut self, transit: DatagramTransit) {
         let exact = |port: &DatagramPort| !port.bound.ip().is_unspecified();
         let takers = self.ports.iter().enumerate();
-        let taker = takers.filter(|(_, port)| port.takes(transit.to));
+        let taker = takers.filter(|(_, port)| port.accepts(transit.to));
         // A socket bound to this address takes precedence over one bound to all.
-        let Some(at) = taker.max_by_key(|(_, port)| exact(port)).map(|(at, _)| at) else {
+        let Some(port_index) = taker
+            .max_by_key(|(_, port)| exact(port))
+            .map(|(port_index, _)| port_index)
+        else {
             self.stats.unreachable += 1;
             return;
         };
-        let port = &mut self.ports[at];
+        let port = &mut self.ports[port_index];
         if port.received.len() >= self.faults.receive_buffer_max {
             port.drops.overflowed += 1;
             return;
@@ -243,9 +246,9 @@ impl SimWorld {
         bytes: &[u8],
     ) -> bool {
         let faults = self.datagrams.faults.clone();
-        let place = &mut self.datagrams.ports[port];
-        if place.unsent >= faults.send_buffer_max {
-            place.is_full = true;
+        let sender = &mut self.datagrams.ports[port];
+        if sender.unsent >= faults.send_buffer_max {
+            sender.is_full = true;
             self.datagrams.stats.full += 1;
             return false;
         }
@@ -253,7 +256,7 @@ impl SimWorld {
         self.datagrams.ports[port].unsent += 1;
         // A datagram leaves its socket before it arrives.
         let departs_us = self.now_us + self.dice(faults.delay_us / 4 + 1);
-        self.put_us(departs_us, SimEvent::Departed(port));
+        self.schedule_at_us(departs_us, SimEvent::Departed(port));
         if self.dice(1000) < faults.rebound && self.datagrams.ports[port].translated.is_some() {
             self.datagrams.translate(port);
             self.datagrams.stats.rebound += 1;
@@ -300,19 +303,19 @@ impl SimWorld {
             self.datagrams.stats.lost += 1;
             return;
         }
-        let way_us = faults.delay_us + self.dice(faults.jitter_us_max + 1);
+        let transit_us = faults.delay_us + self.dice(faults.jitter_us_max + 1);
         // Datagrams keep their order, except those that are reordered on purpose.
-        let in_order_us = (self.now_us + way_us).max(self.datagrams.ports[port].last_us);
-        let at_us = match self.dice(1000) < faults.reordered {
+        let in_order_us = (self.now_us + transit_us).max(self.datagrams.ports[port].last_us);
+        let arrival_us = match self.dice(1000) < faults.reordered {
             true => {
                 self.datagrams.stats.reordered += 1;
-                in_order_us + 1 + self.dice(3 * way_us + 1000)
+                in_order_us + 1 + self.dice(3 * transit_us + 1000)
             }
             false => {
                 self.datagrams.ports[port].last_us = in_order_us;
                 in_order_us
             }
         };
-        self.put_us(at_us, SimEvent::Datagram(transit));
+        self.schedule_at_us(arrival_us, SimEvent::Datagram(transit));
     }
 }

@@ -118,17 +118,17 @@ impl SimDatagrams {
     /// Sends trains until the socket is full. Returns the number of trains sent; the next one keeps its unsent
     /// datagrams.
     pub(crate) fn send_trains(&self, trains: &mut [DatagramTrain], bytes: &[u8]) -> usize {
-        for (at, train) in trains.iter_mut().enumerate() {
-            let mut taken_len = 0;
-            let is_taken = train.segments(bytes).all(|datagram| {
-                let is_taken = self.send(train.peer, train.local, train.ecn, datagram);
-                taken_len += if is_taken { datagram.len() } else { 0 };
-                is_taken
+        for (index, train) in trains.iter_mut().enumerate() {
+            let mut sent_len = 0;
+            let is_sent = train.segments(bytes).all(|datagram| {
+                let is_accepted = self.send(train.peer, train.local, train.ecn, datagram);
+                sent_len += if is_accepted { datagram.len() } else { 0 };
+                is_accepted
             });
             // The caller sends the rest after a room event.
-            train.range.start += taken_len;
-            if !is_taken {
-                return at;
+            train.range.start += sent_len;
+            if !is_sent {
+                return index;
             }
         }
         trains.len()

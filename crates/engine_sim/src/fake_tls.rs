@@ -24,10 +24,10 @@ const ANOTHER_MASK: [u8; 2] = [0xff; 2];
 /// The server's side of one connection.
 #[derive(Default)]
 pub struct FakeTls {
-    came: Vec<u8>,
-    secured: Option<Arc<TlsInfo>>,
+    ciphertext: Vec<u8>,
+    info: Option<Arc<TlsInfo>>,
     is_offloaded: bool,
-    is_worn: bool,
+    is_key_worn: bool,
 }
 
 impl FakeTls {
@@ -41,7 +41,7 @@ impl FakeTls {
     }
 
     /// A client's request for another mask.
-    pub fn another_mask() -> Vec<u8> {
+    pub fn other_mask() -> Vec<u8> {
         ANOTHER_MASK.to_vec()
     }
 
@@ -54,7 +54,7 @@ impl FakeTls {
     pub fn records(bytes: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
         for record in bytes.chunks(RECORD_LEN_MAX) {
-            put_record(record, &mut wire);
+            write_record(record, &mut wire);
         }
         wire
     }
@@ -80,7 +80,7 @@ impl FakeTls {
     }
 }
 
-fn put_record(record: &[u8], wire: &mut Vec<u8>) {
+fn write_record(record: &[u8], wire: &mut Vec<u8>) {
     let len = u16::try_from(record.len()).unwrap_or(u16::MAX);
     wire.extend_from_slice(&len.to_be_bytes());
     wire.extend(record.iter().map(|byte| byte ^ MASK));
@@ -94,18 +94,18 @@ fn take_record(wire: &[u8]) -> Option<(&[u8], &[u8])> {
 impl TlsSession for FakeTls {
     fn open(
         &mut self,
-        came: &[u8],
+        received: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
     ) -> Result<LayerState, LayerFault> {
-        self.came.extend_from_slice(came);
-        if self.secured.is_none() {
-            let len = self.came.len().min(HELLO.len());
+        self.ciphertext.extend_from_slice(received);
+        if self.info.is_none() {
+            let len = self.ciphertext.len().min(HELLO.len());
             // The first byte of a GET.
-            if self.came[0] == b'G' {
+            if self.ciphertext[0] == b'G' {
                 return Err(LayerFault::ClearText);
             }
-            if self.came[..len] != HELLO[..len] {
+            if self.ciphertext[..len] != HELLO[..len] {
                 wire.extend_from_slice(b"ALERT\n");
                 return Err(LayerFault::Broken);
             }
@@ -113,24 +113,24 @@ impl TlsSession for FakeTls {
                 return Ok(LayerState::Handshake);
             }
             wire.extend_from_slice(WELCOME);
-            self.came.drain(..len);
+            self.ciphertext.drain(..len);
         }
-        let secured = self.secured.get_or_insert_default().clone();
+        let secured = self.info.get_or_insert_default().clone();
         loop {
-            if self.came.starts_with(&ANOTHER_MASK) {
-                self.came.drain(..ANOTHER_MASK.len());
+            if self.ciphertext.starts_with(&ANOTHER_MASK) {
+                self.ciphertext.drain(..ANOTHER_MASK.len());
                 // Only the kernel's key can't be changed.
-                self.is_worn |= self.is_offloaded;
+                self.is_key_worn |= self.is_offloaded;
                 continue;
             }
-            let Some((record, rest)) = take_record(&self.came) else {
+            let Some((record, rest)) = take_record(&self.ciphertext) else {
                 return Ok(LayerState::Ready(secured));
             };
             if record.is_empty() {
                 return Ok(LayerState::Ended);
             }
             plain.extend(record.iter().map(|byte| byte ^ MASK));
-            self.came = rest.to_vec();
+            self.ciphertext = rest.to_vec();
         }
     }
 
@@ -140,7 +140,7 @@ impl TlsSession for FakeTls {
         let records = pieces.iter().flat_map(|piece| piece.chunks(RECORD_LEN_MAX));
         let mut len = 0;
         for record in records.filter(|it| !it.is_empty()).take(RECORDS_MAX) {
-            put_record(record, wire);
+            write_record(record, wire);
             len += record.len();
         }
         len
@@ -149,16 +149,16 @@ impl TlsSession for FakeTls {
     fn close(&mut self, wire: &mut Vec<u8>) {
         match self.is_offloaded {
             true => wire.extend_from_slice(FakeTls::END),
-            false => put_record(&[], wire),
+            false => write_record(&[], wire),
         }
     }
 
-    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-        self.is_offloaded = len >= OFFLOAD_LEN && tell(FakeTls::KEYS);
+    fn offload(&mut self, len: u64, enable: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.is_offloaded = len >= OFFLOAD_LEN && enable(FakeTls::KEYS);
         self.is_offloaded
     }
 
-    fn is_worn(&self) -> bool {
-        self.is_worn
+    fn is_key_worn(&self) -> bool {
+        self.is_key_worn
     }
 }

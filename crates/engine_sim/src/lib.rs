@@ -113,7 +113,7 @@ impl SharedWorld {
         let local = WorkerHandle::new(EventCount::new(|| {}), sources, helpers, now_ms);
         world.drivers.push(DriverWaits {
             events: VecDeque::new(),
-            bell: local.bell.clone(),
+            event_count: local.event_count.clone(),
             timers: local.timers.clone(),
             wake_us: None,
             is_stopped: false,
@@ -138,8 +138,8 @@ impl SharedWorld {
     }
 
     /// Sets the behavior of upstream peers.
-    pub fn set_elsewhere(&self, elsewhere: PeerBehavior) {
-        self.lock().elsewhere = elsewhere;
+    pub fn set_peer_behavior(&self, behavior: PeerBehavior) {
+        self.lock().peer_behavior = behavior;
     }
 
     /// Takes the upstream connections that were established since the last call. The test is their other end, by the
@@ -149,8 +149,8 @@ impl SharedWorld {
     }
 
     /// The number of jobs that tasks gave to helpers.
-    pub fn helped(&self) -> usize {
-        self.lock().helped
+    pub fn helper_jobs(&self) -> usize {
+        self.lock().helper_jobs
     }
 
     /// The number of connections that the driver's side has not closed.
@@ -162,10 +162,10 @@ impl SharedWorld {
     pub fn connect(&self) -> usize {
         let mut world = self.lock();
         let id = world.add_socket(None);
-        let at_ms = world.later();
+        let due_ms = world.random_due_ms();
         // Bytes must not arrive before the connection.
-        world.socket(id).last_ms = at_ms;
-        world.put(at_ms, SimEvent::Connect(id));
+        world.socket(id).last_ms = due_ms;
+        world.schedule_at_ms(due_ms, SimEvent::Connect(id));
         id
     }
 
@@ -177,9 +177,9 @@ impl SharedWorld {
             let piece_len_max = world.faults.piece_len_max as u64;
             let len = (1 + world.dice(piece_len_max) as usize).min(rest.len());
             // TCP keeps the order: a piece never overtakes an earlier one.
-            let at_ms = world.later().max(world.socket(id).last_ms);
-            world.socket(id).last_ms = at_ms;
-            world.put(at_ms, SimEvent::Arrive(id, rest[..len].to_vec()));
+            let due_ms = world.random_due_ms().max(world.socket(id).last_ms);
+            world.socket(id).last_ms = due_ms;
+            world.schedule_at_ms(due_ms, SimEvent::Arrive(id, rest[..len].to_vec()));
             rest = &rest[len..];
         }
     }
@@ -187,36 +187,36 @@ impl SharedWorld {
     /// A client half-closes, after all bytes sent before.
     pub fn end(&self, id: usize) {
         let mut world = self.lock();
-        let at_ms = world.socket(id).last_ms.max(world.now_ms());
-        world.put(at_ms, SimEvent::End(id));
+        let due_ms = world.socket(id).last_ms.max(world.now_ms());
+        world.schedule_at_ms(due_ms, SimEvent::End(id));
     }
 
     /// A client closes after all bytes sent before: its end arrives, and bytes sent to it break the connection.
     pub fn close(&self, id: usize) {
         self.end(id);
-        self.lock().socket(id).gone = true;
+        self.lock().socket(id).is_gone = true;
     }
 
     /// A client resets the connection after all bytes sent before.
     pub fn reset_after(&self, id: usize) {
         let mut world = self.lock();
-        let at_ms = world.socket(id).last_ms.max(world.now_ms());
-        world.put(at_ms, SimEvent::Break(id));
+        let due_ms = world.socket(id).last_ms.max(world.now_ms());
+        world.schedule_at_ms(due_ms, SimEvent::Break(id));
     }
 
     /// A client stops reading (`true`) or resumes.
-    pub fn hold(&self, id: usize, held: bool) {
+    pub fn hold(&self, id: usize, is_held: bool) {
         let mut world = self.lock();
-        world.socket(id).held = held;
-        let at_ms = world.later() + 1;
-        world.put(at_ms, SimEvent::Read(id));
+        world.socket(id).is_held = is_held;
+        let due_ms = world.random_due_ms() + 1;
+        world.schedule_at_ms(due_ms, SimEvent::Read(id));
     }
 
     /// A client resets the connection some time from now.
     pub fn reset(&self, id: usize) {
         let mut world = self.lock();
-        let at_ms = world.later();
-        world.put(at_ms, SimEvent::Break(id));
+        let due_ms = world.random_due_ms();
+        world.schedule_at_ms(due_ms, SimEvent::Break(id));
     }
 
     /// All bytes that a client has read.
@@ -230,10 +230,10 @@ impl SharedWorld {
     }
 
     /// Whether the server has closed or half-closed a connection, and all its bytes were read.
-    pub fn over(&self, id: usize) -> bool {
+    pub fn is_over(&self, id: usize) -> bool {
         let mut world = self.lock();
         let socket = world.socket(id);
-        (socket.closed || socket.finished) && socket.unread.is_empty() && !socket.has_underway()
+        (socket.closed || socket.finished) && socket.unread.is_empty() && !socket.has_pending_send()
     }
 
     /// Whether the server has reset a connection.
@@ -242,15 +242,16 @@ impl SharedWorld {
     }
 
     /// Calls a function some time from now, as a helper would.
-    pub fn later(&self, call: impl FnOnce() + Send + 'static) {
+    pub fn call_later(&self, call: impl FnOnce() + Send + 'static) {
         let mut world = self.lock();
-        let at_ms = world.later();
-        world.put(at_ms, SimEvent::Call(Box::new(call)));
+        let due_ms = world.random_due_ms();
+        world.schedule_at_ms(due_ms, SimEvent::Call(Box::new(call)));
     }
 
     /// Ends a wait at this time at the latest.
-    pub fn alarm(&self, at_ms: u64) {
-        self.lock().put(at_ms, SimEvent::Call(Box::new(|| {})));
+    pub fn alarm(&self, due_ms: u64) {
+        self.lock()
+            .schedule_at_ms(due_ms, SimEvent::Call(Box::new(|| {})));
     }
 
     /// A pseudo-random number below `below`, from the seed.
@@ -278,7 +279,7 @@ impl IoDriver for SimDriver {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
             // Other drivers run on this thread too, so none can notify this one while it is parked.
-            self.local.bell.prepare();
+            self.local.event_count.prepare();
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);
             // As after a suspension of the machine, or a change of the time of day.
@@ -286,7 +287,7 @@ impl IoDriver for SimDriver {
                 world.now_us += world.dice(10_000) * 1000;
                 world.unix_ms = world.dice(1 << 41);
             }
-            (world.happen(self.number), world.now_ms())
+            (world.run_due_events(self.number), world.now_ms())
         };
         // Without the lock: a call may use this world.
         calls.into_iter().for_each(|call| call());
@@ -354,7 +355,7 @@ impl IoDriver for SimDriver {
         let readable =
             !world.socket(socket.id).incoming.is_empty() || world.socket(socket.id).ended;
         // As epoll_ctl(2): the current readiness is reported.
-        world.tell(socket.id, readable, true);
+        world.report(socket.id, readable, true);
         Ok(())
     }
 
@@ -365,18 +366,18 @@ impl IoDriver for SimDriver {
             return ReceiveOutcome::Broken;
         }
         let len = socket.incoming.len().min(LENT_LEN);
-        let lent: Vec<u8> = socket.incoming.drain(..len).collect();
+        let received: Vec<u8> = socket.incoming.drain(..len).collect();
         match len {
             0 if socket.ended => ReceiveOutcome::End,
             0 => ReceiveOutcome::Empty,
             len => ReceiveOutcome::Bytes {
-                lent,
+                buffer: received,
                 more: len == LENT_LEN,
             },
         }
     }
 
-    fn give_back(&mut self, _: Vec<u8>) {}
+    fn return_buffer(&mut self, _: Vec<u8>) {}
 
     fn send(
         &mut self,
@@ -386,17 +387,17 @@ impl IoDriver for SimDriver {
         _: bool,
     ) -> SendOutcome {
         let mut world = self.world.lock();
-        assert!(!world.socket(socket.id).has_underway(), "one at a time");
+        assert!(!world.socket(socket.id).has_pending_send(), "one at a time");
         if world.dice(1000) < world.faults.late_sends {
             let send = PendingSend {
-                whose: EndRecipient::Worker(self.number, token),
+                recipient: EndRecipient::Worker(self.number, token),
                 buffer: std::mem::take(buffer),
             };
             world.send_later(socket.id, send);
             return SendOutcome::Underway;
         }
         let bytes = buffer.pieces().concat();
-        match world.take(socket.id, &bytes) {
+        match world.accept_bytes(socket.id, &bytes) {
             // A full socket may be reported at once, or by the next send.
             SendOutcome::Bytes(len) if len < bytes.len() && world.dice(2) == 0 => {
                 world.socket(socket.id).full = true;
@@ -414,7 +415,7 @@ impl IoDriver for SimDriver {
         range: Range<u64>,
     ) -> io::Result<()> {
         let mut world = self.world.lock();
-        assert!(!world.socket(socket.id).has_underway(), "one at a time");
+        assert!(!world.socket(socket.id).has_pending_send(), "one at a time");
         if world.dice(1000) < world.faults.file_failures {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -428,20 +429,20 @@ impl IoDriver for SimDriver {
             let len = (1 + world.dice(rest - held_back)).min(rest) as usize;
             let mut bytes = vec![0; len];
             file.file.read_exact_at(&mut bytes, range.start)?;
-            match world.take(socket.id, &bytes) {
-                SendOutcome::Bytes(taken) => {
-                    world.socket(socket.id).full |= taken < len;
+            match world.accept_bytes(socket.id, &bytes) {
+                SendOutcome::Bytes(sent_len) => {
+                    world.socket(socket.id).full |= sent_len < len;
                     FileSent::Bytes {
-                        len: taken as u64,
-                        full: taken < len,
+                        len: sent_len as u64,
+                        full: sent_len < len,
                     }
                 }
                 SendOutcome::Broken => FileSent::Broken,
                 _ => FileSent::Bytes { len: 0, full: true },
             }
         };
-        let at_ms = world.later();
-        world.put(at_ms, SimEvent::File(self.number, token, sent));
+        let due_ms = world.random_due_ms();
+        world.schedule_at_ms(due_ms, SimEvent::File(self.number, token, sent));
         Ok(())
     }
 
@@ -458,8 +459,8 @@ impl IoDriver for SimDriver {
         // A read may be short.
         let len = 1 + world.dice(range.end - range.start);
         let read = lowroad_engine::file::read(file, range.start..range.start + len);
-        let at_ms = world.later();
-        world.put(at_ms, SimEvent::File(self.number, token, read));
+        let due_ms = world.random_due_ms();
+        world.schedule_at_ms(due_ms, SimEvent::File(self.number, token, read));
         Ok(())
     }
 
@@ -471,14 +472,14 @@ impl IoDriver for SimDriver {
         assert_eq!(keys, FakeTls::KEYS);
         let socket = world.socket(socket.id);
         // Kernel TLS is enabled once, and not within a send.
-        assert!(!socket.is_sealed && !socket.has_underway());
+        assert!(!socket.is_sealed && !socket.has_pending_send());
         socket.is_sealed = true;
         Ok(())
     }
 
     fn send_alert(&mut self, socket: &SimSocket, alert: &[u8]) -> SendOutcome {
         let mut world = self.world.lock();
-        let is_idle = !world.socket(socket.id).has_underway();
+        let is_idle = !world.socket(socket.id).has_pending_send();
         assert!(is_idle && world.socket(socket.id).is_sealed);
         assert_eq!(alert, FakeTls::END);
         world.take_alert(socket.id)
@@ -493,7 +494,7 @@ impl IoDriver for SimDriver {
         let socket = world.socket(socket.id);
         socket.finished = true;
         // As the kernel does: a half-close drops a record that it kept.
-        socket.kept.clear();
+        socket.withheld.clear();
     }
 
     fn close(&mut self, socket: SimSocket) {
@@ -502,10 +503,10 @@ impl IoDriver for SimDriver {
 
     fn reset(&mut self, socket: SimSocket) {
         let mut world = self.world.lock();
-        let place = world.socket(socket.id);
-        place.was_reset = true;
+        let connection = world.socket(socket.id);
+        connection.was_reset = true;
         // Bytes in flight to the client are lost.
-        place.unread.clear();
+        connection.unread.clear();
         drop(world);
         drop(socket);
     }

@@ -33,7 +33,7 @@ impl SimNetwork {
 impl UpstreamNetwork for SimNetwork {
     fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect> {
         let mut world = self.world.lock();
-        let chances = world.elsewhere.clone();
+        let chances = world.peer_behavior.clone();
         let refused = world.dice(1000) < chances.refused;
         let connected = match to {
             ConnectTarget::Unix(_) if refused => {
@@ -52,12 +52,12 @@ impl UpstreamNetwork for SimNetwork {
             world.dialed.push(id);
         // An unanswered connection gets no event: only the caller's timeout ends it.
         } else if world.dice(1000) >= chances.unanswered {
-            let at_ms = world.later();
+            let due_ms = world.random_due_ms();
             let result = match refused {
                 true => Err(io::ErrorKind::ConnectionRefused),
                 false => Ok(()),
             };
-            world.put(at_ms, SimEvent::Dial(id, result));
+            world.schedule_at_ms(due_ms, SimEvent::Dial(id, result));
         }
         drop(world);
         let world = self.world.clone();
@@ -74,10 +74,10 @@ impl UpstreamNetwork for SimNetwork {
         };
         let mut world = self.world.lock();
         world.socket(socket.id).owner = Some(self.owner(id));
-        let known = world.socket(socket.id);
-        let readable = !known.incoming.is_empty() || known.ended;
+        let connection = world.socket(socket.id);
+        let readable = !connection.incoming.is_empty() || connection.ended;
         // The current readiness is reported anew, as by epoll_ctl(2).
-        world.tell(socket.id, readable, true);
+        world.report(socket.id, readable, true);
         Ok(())
     }
 }
@@ -97,15 +97,15 @@ impl NetworkSocket for SimOutgoing {
         }
     }
 
-    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut world = self.world.lock();
         let socket = world.socket(self.id);
         if socket.broken {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let len = socket.incoming.len().min(into.len());
-        for (place, byte) in into.iter_mut().zip(socket.incoming.drain(..len)) {
-            *place = byte;
+        let len = socket.incoming.len().min(buffer.len());
+        for (target, byte) in buffer.iter_mut().zip(socket.incoming.drain(..len)) {
+            *target = byte;
         }
         match len {
             0 if !socket.ended => Err(io::ErrorKind::WouldBlock.into()),
@@ -115,16 +115,16 @@ impl NetworkSocket for SimOutgoing {
 
     fn send(&mut self, buffer: &mut SendBuffer) -> io::Result<UpstreamSendOutcome> {
         let mut world = self.world.lock();
-        assert!(!world.socket(self.id).has_underway(), "one at a time");
+        assert!(!world.socket(self.id).has_pending_send(), "one at a time");
         if world.dice(1000) < world.faults.late_sends {
             let send = PendingSend {
-                whose: EndRecipient::Task,
+                recipient: EndRecipient::Task,
                 buffer: std::mem::take(buffer),
             };
             world.send_later(self.id, send);
             return Ok(UpstreamSendOutcome::Underway);
         }
-        match world.take(self.id, &buffer.pieces().concat()) {
+        match world.accept_bytes(self.id, &buffer.pieces().concat()) {
             SendOutcome::Bytes(len) => Ok(UpstreamSendOutcome::Bytes(len)),
             SendOutcome::Broken => Err(io::ErrorKind::BrokenPipe.into()),
             _ => Err(io::ErrorKind::WouldBlock.into()),
@@ -156,10 +156,10 @@ impl BlockingOffload for SimHelpers {
         if world.dice(1000) < world.faults.file_failures {
             return Err(QueueFull);
         }
-        world.helped += 1;
+        world.helper_jobs += 1;
         drop(world);
         // As in the real pool, a panic ends only its job.
-        self.0.later(move || contain(job));
+        self.0.call_later(move || contain(job));
         Ok(())
     }
 }

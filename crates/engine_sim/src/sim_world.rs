@@ -21,7 +21,7 @@ pub struct SimWorld {
     pub now_us: u64,
     pub unix_ms: u64,
     pub faults: FaultRates,
-    pub elsewhere: PeerBehavior,
+    pub peer_behavior: PeerBehavior,
     /// Chances in a thousand that a connection's request for kernel TLS fails.
     pub seal_failures: u64,
     pub drivers: Vec<DriverWaits>,
@@ -31,7 +31,7 @@ pub struct SimWorld {
     pub listening: bool,
     pub datagrams: DatagramNetwork,
     /// The number of jobs that tasks gave to helpers.
-    pub helped: usize,
+    pub helper_jobs: usize,
     random: u64,
     schedule: BTreeMap<(u64, u64), SimEvent>,
     next_order: u64,
@@ -43,7 +43,7 @@ pub struct SimWorld {
 pub struct DriverWaits {
     /// The events of its next wait.
     pub events: VecDeque<DriverEvent>,
-    pub bell: Arc<EventCount>,
+    pub event_count: Arc<EventCount>,
     pub timers: WorkerTimers,
     /// When it wants to be woken in addition.
     pub wake_us: Option<u64>,
@@ -54,7 +54,7 @@ pub struct DriverWaits {
 impl DriverWaits {
     /// Whether its next wait would return at once.
     fn has_work(&self) -> bool {
-        !self.events.is_empty() || self.bell.is_notified()
+        !self.events.is_empty() || self.event_count.is_notified()
     }
 }
 
@@ -104,27 +104,27 @@ pub struct SimConnection {
     /// Kernel TLS: accepted bytes are encrypted on their way.
     pub is_sealed: bool,
     /// An accepted record that is not on its way: a close or half-close drops it, as the kernel does.
-    pub kept: Vec<u8>,
+    pub withheld: Vec<u8>,
     pub full: bool,
     pub finished: bool,
     pub closed: bool,
     /// The driver's side has reset the connection.
     pub was_reset: bool,
     /// The driver's send in progress.
-    underway: Option<PendingSend>,
+    pending_send: Option<PendingSend>,
     /// A completed send, for its task.
     pub completed: Option<SendCompletion>,
     /// The client has stopped reading.
-    pub held: bool,
+    pub is_held: bool,
     /// The client is gone: bytes sent to it break the connection.
-    pub gone: bool,
+    pub is_gone: bool,
     /// When the last piece that the client sent arrives: later ones arrive after it.
     pub last_ms: u64,
 }
 
 /// A send that ends later.
 pub struct PendingSend {
-    pub whose: EndRecipient,
+    pub recipient: EndRecipient,
     pub buffer: SendBuffer,
 }
 
@@ -138,8 +138,8 @@ pub enum EndRecipient {
 
 impl SimConnection {
     /// Whether a send is in progress.
-    pub fn has_underway(&self) -> bool {
-        self.underway.is_some()
+    pub fn has_pending_send(&self) -> bool {
+        self.pending_send.is_some()
     }
 }
 
@@ -149,14 +149,14 @@ impl SimWorld {
             now_us: 1_000_000_000,
             unix_ms: 1_700_000_000_000,
             faults,
-            elsewhere: PeerBehavior::default(),
+            peer_behavior: PeerBehavior::default(),
             seal_failures: 0,
             drivers: Vec::new(),
             backlog: VecDeque::new(),
             dialed: Vec::new(),
             listening: true,
             datagrams: DatagramNetwork::default(),
-            helped: 0,
+            helper_jobs: 0,
             // Never 0, which xorshift would not leave.
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             schedule: BTreeMap::new(),
@@ -191,14 +191,14 @@ impl SimWorld {
         let waiting = self.listening && !self.backlog.is_empty();
         let drivers = self.drivers.iter().enumerate();
         let drivers = drivers.filter(|(_, driver)| !driver.is_stopped);
-        let has_work = |(at, driver): (usize, &DriverWaits)| {
-            driver.has_work() || self.datagrams.has_received(at)
+        let has_work = |(index, driver): (usize, &DriverWaits)| {
+            driver.has_work() || self.datagrams.has_received(index)
         };
         if waiting || drivers.clone().any(has_work) {
             return;
         }
         let next = self.schedule.first_key_value();
-        let next_us = next.map(|((at_us, _), _)| *at_us);
+        let next_us = next.map(|((event_us, _), _)| *event_us);
         let wakes = drivers.clone().map(|(_, driver)| driver.wake_us);
         let timers = drivers.map(|(_, driver)| driver.timers.next_ms());
         let ends_ms = timers.chain([timeout_ms]);
@@ -222,27 +222,27 @@ impl SimWorld {
         (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % below.max(1)
     }
 
-    pub fn later(&mut self) -> u64 {
+    pub fn random_due_ms(&mut self) -> u64 {
         let delay_ms_max = self.faults.delay_ms_max;
         self.now_ms() + self.dice(delay_ms_max + 1)
     }
 
-    pub fn put(&mut self, at_ms: u64, happening: SimEvent) {
-        self.put_us(at_ms * 1000, happening);
+    pub fn schedule_at_ms(&mut self, due_ms: u64, event: SimEvent) {
+        self.schedule_at_us(due_ms * 1000, event);
     }
 
     /// The same in µs.
-    pub fn put_us(&mut self, at_us: u64, happening: SimEvent) {
+    pub fn schedule_at_us(&mut self, due_us: u64, event: SimEvent) {
         self.next_order += 1;
         // Events of the same time keep the order in which they were scheduled.
-        self.schedule.insert((at_us, self.next_order), happening);
+        self.schedule.insert((due_us, self.next_order), event);
     }
 
     pub fn socket(&mut self, id: usize) -> &mut SimConnection {
         self.sockets.entry(id).or_default()
     }
 
-    pub fn tell(&mut self, id: usize, readable: bool, writable: bool) {
+    pub fn report(&mut self, id: usize, readable: bool, writable: bool) {
         let socket = self.socket(id);
         let (ended, broken) = (socket.ended, socket.broken);
         // A closed or unregistered socket reports nothing.
@@ -268,7 +268,7 @@ impl SimWorld {
     }
 
     /// Handles the due events, while this driver waits. Returns functions to call without the lock.
-    pub fn happen(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
+    pub fn run_due_events(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut calls = Vec::new();
         while let Some(first) = self.schedule.first_entry() {
             if first.key().0 > self.now_us {
@@ -283,15 +283,15 @@ impl SimWorld {
                     if result.is_ok() {
                         self.dialed.push(id);
                     }
-                    self.tell(id, result.is_err(), true);
+                    self.report(id, result.is_err(), true);
                 }
                 SimEvent::Arrive(id, bytes) => {
                     self.socket(id).incoming.extend(bytes);
-                    self.tell(id, true, false);
+                    self.report(id, true, false);
                 }
                 SimEvent::End(id) => {
                     self.socket(id).ended = true;
-                    self.tell(id, true, false);
+                    self.report(id, true, false);
                 }
                 SimEvent::Break(id) => {
                     self.socket(id).broken = true;
@@ -300,7 +300,7 @@ impl SimWorld {
                     if is_first {
                         self.end_send(id);
                     }
-                    self.tell(id, true, true);
+                    self.report(id, true, true);
                     self.end_send(id);
                 }
                 SimEvent::Read(id) => self.client_reads(id),
@@ -332,30 +332,30 @@ impl SimWorld {
 
     fn client_reads(&mut self, id: usize) {
         let socket = self.socket(id);
-        if socket.held {
+        if socket.is_held {
             return;
         }
         let bytes: Vec<u8> = socket.unread.drain(..).collect();
         socket.read.extend(bytes);
-        let kept = std::mem::take(&mut socket.kept);
-        socket.read.extend(kept);
+        let withheld = std::mem::take(&mut socket.withheld);
+        socket.read.extend(withheld);
         // Edge-triggered: room is reported only after the socket was full.
         if std::mem::take(&mut socket.full) {
-            self.tell(id, false, true);
+            self.report(id, false, true);
             self.end_send(id);
         }
     }
 
     /// Starts a send that ends some time later.
     pub fn send_later(&mut self, id: usize, send: PendingSend) {
-        self.socket(id).underway = Some(send);
-        let at_ms = self.later();
-        self.put(at_ms, SimEvent::Send(id));
+        self.socket(id).pending_send = Some(send);
+        let due_ms = self.random_due_ms();
+        self.schedule_at_ms(due_ms, SimEvent::Send(id));
     }
 
     /// Ends the send in progress, unless the socket has no room yet.
     fn end_send(&mut self, id: usize) {
-        let Some(send) = self.socket(id).underway.take() else {
+        let Some(send) = self.socket(id).pending_send.take() else {
             return;
         };
         let bytes = send.buffer.pieces().concat();
@@ -365,33 +365,33 @@ impl SimWorld {
             true => 1 + self.dice(bytes.len() as u64) as usize,
             false => bytes.len(),
         };
-        let taken = match self.take(id, &bytes[..len]) {
+        let sent_len = match self.accept_bytes(id, &bytes[..len]) {
             SendOutcome::Bytes(len) => Some(len),
             SendOutcome::Broken => None,
             // The socket is full: the send continues when the client reads.
-            _ => return self.socket(id).underway = Some(send),
+            _ => return self.socket(id).pending_send = Some(send),
         };
         if !is_closed {
             let completion = SendCompletion {
                 buffer: send.buffer,
-                taken,
+                sent_len,
             };
-            match send.whose {
+            match send.recipient {
                 EndRecipient::Worker(driver, token) => {
                     let event = DriverEvent::Sent(token, Box::new(completion));
                     self.drivers[driver].events.push_back(event);
                 }
                 EndRecipient::Task => {
                     self.socket(id).completed = Some(completion);
-                    self.tell(id, false, true);
+                    self.report(id, false, true);
                 }
             }
         }
     }
 
-    pub fn take(&mut self, id: usize, bytes: &[u8]) -> SendOutcome {
+    pub fn accept_bytes(&mut self, id: usize, bytes: &[u8]) -> SendOutcome {
         let window_len = self.faults.window_len;
-        let at_ms = self.later() + 1;
+        let due_ms = self.random_due_ms() + 1;
         let socket = self.socket(id);
         if socket.broken {
             return SendOutcome::Broken;
@@ -402,29 +402,29 @@ impl SimWorld {
             return SendOutcome::Full;
         }
         // Bytes to a closed peer are accepted, and answered by a reset.
-        if socket.gone {
-            self.put(at_ms, SimEvent::Break(id));
+        if socket.is_gone {
+            self.schedule_at_ms(due_ms, SimEvent::Break(id));
             return SendOutcome::Bytes(bytes.len().min(room));
         }
         let len = bytes.len().min(room);
         let bytes = &bytes[..len];
         if !socket.is_sealed {
-            self.give(id, bytes, at_ms);
+            self.deliver(id, bytes, due_ms);
             return SendOutcome::Bytes(len);
         }
-        let mut sealed = std::mem::take(&mut socket.kept);
+        let mut sealed = std::mem::take(&mut socket.withheld);
         // The kernel may accept a record and keep part of it.
-        let (given, kept) = bytes.split_at(self.dice(len as u64 + 1) as usize);
-        sealed.extend(FakeTls::records(given));
-        self.socket(id).kept = FakeTls::records(kept);
-        self.give(id, &sealed, at_ms);
+        let (delivered, withheld) = bytes.split_at(self.dice(len as u64 + 1) as usize);
+        sealed.extend(FakeTls::records(delivered));
+        self.socket(id).withheld = FakeTls::records(withheld);
+        self.deliver(id, &sealed, due_ms);
         SendOutcome::Bytes(len)
     }
 
-    /// As [`SimWorld::take`], for the alert of kernel TLS that announces the end.
+    /// As [`SimWorld::accept_bytes`], for the alert of kernel TLS that announces the end.
     pub fn take_alert(&mut self, id: usize) -> SendOutcome {
         let window_len = self.faults.window_len;
-        let at_ms = self.later() + 1;
+        let due_ms = self.random_due_ms() + 1;
         let socket = self.socket(id);
         if socket.broken {
             return SendOutcome::Broken;
@@ -433,20 +433,20 @@ impl SimWorld {
             socket.full = true;
             return SendOutcome::Full;
         }
-        let mut sealed = std::mem::take(&mut socket.kept);
+        let mut sealed = std::mem::take(&mut socket.withheld);
         sealed.extend(FakeTls::end());
-        self.give(id, &sealed, at_ms);
+        self.deliver(id, &sealed, due_ms);
         SendOutcome::Bytes(1)
     }
 
     /// Schedules bytes for the client, which reads all available bytes at this time, if no others were on their way.
-    fn give(&mut self, id: usize, bytes: &[u8], at_ms: u64) {
+    fn deliver(&mut self, id: usize, bytes: &[u8], due_ms: u64) {
         let socket = self.socket(id);
-        let had = socket.unread.len();
+        let unread_len = socket.unread.len();
         socket.unread.extend(bytes);
         // A kept record follows when there is room.
-        if had == 0 {
-            self.put(at_ms, SimEvent::Read(id));
+        if unread_len == 0 {
+            self.schedule_at_ms(due_ms, SimEvent::Read(id));
         }
     }
 
@@ -454,10 +454,10 @@ impl SimWorld {
     pub fn close(&mut self, id: usize) {
         let socket = self.socket(id);
         socket.closed = true;
-        socket.kept.clear();
+        socket.withheld.clear();
         // A half-closed connection still completes its send, see `IoDriver::close`.
         if !socket.finished {
-            socket.underway = None;
+            socket.pending_send = None;
         }
         // A close over unread bytes is a reset: bytes in flight to the client are lost.
         if !socket.incoming.is_empty() {

@@ -43,38 +43,38 @@ impl SimWorkers {
         let mut events = Vec::new();
         // Without a timeout: a lost wake-up makes the world panic.
         driver.wait(None, &mut events);
-        let came = !events.is_empty();
+        let has_events = !events.is_empty();
         for event in events {
-            if let DriverEvent::Outgoing(news) = event {
-                local.sources.happened(news);
+            if let DriverEvent::Outgoing(socket_event) = event {
+                local.sources.handle_event(socket_event);
             }
         }
         local.run();
-        came
+        has_events
     }
 
     /// Checks that the ended tasks have released all resources.
     ///
     /// # Panics
     /// A resource was not released.
-    pub fn check_nothing_is_left(&self) {
+    pub fn check_all_released(&self) {
         for local in self.locals.iter() {
             assert_eq!(local.tasks.count(), 0, "tasks");
-            assert!(!local.tasks.is_held(), "a worker that can't end");
+            assert!(!local.tasks.has_holds(), "a worker that can't end");
             assert_eq!(local.sources.count(), 0, "sockets' places");
             assert_eq!(local.timers.count(), 0, "timers");
         }
     }
 }
 
-/// Runs turns of a case until it is `done`; `turn` returns whether there was progress.
+/// Runs turns of a case until it is `done`; `run_turn` returns whether there was progress.
 ///
 /// # Panics
 /// There is no end, or no progress while no time passes.
 pub fn turn_until<C>(
     world: &SharedWorld,
     case: &mut C,
-    turn: impl Fn(&mut C) -> bool,
+    run_turn: impl Fn(&mut C) -> bool,
     done: impl Fn(&C) -> bool,
 ) {
     let mut vain = 0;
@@ -83,7 +83,7 @@ pub fn turn_until<C>(
             return;
         }
         let before_ms = world.now_ms();
-        let did = turn(case);
+        let did = run_turn(case);
         vain = match did || world.now_ms() > before_ms {
             true => 0,
             false => vain + 1,

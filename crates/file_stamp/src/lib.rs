@@ -35,7 +35,7 @@ impl FileStamp {
     ///
     /// # Errors
     /// Those of stat(2).
-    pub fn at(path: &Path) -> io::Result<FileStamp> {
+    pub fn from_path(path: &Path) -> io::Result<FileStamp> {
         fs::metadata(path).map(|meta| FileStamp::from(&meta))
     }
 
@@ -62,7 +62,7 @@ impl FileStamp {
 
     /// Whether the only change since `earlier` is the loss of a hard link: the file was removed, or replaced by
     /// another.
-    pub fn only_lost_a_name(&self, earlier: &FileStamp) -> bool {
+    pub fn differs_only_in_links(&self, earlier: &FileStamp) -> bool {
         self.links < earlier.links && self.has_content_of(earlier)
     }
 }

@@ -65,11 +65,11 @@ impl ErrorPages {
 
     /// Reads changed pages again and returns whether there were any. Blocks on the disk.
     pub fn refresh(&self) -> bool {
-        let mut any = false;
+        let mut any_changed = false;
         for (status, path) in &self.files {
-            let known = self.find(*status).map(|page| page.stamp);
+            let current_stamp = self.find(*status).map(|page| page.stamp);
             // An unchanged file is not read again.
-            if self.open(path).map(|file| file.stamp) == known {
+            if self.open(path).map(|file| file.stamp) == current_stamp {
                 continue;
             }
             let Ok(page) = self.read(path) else {
@@ -80,9 +80,9 @@ impl ErrorPages {
                 Some(page) => pages.insert(*status, page),
                 None => pages.remove(status),
             };
-            any = true;
+            any_changed = true;
         }
-        any
+        any_changed
     }
 
     /// The site's own page for a status.
@@ -102,7 +102,7 @@ impl ErrorPages {
         else {
             return Ok(None);
         };
-        let file = folder::at_rest(Arc::new(file)).map_err(|_| FileInFlux)?;
+        let file = folder::wait_until_stable(Arc::new(file)).map_err(|_| FileInFlux)?;
         if file.stamp.len > PAGE_LEN_MAX {
             return Ok(None);
         }
@@ -125,7 +125,7 @@ impl ErrorPages {
     /// Opens a page's file as a request for it would: never outside of the site.
     fn open(&self, path: &Path) -> Option<OpenFile> {
         let folder = SiteFolder::open(&self.base, Path::new(""), self.symlinks).ok()?;
-        match folder.find(path).ok()?.place {
+        match folder.find(path).ok()?.target {
             PathTarget::File(file) => Some(file),
             PathTarget::Folder => None,
         }

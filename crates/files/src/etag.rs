@@ -64,11 +64,11 @@ impl ContentDigests {
     /// When it can't be read, is shorter, or changed meanwhile.
     pub fn digest(&self, file: &OpenFile) -> io::Result<u128> {
         let stamp = &file.stamp;
-        let known = |digests: &Mutex<HashMap<FileStamp, u128>>| {
+        let cached = |digests: &Mutex<HashMap<FileStamp, u128>>| {
             let digests = digests.lock().unwrap_or_else(PoisonError::into_inner);
             digests.get(stamp).copied()
         };
-        if let Some(digest) = known(&self.0) {
+        if let Some(digest) = cached(&self.0) {
             return Ok(digest);
         }
         let digest = digest(&file.file, 0..stamp.len)?;

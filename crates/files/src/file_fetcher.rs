@@ -32,7 +32,7 @@ pub enum FetchOutcome {
 pub struct FileFetcher<W> {
     loader: Arc<FileLoader>,
     helpers: HelperPool,
-    makings: Arc<InFlightTable<W>>,
+    in_flight: Arc<InFlightTable<W>>,
 }
 
 impl<W: FetchWaiter> FileFetcher<W> {
@@ -41,13 +41,13 @@ impl<W: FetchWaiter> FileFetcher<W> {
         FileFetcher {
             loader,
             helpers,
-            makings: Arc::default(),
+            in_flight: Arc::default(),
         }
     }
 
     /// The table of fetches in flight, by helpers and by handlers.
-    pub fn makings(&self) -> &Arc<InFlightTable<W>> {
-        &self.makings
+    pub fn in_flight(&self) -> &Arc<InFlightTable<W>> {
+        &self.in_flight
     }
 
     /// The loader, for callers that may block.
@@ -59,80 +59,83 @@ impl<W: FetchWaiter> FileFetcher<W> {
     ///
     /// # Errors
     /// The queue is full.
-    pub fn fetch(self: &Arc<Self>, want: LoadRequest, waiter: W) -> Result<(), QueueFull> {
-        self.makings.share(job_of(&want), waiter, |ticket| {
-            let fetcher = self.clone();
-            self.helpers.submit(move || fetcher.work(&want, &ticket))
-        })
+    pub fn fetch(self: &Arc<Self>, request: LoadRequest, waiter: W) -> Result<(), QueueFull> {
+        self.in_flight
+            .join_or_begin(load_key(&request), waiter, |ticket| {
+                let fetcher = self.clone();
+                self.helpers
+                    .submit(move || fetcher.run_load(&request, &ticket))
+            })
     }
 
     /// Recalls a response from disk into memory; `waiter` and those of equal requests are notified.
     ///
     /// # Errors
     /// The queue is full.
-    pub fn recall(self: &Arc<Self>, recall: RecallRequest, waiter: W) -> Result<(), QueueFull> {
-        self.makings
-            .share(job_of_recall(&recall), waiter, |ticket| {
+    pub fn recall(self: &Arc<Self>, request: RecallRequest, waiter: W) -> Result<(), QueueFull> {
+        self.in_flight
+            .join_or_begin(recall_key(&request), waiter, |ticket| {
                 let fetcher = self.clone();
-                self.helpers.submit(move || fetcher.bring(&recall, &ticket))
+                self.helpers
+                    .submit(move || fetcher.run_recall(&request, &ticket))
             })
     }
 
-    fn bring(&self, recall: &RecallRequest, ticket: &InFlightTicket) {
-        let mut recalled = RecallOutcome::default();
+    fn run_recall(&self, request: &RecallRequest, ticket: &InFlightTicket) {
+        let mut outcome = RecallOutcome::default();
         let store = self.loader.store();
         contain(|| {
             if let Some(tier) = store.tier() {
-                recalled = tier.recall(store, recall);
+                outcome = tier.recall(store, request);
             }
         });
-        for waiter in self.makings.end(ticket) {
-            waiter.receive(FetchOutcome::Recalled(recalled));
+        for waiter in self.in_flight.end(ticket) {
+            waiter.receive(FetchOutcome::Recalled(outcome));
         }
     }
 
-    fn work(&self, want: &LoadRequest, ticket: &InFlightTicket) {
+    fn run_load(&self, request: &LoadRequest, ticket: &InFlightTicket) {
         let mut object = None;
-        contain(|| object = Some(self.loader.load(want)));
+        contain(|| object = Some(self.loader.load(request)));
         // After a panic, the waiters get an error, and the next request tries again.
         let object = object.unwrap_or_else(|| {
             ObjectArc::new(StoredObject {
-                kind: ObjectKind::Refused(StatusCode::INTERNAL_ERROR, want.key[..].into()),
+                kind: ObjectKind::Refused(StatusCode::INTERNAL_ERROR, request.key[..].into()),
                 validity: ObjectValidity::from_files(None, 0),
             })
         });
-        let loaded = LoadOutcome::new(want, object);
-        for waiter in self.makings.end(ticket) {
-            waiter.receive(FetchOutcome::Loaded(loaded.clone()));
+        let outcome = LoadOutcome::new(request, object);
+        for waiter in self.in_flight.end(ticket) {
+            waiter.receive(FetchOutcome::Loaded(outcome.clone()));
         }
     }
 }
 
 /// The identity of a load: its key and base. A coding of an older version must not answer requests that know a newer
 /// one.
-fn job_of(want: &LoadRequest) -> InFlightKey {
-    let mut job = want.key.to_vec();
-    if want.encoding != ContentCoding::Identity {
-        let base = want
+fn load_key(request: &LoadRequest) -> InFlightKey {
+    let mut key = request.key.to_vec();
+    if request.encoding != ContentCoding::Identity {
+        let base = request
             .base
             .as_ref()
             .map_or(0, |base| ObjectArc::as_ptr(base) as usize);
         // Codings of different versions of a file are different jobs.
-        job.push(want.encoding as u8);
-        job.extend_from_slice(&base.to_le_bytes());
+        key.push(request.encoding as u8);
+        key.extend_from_slice(&base.to_le_bytes());
     }
-    job.into()
+    key.into()
 }
 
 /// The identity of a recall, with the purge epoch: requests after a purge do not join recalls begun before it.
-fn job_of_recall(recall: &RecallRequest) -> InFlightKey {
-    let purges = recall.purges.to_le_bytes();
+fn recall_key(request: &RecallRequest) -> InFlightKey {
+    let purges = request.purges.to_le_bytes();
     // Until a resource is known to vary, all its requests share one recall.
-    let lines = if recall.is_for_lines {
-        &*recall.lines
+    let lines = if request.is_for_lines {
+        &*request.lines
     } else {
         &[]
     };
     // No other key has this prefix.
-    [b"disk\xff", &*recall.key, &purges, lines].concat().into()
+    [b"disk\xff", &*request.key, &purges, lines].concat().into()
 }

@@ -56,7 +56,7 @@ pub fn build(
         field("Cache-Control", value.as_bytes());
     }
     // `[[site.cache_control]]` counts as a field of the response, which header rules may replace.
-    let has = |name: &str| cache_control.is_some() && is(name, "Cache-Control");
+    let has = |name: &str| cache_control.is_some() && same_name(name, "Cache-Control");
     for (name, value) in rules.added(has) {
         head.field(name, value.as_bytes());
     }
@@ -71,17 +71,17 @@ pub fn build(
         ("Content-Encoding", coding.as_str()),
         ("Accept-Ranges", "bytes"),
     ];
-    let encoded = coding != ContentCoding::Identity;
+    let is_encoded = coding != ContentCoding::Identity;
     for (name, value) in content {
-        if (encoded || name != "Content-Encoding") && rules.keeps(name, value.as_bytes()) {
+        if (is_encoded || name != "Content-Encoding") && rules.keeps(name, value.as_bytes()) {
             head.field(name, value.as_bytes());
         }
     }
     head.finish(facts.len)
 }
 
-fn is(name: &str, known: &str) -> bool {
-    name.eq_ignore_ascii_case(known)
+fn same_name(name: &str, other: &str) -> bool {
+    name.eq_ignore_ascii_case(other)
 }
 
 #[cfg(test)]

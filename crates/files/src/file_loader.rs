@@ -22,14 +22,16 @@ use lowroad_store::placement::PlacementError;
 use lowroad_store::watch::{FolderWatcher, WatchTrust};
 use lowroad_store::{ObjectArc, SharedStore, StoredObject};
 
-use self::representation::{NewRepresentation, RepresentationInfo, bare, keeps, refused};
+use self::representation::{
+    NewRepresentation, RepresentationInfo, empty_object, is_storable, refused_object,
+};
 use crate::etag::{self, ContentDigests};
 use crate::file_headers::HeadFacts;
 use crate::folder::{self, PathTarget, SiteFolder};
 use crate::{listing, mime};
 
 /// The maximum number of attempts to read a file that changes during the read.
-const TAKES_MAX: usize = 3;
+const READ_ATTEMPTS_MAX: usize = 3;
 /// Later modification times are real: 1980-01-01 is the first of ZIP archives, in any time zone.
 const LAST_NOMINAL_S: u64 = 315_532_800 + 86_400;
 /// The suffix of page templates.
@@ -64,8 +66,8 @@ pub struct LoadOutcome {
 
 impl LoadOutcome {
     /// Creates the result for a request.
-    pub fn new(want: &LoadRequest, object: ObjectArc) -> LoadOutcome {
-        match (want.encoding, &want.base) {
+    pub fn new(request: &LoadRequest, object: ObjectArc) -> LoadOutcome {
+        match (request.encoding, &request.base) {
             (ContentCoding::Identity, _) | (_, None) => LoadOutcome {
                 base: object,
                 encoded: None,
@@ -82,7 +84,7 @@ impl LoadOutcome {
 pub struct FileLoader {
     store: Arc<SharedStore>,
     watcher: Option<Arc<FolderWatcher>>,
-    changes: Arc<ChangeFeed>,
+    change_feed: Arc<ChangeFeed>,
     object_len_max: u64,
     digests: ContentDigests,
 }
@@ -104,13 +106,13 @@ impl FileLoader {
     pub fn new(
         store: Arc<SharedStore>,
         watcher: Option<Arc<FolderWatcher>>,
-        changes: Arc<ChangeFeed>,
+        change_feed: Arc<ChangeFeed>,
         object_len_max: u64,
     ) -> FileLoader {
         FileLoader {
             store,
             watcher,
-            changes,
+            change_feed,
             object_len_max,
             digests: ContentDigests::default(),
         }
@@ -129,36 +131,37 @@ impl FileLoader {
     }
 
     /// Runs a look-up after which no additional folder stays watched.
-    pub fn without_trace<T>(&self, look: impl FnOnce() -> T) -> T {
+    pub fn without_watching<T>(&self, lookup: impl FnOnce() -> T) -> T {
         let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
-        let seen = look();
+        let result = lookup();
         if let (Some(watcher), Some(mark)) = (&self.watcher, mark) {
-            watcher.forget_unused(mark);
+            watcher.remove_unused(mark);
         }
-        seen
+        result
     }
 
     /// Builds the object and stores it if that is useful.
-    pub fn load(&self, want: &LoadRequest) -> ObjectArc {
-        let object = self.make(want);
+    pub fn load(&self, request: &LoadRequest) -> ObjectArc {
+        let object = self.build(request);
         // Nothing reports changes of this file, so the levels below must keep copies briefly.
         if !object.validity.is_watched() && object.representation().is_some() {
-            self.changes.tell_brief();
+            self.change_feed.notify_short_lived();
         }
-        match (&want.base, want.encoding) {
-            (_, ContentCoding::Identity) if keeps(&object.kind) => {
+        match (&request.base, request.encoding) {
+            (_, ContentCoding::Identity) if is_storable(&object.kind) => {
                 // An unchanged object already has its codings in the entry.
-                let is_there = want
+                let is_stored = request
                     .base
                     .as_ref()
                     .is_some_and(|old| ObjectArc::ptr_eq(old, &object));
-                if !is_there {
-                    self.store.insert(want.hash, &want.key, object.clone());
+                if !is_stored {
+                    self.store
+                        .insert(request.hash, &request.key, object.clone());
                 }
             }
-            (Some(base), _) if object.representation().is_some() && keeps(&object.kind) => {
+            (Some(base), _) if object.representation().is_some() && is_storable(&object.kind) => {
                 self.store
-                    .insert_encoded(want.hash, &want.key, base, object.clone());
+                    .insert_encoded(request.hash, &request.key, base, object.clone());
             }
             _ => {}
         }
@@ -166,114 +169,120 @@ impl FileLoader {
     }
 
     /// Builds the object without storing it; only its blocks are allocated.
-    pub fn make(&self, want: &LoadRequest) -> ObjectArc {
+    pub fn build(&self, request: &LoadRequest) -> ObjectArc {
         let checked_ms = clock::now_ms();
-        let made = match want.encoding {
-            ContentCoding::Identity => self.identity(want, checked_ms),
-            _ => self.encoded(want, checked_ms),
+        let result = match request.encoding {
+            ContentCoding::Identity => self.build_identity(request, checked_ms),
+            _ => self.build_encoded(request, checked_ms),
         };
-        made.unwrap_or_else(|status| ObjectArc::new(refused(status, &want.key, None, checked_ms)))
+        result.unwrap_or_else(|status| {
+            ObjectArc::new(refused_object(status, &request.key, None, checked_ms))
+        })
     }
 
-    fn identity(&self, want: &LoadRequest, checked_ms: u64) -> Result<ObjectArc, StatusCode> {
-        let config = &want.rules.config;
-        let below = want.rules.below(&want.host, &want.path);
-        if below.is_hidden(&want.rules) {
+    fn build_identity(
+        &self,
+        request: &LoadRequest,
+        checked_ms: u64,
+    ) -> Result<ObjectArc, StatusCode> {
+        let config = &request.rules.config;
+        let location = request.rules.locate(&request.host, &request.path);
+        if location.is_hidden(&request.rules) {
             return Err(StatusCode::NOT_FOUND);
         }
-        let relative = below.relative();
-        let is_folder = want.path.ends_with(b"/");
+        let relative = location.relative();
+        let is_folder = request.path.ends_with(b"/");
         // The folder that reports a change of the file, or of the index files.
-        let within = if is_folder {
+        let watched_folder = if is_folder {
             relative.as_path()
         } else {
             relative.parent().unwrap_or(Path::new(""))
         };
         // Watched before the file is read, so that no change in between is missed.
-        let trust = self.trust(&below, within);
-        let folder = SiteFolder::open(below.base, &below.folder, config.symlinks)?;
+        let trust = self.watch_location(&location, watched_folder);
+        let folder = SiteFolder::open(location.base, &location.folder, config.symlinks)?;
         let resolved = match folder.find(&relative) {
             Ok(resolved) => resolved,
-            Err(denied) if denied.status == StatusCode::NOT_FOUND => {
-                if denied.linked {
-                    self.changes.tell_brief();
+            Err(failure) if failure.status == StatusCode::NOT_FOUND => {
+                if failure.linked {
+                    self.change_feed.notify_short_lived();
                 }
                 // The target of a symbolic link is in a folder that is not watched.
-                let trust = trust.filter(|_| !denied.linked);
-                return Ok(ObjectArc::new(refused(
+                let trust = trust.filter(|_| !failure.linked);
+                return Ok(ObjectArc::new(refused_object(
                     StatusCode::NOT_FOUND,
-                    &want.key,
+                    &request.key,
                     trust,
                     checked_ms,
                 )));
             }
-            Err(denied) => return Err(denied.status),
+            Err(failure) => return Err(failure.status),
         };
         let trust = trust.filter(|_| !resolved.linked);
-        match resolved.place {
+        match resolved.target {
             PathTarget::File(file) => {
-                let found = LocatedFile {
+                let located = LocatedFile {
                     file: Arc::new(file),
                     relative,
-                    path: want.path.to_vec(),
+                    path: request.path.to_vec(),
                     index: None,
                     trust,
                 };
-                self.file(want, &folder, found, checked_ms)
+                self.build_file(request, &folder, located, checked_ms)
             }
             PathTarget::Folder if is_folder => {
-                self.folder(want, &folder, &relative, trust, checked_ms)
+                self.build_folder(request, &folder, &relative, trust, checked_ms)
             }
             PathTarget::Folder => {
-                let kind = ObjectKind::Folder(want.key[..].into());
-                Ok(ObjectArc::new(bare(kind, trust, checked_ms)))
+                let kind = ObjectKind::Folder(request.key[..].into());
+                Ok(ObjectArc::new(empty_object(kind, trust, checked_ms)))
             }
         }
     }
 
-    fn trust(&self, below: &FolderPath<'_, '_>, within: &Path) -> WatchTrust {
-        let watch = |within: &Path| self.watcher.as_ref()?.folder(below.base, within);
-        let trust = watch(&below.folder.join(within));
+    fn watch_location(&self, location: &FolderPath<'_, '_>, subfolder: &Path) -> WatchTrust {
+        let watch = |subfolder: &Path| self.watcher.as_ref()?.folder(location.base, subfolder);
+        let trust = watch(&location.folder.join(subfolder));
         // The creation of a missing folder is reported by its ancestors, unless they can't be watched either.
         if trust.is_none() && watch(Path::new("")).is_none() {
-            self.changes.tell_brief();
+            self.change_feed.notify_short_lived();
         }
         trust
     }
 
     /// Builds the object of a folder: its index file, or a listing if the site enables that.
-    fn folder(
+    fn build_folder(
         &self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         folder: &SiteFolder,
         relative: &Path,
         trust: WatchTrust,
         checked_ms: u64,
     ) -> Result<ObjectArc, StatusCode> {
-        let config = &want.rules.config;
+        let config = &request.rules.config;
         let mut trust = trust;
         for name in &config.index {
             let relative = relative.join(name);
             let resolved = match folder.find(&relative) {
                 Ok(resolved) => resolved,
-                Err(denied) if denied.status == StatusCode::NOT_FOUND => {
-                    trust = trust.filter(|_| !denied.linked);
+                Err(failure) if failure.status == StatusCode::NOT_FOUND => {
+                    trust = trust.filter(|_| !failure.linked);
                     continue;
                 }
-                Err(denied) => return Err(denied.status),
+                Err(failure) => return Err(failure.status),
             };
-            let PathTarget::File(file) = resolved.place else {
+            let PathTarget::File(file) = resolved.target else {
                 continue;
             };
-            let path = [&want.path, name.as_bytes()].concat();
+            let path = [&request.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
             // A script as index file is run, not sent.
-            if want.rules.has_route(&path) {
-                let kind = ObjectKind::Index(path.into(), want.key[..].into());
-                return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
+            if request.rules.has_route(&path) {
+                let kind = ObjectKind::Index(path.into(), request.key[..].into());
+                return Ok(ObjectArc::new(empty_object(kind, trust, checked_ms)));
             }
-            return self.file(
-                want,
+            return self.build_file(
+                request,
                 folder,
                 LocatedFile {
                     file: Arc::new(file),
@@ -286,13 +295,13 @@ impl FileLoader {
             );
         }
         if !config.listing {
-            let kind = ObjectKind::NoIndex(want.key[..].into());
-            return Ok(ObjectArc::new(bare(kind, trust, checked_ms)));
+            let kind = ObjectKind::NoIndex(request.key[..].into());
+            return Ok(ObjectArc::new(empty_object(kind, trust, checked_ms)));
         }
-        let (page, linked) = listing::page(folder, relative, &want.path, config.hidden)?;
+        let (page, linked) = listing::page(folder, relative, &request.path, config.hidden)?;
         let trust = trust.filter(|_| !linked);
         let facts = HeadFacts {
-            path: &want.path,
+            path: &request.path,
             content_type: "text/html; charset=utf-8",
             encoding: ContentCoding::Identity,
             coding: ContentCoding::Identity,
@@ -301,79 +310,79 @@ impl FileLoader {
             etag: "",
             modified_s: None,
         };
-        let about = self.about(want, &facts, CodingSet::EMPTY, Arc::default());
-        let made = about.in_memory(&self.store, |into| {
-            into.copy_from_slice(&page);
+        let info = self.describe(request, &facts, CodingSet::EMPTY, Arc::default());
+        let representation = info.in_memory(&self.store, |buffer| {
+            buffer.copy_from_slice(&page);
             Ok(())
         });
-        let made = made.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-        Ok(ObjectArc::new(made.object(trust, checked_ms)))
+        let representation = representation.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        Ok(ObjectArc::new(representation.object(trust, checked_ms)))
     }
 
-    fn about<'a>(
+    fn describe<'a>(
         &self,
-        want: &'a LoadRequest,
+        request: &'a LoadRequest,
         facts: &'a HeadFacts<'a>,
         encodings: CodingSet,
         sources: Arc<SourceFiles>,
     ) -> RepresentationInfo<'a> {
         RepresentationInfo {
             facts,
-            rules: &want.rules,
+            rules: &request.rules,
             encodings,
             sources,
-            key: &want.key,
-            hash: want.hash,
+            key: &request.key,
+            hash: request.hash,
         }
     }
 
     /// Builds the object of a file: in memory, or open if it is long. Page templates are refused.
-    fn file(
+    fn build_file(
         &self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         folder: &SiteFolder,
-        found: LocatedFile,
+        located: LocatedFile,
         checked_ms: u64,
     ) -> Result<ObjectArc, StatusCode> {
         // Without a route for it, a template is a file left by mistake; its queries must not be disclosed.
-        if found.path.ends_with(TEMPLATE_SUFFIX) {
+        if located.path.ends_with(TEMPLATE_SUFFIX) {
             return Err(StatusCode::NOT_FOUND);
         }
-        let rules = &want.rules;
-        let content_type = mime::content_type(&found.path, &rules.config.types);
-        let coding = mime::coding(&found.path);
-        let mut found = found;
-        for _ in 0..TAKES_MAX {
-            found.file = folder::at_rest(found.file)?;
-            let (sources, linked) = self.sources(rules, folder, &found);
+        let rules = &request.rules;
+        let content_type = mime::content_type(&located.path, &rules.config.types);
+        let coding = mime::coding(&located.path);
+        let mut located = located;
+        for _ in 0..READ_ATTEMPTS_MAX {
+            located.file = folder::wait_until_stable(located.file)?;
+            let (sources, linked) = self.sources(rules, folder, &located);
             if linked {
                 // A sibling's link leads to a folder that is not watched.
-                found.trust = None;
+                located.trust = None;
             }
-            let is_same = |old: &StoredObject| {
-                let own = old.validity.sources().map(|own| &**own);
-                let is_settled = found.file.stamp.is_settled();
-                is_settled && old.representation().is_some() && own == Some(&sources)
+            let is_unchanged = |old: &StoredObject| {
+                let old_sources = old.validity.sources().map(|old_sources| &**old_sources);
+                let is_settled = located.file.stamp.is_settled();
+                is_settled && old.representation().is_some() && old_sources == Some(&sources)
             };
             // The file and its siblings are unchanged, so the stored object is valid again without a read.
-            if let Some(old) = &want.base
-                && is_same(old)
-                && old.validity.renew(&found.trust, checked_ms)
+            if let Some(old) = &request.base
+                && is_unchanged(old)
+                && old.validity.renew(&located.trust, checked_ms)
             {
                 return Ok(old.clone());
             }
-            let stamp = found.file.stamp;
+            let stamp = located.file.stamp;
             let encodings = match coding {
                 ContentCoding::Identity => self.encodings(rules, &content_type, &sources),
                 _ => CodingSet::EMPTY,
             };
-            let Ok(content) = self.tag_digest(rules, &found.file) else {
-                found.file = folder::as_it_is(&found.file)?;
+            let Ok(content) = self.tag_digest(rules, &located.file) else {
+                located.file = folder::with_current_stamp(&located.file)?;
                 continue;
             };
             let etag = content.map_or_else(|| etag::from_stamp(&stamp), etag::from_content);
             let facts = HeadFacts {
-                path: &found.path,
+                path: &located.path,
                 content_type: &content_type,
                 encoding: ContentCoding::Identity,
                 coding,
@@ -382,12 +391,14 @@ impl FileLoader {
                 etag: &etag,
                 modified_s: seconds(&stamp),
             };
-            let about = self.about(want, &facts, encodings, Arc::new(sources));
-            match self.take(about, &found.file, content)? {
-                ContentRead::Made(made) => {
-                    return Ok(ObjectArc::new(made.object(found.trust, checked_ms)));
+            let info = self.describe(request, &facts, encodings, Arc::new(sources));
+            match self.read_into_memory(info, &located.file, content)? {
+                ContentRead::Made(representation) => {
+                    return Ok(ObjectArc::new(
+                        representation.object(located.trust, checked_ms),
+                    ));
                 }
-                ContentRead::Changed => found.file = folder::as_it_is(&found.file)?,
+                ContentRead::Changed => located.file = folder::with_current_stamp(&located.file)?,
             }
         }
         // A file that is written continuously can't be served without mixing versions.
@@ -400,25 +411,25 @@ impl FileLoader {
         &self,
         rules: &SiteRules,
         folder: &SiteFolder,
-        found: &LocatedFile,
+        located: &LocatedFile,
     ) -> (SourceFiles, bool) {
         let mut any_linked = false;
         let mut sources = SourceFiles {
-            original: Some(found.file.stamp),
+            original: Some(located.file.stamp),
             siblings: [None; 3],
-            index: found.index.clone(),
+            index: located.index.clone(),
         };
         if rules.config.compress.precompressed {
             for encoding in rules.encodings.iter() {
-                let sibling = folder.stamp(&sibling(&found.relative, encoding));
+                let sibling = folder.stamp(&sibling(&located.relative, encoding));
                 let Some((stamp, linked)) = sibling else {
                     continue;
                 };
                 any_linked |= linked;
-                if let Some(at) = place_of(encoding) {
+                if let Some(index) = sibling_index(encoding) {
                     // A sibling older than the file was compressed from an earlier version.
-                    let current = stamp.modified_ns >= found.file.stamp.modified_ns;
-                    sources.siblings[at] = current.then_some(stamp);
+                    let current = stamp.modified_ns >= located.file.stamp.modified_ns;
+                    sources.siblings[index] = current.then_some(stamp);
                 }
             }
         }
@@ -430,12 +441,14 @@ impl FileLoader {
         let len = sources.original.map_or(0, |stamp| stamp.len);
         let compress = &rules.config.compress;
         // Compression needs the whole body in memory, so long files are not compressed.
-        let makes = compress.enabled
+        let can_compress = compress.enabled
             && (compress.len_min..=self.object_len_max).contains(&len)
             && mime::compresses(content_type);
         let mut encodings = CodingSet::EMPTY;
         for encoding in rules.encodings.iter() {
-            if makes || place_of(encoding).is_some_and(|at| sources.siblings[at].is_some()) {
+            if can_compress
+                || sibling_index(encoding).is_some_and(|index| sources.siblings[index].is_some())
+            {
                 encodings.insert(encoding);
             }
         }
@@ -455,21 +468,21 @@ impl FileLoader {
 
     /// Reads a file into memory if it is short enough and there is room. The copy is valid if its digest is this one,
     /// or without a digest, if the file is unchanged afterwards.
-    fn take(
+    fn read_into_memory(
         &self,
-        about: RepresentationInfo<'_>,
+        info: RepresentationInfo<'_>,
         file: &Arc<OpenFile>,
         content: Option<u128>,
     ) -> Result<ContentRead, StatusCode> {
-        if about.facts.len > self.object_len_max {
-            return Ok(ContentRead::Made(Box::new(about.in_file(file.clone()))));
+        if info.facts.len > self.object_len_max {
+            return Ok(ContentRead::Made(Box::new(info.in_file(file.clone()))));
         }
-        let made = about.in_memory(&self.store, |into| {
-            let read = file.file.read_exact_at(into, 0);
+        let representation = info.in_memory(&self.store, |buffer| {
+            let read = file.file.read_exact_at(buffer, 0);
             // With a digest, the content must match its tag; without one, the file must not have changed during the
             // read.
             let is_whole = match content {
-                Some(digest) => read.is_err() || digest_bytes(into) == digest,
+                Some(digest) => read.is_err() || digest_bytes(buffer) == digest,
                 None => file.unchanged(),
             };
             match read {
@@ -481,11 +494,11 @@ impl FileLoader {
                 read => read.map_err(|_| PlacementError::Failed),
             }
         });
-        match made {
-            Ok(made) => Ok(ContentRead::Made(Box::new(made))),
+        match representation {
+            Ok(representation) => Ok(ContentRead::Made(Box::new(representation))),
             // Sent from the file: slower, but without the cache.
             Err(PlacementError::NoRoom) => {
-                Ok(ContentRead::Made(Box::new(about.in_file(file.clone()))))
+                Ok(ContentRead::Made(Box::new(info.in_file(file.clone()))))
             }
             Err(PlacementError::Changed) => Ok(ContentRead::Changed),
             Err(PlacementError::Failed) => Err(StatusCode::INTERNAL_ERROR),
@@ -515,7 +528,7 @@ fn sibling(relative: &Path, encoding: ContentCoding) -> PathBuf {
 }
 
 /// The index of a coding in [`SourceFiles::siblings`].
-fn place_of(encoding: ContentCoding) -> Option<usize> {
+fn sibling_index(encoding: ContentCoding) -> Option<usize> {
     match encoding {
         ContentCoding::Brotli => Some(0),
         ContentCoding::Zstd => Some(1),

@@ -17,7 +17,7 @@ use lowroad_http::status::StatusCode;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-pub use self::file_activity::{as_it_is, at_rest};
+pub use self::file_activity::{wait_until_stable, with_current_stamp};
 
 /// The reason why a path can't be opened, and whether symbolic links were met first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct OpenFailure {
 }
 
 impl From<OpenFailure> for StatusCode {
-    fn from(denied: OpenFailure) -> StatusCode {
-        denied.status
+    fn from(failure: OpenFailure) -> StatusCode {
+        failure.status
     }
 }
 
@@ -51,7 +51,7 @@ pub enum PathTarget {
 /// The target, and whether it can change without notice to the watched folder.
 pub struct ResolvedPath {
     /// The target.
-    pub place: PathTarget,
+    pub target: PathTarget,
     /// The path has symbolic links, or the file has hard links: changes may come from folders that are not watched.
     pub linked: bool,
 }
@@ -89,23 +89,23 @@ impl SiteFolder {
             path
         };
         // Examined before it is opened: opening a device or FIFO has effects.
-        let (place, linked) = self.open_at(path, OFlags::PATH | OFlags::CLOEXEC)?;
-        let denied = |status| OpenFailure { status, linked };
-        let stat = rustix::fs::fstat(&place).map_err(|error| denied(status_of(error)))?;
+        let (path_fd, linked) = self.open_at(path, OFlags::PATH | OFlags::CLOEXEC)?;
+        let failure = |status| OpenFailure { status, linked };
+        let stat = rustix::fs::fstat(&path_fd).map_err(|error| failure(status_of(error)))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         match kind {
             FileType::Directory => Ok(ResolvedPath {
-                place: PathTarget::Folder,
+                target: PathTarget::Folder,
                 linked,
             }),
             FileType::RegularFile => {
                 let file = self.open_file(path)?;
                 // A change under another name of the file is reported for that name's folder only.
                 let linked = linked || file.stamp.links > 1;
-                let place = PathTarget::File(file);
-                Ok(ResolvedPath { place, linked })
+                let target = PathTarget::File(file);
+                Ok(ResolvedPath { target, linked })
             }
-            _ => Err(denied(StatusCode::FORBIDDEN)),
+            _ => Err(failure(StatusCode::FORBIDDEN)),
         }
     }
 
@@ -113,7 +113,7 @@ impl SiteFolder {
     /// `ResolvedPath`).
     pub fn stamp(&self, path: &Path) -> Option<(FileStamp, bool)> {
         let resolved = self.find(path).ok()?;
-        match resolved.place {
+        match resolved.target {
             PathTarget::File(file) => Some((file.stamp, resolved.linked)),
             PathTarget::Folder => None,
         }
@@ -139,12 +139,12 @@ impl SiteFolder {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (fd, linked) = self.open_at(path, flags)?;
         let file = File::from(fd);
-        let denied = |status| OpenFailure { status, linked };
+        let failure = |status| OpenFailure { status, linked };
         let meta = file
             .metadata()
-            .map_err(|_| denied(StatusCode::INTERNAL_ERROR))?;
+            .map_err(|_| failure(StatusCode::INTERNAL_ERROR))?;
         if !meta.is_file() {
-            return Err(denied(StatusCode::FORBIDDEN));
+            return Err(failure(StatusCode::FORBIDDEN));
         }
         Ok(OpenFile::new(file, FileStamp::from(&meta)))
     }
@@ -170,23 +170,23 @@ impl SiteFolder {
                 });
             }
         };
-        let denied = |error| OpenFailure {
+        let failure = |error| OpenFailure {
             status: status_of(error),
             linked: true,
         };
-        through_links.map(|fd| (fd, true)).map_err(denied)
+        through_links.map(|fd| (fd, true)).map_err(failure)
     }
 
     /// Opens component by component on systems without openat2(2); no symbolic link is followed then.
     fn walk(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenFailure> {
         // Links are not followed, so any change happens in the watched folders.
-        let denied = |status| OpenFailure {
+        let failure = |status| OpenFailure {
             status,
             linked: false,
         };
-        let failed = |error| denied(status_of(error));
+        let failed = |error| failure(status_of(error));
         let mut parts = path.components().peekable();
-        let mut at: Option<OwnedFd> = None;
+        let mut current_fd: Option<OwnedFd> = None;
         while let Some(part) = parts.next() {
             let last = parts.peek().is_none();
             let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -197,7 +197,7 @@ impl SiteFolder {
                 (true, true) => flags | OFlags::DIRECTORY,
                 (false, _) => step,
             };
-            let from = at.as_ref().unwrap_or(&self.fd);
+            let from = current_fd.as_ref().unwrap_or(&self.fd);
             let fd = openat(
                 from,
                 part.as_os_str(),
@@ -208,12 +208,13 @@ impl SiteFolder {
             let mode = rustix::fs::fstat(&fd).map_err(failed)?.st_mode;
             // O_PATH opens a symbolic link itself.
             if FileType::from_raw_mode(mode) == FileType::Symlink {
-                return Err(denied(StatusCode::FORBIDDEN));
+                return Err(failure(StatusCode::FORBIDDEN));
             }
-            at = Some(fd);
+            current_fd = Some(fd);
         }
-        at.map(|fd| (fd, false))
-            .ok_or(denied(StatusCode::NOT_FOUND))
+        current_fd
+            .map(|fd| (fd, false))
+            .ok_or(failure(StatusCode::NOT_FOUND))
     }
 }
 

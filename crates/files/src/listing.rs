@@ -56,10 +56,10 @@ pub fn page(
     path: &[u8],
     hidden: bool,
 ) -> Result<(Vec<u8>, bool), StatusCode> {
-    let (mut lines, cut) = read(folder, relative, hidden)?;
+    let (mut lines, is_truncated) = read(folder, relative, hidden)?;
     lines.sort_by(|a, b| b.folder.cmp(&a.folder).then_with(|| a.name.cmp(&b.name)));
     let linked = lines.iter().any(|line| line.linked);
-    Ok((render(path, &lines, cut), linked))
+    Ok((render(path, &lines, is_truncated), linked))
 }
 
 fn read(
@@ -68,26 +68,26 @@ fn read(
     hidden: bool,
 ) -> Result<(Vec<ListingLine>, bool), StatusCode> {
     let mut names = FirstNames::new(NAMES_MAX);
-    for found in folder.list(relative)? {
-        let Ok(found) = found else { continue };
-        let name = found.file_name().to_bytes();
+    for entry in folder.list(relative)? {
+        let Ok(entry) = entry else { continue };
+        let name = entry.file_name().to_bytes();
         // A name that no request path can express would be a dead link.
-        if name == b"." || name == b".." || (!hidden && is_hidden(name)) || !is_askable(name) {
+        if name == b"." || name == b".." || (!hidden && is_hidden(name)) || !is_requestable(name) {
             continue;
         }
-        let is_folder = match found.file_type() {
+        let is_folder = match entry.file_type() {
             FileType::Directory => true,
             FileType::RegularFile => false,
             // A link is resolved to its target; the other names of a large folder need no system call.
             _ => match folder.find(&relative.join(std::ffi::OsStr::from_bytes(name))) {
-                Ok(resolved) => matches!(resolved.place, crate::folder::PathTarget::Folder),
+                Ok(resolved) => matches!(resolved.target, crate::folder::PathTarget::Folder),
                 Err(_) => continue,
             },
         };
         names.add(is_folder, name);
     }
-    let is_cut = names.is_cut;
-    Ok((lines(folder, relative, names), is_cut))
+    let is_truncated = names.is_truncated;
+    Ok((lines(folder, relative, names), is_truncated))
 }
 
 /// The lines of these names. Files that a request could not get are omitted.
@@ -95,11 +95,11 @@ fn lines(folder: &SiteFolder, relative: &Path, names: FirstNames) -> Vec<Listing
     let mut lines = Vec::new();
     for (_, name) in names.heap {
         let name = &name[..];
-        let at = relative.join(std::ffi::OsStr::from_bytes(name));
-        let Ok(resolved) = folder.find(&at) else {
+        let path = relative.join(std::ffi::OsStr::from_bytes(name));
+        let Ok(resolved) = folder.find(&path) else {
             continue;
         };
-        lines.push(match resolved.place {
+        lines.push(match resolved.target {
             crate::folder::PathTarget::Folder => ListingLine {
                 name: name.into(),
                 folder: true,
@@ -124,7 +124,7 @@ struct FirstNames {
     /// The last of them on top: whether it is a file, as folders come first, and the name.
     heap: BinaryHeap<(bool, Vec<u8>)>,
     count_max: usize,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 impl FirstNames {
@@ -132,7 +132,7 @@ impl FirstNames {
         FirstNames {
             heap: BinaryHeap::new(),
             count_max,
-            is_cut: false,
+            is_truncated: false,
         }
     }
 
@@ -141,7 +141,7 @@ impl FirstNames {
             self.heap.push((!is_folder, name.to_vec()));
             return;
         }
-        self.is_cut = true;
+        self.is_truncated = true;
         // Bounded memory: of a huge folder, only the first names in order are kept.
         if let Some(mut last) = self.heap.peek_mut()
             && (!is_folder, name) < (last.0, &last.1[..])
@@ -152,14 +152,14 @@ impl FirstNames {
 }
 
 /// Whether a request can name the file: some characters are refused in any path.
-fn is_askable(name: &[u8]) -> bool {
+fn is_requestable(name: &[u8]) -> bool {
     let mut path = vec![b'/'];
     encode_path(name, &mut path);
     let mut scratch = vec![0; path.len()];
     decode(&path, &mut scratch).is_ok()
 }
 
-fn render(path: &[u8], lines: &[ListingLine], cut: bool) -> Vec<u8> {
+fn render(path: &[u8], lines: &[ListingLine], is_truncated: bool) -> Vec<u8> {
     let title = escape(&String::from_utf8_lossy(path));
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -180,7 +180,7 @@ fn render(path: &[u8], lines: &[ListingLine], cut: bool) -> Vec<u8> {
         render_line(line, &mut out);
     }
     out.extend_from_slice(b"</tbody>\n</table>\n");
-    if cut {
+    if is_truncated {
         let text = format!("<p>Only the first {NAMES_MAX} names are listed.</p>\n");
         out.extend_from_slice(text.as_bytes());
     }
@@ -247,14 +247,14 @@ mod tests {
         for name in ["d", "b", "e", "c", "a"] {
             names.add(false, name.as_bytes());
         }
-        assert!(names.is_cut);
+        assert!(names.is_truncated);
         names.add(true, b"z");
         let listed: Vec<_> = names.heap.into_sorted_vec();
         let want = [(false, "z"), (true, "a"), (true, "b")];
         assert_eq!(listed, want.map(|(is_file, name)| (is_file, name.into())));
         let mut few = FirstNames::new(3);
         few.add(false, b"a");
-        assert!(!few.is_cut);
+        assert!(!few.is_truncated);
     }
 
     #[test]

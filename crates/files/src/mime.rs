@@ -6,7 +6,7 @@
 use lowroad_http::content_coding::ContentCoding;
 
 /// Types that the table lacks, or does not have first.
-const OTHERS: &[(&str, &str)] = &[
+const ADDITIONAL_TYPES: &[(&str, &str)] = &[
     ("3gpp", "video/3gpp"),
     ("br", "application/x-brotli"),
     ("cjs", "application/node"),
@@ -59,20 +59,20 @@ const TEXT_SUBTYPES: &[&str] = &[
     "yaml",
 ];
 
-/// The content type of a file. `own` are a site's: pairs of extension and type.
-pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
+/// The content type of a file. `site_types` are a site's: pairs of extension and type.
+pub fn content_type(name: &[u8], site_types: &[(String, String)]) -> String {
     let Some(extension) = extension(name) else {
         return "application/octet-stream".into();
     };
-    let own = own
+    let site_types = site_types
         .iter()
-        .find(|(of, _)| of.eq_ignore_ascii_case(&extension));
+        .find(|(ext, _)| ext.eq_ignore_ascii_case(&extension));
     // As configured, without a charset added.
-    if let Some((_, given)) = own {
-        return given.clone();
+    if let Some((_, configured)) = site_types {
+        return configured.clone();
     }
-    let other = OTHERS.iter().find(|(of, _)| *of == extension);
-    let guess = match other {
+    let additional = ADDITIONAL_TYPES.iter().find(|(ext, _)| *ext == extension);
+    let guess = match additional {
         Some((_, content_type)) => content_type,
         None => from_table(&extension).unwrap_or("application/octet-stream"),
     };
@@ -87,7 +87,7 @@ pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
 /// How a file's bytes are coded already, by its name.
 pub fn coding(name: &[u8]) -> ContentCoding {
     let extension = extension(name).unwrap_or_default();
-    let coded = CODED.iter().find(|(of, _)| *of == extension);
+    let coded = CODED.iter().find(|(ext, _)| *ext == extension);
     coded.map_or(ContentCoding::Identity, |(_, coding)| *coding)
 }
 

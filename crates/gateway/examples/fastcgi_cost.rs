@@ -45,41 +45,42 @@ fn main() {
         return;
     };
     match first.parse() {
-        Ok(count) => ask(count, Path::new(socket)),
+        Ok(count) => send_requests(count, Path::new(socket)),
         Err(_) => serve(Path::new(socket)),
     }
 }
 
 /// Sends `count` requests, as a worker would.
-fn ask(count: usize, socket: &Path) {
+fn send_requests(count: usize, socket: &Path) {
     let helpers = HelperPool::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
-    let local = driver.local().clone();
-    let servers = FastCgiServers::new(std::slice::from_ref(&local));
+    let worker_handle = driver.local().clone();
+    let servers = FastCgiServers::new(std::slice::from_ref(&worker_handle));
     let handler = handler(socket, &servers);
     let (objects, root): (Arc<dyn SubrequestSource>, Arc<Path>) =
         (Arc::new(Nothing), Arc::from(Path::new("/srv")));
     let done = Arc::new(AtomicUsize::new(0));
     let mut events = Vec::new();
     for number in 0..count {
-        let HandlerResult::OnWorker(answering) = handler.clone().begin(0, request(&objects, &root))
+        let HandlerResult::OnWorker(response_future) =
+            handler.clone().begin(0, request(&objects, &root))
         else {
             panic!("it is polled here");
         };
-        let done_here = done.clone();
-        let task = local.tasks.start(async move {
-            let response = answering.await.expect("a response");
+        let task_done = done.clone();
+        let task = worker_handle.tasks.start(async move {
+            let response = response_future.await.expect("a response");
             assert!(matches!(response.content, ResponseContent::Bytes(_)));
-            done_here.fetch_add(1, Relaxed);
+            task_done.fetch_add(1, Relaxed);
         });
         while done.load(Relaxed) <= number {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
-                if let DriverEvent::Outgoing(news) = event {
-                    local.sources.happened(news);
+                if let DriverEvent::Outgoing(socket_event) = event {
+                    worker_handle.sources.handle_event(socket_event);
                 }
             }
-            local.run();
+            worker_handle.run();
         }
         drop(task);
     }

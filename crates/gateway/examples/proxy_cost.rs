@@ -42,40 +42,44 @@ fn main() {
         return;
     };
     match first.parse() {
-        Ok(count) => ask(count, Path::new(socket)),
+        Ok(count) => send_requests(count, Path::new(socket)),
         Err(_) => serve(Path::new(socket)),
     }
 }
 
 /// Sends `count` requests, as a worker would.
-fn ask(count: usize, socket: &Path) {
+fn send_requests(count: usize, socket: &Path) {
     let helpers = HelperPool::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
-    let local = driver.local().clone();
-    let handler = handler(socket, &OriginRegistry::new(std::slice::from_ref(&local)));
+    let worker_handle = driver.local().clone();
+    let handler = handler(
+        socket,
+        &OriginRegistry::new(std::slice::from_ref(&worker_handle)),
+    );
     let (objects, root): (Arc<dyn SubrequestSource>, Arc<Path>) =
         (Arc::new(Nothing), Arc::from(Path::new("/srv")));
     let done = Arc::new(AtomicUsize::new(0));
     let mut events = Vec::new();
     for number in 0..count {
-        let HandlerResult::OnWorker(answering) = handler.clone().begin(0, request(&objects, &root))
+        let HandlerResult::OnWorker(response_future) =
+            handler.clone().begin(0, request(&objects, &root))
         else {
             panic!("it is polled here");
         };
-        let done_here = done.clone();
-        let task = local.tasks.start(async move {
-            let response = answering.await.expect("a response");
+        let task_done = done.clone();
+        let task = worker_handle.tasks.start(async move {
+            let response = response_future.await.expect("a response");
             assert!(matches!(response.content, ResponseContent::Bytes(_)));
-            done_here.fetch_add(1, Relaxed);
+            task_done.fetch_add(1, Relaxed);
         });
         while done.load(Relaxed) <= number {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
-                if let DriverEvent::Outgoing(news) = event {
-                    local.sources.happened(news);
+                if let DriverEvent::Outgoing(socket_event) = event {
+                    worker_handle.sources.handle_event(socket_event);
                 }
             }
-            local.run();
+            worker_handle.run();
         }
         drop(task);
     }
@@ -132,9 +136,9 @@ fn serve(socket: &Path) {
 fn answer(connection: &mut UnixStream) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let mut more = [0; 4096];
-        let len = connection.read(&mut more).ok().filter(|len| *len > 0)?;
-        head.extend_from_slice(&more[..len]);
+        let mut buffer = [0; 4096];
+        let len = connection.read(&mut buffer).ok().filter(|len| *len > 0)?;
+        head.extend_from_slice(&buffer[..len]);
     }
     let mut out = b"HTTP/1.1 200 OK\r\nServer: origin\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
         Content-Type: text/html\r\nContent-Length: 1024\r\nCache-Control: no-store\r\n\r\n"

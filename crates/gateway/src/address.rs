@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 
 /// Appends an address.
-pub fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+pub fn write_address(out: &mut Vec<u8>, address: IpAddr) {
     let IpAddr::V4(address) = address else {
         // Writing to a vector cannot fail.
         let _ = write!(out, "{address}");
@@ -44,7 +44,7 @@ mod tests {
             "fe80::a:1",
         ] {
             let mut out = Vec::new();
-            put_address(&mut out, address.parse().expect("an address"));
+            write_address(&mut out, address.parse().expect("an address"));
             assert_eq!(out, address.as_bytes());
         }
     }

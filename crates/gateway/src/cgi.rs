@@ -32,7 +32,8 @@ use crate::head::{HeadLimits, OutputForm};
 use crate::script::exchange::{self, ScriptTerms};
 use crate::script::lookup::{self, kind_below};
 use crate::script::{
-    LocatedScript, PathMeaning, RequestedPath, ScriptFolder, ScriptRules, base_of, find, mounted,
+    LocatedScript, PathMeaning, RequestedPath, ScriptFolder, ScriptRules, base_path, find,
+    mounted_program,
 };
 
 /// The handler of a route to CGI programs.
@@ -43,7 +44,7 @@ pub struct CgiHandler {
     symlinks: SymlinkPolicy,
     head_limits: HeadLimits,
     cgi: CgiConfig,
-    running: Arc<ConcurrencyLimit>,
+    concurrency: Arc<ConcurrencyLimit>,
     spawner: Arc<CgiSpawner>,
     terms: ScriptTerms,
     user: Option<(u32, u32)>,
@@ -63,7 +64,7 @@ impl CgiHandler {
     ) -> std::io::Result<CgiHandler> {
         let rules = ScriptRules {
             pattern: route.pattern.clone(),
-            ending: String::new(),
+            suffix: String::new(),
             index: String::new(),
         };
         // Only a check at start: the path is resolved again for each request.
@@ -72,7 +73,7 @@ impl CgiHandler {
         }
         Ok(CgiHandler {
             base: match cgi.path {
-                Some(_) => base_of(&route.pattern),
+                Some(_) => base_path(&route.pattern),
                 // The whole path is that of a script among the site's files.
                 None => String::new(),
             },
@@ -80,10 +81,10 @@ impl CgiHandler {
             symlinks,
             head_limits: HeadLimits::new(route),
             cgi: cgi.clone(),
-            running: ConcurrencyLimit::new(route.concurrency_max),
+            concurrency: ConcurrencyLimit::new(route.concurrency_max),
             spawner,
             terms: ScriptTerms {
-                silence: Duration::from_millis(route.timeout_ms),
+                idle_timeout: Duration::from_millis(route.timeout_ms),
                 notice,
                 spools: None,
             },
@@ -111,35 +112,36 @@ impl CgiHandler {
         permit: Permit,
     ) -> Result<lowroad_handler::HandlerResponse, HandlerFailure> {
         let body = std::mem::take(&mut request.body);
-        let (body, permit) = PartialBody::with_leave(body, permit, || self.permit()).await?;
+        let (body, permit) =
+            PartialBody::with_permit_released(body, permit, || self.permit()).await?;
         let body_len = body.len;
         let method = request.method;
         let handler = self.clone();
         // Both the look-up and the start of a program may wait for the disk, so they run on a blocking thread.
-        let started =
+        let start_task =
             tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
-        let (process, form) = started.await.map_err(|_| {
+        let (process, form) = start_task.await.map_err(|_| {
             HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a helper thread ended")
         })??;
         let reply = CgiReply::new(process.file().clone(), form, self.head_limits, method);
         exchange::answer(process, body, reply, &self.terms)
             .await
-            .map_err(|stopped| stopped.failure)
+            .map_err(|script_failure| script_failure.failure)
     }
 
     fn permit(&self) -> Result<Permit, HandlerFailure> {
-        self.running.try_acquire().ok_or_else(|| {
+        self.concurrency.try_acquire().ok_or_else(|| {
             let detail = format!(
                 "{} programs of {} are running; raise the route's concurrency to allow more",
-                self.running.max(),
-                self.place()
+                self.concurrency.max(),
+                self.location()
             );
             HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })
     }
 
     /// The location of the programs, for messages.
-    fn place(&self) -> std::path::Display<'_> {
+    fn location(&self) -> std::path::Display<'_> {
         let path = self.cgi.path.as_deref();
         path.unwrap_or(Path::new("the site")).display()
     }
@@ -180,32 +182,33 @@ impl CgiHandler {
             // Programs end with the spawner, which ends with the server.
             ends_with_parent: true,
         };
-        let keep = process::ProcessContext {
+        let process_context = process::ProcessContext {
             permit,
-            patience: self.terms.silence,
+            exit_timeout: self.terms.idle_timeout,
             notice: self.terms.notice.clone(),
         };
-        let process = CgiProcess::start(&file, &environment, limits, &self.spawner, keep)?;
+        let process =
+            CgiProcess::start(&file, &environment, limits, &self.spawner, process_context)?;
         Ok((process, form))
     }
 
     /// Finds the program for a request, and its file.
     fn find(&self, request: &HandlerRequest) -> Result<(LocatedScript, PathBuf), HandlerFailure> {
-        let (place, way_len) = match &self.cgi.path {
+        let (programs_path, prefix_len) = match &self.cgi.path {
             // Resolved for each request, so that a deployment may switch a symbolic link.
-            Some(path) => (now_at(path)?, self.base.len()),
+            Some(path) => (resolve_programs_path(path)?, self.base.len()),
             None => {
-                let (folder, way_len) = request.files();
-                (folder.to_path_buf(), way_len)
+                let (folder, prefix_len) = request.files();
+                (folder.to_path_buf(), prefix_len)
             }
         };
         // A single program takes every path below the route.
-        if place.is_file() {
-            return Ok((mounted(request.path(), &self.base), place));
+        if programs_path.is_file() {
+            return Ok((mounted_program(request.path(), &self.base), programs_path));
         }
         let folder = ScriptFolder {
-            folder: &place,
-            prefix_len: way_len,
+            folder: &programs_path,
+            prefix_len,
         };
         let requested = RequestedPath {
             path: request.path(),
@@ -213,7 +216,7 @@ impl CgiHandler {
         };
         let script = self.script(folder, requested);
         let script = script.ok_or_else(HandlerFailure::not_found)?;
-        let file = file(&place, way_len, &script);
+        let file = file(&programs_path, prefix_len, &script);
         Ok((script, file))
     }
 
@@ -223,23 +226,23 @@ impl CgiHandler {
         requested: RequestedPath<'_>,
     ) -> Option<LocatedScript> {
         requested.path.strip_prefix(self.base.as_bytes())?;
-        let look = |name: &[u8]| kind_below(folder, name, self.symlinks);
-        match find(requested, &self.rules, look) {
+        let file_kind = |name: &[u8]| kind_below(folder, name, self.symlinks);
+        match find(requested, &self.rules, file_kind) {
             PathMeaning::Script(script) => Some(script),
             PathMeaning::SlashMissing | PathMeaning::Nothing => None,
         }
     }
 }
 
-/// The file of a script. The first `way_len` bytes of the script's name are the path of the folder.
-fn file(folder: &Path, way_len: usize, script: &LocatedScript) -> PathBuf {
+/// The file of a script. The first `prefix_len` bytes of the script's name are the path of the folder.
+fn file(folder: &Path, prefix_len: usize, script: &LocatedScript) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
-    let name = script.name.get(way_len + 1..).unwrap_or_default();
+    let name = script.name.get(prefix_len + 1..).unwrap_or_default();
     folder.join(std::ffi::OsStr::from_bytes(name))
 }
 
 /// Resolves symbolic links for each request: a deployment may replace the folder by changing a link.
-fn now_at(path: &Path) -> Result<PathBuf, HandlerFailure> {
+fn resolve_programs_path(path: &Path) -> Result<PathBuf, HandlerFailure> {
     std::fs::canonicalize(path).map_err(|error| {
         let detail = format!(
             "can't open the folder of programs {}: {error}",

@@ -44,8 +44,8 @@ use crate::head::{HeadLimits, OutputForm};
 use crate::script::exchange::{ScriptFailure, ScriptTerms, answer};
 use crate::script::lookup::{ScriptCache, kind_below};
 use crate::script::{
-    LocatedScript, PathMeaning, RequestedPath, ScriptFolder, ScriptRules, base_of, find,
-    find_by_name, front, mounted,
+    LocatedScript, PathMeaning, RequestedPath, ScriptFolder, ScriptRules, base_path, find,
+    find_by_name, front_controller, mounted_program,
 };
 
 /// The handler of a route to FastCGI servers.
@@ -56,7 +56,7 @@ pub struct FastCgiHandler {
     head_limits: HeadLimits,
     fastcgi: FastCgiConfig,
     symlinks: SymlinkPolicy,
-    lately: ScriptCache,
+    script_cache: ScriptCache,
     concurrency: Arc<ConcurrencyLimit>,
     backends: BackendSet,
     terms: ScriptTerms,
@@ -73,25 +73,25 @@ impl FastCgiHandler {
         notice: OperatorNotice,
     ) -> FastCgiHandler {
         // The index file's extension is that of the scripts: a wildcard pattern alone does not select them.
-        let ending = Path::new(&fastcgi.index)
+        let suffix = Path::new(&fastcgi.index)
             .extension()
-            .and_then(|ending| ending.to_str())
-            .map_or_else(String::new, |ending| format!(".{ending}"));
+            .and_then(|extension| extension.to_str())
+            .map_or_else(String::new, |extension| format!(".{extension}"));
         FastCgiHandler {
-            base: base_of(&route.pattern),
+            base: base_path(&route.pattern),
             head_limits: HeadLimits::new(route),
             rules: ScriptRules {
                 pattern: route.pattern.clone(),
-                ending,
+                suffix,
                 index: fastcgi.index.clone(),
             },
             fastcgi: fastcgi.clone(),
             symlinks,
-            lately: ScriptCache::default(),
+            script_cache: ScriptCache::default(),
             concurrency: ConcurrencyLimit::new(route.concurrency_max),
             backends: BackendSet::new(fastcgi, servers, &notice),
             terms: ScriptTerms {
-                silence: Duration::from_millis(route.timeout_ms),
+                idle_timeout: Duration::from_millis(route.timeout_ms),
                 notice,
                 spools: None,
             },
@@ -99,8 +99,8 @@ impl FastCgiHandler {
     }
 
     /// Requests in progress.
-    pub fn answering(&self) -> usize {
-        self.concurrency.under_way()
+    pub fn requests_in_progress(&self) -> usize {
+        self.concurrency.in_use()
     }
 
     /// Counters of the server's pool, which other routes may share; `None` with several servers.
@@ -122,55 +122,57 @@ impl FastCgiHandler {
         permit: Permit,
     ) -> Result<HandlerResponse, HandlerFailure> {
         // Looked up before the body is read: a 404 needs no upload.
-        let script = match self.meaning(worker, &request).await? {
+        let script = match self.resolve_path(worker, &request).await? {
             PathMeaning::Script(script) => script,
-            PathMeaning::SlashMissing => return Ok(with_slash(&request)),
+            PathMeaning::SlashMissing => return Ok(redirect_to_slash(&request)),
             PathMeaning::Nothing => return Err(HandlerFailure::not_found()),
         };
         let body = std::mem::take(&mut request.body);
-        let (body, permit) = PartialBody::with_leave(body, permit, || self.permit()).await?;
+        let (body, permit) =
+            PartialBody::with_permit_released(body, permit, || self.permit()).await?;
         let body_len = body.len;
-        let asked = ScriptRequest {
+        let script_request = ScriptRequest {
             worker,
-            file: self.file_of(&request, &script),
+            file: self.script_file(&request, &script),
             request,
             script,
             body_len,
             // Shared with the program: the permit is held until the last of response and request is done.
             permit: Arc::new(permit),
         };
-        let (reached, attempt) = self.reach(&asked).await?;
+        let (server_lease, attempt) = self.connect_any(&script_request).await?;
         // The retry is boxed because it is rare: the common future would otherwise reserve space for two attempts.
-        let tried = match self.put(&asked, body, reached).await {
+        let result = match self.send_request(&script_request, body, server_lease).await {
             Err((
                 ScriptFailure {
-                    again: Some(body), ..
+                    replayable_body: Some(body),
+                    ..
                 },
                 server,
-            )) => Box::pin(self.put_again(&asked, body, server)).await,
-            tried => tried.map_err(|(stopped, _)| ended(stopped)),
+            )) => Box::pin(self.resend_request(&script_request, body, server)).await,
+            result => result.map_err(|(script_failure, _)| failure_outcome(script_failure)),
         };
-        let outcome = match &tried {
+        let outcome = match &result {
             Ok(_) => AttemptOutcome::Answered,
             Err((_, outcome)) => *outcome,
         };
         if let Some(attempt) = attempt {
-            attempt.report(outcome, self.backends.local(worker).timers.now_ms());
+            attempt.report(outcome, self.backends.worker_handle(worker).timers.now_ms());
         }
-        tried.map_err(|(failure, _)| failure)
+        result.map_err(|(failure, _)| failure)
     }
 }
 
 /// The failure of a request, and its evidence about the server.
-fn ended(stopped: ScriptFailure) -> (HandlerFailure, AttemptOutcome) {
-    let outcome = backends::outcome(&stopped);
-    (stopped.failure, outcome)
+fn failure_outcome(script_failure: ScriptFailure) -> (HandlerFailure, AttemptOutcome) {
+    let outcome = backends::outcome(&script_failure);
+    (script_failure.failure, outcome)
 }
 
 /// A server and a connection for a request.
 struct ServerLease {
     server: Arc<FastCgiServer>,
-    way: LeaseKind,
+    kind: LeaseKind,
 }
 
 enum LeaseKind {
@@ -203,20 +205,26 @@ impl FastCgiHandler {
         })
     }
 
-    async fn meaning(
+    async fn resolve_path(
         self: &Arc<Self>,
         worker: usize,
         request: &HandlerRequest,
     ) -> Result<PathMeaning, HandlerFailure> {
         // The configuration names the script, so no look-up is needed: the server reports a missing one.
         if self.is_one_program() {
-            return Ok(PathMeaning::Script(mounted(request.path(), &self.base)));
+            return Ok(PathMeaning::Script(mounted_program(
+                request.path(),
+                &self.base,
+            )));
         }
         if let Some(script) = &self.fastcgi.script {
-            return Ok(PathMeaning::Script(front(request.path(), script)));
+            return Ok(PathMeaning::Script(front_controller(
+                request.path(),
+                script,
+            )));
         }
-        let local = self.backends.local(worker);
-        let now_ms = local.timers.now_ms();
+        let worker_handle = self.backends.worker_handle(worker);
+        let now_ms = worker_handle.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
         // With script_root the files may be on another machine, so only the name is checked. Aliases are local.
@@ -227,36 +235,37 @@ impl FastCgiHandler {
             };
             return Ok(find_by_name(requested, &self.rules));
         }
-        let (folder, way_len) = request.files();
+        let (folder, prefix_len) = request.files();
         // An encoded slash changes the look-up's result, but not the decoded path, so such paths bypass the cache.
-        if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
+        if is_plain && let Some(meaning) = self.script_cache.get(folder, request.path(), now_ms) {
             return Ok(meaning);
         }
         // A slow disk must not block the worker, so a helper thread does the look-up.
         let (handler, path) = (self.clone(), request.path().to_vec());
-        let within = folder.clone();
-        let looking = local.offload(move || {
+        let folder_path = folder.clone();
+        let lookup = worker_handle.offload(move || {
             let folder = ScriptFolder {
-                folder: &within,
-                prefix_len: way_len,
+                folder: &folder_path,
+                prefix_len,
             };
             let requested = RequestedPath {
                 path: &path,
                 plain_len,
             };
-            handler.look(folder, requested)
+            handler.look_up(folder, requested)
         });
-        let Ok(looking) = looking else {
+        let Ok(lookup) = lookup else {
             let detail = "too many script look-ups wait for the disk";
             return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         };
-        let Some(meaning) = looking.await else {
+        let Some(meaning) = lookup.await else {
             let detail = "the look-up of the script ended without a result";
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
         };
         // The time from before the look-up: a change during it must not extend the result's lifetime.
         if is_plain {
-            self.lately.keep(folder, request.path(), now_ms, &meaning);
+            self.script_cache
+                .insert(folder, request.path(), now_ms, &meaning);
         }
         Ok(meaning)
     }
@@ -271,15 +280,15 @@ impl FastCgiHandler {
         self.fastcgi.script_root.as_deref().unwrap_or(&request.root)
     }
 
-    fn file_of(&self, request: &HandlerRequest, script: &LocatedScript) -> Arc<Path> {
+    fn script_file(&self, request: &HandlerRequest, script: &LocatedScript) -> Arc<Path> {
         if self.is_one_program() {
             return Path::new(self.backends.name()).into();
         }
         // A front controller outside the alias is found by its own name, independent of the requested path.
         let alias = request.extra.alias.as_ref().filter(|alias| {
             // The script may lie outside of the alias, if a front controller answers.
-            let (way, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
-            request.path().starts_with(way) && rest.starts_with(b"/")
+            let (prefix, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
+            request.path().starts_with(prefix) && rest.starts_with(b"/")
         });
         let (folder, name) = match alias {
             Some(alias) => (&*alias.folder, &script.name[alias.path_len..]),
@@ -290,84 +299,93 @@ impl FastCgiHandler {
     }
 
     /// Looks a script up in a folder. Blocks.
-    fn look(&self, folder: ScriptFolder<'_>, requested: RequestedPath<'_>) -> PathMeaning {
-        let look = |name: &[u8]| kind_below(folder, name, self.symlinks);
-        find(requested, &self.rules, look)
+    fn look_up(&self, folder: ScriptFolder<'_>, requested: RequestedPath<'_>) -> PathMeaning {
+        let file_kind = |name: &[u8]| kind_below(folder, name, self.symlinks);
+        find(requested, &self.rules, file_kind)
     }
 
     /// Connects to a server for a request. Servers that refuse the connection have not seen the request, so the next
     /// is tried.
-    async fn reach(
+    async fn connect_any(
         &self,
-        asked: &ScriptRequest,
+        script_request: &ScriptRequest,
     ) -> Result<(ServerLease, Option<BackendAttempt>), HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
             // Failures of one client must not eject a server for all (see the circuit breaker).
-            let client = asked.request.peer;
-            let chosen = self.backends.choose(&tried, asked.worker, client);
+            let client = script_request.request.peer;
+            let chosen = self.backends.choose(&tried, script_request.worker, client);
             let (server, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
                 (Err(_), Some(failure)) => return Err(failure),
-                (Err(none), None) => {
-                    let why = self.backends.explain_absence(none);
-                    let detail = format!("{}: {why}", self.backends.name());
+                (Err(no_member), None) => {
+                    let reason = self.backends.explain_absence(no_member);
+                    let detail = format!("{}: {reason}", self.backends.name());
                     return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
                 }
             };
-            let unreached = match self.connect(asked, server, false).await {
-                Ok(reached) => {
+            let unreachable = match self.connect(script_request, server, false).await {
+                Ok(server_lease) => {
                     let mut attempt = attempt;
-                    attempt.iter_mut().for_each(BackendAttempt::connected);
-                    return Ok((reached, attempt));
+                    attempt.iter_mut().for_each(BackendAttempt::mark_connected);
+                    return Ok((server_lease, attempt));
                 }
-                Err(unreached) => unreached,
+                Err(unreachable) => unreachable,
             };
             // A busy server is not replaced: its load would only move to the others.
-            let Some(attempt) = attempt.filter(|_| unreached.is_absent) else {
-                return Err(unreached.failure);
+            let Some(attempt) = attempt.filter(|_| unreachable.is_absent) else {
+                return Err(unreachable.failure);
             };
             tried.push(attempt.member);
-            let now_ms = self.backends.local(asked.worker).timers.now_ms();
+            let now_ms = self
+                .backends
+                .worker_handle(script_request.worker)
+                .timers
+                .now_ms();
             // Reported at once, so that the next choice already knows.
             attempt.report(AttemptOutcome::ConnectFailed, now_ms);
-            if !self.backends.may_go_on(tried.len(), asked.worker) {
-                return Err(unreached.failure);
+            if !self
+                .backends
+                .may_try_another(tried.len(), script_request.worker)
+            {
+                return Err(unreachable.failure);
             }
-            let detail = &unreached.failure.detail;
+            let detail = &unreachable.failure.detail;
             (self.terms.notice)(&format!("{detail}; trying another server"));
-            last = Some(unreached.failure);
+            last = Some(unreachable.failure);
         }
     }
 
     /// A connection to a server. `fresh` = not a reused one.
     async fn connect(
         &self,
-        asked: &ScriptRequest,
+        script_request: &ScriptRequest,
         server: Arc<FastCgiServer>,
         fresh: bool,
     ) -> Result<ServerLease, ServerUnreachable> {
         // The timeout of the response's head also bounds the wait for a connection.
-        let patience = self.backends.patience(self.terms.silence);
+        let timeouts = self.backends.acquire_timeouts(self.terms.idle_timeout);
         if server.multiplexes() {
-            let shared = server.shared(asked.worker, fresh, patience).await?;
+            let shared = server
+                .lease_shared(script_request.worker, fresh, timeouts)
+                .await?;
             // If the shared connection was lost just now, an exclusive one still works.
-            if let Some(ticket) = shared.ticket(self.complaints(asked)) {
-                let way = LeaseKind::Guest(ticket);
-                return Ok(ServerLease { server, way });
+            if let Some(ticket) = shared.reserve_ticket(self.stderr_lines(script_request)) {
+                let kind = LeaseKind::Guest(ticket);
+                return Ok(ServerLease { server, kind });
             }
         }
         // After the response a script may go on, or its process may end: neither is visible on the idle connection.
         let fresh = fresh || !self.fastcgi.keeps_connections;
-        let way = LeaseKind::Lone(server.lease(asked.worker, fresh, patience).await?);
-        Ok(ServerLease { server, way })
+        let kind = LeaseKind::Lone(server.lease(script_request.worker, fresh, timeouts).await?);
+        Ok(ServerLease { server, kind })
     }
 
-    fn complaints(&self, asked: &ScriptRequest) -> StderrLines {
+    fn stderr_lines(&self, script_request: &ScriptRequest) -> StderrLines {
         StderrLines::new(
-            asked.file.clone(),
-            asked.request.method,
-            asked.request.raw_path(),
+            script_request.file.clone(),
+            script_request.request.method,
+            script_request.request.raw_path(),
             self.terms.notice.clone(),
         )
     }
@@ -376,90 +394,101 @@ impl FastCgiHandler {
     ///
     /// # Errors
     /// How it failed, and the server.
-    async fn put(
+    async fn send_request(
         &self,
-        asked: &ScriptRequest,
+        script_request: &ScriptRequest,
         body: PartialBody,
-        reached: ServerLease,
+        server_lease: ServerLease,
     ) -> Result<HandlerResponse, (ScriptFailure, Arc<FastCgiServer>)> {
-        let idempotent = asked.request.method.is_idempotent();
+        let idempotent = script_request.request.method.is_idempotent();
         let reply = CgiReply::new(
-            asked.file.clone(),
+            script_request.file.clone(),
             OutputForm::FastCgi,
             self.head_limits,
-            asked.request.method,
+            script_request.request.method,
         );
-        let ServerLease { server, way } = reached;
-        let (own, permit) = (server.clone(), asked.permit.clone());
-        let answered = match way {
+        let ServerLease { server, kind } = server_lease;
+        let (request_server, permit) = (server.clone(), script_request.permit.clone());
+        let result = match kind {
             LeaseKind::Guest(ticket) => {
                 // Multiplexed connections are always kept: other requests use them.
-                let out = self.encode(asked, ticket.id, true);
-                let guest =
-                    MultiplexedRequest::new(ticket, own, asked.worker, out, idempotent, permit);
-                answer(guest, body, reply, &self.terms).await
+                let out = self.encode(script_request, ticket.id, true);
+                let multiplexed = MultiplexedRequest::new(
+                    ticket,
+                    request_server,
+                    script_request.worker,
+                    out,
+                    idempotent,
+                    permit,
+                );
+                answer(multiplexed, body, reply, &self.terms).await
             }
             LeaseKind::Lone(lease) => {
                 let terms = LoneTerms {
                     is_idempotent: idempotent,
                     keeps_connection: self.fastcgi.keeps_connections,
                 };
-                let out = self.encode(asked, exclusive_request::ID, terms.keeps_connection);
-                let complaints = self.complaints(asked);
-                let lone = ExclusiveRequest::new(lease, own, out, terms, complaints, permit);
-                answer(lone, body, reply, &self.terms).await
+                let out = self.encode(
+                    script_request,
+                    exclusive_request::ID,
+                    terms.keeps_connection,
+                );
+                let stderr_lines = self.stderr_lines(script_request);
+                let exclusive =
+                    ExclusiveRequest::new(lease, request_server, out, terms, stderr_lines, permit);
+                answer(exclusive, body, reply, &self.terms).await
             }
         };
-        answered.map_err(|stopped| (stopped, server))
+        result.map_err(|script_failure| (script_failure, server))
     }
 
     /// Repeats the request at the same server on a new connection, since the server had closed the reused one.
     ///
     /// # Errors
     /// The failure, and its evidence about the server.
-    async fn put_again(
+    async fn resend_request(
         &self,
-        asked: &ScriptRequest,
+        script_request: &ScriptRequest,
         body: PartialBody,
         server: Arc<FastCgiServer>,
     ) -> Result<HandlerResponse, (HandlerFailure, AttemptOutcome)> {
-        let reached = self.connect(asked, server, true).await;
-        let reached = reached.map_err(|unreached| {
+        let connected = self.connect(script_request, server, true).await;
+        let server_lease = connected.map_err(|unreachable| {
             // A busy server is no evidence of a fault.
-            let outcome = match unreached.is_absent {
+            let outcome = match unreachable.is_absent {
                 true => AttemptOutcome::ConnectFailed,
                 false => AttemptOutcome::Cancelled,
             };
-            (unreached.failure, outcome)
+            (unreachable.failure, outcome)
         })?;
-        let put = self.put(asked, body, reached).await;
-        put.map_err(|(stopped, _)| ended(stopped))
+        let result = self.send_request(script_request, body, server_lease).await;
+        result.map_err(|(script_failure, _)| failure_outcome(script_failure))
     }
 
     /// Encodes FCGI_BEGIN_REQUEST and FCGI_PARAMS.
-    fn encode(&self, asked: &ScriptRequest, id: u16, keeps_connection: bool) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
-        record::put_begin(&mut out, id, keeps_connection);
+    fn encode(&self, script_request: &ScriptRequest, id: u16, keeps_connection: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024 + script_request.request.lines().len());
+        record::write_begin_request(&mut out, id, keeps_connection);
         let mut params = ParamsWriter::start(&mut out, id);
         let environment = CgiEnvironment {
-            request: &asked.request,
-            script: &asked.script,
-            file: (!self.is_one_program()).then_some(&*asked.file),
-            root: self.root(&asked.request),
-            body_len: asked.body_len,
+            request: &script_request.request,
+            script: &script_request.script,
+            file: (!self.is_one_program()).then_some(&*script_request.file),
+            root: self.root(&script_request.request),
+            body_len: script_request.body_len,
             // PHP applications check passwords themselves; RFC 3875 §4.1.18 would omit the field.
             authorization: true,
             extra: &self.fastcgi.env,
         };
-        environment.each(|name, value| params.put(name, value));
+        environment.for_each_variable(|name, value| params.write(name, value));
         params.finish();
         out
     }
 }
 
 impl Handler for FastCgiHandler {
-    fn whom(&self, _: &RouteProbe<'_>) -> Option<String> {
-        self.backends.whom()
+    fn explain_member(&self, _: &RouteProbe<'_>) -> Option<String> {
+        self.backends.describe_choice()
     }
 
     fn status(&self) -> Option<String> {
@@ -475,7 +504,7 @@ impl Handler for FastCgiHandler {
 }
 
 /// Redirects to a folder's path with a slash: 301 for GET and HEAD, 308 otherwise, so that a form is sent again.
-fn with_slash(request: &HandlerRequest) -> HandlerResponse {
+fn redirect_to_slash(request: &HandlerRequest) -> HandlerResponse {
     let mut location = Vec::new();
     lowroad_http::target::encode_path(request.path(), &mut location);
     location.push(b'/');
@@ -492,7 +521,7 @@ fn with_slash(request: &HandlerRequest) -> HandlerResponse {
         status,
         fields: lowroad_handler::ResponseFields::new(),
         content: ResponseContent::Bytes(bytes::Bytes::new()),
-        made_from: None,
+        source: None,
     };
     response.field("Location", location)
 }

@@ -55,7 +55,7 @@ pub struct CgiHead {
     /// The length of the body in bytes, if the program sends one, and if the head names no other content.
     pub len: Option<u64>,
     /// The target of a local redirect, path and query; the rest of the head is ignored then.
-    pub local: Option<Vec<u8>>,
+    pub redirect_target: Option<Vec<u8>>,
 }
 
 /// The reason why a head is refused: the text continues a sentence that begins with the program's name.
@@ -110,7 +110,7 @@ fn parse(head: &[u8], form: OutputForm, fields_max: usize) -> Result<CgiHead, Ba
     let mut parts = HeadParts::default();
     if form == OutputForm::Http {
         let (_, line) = lines.next().unwrap_or_default();
-        parts.status = Some(status_line(line)?);
+        parts.status = Some(parse_status_line(line)?);
     }
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         parts.line(number + 1, line)?;
@@ -131,7 +131,7 @@ struct HeadParts {
     len: Option<u64>,
     location: bool,
     content_type: bool,
-    coded: bool,
+    has_transfer_encoding: bool,
 }
 
 impl HeadParts {
@@ -140,11 +140,11 @@ impl HeadParts {
         match name.to_ascii_lowercase().as_str() {
             "status" => {
                 // Status is CGI's own field and not sent to clients (RFC 3875 §6.3.3).
-                self.status = Some(status_of(value)?);
+                self.status = Some(parse_status(value)?);
                 return Ok(());
             }
-            "content-length" => self.len = Some(self.len_of(value)?),
-            "transfer-encoding" => self.coded = true,
+            "content-length" => self.len = Some(self.parse_content_len(value)?),
+            "transfer-encoding" => self.has_transfer_encoding = true,
             // CGI has no trailers after the body.
             "trailer" => return Ok(()),
             "location" => self.location = true,
@@ -156,47 +156,53 @@ impl HeadParts {
     }
 
     /// Repeated equal values count as one, in a list and in several lines (RFC 9110 §8.6).
-    fn len_of(&self, value: &[u8]) -> Result<u64, BadHead> {
+    fn parse_content_len(&self, value: &[u8]) -> Result<u64, BadHead> {
         let mut len = self.len;
         for member in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
             let digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(member).unwrap_or_default();
             len = match text.parse() {
-                Ok(found) if digits && len.is_none_or(|known| known == found) => Some(found),
-                _ => return Err(bad("sent a Content-Length that is not a number", value)),
+                Ok(found) if digits && len.is_none_or(|previous| previous == found) => Some(found),
+                _ => {
+                    return Err(bad_head(
+                        "sent a Content-Length that is not a number",
+                        value,
+                    ));
+                }
             };
         }
-        len.ok_or_else(|| bad("sent a Content-Length that is not a number", value))
+        len.ok_or_else(|| bad_head("sent a Content-Length that is not a number", value))
     }
 
     fn finish(self, form: OutputForm) -> Result<CgiHead, BadHead> {
-        if form == OutputForm::Http && self.coded {
+        if form == OutputForm::Http && self.has_transfer_encoding {
             return Err(BadHead(
                 "sent Transfer-Encoding, which only the server may set: send the bytes unencoded"
                     .into(),
             ));
         }
-        let is_named = |name| self.fields.values(name).next().is_some();
-        let is_led = is_named(PATH_INSTEAD) || is_named(FILE_INSTEAD);
-        let says_what = self.content_type || self.location || self.status.is_some() || is_led;
-        if form == OutputForm::Cgi && !says_what {
+        let has_field = |name| self.fields.values(name).next().is_some();
+        let is_internal_redirect = has_field(PATH_INSTEAD) || has_field(FILE_INSTEAD);
+        let has_required_field =
+            self.content_type || self.location || self.status.is_some() || is_internal_redirect;
+        if form == OutputForm::Cgi && !has_required_field {
             return Err(BadHead(
                 "sent a head without Content-Type, Location or Status".into(),
             ));
         }
-        let local = self.local_redirect().filter(|_| form != OutputForm::Http);
-        let otherwise = if self.location {
+        let redirect_target = self.local_redirect().filter(|_| form != OutputForm::Http);
+        let default_status = if self.location {
             StatusCode::FOUND
         } else {
             StatusCode::OK
         };
         // With an internal redirect the length describes a body that is not sent.
-        let len = self.len.filter(|_| !is_led);
+        let len = self.len.filter(|_| !is_internal_redirect);
         Ok(CgiHead {
-            status: self.status.unwrap_or(otherwise),
+            status: self.status.unwrap_or(default_status),
             fields: self.fields,
             len,
-            local,
+            redirect_target,
         })
     }
 
@@ -206,11 +212,13 @@ impl HeadParts {
         if self.status.is_some() {
             return None;
         }
-        let is_heard = |(name, _): (&str, &[u8])| {
-            let known = ["location", "content-type", "content-length"];
-            !known.iter().any(|known| name.eq_ignore_ascii_case(known))
+        let is_for_client = |(name, _): (&str, &[u8])| {
+            let redirect_fields = ["location", "content-type", "content-length"];
+            !redirect_fields
+                .iter()
+                .any(|field_name| name.eq_ignore_ascii_case(field_name))
         };
-        if self.fields.iter().any(is_heard) {
+        if self.fields.iter().any(is_for_client) {
             return None;
         }
         let mut locations = self.fields.values("Location");
@@ -224,54 +232,59 @@ impl HeadParts {
 }
 
 fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
-    let wrong = |what: &str| bad(&format!("sent a head in which line {number} {what}"), line);
+    let bad_line = |problem: &str| {
+        bad_head(
+            &format!("sent a head in which line {number} {problem}"),
+            line,
+        )
+    };
     let colon = line.iter().position(|b| *b == b':');
-    let colon = colon.ok_or_else(|| wrong("has no colon"))?;
+    let colon = colon.ok_or_else(|| bad_line("has no colon"))?;
     // Whitespace before the colon is tolerated, since it has only one meaning here, as in responses of origins
     // (RFC 9112 §5.1).
     let name = line[..colon].trim_ascii_end();
     let value = line[colon + 1..].trim_ascii();
     if !is_token(name) {
-        return Err(wrong("has a name that is not a token"));
+        return Err(bad_line("has a name that is not a token"));
     }
     // Control characters could inject fields or lines (response splitting).
     if !value
         .iter()
         .all(|b| matches!(b, b'\t' | 0x20..=0x7e | 0x80..))
     {
-        return Err(wrong("has a value with control characters"));
+        return Err(bad_line("has a value with control characters"));
     }
     let name = std::str::from_utf8(name).expect("tokens are ASCII");
     Ok((name, value))
 }
 
 /// Parses `Status: 404 Not Found`.
-fn status_of(value: &[u8]) -> Result<StatusCode, BadHead> {
+fn parse_status(value: &[u8]) -> Result<StatusCode, BadHead> {
     let (code, rest) = value.split_at(value.len().min(3));
-    let ends = rest.is_empty() || rest.starts_with(b" ");
+    let is_delimited = rest.is_empty() || rest.starts_with(b" ");
     let code = std::str::from_utf8(code).unwrap_or_default();
     // 1xx are no final responses.
     let code = code.parse().ok().filter(|code| (200..1000).contains(code));
-    code.filter(|_| ends)
+    code.filter(|_| is_delimited)
         .and_then(StatusCode::new)
-        .ok_or_else(|| bad("sent a status that is not 200 to 999", value))
+        .ok_or_else(|| bad_head("sent a status that is not 200 to 999", value))
 }
 
 /// `HTTP/1.1 404 Not Found`
-fn status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
+fn parse_status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
     let rest = line.strip_prefix(b"HTTP/1.").and_then(|rest| match rest {
         // A higher minor version is understood as 1.1 (RFC 9110 §2.5).
         [b'0'..=b'9', b' ', rest @ ..] => Some(rest),
         _ => None,
     });
     let rest =
-        rest.ok_or_else(|| bad("sent no status line, which its name (nph-) requires", line))?;
-    status_of(rest)
+        rest.ok_or_else(|| bad_head("sent no status line, which its name (nph-) requires", line))?;
+    parse_status(rest)
 }
 
 /// A message with the start of the offending text.
-fn bad(what: &str, found: &[u8]) -> BadHead {
+fn bad_head(problem: &str, text: &[u8]) -> BadHead {
     // Escaped and cut: the text goes into a log line.
-    let shown = found.get(..80).unwrap_or(found).escape_ascii();
-    BadHead(format!("{what}: {shown}"))
+    let excerpt = text.get(..80).unwrap_or(text).escape_ascii();
+    BadHead(format!("{problem}: {excerpt}"))
 }

@@ -59,11 +59,11 @@ pub struct ProxyHandler {
     host: OriginHost,
     proxy_protocol: Option<ProxyProtocol>,
     bounds: RouteBounds,
-    patience: AcquireTimeouts,
+    timeouts: AcquireTimeouts,
     /// The time limit for the head of a response.
     first_byte: Duration,
     /// Whether references to the server's own address are removed from responses.
-    names_no_server: bool,
+    hides_own_address: bool,
     /// See `OriginConfig::adds_via`.
     adds_via: bool,
     /// See `OriginConfig::retry_body_max`.
@@ -76,14 +76,14 @@ struct RetryableRequest {
     body: Option<ProxyRequestBody>,
     len: BodyLen,
     /// The route permit; `None` during an attempt, which holds it.
-    leave: Option<RoutePermit>,
+    permit: Option<RoutePermit>,
     interims: InterimSink,
 }
 
 impl RetryableRequest {
     fn take_from(
         request: &mut HandlerRequest,
-        leave: RoutePermit,
+        permit: RoutePermit,
         retry_body_max: u64,
     ) -> RetryableRequest {
         let body = std::mem::take(&mut request.body);
@@ -100,7 +100,7 @@ impl RetryableRequest {
                 .stream
                 .map(|stream| ProxyRequestBody::new(stream, retry_body_max)),
             len,
-            leave: Some(leave),
+            permit: Some(permit),
             interims: std::mem::take(&mut request.interims),
         }
     }
@@ -126,65 +126,79 @@ impl ProxyHandler {
             host: origin.host.clone(),
             proxy_protocol: origin.proxy_protocol,
             bounds: RouteBounds::new(route),
-            patience: AcquireTimeouts {
+            timeouts: AcquireTimeouts {
                 total: first_byte,
                 connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
             },
             first_byte,
-            names_no_server: route.own_redirects,
+            hides_own_address: route.own_redirects,
             adds_via: origin.adds_via,
             retry_body_max: origin.retry_body_max,
             terms: ScriptTerms {
-                silence,
+                idle_timeout: silence,
                 notice,
                 spools,
             },
         })
     }
 
-    fn enter(&self, request: &HandlerRequest) -> Result<RoutePermit, HandlerFailure> {
+    fn acquire_permit(&self, request: &HandlerRequest) -> Result<RoutePermit, HandlerFailure> {
         // An upgrade request needs both permits: it counts as a request until the 101, as a tunnel after it.
-        let asks_for_tunnel = request.upgrade().is_some();
+        let wants_tunnel = request.upgrade().is_some();
         self.bounds
-            .enter(request.peer, asks_for_tunnel, &self.servers.name)
+            .acquire(request.peer, wants_tunnel, &self.servers.name)
     }
 
     async fn answer(
         &self,
         worker: usize,
         request: &HandlerRequest,
-        asked: &mut RetryableRequest,
+        retryable: &mut RetryableRequest,
     ) -> Result<HandlerResponse, HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
             let chosen = self.servers.choose(request, &tried, worker);
-            let (place, attempt) = match (chosen, last) {
+            let (endpoint, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
                 // All members were tried: the last failure explains more than "all were tried".
                 (Err(_), Some(failure)) => return Err(failure),
-                (Err(none), None) => return Err(self.nobody(none)),
+                (Err(no_member), None) => return Err(self.no_member_failure(no_member)),
             };
             let member = attempt.as_ref().map(|attempt| attempt.member);
-            let first = self.ask(worker, request, &place, attempt, asked, false);
-            let mut stopped = match first.await {
-                Ok(response) => return judged(response, request, &place),
-                Err(stopped) => stopped,
+            let first = self.try_server(worker, request, &endpoint, attempt, retryable, false);
+            let mut failed_attempt = match first.await {
+                Ok(response) => return check_response(response, request, &endpoint),
+                Err(failed_attempt) => failed_attempt,
             };
             // Stale connection: the server closed it while it was idle. RFC 9112 §9.3.1 allows the repetition of an
             // idempotent request; any other one only if none of its bytes was sent. It does not count as a retry.
-            if stopped.is_stale
-                && (is_idempotent(request) || !stopped.sent)
-                && let Some(body) = stopped.body.take()
+            if failed_attempt.is_stale
+                && (is_idempotent(request) || !failed_attempt.sent)
+                && let Some(body) = failed_attempt.body.take()
             {
-                (asked.body, asked.leave) = (body, Some(stopped.leave));
-                let again = self.ask(worker, request, &place, stopped.attempt, asked, true);
+                (retryable.body, retryable.permit) = (body, Some(failed_attempt.permit));
+                let second_attempt = self.try_server(
+                    worker,
+                    request,
+                    &endpoint,
+                    failed_attempt.attempt,
+                    retryable,
+                    true,
+                );
                 // Boxed because it is rare: the common future would otherwise reserve space for a second attempt.
-                stopped = match Box::pin(again).await {
-                    Ok(response) => return judged(response, request, &place),
-                    Err(stopped) => stopped,
+                failed_attempt = match Box::pin(second_attempt).await {
+                    Ok(response) => return check_response(response, request, &endpoint),
+                    Err(failed_attempt) => failed_attempt,
                 };
             }
-            last = Some(self.again(worker, request, &place, stopped, tried.len(), asked)?);
+            last = Some(self.prepare_retry(
+                worker,
+                request,
+                &endpoint,
+                failed_attempt,
+                tried.len(),
+                retryable,
+            )?);
             tried.extend(member);
         }
     }
@@ -193,63 +207,64 @@ impl ProxyHandler {
     ///
     /// # Errors
     /// The same failure, if no retry is allowed.
-    fn again(
+    fn prepare_retry(
         &self,
         worker: usize,
         request: &HandlerRequest,
-        place: &OriginEndpoint,
-        stopped: ProxyFailure,
+        endpoint: &OriginEndpoint,
+        failed_attempt: ProxyFailure,
         tries: usize,
         // An outcome that is no evidence must not become the latest failure in the status.
-        asked: &mut RetryableRequest,
+        retryable: &mut RetryableRequest,
     ) -> Result<HandlerFailure, HandlerFailure> {
         let ProxyFailure {
             mut failure,
             outcome,
             ..
-        } = stopped;
-        let is_repeatable = is_idempotent(request) || !stopped.sent;
-        let is_body_too_large = stopped.is_stale && is_repeatable && stopped.body.is_none();
+        } = failed_attempt;
+        let is_repeatable = is_idempotent(request) || !failed_attempt.sent;
+        let is_body_too_large =
+            failed_attempt.is_stale && is_repeatable && failed_attempt.body.is_none();
         if is_body_too_large {
-            self.count_unrepeated(place, &mut failure);
+            self.count_unrepeated(endpoint, &mut failure);
         }
         if outcome != AttemptOutcome::Cancelled {
-            place.failed(&failure.detail);
+            endpoint.record_failure(&failure.detail);
         }
         // A single server has no retries: there is no other one.
-        let (Some(attempt), Some(group)) = (stopped.attempt, self.servers.group()) else {
+        let (Some(attempt), Some(group)) = (failed_attempt.attempt, self.servers.group()) else {
             return Err(failure);
         };
-        let now_ms = place.pool.local(worker).timers.now_ms();
+        let now_ms = endpoint.pool.worker_handle(worker).timers.now_ms();
         attempt.report(outcome, now_ms);
         // `Cancelled` means that the client left or that no permit was free: another server would not help.
         if outcome == AttemptOutcome::Cancelled {
             return Err(failure);
         }
-        let failed = FailureStage {
+        let stage = FailureStage {
             tries: u32::try_from(tries).unwrap_or(u32::MAX).saturating_add(1),
             is_idempotent: is_idempotent(request),
-            sent: stopped.sent,
+            sent: failed_attempt.sent,
             // None of the body is left, or it exceeded the limit.
-            body: match stopped.body {
+            body: match failed_attempt.body {
                 Some(_) => Left::Whole,
                 None => Left::Consumed,
             },
-            seen: match stopped.is_answered {
+            evidence: match failed_attempt.is_answered {
                 true => RetryEvidence::Some,
                 false => RetryEvidence::Nothing,
             },
             timed_out: outcome == AttemptOutcome::TimedOut,
         };
-        match group.upstream.may_retry(&failed, now_ms) {
+        match group.upstream.may_retry(&stage, now_ms) {
             Ok(()) => {
-                asked.body = stopped.body.flatten();
-                asked.leave = Some(stopped.leave);
+                retryable.body = failed_attempt.body.flatten();
+                retryable.permit = Some(failed_attempt.permit);
                 (self.terms.notice)(&format!("{}; trying another server", failure.detail));
                 Ok(failure)
             }
-            Err(NoRetry::BodyConsumed) if !is_body_too_large && !failed.timed_out => {
-                self.count_unrepeated(place, &mut failure);
+            Err(NoRetry::BodyConsumed) if !is_body_too_large && !stage.timed_out => {
+                self.count_unrepeated(endpoint, &mut failure);
                 Err(failure)
             }
             Err(_) => Err(failure),
@@ -257,8 +272,8 @@ impl ProxyHandler {
     }
 
     /// Counts a request that could not be retried only because of its body's size, and mentions that in the failure.
-    fn count_unrepeated(&self, place: &OriginEndpoint, failure: &mut HandlerFailure) {
-        place.count_unrepeated();
+    fn count_unrepeated(&self, endpoint: &OriginEndpoint, failure: &mut HandlerFailure) {
+        endpoint.count_unrepeated();
         failure.detail.push_str(&format!(
             "; the request was not retried, because its body is larger than retry_body_max ({} bytes)",
             self.retry_body_max
@@ -266,53 +281,53 @@ impl ProxyHandler {
     }
 
     /// Makes one attempt at a server. `fresh` = not on a reused connection.
-    async fn ask(
+    async fn try_server(
         &self,
         worker: usize,
         request: &HandlerRequest,
-        place: &Arc<OriginEndpoint>,
+        endpoint: &Arc<OriginEndpoint>,
         mut attempt: Option<OriginAttempt>,
-        asked: &mut RetryableRequest,
+        retryable: &mut RetryableRequest,
         fresh: bool,
     ) -> Result<HandlerResponse, ProxyFailure> {
-        let pool = &place.pool;
+        let pool = &endpoint.pool;
         // A connection with a PROXY header belongs to one client, so it is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
         // Without an await first: an idle connection is the common case.
-        let leased = match (!fresh).then(|| pool.lease_now(worker)).flatten() {
+        let leased = match (!fresh).then(|| pool.try_lease(worker)).flatten() {
             Some(lease) => Ok(lease),
-            None => pool.lease(worker, fresh, self.patience).await,
+            None => pool.lease(worker, fresh, self.timeouts).await,
         };
         // The attempt owns permit and body until it ends.
-        let leave = asked
-            .leave
+        let permit = retryable
+            .permit
             .take()
             .expect("a request is tried once at a time");
-        let body = asked.body.take();
+        let body = retryable.body.take();
         // Nothing was sent, so the caller gets everything back for the next attempt.
         let mut lease = match leased {
             Ok(lease) => lease,
-            Err(why) => {
-                let failure = self.unavailable(place, &why);
+            Err(pool_error) => {
+                let failure = self.unavailable_failure(endpoint, &pool_error);
                 return Err(ProxyFailure::before(
                     failure,
-                    outcome(&why),
+                    outcome(&pool_error),
                     attempt,
                     body,
-                    leave,
+                    permit,
                 ));
             }
         };
         // From here the member's slot counts as a request, not as one that waits.
-        attempt.iter_mut().for_each(OriginAttempt::connected);
-        let mut sending = RequestSend::default();
+        attempt.iter_mut().for_each(OriginAttempt::mark_connected);
+        let mut send_state = RequestSend::default();
         // The PROXY header precedes every other byte.
-        self.introduce(request, &mut sending.out);
+        self.write_proxy_header(request, &mut send_state.out);
         let host = match &self.host {
             // HTTP/1.0 clients may omit Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
-            OriginHost::Client if request.host().is_empty() => &place.host,
+            OriginHost::Client if request.host().is_empty() => &endpoint.host,
             OriginHost::Client => request.host(),
-            OriginHost::Origin => &place.host,
+            OriginHost::Origin => &endpoint.host,
             OriginHost::Name(name) => name.as_bytes(),
         };
         // The buffer is reused with the connection, so the head needs no allocation.
@@ -322,21 +337,21 @@ impl ProxyHandler {
         let terms = ForwardTerms {
             host,
             adds_via: self.adds_via,
-            has_body: !matches!(asked.len, BodyLen::None | BodyLen::Known(0)),
+            has_body: !matches!(retryable.len, BodyLen::None | BodyLen::Known(0)),
         };
         let protocol = forwarding::request_lines(request, &terms, &mut lines);
-        sending
+        send_state
             .out
             .reserve(request.target().len() + lines.len() + OWN_LEN);
-        let (target, out) = (request.target(), &mut sending.out);
-        let begun = match protocol {
+        let (target, out) = (request.target(), &mut send_state.out);
+        let start_result = match protocol {
             Some(protocol) => http
                 .request_upgrade(target, &lines, protocol, out)
                 .map(|()| false),
-            None => http.request(request.method, target, &lines, asked.len, out),
+            None => http.request(request.method, target, &lines, retryable.len, out),
         };
         *scratch = lines;
-        sending.is_without_body = match begun {
+        send_state.is_without_body = match start_result {
             Ok(has_body) => !has_body,
             // The HTTP state is checked before a connection is returned to the pool, so this is a fault of this
             // program.
@@ -348,15 +363,15 @@ impl ProxyHandler {
                     AttemptOutcome::Cancelled,
                     attempt,
                     body,
-                    leave,
+                    permit,
                 ));
             }
         };
         // Boxed: each future that awaits it would otherwise contain its full size.
         // A request without framing for a body must not send one: the bytes would be read as the next request.
-        let body = body.filter(|_| !sending.is_without_body);
-        let talk = Box::new(ProxyExchange {
-            place: place.clone(),
+        let body = body.filter(|_| !send_state.is_without_body);
+        let exchange = Box::new(ProxyExchange {
+            endpoint: endpoint.clone(),
             attempt,
             lease,
             is_shared: self.proxy_protocol.is_none(),
@@ -365,47 +380,51 @@ impl ProxyHandler {
                 None => BodyProgress::Sent,
             },
             body,
-            sending,
+            send_state,
             method: request.method,
-            leave,
-            found: None,
+            permit,
+            evidence: None,
         });
-        let mut response = talk
-            .response(self.first_byte, &self.terms, &mut asked.interims)
+        let mut response = exchange
+            .response(self.first_byte, &self.terms, &mut retryable.interims)
             .await?;
-        if self.names_no_server {
-            self_reference::name_no_server(&mut response.fields, place);
+        if self.hides_own_address {
+            self_reference::make_references_relative(&mut response.fields, endpoint);
         }
         Ok(response)
     }
 
     /// Writes the PROXY header for the client, if configured.
-    fn introduce(&self, request: &HandlerRequest, out: &mut Vec<u8>) {
+    fn write_proxy_header(&self, request: &HandlerRequest, out: &mut Vec<u8>) {
         let Some(version) = self.proxy_protocol else {
             return;
         };
         // The PROXY protocol distinguishes IPv4 and IPv6, so mapped addresses are converted.
         let source = SocketAddr::new(request.peer.to_canonical(), request.peer_port);
         let local = request.local;
-        let ends = ProxyAddresses::Tcp {
+        let addresses = ProxyAddresses::Tcp {
             source,
             destination: SocketAddr::new(local.ip().to_canonical(), local.port()),
         };
         match version {
-            ProxyProtocol::V1 => write_v1(out, ends),
-            ProxyProtocol::V2 => write_v2(out, ends),
+            ProxyProtocol::V1 => write_v1(out, addresses),
+            ProxyProtocol::V2 => write_v2(out, addresses),
         }
     }
 
-    fn nobody(&self, none: NoMember) -> HandlerFailure {
-        let why = self.servers.explain_absence(none);
-        let detail = format!("{}: {why}", self.servers.name);
+    fn no_member_failure(&self, no_member: NoMember) -> HandlerFailure {
+        let reason = self.servers.explain_absence(no_member);
+        let detail = format!("{}: {reason}", self.servers.name);
         HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    fn unavailable(&self, place: &OriginEndpoint, why: &PoolUnavailable) -> HandlerFailure {
-        let text = unavailable_text(why, self.patience, &format!(" to {}", place.name));
-        let status = match why {
+    fn unavailable_failure(
+        &self,
+        endpoint: &OriginEndpoint,
+        pool_error: &PoolUnavailable,
+    ) -> HandlerFailure {
+        let text = unavailable_text(pool_error, self.timeouts, &format!(" to {}", endpoint.name));
+        let status = match pool_error {
             // The client cannot tell a timeout from a refusal otherwise (RFC 9110 §15.6.3, §15.6.5).
             PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -418,8 +437,8 @@ impl ProxyHandler {
 }
 
 /// The evidence about a server if no connection to it is available.
-fn outcome(why: &PoolUnavailable) -> AttemptOutcome {
-    match why {
+fn outcome(pool_error: &PoolUnavailable) -> AttemptOutcome {
+    match pool_error {
         PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => AttemptOutcome::Cancelled,
         PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_) => {
             AttemptOutcome::ConnectFailed
@@ -432,24 +451,24 @@ fn outcome(why: &PoolUnavailable) -> AttemptOutcome {
 ///
 /// # Errors
 /// 502 for such a response.
-fn judged(
+fn check_response(
     response: HandlerResponse,
     request: &HandlerRequest,
-    place: &OriginEndpoint,
+    endpoint: &OriginEndpoint,
 ) -> Result<HandlerResponse, HandlerFailure> {
     let is_condition = |name: &[u8]| {
         name.eq_ignore_ascii_case(b"if-none-match")
             || name.eq_ignore_ascii_case(b"if-modified-since")
     };
-    let reads = matches!(request.method, Method::Get | Method::Head);
+    let is_get_or_head = matches!(request.method, Method::Get | Method::Head);
     if response.status != StatusCode::NOT_MODIFIED
-        || !reads
+        || !is_get_or_head
         || request.fields().any(|(name, _)| is_condition(name))
     {
         return Ok(response);
     }
-    let detail = format!("{} sent 304 to an unconditional request", place.name);
-    place.failed(&detail);
+    let detail = format!("{} sent 304 to an unconditional request", endpoint.name);
+    endpoint.record_failure(&detail);
     Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
 }
 
@@ -464,15 +483,15 @@ fn is_idempotent(request: &HandlerRequest) -> bool {
 }
 
 impl Handler for ProxyHandler {
-    fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
-        self.servers.whom(outline)
+    fn explain_member(&self, probe: &RouteProbe<'_>) -> Option<String> {
+        self.servers.describe_choice(probe)
     }
 
     fn status(&self) -> Option<String> {
         Some(self.bounds.text())
     }
 
-    fn requests_under_way(&self) -> usize {
+    fn requests_in_progress(&self) -> usize {
         self.bounds.requests_under_way()
     }
 
@@ -483,17 +502,17 @@ impl Handler for ProxyHandler {
                 status: StatusCode::OK,
                 fields: ResponseFields::new(),
                 content: ResponseContent::Bytes(Bytes::new()),
-                made_from: None,
+                source: None,
             }));
         }
         // Bounded before any work: refused requests cost no connection.
-        let mut asked = match self.enter(&request) {
-            Ok(leave) => RetryableRequest::take_from(&mut request, leave, self.retry_body_max),
+        let mut retryable = match self.acquire_permit(&request) {
+            Ok(permit) => RetryableRequest::take_from(&mut request, permit, self.retry_body_max),
             Err(failure) => return HandlerResult::Ready(Err(failure)),
         };
         // An async block stores its captures once; the future of an async function would store its arguments twice.
         HandlerResult::OnWorker(Box::pin(async move {
-            self.answer(worker, &request, &mut asked).await
+            self.answer(worker, &request, &mut retryable).await
         }))
     }
 }

@@ -30,7 +30,7 @@ pub struct ScriptRules {
     pub pattern: PathPattern,
     /// The required suffix of a script's name, for patterns that end in a wildcard and so do not constrain
     /// it. Empty: any name.
-    pub ending: String,
+    pub suffix: String,
     /// The index file of a folder; empty: folders have none.
     pub index: String,
 }
@@ -83,7 +83,7 @@ pub fn find(
     mut kind: impl FnMut(&[u8]) -> ScriptKind,
 ) -> PathMeaning {
     let RequestedPath { path, plain_len } = requested;
-    for end in ends(path).take_while(|end| *end <= plain_len) {
+    for end in prefix_ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
         match kind(name) {
             ScriptKind::File if rules.allow(name) && !is_hidden(name) => return script(name, info),
@@ -102,8 +102,8 @@ pub fn find(
 pub fn find_by_name(requested: RequestedPath<'_>, rules: &ScriptRules) -> PathMeaning {
     let RequestedPath { path, plain_len } = requested;
     // Without a suffix every prefix could be a script, so the whole path is taken.
-    let is_any_name = rules.pattern.has_capture() && rules.ending.is_empty();
-    for end in ends(path).take_while(|end| *end <= plain_len) {
+    let is_any_name = rules.pattern.has_capture() && rules.suffix.is_empty();
+    for end in prefix_ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
         if rules.allow(name) && (!is_any_name || info.is_empty()) {
             return match is_hidden(name) {
@@ -121,7 +121,7 @@ pub fn find_by_name(requested: RequestedPath<'_>, rules: &ScriptRules) -> PathMe
 
 /// The script of a front controller: always the same one; PATH_INFO is set only if the path begins with the script's
 /// own name.
-pub fn front(path: &[u8], script: &str) -> LocatedScript {
+pub fn front_controller(path: &[u8], script: &str) -> LocatedScript {
     let info = match path.strip_prefix(script.as_bytes()) {
         // PATH_INFO must begin with a slash: `/index.phpx` is another path.
         Some(info) if info.starts_with(b"/") => info,
@@ -134,7 +134,7 @@ pub fn front(path: &[u8], script: &str) -> LocatedScript {
 }
 
 /// The single program of a route: its SCRIPT_NAME is the base of the pattern.
-pub fn mounted(path: &[u8], base: &str) -> LocatedScript {
+pub fn mounted_program(path: &[u8], base: &str) -> LocatedScript {
     let base = match path.strip_prefix(base.as_bytes()) {
         Some(info) if info.is_empty() || info.starts_with(b"/") => base,
         _ => "",
@@ -146,7 +146,7 @@ pub fn mounted(path: &[u8], base: &str) -> LocatedScript {
 }
 
 /// The part of a pattern before its first wildcard, up to the last slash: the path of the folder of programs.
-pub fn base_of(pattern: &PathPattern) -> String {
+pub fn base_path(pattern: &PathPattern) -> String {
     let text = pattern.to_string();
     let literal = text.split('*').next().unwrap_or_default();
     match literal.rfind('/') {
@@ -170,18 +170,19 @@ impl ScriptRules {
         // A pattern like `/**.php/**` matches only paths with PATH_INFO.
         let mut with_slash = name.to_vec();
         with_slash.push(b'/');
-        let open = self.pattern.has_capture();
-        let matches = self.pattern.matches(name) || open && self.pattern.matches(&with_slash);
-        matches && (!open || name.ends_with(self.ending.as_bytes()))
+        let has_wildcard = self.pattern.has_capture();
+        let matches =
+            self.pattern.matches(name) || has_wildcard && self.pattern.matches(&with_slash);
+        matches && (!has_wildcard || name.ends_with(self.suffix.as_bytes()))
     }
 }
 
 /// The ends of a path's prefixes: before each slash except the first, and at the end.
-fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
-    let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
+fn prefix_ends(path: &[u8]) -> impl Iterator<Item = usize> {
+    let slashes = (1..path.len()).filter(|index| path[*index] == b'/');
     // A path with a final slash ends with its last folder.
-    let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
-    slashes.chain(whole)
+    let full_len = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
+    slashes.chain(full_len)
 }
 
 /// Finds the index file, if the whole path is a folder.

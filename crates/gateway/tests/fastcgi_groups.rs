@@ -102,7 +102,7 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
                 peer: "192.0.2.7".parse().expect("an address"),
                 fields: FieldLines::new(b""),
             };
-            let whom = handler.whom(&outline).expect("there are several");
+            let whom = handler.explain_member(&outline).expect("there are several");
             assert!(whom.contains(&here.address.to_string()), "{whom}");
         });
     }

@@ -167,7 +167,7 @@ async fn passed(
 ) -> (Vec<u8>, StreamItem) {
     let (spools, account) = spools(limits, 10);
     let (client, from) = stream(64 << 10);
-    let sender = spools.behind(client, &ResponseExecutor::Runtime);
+    let sender = spools.spool_for(client, &ResponseExecutor::Runtime);
     let all = counted(len);
     let made = tokio::spawn(async move {
         for part in all.chunks(30_011) {

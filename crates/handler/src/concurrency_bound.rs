@@ -41,23 +41,23 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
         };
         match self.inner.clone().begin(worker, request) {
             HandlerResult::Ready(answer) => HandlerResult::Ready(answer),
-            HandlerResult::OnRuntime(answering) => {
-                HandlerResult::OnRuntime(within(self.timeout, permit, answering))
+            HandlerResult::OnRuntime(pending) => {
+                HandlerResult::OnRuntime(with_timeout(self.timeout, permit, pending))
             }
             // The timeout is a timer of the runtime, so the future must be polled there.
-            HandlerResult::OnWorker(answering) => {
-                HandlerResult::OnRuntime(within(self.timeout, permit, answering))
+            HandlerResult::OnWorker(pending) => {
+                HandlerResult::OnRuntime(with_timeout(self.timeout, permit, pending))
             }
         }
     }
 }
 
 /// A response that fails after a timeout.
-fn within(time: Duration, permit: Permit, answering: PendingResponse) -> PendingResponse {
+fn with_timeout(time: Duration, permit: Permit, pending: PendingResponse) -> PendingResponse {
     Box::pin(async move {
         // Held until the response is made, also by a timeout.
         let _permit = permit;
-        let answer = tokio::time::timeout(time, answering).await;
+        let answer = tokio::time::timeout(time, pending).await;
         answer.unwrap_or_else(|_| {
             let detail = format!("no response within {} ms", time.as_millis());
             Err(HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail))

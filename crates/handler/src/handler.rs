@@ -24,24 +24,25 @@ pub trait Handler: Send + Sync {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult;
 
     /// The inner handler of a wrapper, which answers the status functions.
-    fn within(&self) -> Option<&dyn Handler> {
+    fn inner_handler(&self) -> Option<&dyn Handler> {
         None
     }
 
     /// A status text with requests in progress and refusals, if the handler counts them.
     fn status(&self) -> Option<String> {
-        self.within()?.status()
+        self.inner_handler()?.status()
     }
 
     /// Requests in progress, if the handler counts them.
-    fn requests_under_way(&self) -> usize {
-        self.within().map_or(0, Handler::requests_under_way)
+    fn requests_in_progress(&self) -> usize {
+        self.inner_handler()
+            .map_or(0, Handler::requests_in_progress)
     }
 
     /// The server that a request would get now, and the reason, for `explain`; `None` if there is no choice.
     /// Has no effects.
-    fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
-        self.within()?.whom(outline)
+    fn explain_member(&self, probe: &RouteProbe<'_>) -> Option<String> {
+        self.inner_handler()?.explain_member(probe)
     }
 }
 
@@ -76,10 +77,8 @@ impl HandlerResult {
         match self {
             // Wrapped, so that the task is aborted with the request: a dropped JoinHandle only detaches it.
             HandlerResult::Ready(answer) => answer,
-            HandlerResult::OnWorker(answering) => answering.await,
-            HandlerResult::OnRuntime(answering) => {
-                RuntimeTask(tokio::spawn(answering)).answer().await
-            }
+            HandlerResult::OnWorker(pending) => pending.await,
+            HandlerResult::OnRuntime(pending) => RuntimeTask(tokio::spawn(pending)).answer().await,
         }
     }
 }

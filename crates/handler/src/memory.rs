@@ -17,7 +17,7 @@ pub struct CountingAllocator<A>(pub A);
 
 /// Bytes that this thread has allocated minus those that it has freed. 0 if the program's allocator
 /// does not count.
-pub fn held() -> isize {
+pub fn allocated_bytes() -> isize {
     HELD.get()
 }
 

@@ -11,7 +11,7 @@ use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_engine::tls_session::TlsInfo;
 use lowroad_http::fields::{FieldLines, ResponseFields};
 use lowroad_http::forwarding::{self, ForwardedRequest};
-use lowroad_http::h1::upgrade_asked;
+use lowroad_http::h1::requested_upgrade;
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 
@@ -53,7 +53,7 @@ pub struct RequestExtra {
     /// The folder of the path's files, if it is not below the root.
     pub alias: Option<PathAlias>,
     /// The target that the client sent, if an internal redirect replaced it.
-    pub asked_target: Option<Vec<u8>>,
+    pub original_target: Option<Vec<u8>>,
     /// The authenticated user, after the server has verified Basic credentials.
     pub user: Option<Box<str>>,
 }
@@ -95,10 +95,10 @@ impl HandlerRequest {
     }
 
     /// Path and query as the client sent them, before internal redirects.
-    pub fn asked_target(&self) -> &[u8] {
+    pub fn original_target(&self) -> &[u8] {
         // Kept only if an internal redirect has replaced it.
-        let asked = self.extra.asked_target.as_deref();
-        asked.unwrap_or_else(|| self.target())
+        let original = self.extra.original_target.as_deref();
+        original.unwrap_or_else(|| self.target())
     }
 
     /// The path as sent, percent-encoded.
@@ -152,16 +152,19 @@ impl HandlerRequest {
     /// Other versions of HTTP are excluded: requests in such a tunnel would bypass all rules here (h2c smuggling).
     pub fn upgrade(&self) -> Option<&[u8]> {
         // RFC 9110 §7.8: a server must ignore Upgrade in an HTTP/1.0 request.
-        let can = self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
-        let asked = can.then(|| upgrade_asked(self.fields())).flatten();
-        asked.filter(|protocols| !names_http(protocols))
+        let can_upgrade =
+            self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
+        let requested = can_upgrade
+            .then(|| requested_upgrade(self.fields()))
+            .flatten();
+        requested.filter(|protocols| !names_http(protocols))
     }
 
     /// The value of the first field with this name, in any case.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         // The first line of a repeated field.
         self.fields()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
+            .find(|(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| value)
     }
 }

@@ -21,7 +21,7 @@ const START_LEN: usize = 64 << 10;
 pub struct PartialBody {
     /// The length in bytes, if there is a body.
     pub len: Option<u64>,
-    here: VecDeque<Bytes>,
+    received: VecDeque<Bytes>,
     /// The rest; `None` if the body is complete.
     rest: Option<BodyReceiver>,
 }
@@ -31,20 +31,20 @@ impl PartialBody {
     pub fn none() -> PartialBody {
         PartialBody {
             len: None,
-            here: VecDeque::new(),
+            received: VecDeque::new(),
             rest: None,
         }
     }
 
     /// Like [`new`](Gathered::of), but frees the request's permit while the body arrives, perhaps slowly, and acquires
-    /// one `again` afterwards. So slow uploads do not occupy the route's bound.
+    /// one `reacquire` afterwards. So slow uploads do not occupy the route's bound.
     ///
     /// # Errors
     /// As `new`, or no permit is free.
-    pub async fn with_leave<P>(
+    pub async fn with_permit_released<P>(
         body: RequestBody,
         permit: P,
-        again: impl FnOnce() -> Result<P, HandlerFailure>,
+        reacquire: impl FnOnce() -> Result<P, HandlerFailure>,
     ) -> Result<(PartialBody, P), HandlerFailure> {
         // No wait follows, so the permit is kept.
         if body.stream.is_none() {
@@ -52,7 +52,7 @@ impl PartialBody {
         }
         // Freed while the client sends: a slow client must not hold a permit.
         drop(permit);
-        Ok((PartialBody::new(body).await?, again()?))
+        Ok((PartialBody::new(body).await?, reacquire()?))
     }
 
     /// Waits for the whole body, or for a good part of it.
@@ -63,33 +63,33 @@ impl PartialBody {
         let Some(stream) = body.stream else {
             return Ok(PartialBody::none());
         };
-        let (mut here, mut here_len) = (VecDeque::new(), 0);
+        let (mut received, mut received_len) = (VecDeque::new(), 0);
         loop {
             // Of known length: the program can start with the first part.
-            if body.len.is_some() && here_len >= START_LEN {
+            if body.len.is_some() && received_len >= START_LEN {
                 return Ok(PartialBody {
                     len: body.len,
-                    here,
+                    received,
                     rest: Some(stream),
                 });
             }
             match stream.next().await {
                 StreamItem::Bytes(bytes) => {
-                    here_len += bytes.len();
-                    here.push_back(bytes);
+                    received_len += bytes.len();
+                    received.push_back(bytes);
                 }
                 StreamItem::End => break,
-                StreamItem::Cut => return Err(cut()),
+                StreamItem::Cut => return Err(truncation_failure()),
             }
             // Only bodies of unknown length are bounded here: the others are passed on after START_LEN.
-            if body.len.is_none() && here_len > LEN_MAX {
+            if body.len.is_none() && received_len > LEN_MAX {
                 // RFC 9110 §15.5.12: the client may repeat the request with a Content-Length.
                 return Err(HandlerFailure::new(StatusCode::LENGTH_REQUIRED, ""));
             }
         }
         Ok(PartialBody {
-            len: body.len.or(u64::try_from(here_len).ok()),
-            here,
+            len: body.len.or(u64::try_from(received_len).ok()),
+            received,
             rest: None,
         })
     }
@@ -101,7 +101,7 @@ impl PartialBody {
 
     /// The next piece.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
-        match (self.here.pop_front(), &self.rest) {
+        match (self.received.pop_front(), &self.rest) {
             (Some(bytes), _) => Poll::Ready(StreamItem::Bytes(bytes)),
             (None, Some(rest)) => rest.poll_next(context),
             (None, None) => Poll::Ready(StreamItem::End),
@@ -110,6 +110,6 @@ impl PartialBody {
 }
 
 /// The failure for a truncated body; its client is gone, so it has no text.
-pub fn cut() -> HandlerFailure {
+pub fn truncation_failure() -> HandlerFailure {
     HandlerFailure::new(StatusCode::BAD_REQUEST, "")
 }

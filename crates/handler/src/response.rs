@@ -24,7 +24,7 @@ pub struct HandlerResponse {
     pub content: ResponseContent,
     /// Names a source of the response other than the request, such that a change of the source invalidates stored
     /// copies. Not a cache tag of the program.
-    pub made_from: Option<Arc<str>>,
+    pub source: Option<Arc<str>>,
 }
 
 /// The body of a response.
@@ -75,7 +75,7 @@ impl HandlerResponse {
             status,
             fields,
             content: ResponseContent::Bytes(body.into()),
-            made_from: None,
+            source: None,
         }
     }
 
@@ -88,7 +88,7 @@ impl HandlerResponse {
                 protocol: protocol.into(),
                 tunnel,
             })),
-            made_from: None,
+            source: None,
         }
     }
 

@@ -15,20 +15,21 @@ pub fn take(config: &Config) {
     // `get_or_init` runs once: a reload must not remove variables while other threads read the environment.
     TAKEN.get_or_init(|| {
         let urls = config.databases.iter().map(|database| &*database.url);
-        let named = urls.flat_map(names);
-        let found = named.filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)));
-        let taken: HashMap<_, _> = found.collect();
-        for name in taken.keys() {
+        let variable_names = urls.flat_map(names);
+        let variables =
+            variable_names.filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)));
+        let secrets: HashMap<_, _> = variables.collect();
+        for name in secrets.keys() {
             lowroad_engine::forget_variable(name);
         }
-        taken
+        secrets
     });
 }
 
 /// The value of a variable, taken or still in the environment.
 pub fn variable(name: &str) -> Option<String> {
-    let taken = TAKEN.get().and_then(|taken| taken.get(name)).cloned();
-    taken.or_else(|| std::env::var(name).ok())
+    let value = TAKEN.get().and_then(|secrets| secrets.get(name)).cloned();
+    value.or_else(|| std::env::var(name).ok())
 }
 
 /// The variable names in a text with `${NAME}`.

@@ -1,7 +1,7 @@
 //! Spools: bodies are buffered between clients and programs, first in memory and then in files without names, so that
 //! slow clients do not occupy a program's limited pool.
 //!
-//! `BufferingHandler` collects a request's body before its program starts; [`SpoolLimits::behind`] buffers a response for a
+//! `BufferingHandler` collects a request's body before its program starts; [`SpoolLimits::spool_for`] buffers a response for a
 //! slow client. This module has the shared parts: the limits, and the account of resources in use. All file access
 //! happens on separate threads, in [`mod@file`].
 
@@ -35,7 +35,7 @@ pub struct SpoolLimits {
     account: Arc<SpoolAccount>,
     notice: OperatorNotice,
     /// Whether the notice about missing files was sent; reset once a file is free again.
-    told: AtomicBool,
+    is_notice_sent: AtomicBool,
 }
 
 impl SpoolLimits {
@@ -56,7 +56,7 @@ impl SpoolLimits {
             limits: limits.clone(),
             account,
             notice,
-            told: AtomicBool::new(false),
+            is_notice_sent: AtomicBool::new(false),
         }))
     }
 
@@ -71,13 +71,13 @@ impl SpoolLimits {
     }
 
     /// Notifies the operator once that responses cannot use files.
-    fn tell(&self, trouble: &SpoolFailure) {
+    fn notify_operator(&self, failure: &SpoolFailure) {
         // One notice per shortage: every slow client would log a line otherwise.
-        if !self.told.swap(true, Relaxed) {
-            let why = trouble.detail(self);
+        if !self.is_notice_sent.swap(true, Relaxed) {
+            let detail = failure.detail(self);
             (self.notice)(&format!(
                 "programs wait for slow clients, because their responses can't \
-                                    be buffered: {why}"
+                                    be buffered: {detail}"
             ));
         }
     }
@@ -99,12 +99,12 @@ pub fn check_folder(limits: &BufferConfig) -> Result<(), String> {
 }
 
 fn try_folder(folder: &Path) -> io::Result<()> {
-    file::make(folder).map(drop)
+    file::create_unnamed(folder).map(drop)
 }
 
 /// The first usable default folder. Without any, each request that needs a file reports the error.
 fn default_folder() -> PathBuf {
     let mut folders = FOLDERS.into_iter().map(Path::new);
-    let found = folders.find(|folder| try_folder(folder).is_ok());
-    found.unwrap_or(Path::new(FOLDERS[0])).to_path_buf()
+    let usable = folders.find(|folder| try_folder(folder).is_ok());
+    usable.unwrap_or(Path::new(FOLDERS[0])).to_path_buf()
 }

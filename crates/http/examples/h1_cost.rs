@@ -40,8 +40,8 @@ fn take(
 ) {
     let mut used = 0;
     while used < input.len() {
-        let mut place = None;
-        let step = match server.next(&input[used..], limits, &mut place) {
+        let mut head_slot = None;
+        let step = match server.next(&input[used..], limits, &mut head_slot) {
             Ok(step) => step,
             Err(refusal) => panic!("{refusal:?}"),
         };
@@ -63,12 +63,12 @@ fn answer(server: &mut H1Server, request: &Request<'_>, built: &[u8], out: &mut 
         server.close();
     }
     let start = out.len();
-    if server.takes_built() {
+    if server.accepts_prebuilt() {
         out.extend_from_slice(built);
     }
     let date_at = start + date_offset(StatusCode::OK);
     out[date_at..date_at + 29].copy_from_slice(&DATE);
-    server.end_unseen();
+    server.end_sent_body();
 }
 
 /// A response of 1 KB.

@@ -138,8 +138,8 @@ fn take(
 ) {
     let mut used = 0;
     while used < input.len() {
-        let mut place = None;
-        let step = match server.next(&input[used..], text, &mut place, turn) {
+        let mut head_slot = None;
+        let step = match server.next(&input[used..], text, &mut head_slot, turn) {
             Ok(step) => step,
             Err(fault) => panic!("{fault:?}"),
         };
@@ -164,7 +164,8 @@ fn answer(
     turn: &mut ConnectionTurn<'_>,
 ) {
     black_box(request.target);
-    let has_body = server.respond_built(stream, block, 1024, (&DATE, FieldLines::NONE), turn.out);
+    let has_body =
+        server.respond_prebuilt(stream, block, 1024, (&DATE, FieldLines::NONE), turn.out);
     if has_body {
         assert!(server.whole_body(stream, 1024).is_ok());
     }

@@ -40,7 +40,7 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
         },
         ..H2Settings::default()
     };
-    let (began, mut counters) = (Instant::now(), GlitchCounters::default());
+    let (started, mut counters) = (Instant::now(), GlitchCounters::default());
     let (mut input, mut out, mut text) = (Vec::new(), Vec::new(), Vec::new());
     let (mut buffer, filler) = (vec![0; 64 * 1024], vec![b'x'; 16_384]);
     let mut lens: HashMap<StreamId, usize> = HashMap::new();
@@ -51,17 +51,17 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
         counters: &mut counters,
     });
     socket.set_nodelay(true)?;
-    while !server.is_over() {
+    while !server.is_finished() {
         let mut turn = ConnectionTurn {
-            now_ms: began.elapsed().as_millis() as u64,
+            now_ms: started.elapsed().as_millis() as u64,
             settings: &settings,
             out: &mut out,
             counters: &mut counters,
         };
         let mut used = 0;
         loop {
-            let mut place = None;
-            let step = server.next(&input[used..], &mut text, &mut place, &mut turn);
+            let mut head_slot = None;
+            let step = server.next(&input[used..], &mut text, &mut head_slot, &mut turn);
             let Ok(step) = step.inspect_err(|fault| eprintln!("{fault:?}")) else {
                 break;
             };
@@ -79,7 +79,7 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
                 }
                 Some(H2ServerEvent::Data { stream, data }) => {
                     *lens.entry(stream).or_default() += data.len();
-                    server.taken(stream, data.len(), turn.out);
+                    server.release_capacity(stream, data.len(), turn.out);
                 }
                 Some(H2ServerEvent::End { stream, .. }) => {
                     let len = lens.remove(&stream).unwrap_or(0);
@@ -91,7 +91,9 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
                     let (status, len) = (refusal.status(), BodyLen::None);
                     server.respond(stream, status, FieldLines::NONE, len, &DATE, turn.out);
                 }
-                Some(H2ServerEvent::Reset { stream, .. }) => server.done(stream, turn.out),
+                Some(H2ServerEvent::Reset { stream, .. }) => {
+                    server.release_reset_stream(stream, turn.out)
+                }
             }
         }
         input.drain(..used);
@@ -114,8 +116,8 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
 
 fn answer(server: &mut H2Server, stream: StreamId, len: u64, turn: &mut ConnectionTurn<'_>) {
     let lines = FieldLines::new(b"Content-Type: text/plain\r\n");
-    let known = BodyLen::Known(len);
-    if server.respond(stream, StatusCode::OK, lines, known, &DATE, turn.out) {
+    let body_len = BodyLen::Known(len);
+    if server.respond(stream, StatusCode::OK, lines, body_len, &DATE, turn.out) {
         assert!(server.whole_body(stream, len).is_ok());
     }
 }

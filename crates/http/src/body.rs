@@ -108,10 +108,10 @@ impl BodyReader {
     }
 
     /// The outstanding bytes of the body, if its length was announced.
-    pub fn left(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         match self.0 {
             BodyReaderState::Done => Some(0),
-            BodyReaderState::Length(left) => Some(left),
+            BodyReaderState::Length(remaining) => Some(remaining),
             BodyReaderState::Chunked(_) => None,
         }
     }
@@ -128,29 +128,29 @@ impl BodyReader {
     /// # Errors
     /// The framing is malformed or exceeds a limit. The connection must close, and the reader must not be fed again.
     pub fn feed<'i>(&mut self, input: &'i [u8]) -> Result<FeedProgress<'i>, RequestRefusal> {
-        let fed = match &mut self.0 {
+        let progress = match &mut self.0 {
             BodyReaderState::Done => FeedProgress {
                 done: true,
                 ..FeedProgress::NOTHING
             },
-            BodyReaderState::Length(left) => feed_length(left, input),
+            BodyReaderState::Length(remaining) => feed_length(remaining, input),
             BodyReaderState::Chunked(chunked) => chunked.feed(input)?,
         };
-        if fed.done {
+        if progress.done {
             self.0 = BodyReaderState::Done;
         }
-        Ok(fed)
+        Ok(progress)
     }
 }
 
-fn feed_length<'i>(left: &mut u64, input: &'i [u8]) -> FeedProgress<'i> {
-    let data = take(*left, input);
-    *left -= data.len() as u64;
+fn feed_length<'i>(remaining: &mut u64, input: &'i [u8]) -> FeedProgress<'i> {
+    let data = take(*remaining, input);
+    *remaining -= data.len() as u64;
     FeedProgress {
         consumed: data.len(),
         data,
         trailers: &[],
-        done: *left == 0,
+        done: *remaining == 0,
     }
 }
 

@@ -25,13 +25,13 @@ static CLASSES: [u8; 256] = classes();
 
 /// Whether `byte` belongs to one of the classes in `class`.
 #[inline(always)]
-pub(crate) fn is(byte: u8, class: u8) -> bool {
+pub(crate) fn is_in_class(byte: u8, class: u8) -> bool {
     CLASSES[byte as usize] & class != 0
 }
 
 /// The number of bytes at the start of `bytes` that belong to `class`.
 #[inline(always)]
-pub(crate) fn run(bytes: &[u8], class: u8) -> usize {
+pub(crate) fn run_len(bytes: &[u8], class: u8) -> usize {
     bytes.len() - skip(bytes, class).len()
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn skip(bytes: &[u8], class: u8) -> &[u8] {
         rest = after;
     }
     while let [byte, after @ ..] = rest
-        && is(*byte, class)
+        && is_in_class(*byte, class)
     {
         rest = after;
     }
@@ -92,7 +92,7 @@ fn split_at_colon_slowly(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     let len = clean_len(bytes);
     match bytes.get(len) {
-        Some(byte) if is(*byte, VALUE) => value_len_after(bytes, len + 1),
+        Some(byte) if is_in_class(*byte, VALUE) => value_len_after(bytes, len + 1),
         _ => len,
     }
 }
@@ -104,7 +104,7 @@ fn value_len_after(bytes: &[u8], mut len: usize) -> usize {
         let rest = bytes.get(len..).unwrap_or_default();
         len += clean_len(rest);
         match bytes.get(len) {
-            Some(byte) if is(*byte, VALUE) => len += 1,
+            Some(byte) if is_in_class(*byte, VALUE) => len += 1,
             _ => return len,
         }
     }
@@ -115,8 +115,8 @@ fn value_len_after(bytes: &[u8], mut len: usize) -> usize {
 #[inline(always)]
 fn clean_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<16>();
-    let Some((first, more)) = chunks.split_first() else {
-        return run(tail, VALUE);
+    let Some((first, following)) = chunks.split_first() else {
+        return run_len(tail, VALUE);
     };
     // Most values are short, so look for the position at once; only if the first 16 bytes are clean, use the cheaper
     // test without a position for the following ones.
@@ -124,13 +124,13 @@ fn clean_len(bytes: &[u8]) -> usize {
         return at;
     }
     let mut len = 16;
-    for chunk in more {
+    for chunk in following {
         if has_control(chunk) {
             return len + suspect_in(chunk).unwrap_or_default();
         }
         len += 16;
     }
-    len + run(tail, VALUE)
+    len + run_len(tail, VALUE)
 }
 
 /// Whether the first `len` bytes are a token; there must be as many. Names of letters and hyphens take the fast path.
@@ -162,17 +162,20 @@ static LANES: [[u8; 16]; 17] = {
 /// Whether all lanes selected by `lanes` are ASCII letters or `-`.
 #[inline(always)]
 fn letters_and_hyphens(chunk: &[u8; 16], lanes: &[u8; 16]) -> bool {
-    let other = chunk.iter().zip(lanes).fold(false, |other, (byte, lane)| {
-        // Unselected lanes count as hyphens.
-        let byte = (byte ^ b'-') & lane ^ b'-';
-        // No short-circuit operators, so that the loop can be vectorized.
-        other | (((byte | 0x20).wrapping_sub(b'a') >= 26) & (byte != b'-'))
-    });
-    !other
+    let has_other = chunk
+        .iter()
+        .zip(lanes)
+        .fold(false, |has_other, (byte, lane)| {
+            // Unselected lanes count as hyphens.
+            let byte = (byte ^ b'-') & lane ^ b'-';
+            // No short-circuit operators, so that the loop can be vectorized.
+            has_other | (((byte | 0x20).wrapping_sub(b'a') >= 26) & (byte != b'-'))
+        });
+    !has_other
 }
 
 fn is_token_by_table(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && run(bytes, TOKEN) == bytes.len()
+    !bytes.is_empty() && run_len(bytes, TOKEN) == bytes.len()
 }
 
 const ONES: u64 = u64::from_le_bytes([1; 8]);
@@ -215,8 +218,8 @@ fn first_lane(marks: u64) -> usize {
 
 #[inline(always)]
 fn has_control(chunk: &[u8; 16]) -> bool {
-    let one = |found, byte: &u8| found | (*byte < 0x20) | (*byte == 0x7f);
-    chunk.iter().fold(false, one)
+    let check_byte = |found, byte: &u8| found | (*byte < 0x20) | (*byte == 0x7f);
+    chunk.iter().fold(false, check_byte)
 }
 
 const fn classes() -> [u8; 256] {
@@ -269,11 +272,13 @@ mod tests {
 
     #[test]
     fn classes_are_those_of_the_standards() {
-        let of = |class| -> alloc::vec::Vec<u8> { (0..=255).filter(|b| is(*b, class)).collect() };
+        let of = |class| -> alloc::vec::Vec<u8> {
+            (0..=255).filter(|b| is_in_class(*b, class)).collect()
+        };
         assert_eq!(of(TOKEN).len(), 62 + b"!#$%&'*+-.^_`|~".len());
-        assert!(b"!#$%&'*+-.^_`|~".iter().all(|b| is(*b, TOKEN)));
+        assert!(b"!#$%&'*+-.^_`|~".iter().all(|b| is_in_class(*b, TOKEN)));
         assert_eq!(of(PATH).len(), 62 + b"-._~!$&'()*+,;=:@".len());
-        assert!(b"-._~!$&'()*+,;=:@".iter().all(|b| is(*b, PATH)));
+        assert!(b"-._~!$&'()*+,;=:@".iter().all(|b| is_in_class(*b, PATH)));
         assert_eq!(of(UNRESERVED).len(), 62 + 4);
         assert_eq!(of(TARGET).len(), 94 - 1);
         assert_eq!(of(HOST).len(), 62 + 2);
@@ -291,7 +296,7 @@ mod tests {
                 for byte in 0..=255_u8 {
                     let mut bytes = clean.clone();
                     bytes[at] = byte;
-                    let expected = if is(byte, VALUE) { len } else { at };
+                    let expected = if is_in_class(byte, VALUE) { len } else { at };
                     assert_eq!(value_len(&bytes), expected, "{byte} at {at} of {len}");
                 }
             }
@@ -326,9 +331,9 @@ mod tests {
     fn a_run_ends_at_the_first_byte_of_another_class() {
         for len in 0..12 {
             let mut bytes = alloc::vec![b'a'; len];
-            assert_eq!(run(&bytes, HOST), len);
+            assert_eq!(run_len(&bytes, HOST), len);
             bytes.extend_from_slice(b".aaaaa");
-            assert_eq!(run(&bytes, HOST), len);
+            assert_eq!(run_len(&bytes, HOST), len);
         }
     }
 
@@ -341,7 +346,7 @@ mod tests {
                     let mut line = alloc::vec![b'a'; len];
                     line[at] = byte;
                     line.extend_from_slice(b":\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-                    let expected = is(byte, TOKEN);
+                    let expected = is_in_class(byte, TOKEN);
                     assert_eq!(
                         starts_with_token(&line, len),
                         expected,

@@ -15,7 +15,7 @@
 //! CRLF, only grammatical extensions may stand between a size and its CRLF, and trailers are checked like fields. One
 //! exception: some servers pad the sizes of a response with spaces, which has one meaning only. The trailer section is
 //! consumed in one piece, so that it can be returned as slices of the input; that of a response may be passed again
-//! after mending ([`crate::h1::mend_trailers`]).
+//! after mending ([`crate::h1::repair_trailers`]).
 
 use crate::body::{self, FeedProgress};
 use crate::byte_scan::{self, TOKEN, VALUE};
@@ -31,13 +31,13 @@ const SIZE_DIGITS_MAX: u8 = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkedDecoder {
     /// The size of the current chunk while its digits are read, then its outstanding bytes.
-    chunk_left: u64,
+    chunk_remaining: u64,
     /// The bytes that further chunks may have.
-    body_left: u64,
+    body_remaining: u64,
     /// The bytes of extensions that each chunk may have.
     extension_len_max: u32,
     /// The bytes of extensions that the current chunk may still have.
-    budget: u32,
+    extension_budget: u32,
     /// The bytes that the trailer section may have.
     trailers_len_max: u32,
     /// Digits of the size read so far, `0 <= digits <= SIZE_DIGITS_MAX`.
@@ -78,10 +78,10 @@ impl ChunkedDecoder {
         let saturated = |len| u32::try_from(len).unwrap_or(u32::MAX);
         let extension_len_max = saturated(limits.chunk_extension_len_max);
         ChunkedDecoder {
-            chunk_left: 0,
-            body_left: limits.body_len_max,
+            chunk_remaining: 0,
+            body_remaining: limits.body_len_max,
             extension_len_max,
-            budget: extension_len_max,
+            extension_budget: extension_len_max,
             trailers_len_max: saturated(limits.trailers_len_max),
             digits: 0,
             is_response: false,
@@ -120,9 +120,9 @@ impl ChunkedDecoder {
 
     /// Consumes data from the start of `rest`, after `at` bytes of framing.
     fn data<'i>(&mut self, at: usize, rest: &'i [u8]) -> FeedProgress<'i> {
-        let data = body::take(self.chunk_left, rest);
-        self.chunk_left -= data.len() as u64;
-        if self.chunk_left == 0 {
+        let data = body::take(self.chunk_remaining, rest);
+        self.chunk_remaining -= data.len() as u64;
+        if self.chunk_remaining == 0 {
             self.state = ChunkState::DataCr;
         }
         FeedProgress {
@@ -138,13 +138,13 @@ impl ChunkedDecoder {
         // have arrived already.
         let len_max = self.trailers_len_max as usize;
         // The empty line after the section.
-        let whole_len_max = len_max.saturating_add(2);
-        let rest = rest.get(..whole_len_max).unwrap_or(rest);
+        let section_len_max = len_max.saturating_add(2);
+        let rest = rest.get(..section_len_max).unwrap_or(rest);
         let mut next = rest;
         while next.first() != Some(&b'\r') {
             match self.trailer(next) {
                 Ok(after) if rest.len() - after.len() <= len_max => next = after,
-                Err(LineParseStop::Partial) if rest.len() < whole_len_max => {
+                Err(LineParseStop::Partial) if rest.len() < section_len_max => {
                     return Ok(FeedProgress::NOTHING);
                 }
                 Ok(_) | Err(LineParseStop::Partial) => {
@@ -202,7 +202,7 @@ impl ChunkedDecoder {
             | ChunkState::QuotedEnd => self.extension(byte),
             ChunkState::SizeLf => {
                 expect(byte, b'\n', RequestRefusal::ChunkSize)?;
-                self.size_is_known()
+                self.finish_size()
             }
             ChunkState::DataCr => {
                 expect(byte, b'\r', RequestRefusal::ChunkEnd)?;
@@ -225,7 +225,7 @@ impl ChunkedDecoder {
             }
             self.digits += 1;
             // Sixteen digits are exactly 64 bits: the shift loses none.
-            self.chunk_left = self.chunk_left << 4 | u64::from(digit);
+            self.chunk_remaining = self.chunk_remaining << 4 | u64::from(digit);
             return Ok(ChunkState::Size);
         }
         match byte {
@@ -261,23 +261,29 @@ impl ChunkedDecoder {
             (ChunkState::Name, b' ' | b'\t') => ChunkState::NameSpace,
             (ChunkState::Value | ChunkState::QuotedEnd, b' ' | b'\t') => ChunkState::Space,
             (
-                same @ (ChunkState::Space
+                state @ (ChunkState::Space
                 | ChunkState::NameStart
                 | ChunkState::NameSpace
                 | ChunkState::ValueStart),
                 b' ' | b'\t',
-            ) => same,
+            ) => state,
             (ChunkState::ValueStart, b'"') => ChunkState::Quoted,
             (ChunkState::Quoted, b'"') => ChunkState::QuotedEnd,
             (ChunkState::Quoted, b'\\') => ChunkState::Escaped,
             // RFC 9110 §5.6.4: any value byte, or an escaped one.
-            (ChunkState::Quoted | ChunkState::Escaped, _) if byte_scan::is(byte, VALUE) => {
+            (ChunkState::Quoted | ChunkState::Escaped, _)
+                if byte_scan::is_in_class(byte, VALUE) =>
+            {
                 ChunkState::Quoted
             }
-            (ChunkState::NameStart | ChunkState::Name, _) if byte_scan::is(byte, TOKEN) => {
+            (ChunkState::NameStart | ChunkState::Name, _)
+                if byte_scan::is_in_class(byte, TOKEN) =>
+            {
                 ChunkState::Name
             }
-            (ChunkState::ValueStart | ChunkState::Value, _) if byte_scan::is(byte, TOKEN) => {
+            (ChunkState::ValueStart | ChunkState::Value, _)
+                if byte_scan::is_in_class(byte, TOKEN) =>
+            {
                 ChunkState::Value
             }
             _ => return Err(RequestRefusal::ChunkExtension),
@@ -286,15 +292,15 @@ impl ChunkedDecoder {
     }
 
     /// Checks the size against the body limit and selects data or trailers.
-    fn size_is_known(&mut self) -> Result<ChunkState, RequestRefusal> {
+    fn finish_size(&mut self) -> Result<ChunkState, RequestRefusal> {
         self.digits = 0;
-        if self.chunk_left == 0 {
+        if self.chunk_remaining == 0 {
             return Ok(ChunkState::Trailers);
         }
-        self.budget = self.extension_len_max;
+        self.extension_budget = self.extension_len_max;
         // Checked before the data arrives: a chunk that is too long is refused at once.
-        match self.body_left.checked_sub(self.chunk_left) {
-            Some(left) => self.body_left = left,
+        match self.body_remaining.checked_sub(self.chunk_remaining) {
+            Some(remaining) => self.body_remaining = remaining,
             None => return Err(RequestRefusal::BodyTooLarge),
         }
         Ok(ChunkState::Data)
@@ -304,18 +310,18 @@ impl ChunkedDecoder {
     fn spend(
         &mut self,
         next: ChunkState,
-        otherwise: RequestRefusal,
+        refusal: RequestRefusal,
     ) -> Result<ChunkState, RequestRefusal> {
-        self.budget = self.budget.checked_sub(1).ok_or(otherwise)?;
+        self.extension_budget = self.extension_budget.checked_sub(1).ok_or(refusal)?;
         Ok(next)
     }
 }
 
-fn expect(byte: u8, expected: u8, otherwise: RequestRefusal) -> Result<(), RequestRefusal> {
+fn expect(byte: u8, expected: u8, refusal: RequestRefusal) -> Result<(), RequestRefusal> {
     if byte == expected {
         Ok(())
     } else {
-        Err(otherwise)
+        Err(refusal)
     }
 }
 

@@ -47,9 +47,9 @@ impl ContentCoding {
 
     /// The coding with this name in any case; `x-gzip` is an alias of gzip (RFC 9110 §8.4.1.3).
     pub fn parse(name: &[u8]) -> Option<ContentCoding> {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        let known = ContentCoding::ALL.into_iter().find(|e| is(e.as_str()));
-        known.or_else(|| is("x-gzip").then_some(ContentCoding::Gzip))
+        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+        let coding = ContentCoding::ALL.into_iter().find(|e| name_is(e.as_str()));
+        coding.or_else(|| name_is("x-gzip").then_some(ContentCoding::Gzip))
     }
 
     const fn bit(self) -> u8 {
@@ -124,9 +124,9 @@ pub fn choose(accept: &FieldLineValues<'_>, available: CodingSet) -> ContentCodi
 #[derive(Default)]
 struct CodingWeights {
     /// Indexed by coding; `None` if not named.
-    named: [Option<u16>; 4],
+    by_coding: [Option<u16>; 4],
     /// The weight of `*`.
-    others: Option<u16>,
+    wildcard: Option<u16>,
 }
 
 impl CodingWeights {
@@ -142,9 +142,9 @@ impl CodingWeights {
                 ),
             };
             let slot = match coding {
-                b"*" => &mut weights.others,
+                b"*" => &mut weights.wildcard,
                 _ => match ContentCoding::parse(coding) {
-                    Some(encoding) => &mut weights.named[encoding as usize],
+                    Some(encoding) => &mut weights.by_coding[encoding as usize],
                     None => continue,
                 },
             };
@@ -171,7 +171,7 @@ impl CodingWeights {
 
     /// The weight of a coding. Identity is acceptable unless it is excluded, but any named coding is preferred to it.
     fn weight(&self, encoding: ContentCoding) -> u16 {
-        match self.named[encoding as usize].or(self.others) {
+        match self.by_coding[encoding as usize].or(self.wildcard) {
             Some(weight) => weight,
             None if encoding == ContentCoding::Identity => 1,
             None => 0,
@@ -212,7 +212,7 @@ mod tests {
 
     #[track_caller]
     fn assert_chosen(accept: &str, available: CodingSet, expected: ContentCoding) {
-        let values = FieldLineValues::one(accept.as_bytes());
+        let values = FieldLineValues::from_value(accept.as_bytes());
         assert_eq!(
             choose(&values, available),
             expected,

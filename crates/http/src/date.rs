@@ -29,13 +29,13 @@ pub fn format(unix_secs: u64) -> [u8; 29] {
     let weekday = DAYS[index(days + 3, DAYS.len())];
     let mut out = *b"Sun, 06 Nov 1994 08:49:37 GMT";
     out[..3].copy_from_slice(weekday.as_bytes());
-    two(&mut out, 5, day);
+    write_two_digits(&mut out, 5, day);
     out[8..11].copy_from_slice(MONTHS[index(month - 1, MONTHS.len())].as_bytes());
-    two(&mut out, 12, year / 100);
-    two(&mut out, 14, year % 100);
-    two(&mut out, 17, secs / 3600 % 24);
-    two(&mut out, 20, secs / 60 % 60);
-    two(&mut out, 23, secs % 60);
+    write_two_digits(&mut out, 12, year / 100);
+    write_two_digits(&mut out, 14, year % 100);
+    write_two_digits(&mut out, 17, secs / 3600 % 24);
+    write_two_digits(&mut out, 20, secs / 60 % 60);
+    write_two_digits(&mut out, 23, secs % 60);
     out
 }
 
@@ -109,9 +109,10 @@ fn seconds(year: u64, month: u64, day: u64, time: &[u8]) -> Option<u64> {
     let (hour, minute) = (decimal(&[h1, h0])?, decimal(&[m1, m0])?);
     let second = decimal(&[s1, s0])?;
     // 60 is a leap second, which Unix time does not have.
-    let known = hour < 24 && minute < 60 && second <= 60;
-    let known = known && (1970..=9999).contains(&year) && day >= 1 && day <= month_len(year, month);
-    known.then(|| days(year, month, day) * DAY_SECS + hour * 3600 + minute * 60 + second)
+    let is_valid = hour < 24 && minute < 60 && second <= 60;
+    let is_valid =
+        is_valid && (1970..=9999).contains(&year) && day >= 1 && day <= month_len(year, month);
+    is_valid.then(|| days(year, month, day) * DAY_SECS + hour * 3600 + minute * 60 + second)
 }
 
 fn month_len(year: u64, month: u64) -> u64 {
@@ -136,9 +137,10 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     // An era has 400 years.
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = (month_from_march + 2) % 12 + 1;
@@ -157,7 +159,7 @@ fn name(names: &[&str], text: &[u8]) -> Option<u64> {
         .map(|(_, at)| at)
 }
 
-fn two(out: &mut [u8; 29], at: usize, value: u64) {
+fn write_two_digits(out: &mut [u8; 29], at: usize, value: u64) {
     const DIGITS: [u8; 10] = *b"0123456789";
     out[at] = DIGITS[index(value / 10, DIGITS.len())];
     out[at + 1] = DIGITS[index(value, DIGITS.len())];

@@ -32,7 +32,7 @@ pub(crate) struct FieldLine<'b> {
 #[inline(always)]
 pub(crate) fn line(rest: &[u8]) -> Result<FieldLine<'_>, LineParseStop> {
     let Some((name, mut value)) = byte_scan::split_at_colon(rest) else {
-        return Err(no_colon(rest));
+        return Err(missing_colon_stop(rest));
     };
     // Nearly all senders write one space.
     if let [b' ', after @ ..] = value {
@@ -48,13 +48,13 @@ pub(crate) fn line(rest: &[u8]) -> Result<FieldLine<'_>, LineParseStop> {
             value: list_values::trim_end(value),
             next,
         }),
-        None => Err(no_line_end(rest, name.len(), end)),
+        None => Err(missing_line_end_stop(rest, name.len(), end)),
     }
 }
 
 /// The fault of a value without a CRLF after it: incomplete, or a control character.
 #[cold]
-fn no_line_end(rest: &[u8], colon: usize, end: &[u8]) -> LineParseStop {
+fn missing_line_end_stop(rest: &[u8], colon: usize, end: &[u8]) -> LineParseStop {
     if let Some(refusal) = name_fault(rest, colon) {
         return LineParseStop::Refused(refusal);
     }
@@ -69,7 +69,7 @@ fn no_line_end(rest: &[u8], colon: usize, end: &[u8]) -> LineParseStop {
 
 /// The fault of a line without a colon in the input so far.
 #[cold]
-fn no_colon(rest: &[u8]) -> LineParseStop {
+fn missing_colon_stop(rest: &[u8]) -> LineParseStop {
     let after = byte_scan::skip(rest, TOKEN);
     match after {
         // After a lone CR or whitespace the line is malformed in any case, but the next byte decides which refusal it
@@ -86,7 +86,7 @@ fn no_colon(rest: &[u8]) -> LineParseStop {
 #[cold]
 pub(crate) fn name_fault(line: &[u8], colon: usize) -> Option<RequestRefusal> {
     let name = line.get(..colon).unwrap_or(line);
-    let (token, rest) = name.split_at_checked(byte_scan::run(name, TOKEN))?;
+    let (token, rest) = name.split_at_checked(byte_scan::run_len(name, TOKEN))?;
     if rest.is_empty() && !token.is_empty() {
         return None;
     }

@@ -11,29 +11,32 @@ pub struct FieldLineValues<'b> {
     first: Option<&'b [u8]>,
     /// The bytes from the second line with this name on, if there is one. They begin with the name, so it is not
     /// stored.
-    more: Option<&'b [u8]>,
+    following_lines: Option<&'b [u8]>,
 }
 
 impl<'b> FieldLineValues<'b> {
     /// The field is absent.
     pub const NONE: FieldLineValues<'static> = FieldLineValues {
         first: None,
-        more: None,
+        following_lines: None,
     };
 
     /// A field on one line with this value (without surrounding whitespace).
-    pub const fn one(value: &'b [u8]) -> FieldLineValues<'b> {
+    pub const fn from_value(value: &'b [u8]) -> FieldLineValues<'b> {
         FieldLineValues {
             first: Some(value),
-            more: None,
+            following_lines: None,
         }
     }
 
-    /// A field on several lines; `more` are the bytes from its second line on, at least to the end of the head.
-    pub(crate) const fn from_lines(first: &'b [u8], more: Option<&'b [u8]>) -> FieldLineValues<'b> {
+    /// A field on several lines; `following_lines` are the bytes from its second line on, at least to the end of the head.
+    pub(crate) const fn from_lines(
+        first: &'b [u8],
+        following_lines: Option<&'b [u8]>,
+    ) -> FieldLineValues<'b> {
         FieldLineValues {
             first: Some(first),
-            more,
+            following_lines,
         }
     }
 
@@ -45,12 +48,12 @@ impl<'b> FieldLineValues<'b> {
 
     /// The value of each line, without surrounding whitespace.
     pub fn iter(&self) -> ValuesIter<'b> {
-        let more = FieldLines::new(self.more.unwrap_or_default());
+        let following_lines = FieldLines::new(self.following_lines.unwrap_or_default());
         ValuesIter {
             first: self.first,
             // The bytes begin with a line of this name.
-            name: more.clone().next().map_or(&[], |(name, _)| name),
-            more,
+            name: following_lines.clone().next().map_or(&[], |(name, _)| name),
+            following_lines,
         }
     }
 }
@@ -69,7 +72,7 @@ impl<'b> IntoIterator for &FieldLineValues<'b> {
 pub struct ValuesIter<'b> {
     first: Option<&'b [u8]>,
     name: &'b [u8],
-    more: FieldLines<'b>,
+    following_lines: FieldLines<'b>,
 }
 
 impl<'b> Iterator for ValuesIter<'b> {
@@ -79,7 +82,10 @@ impl<'b> Iterator for ValuesIter<'b> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let same = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(self.name);
-        self.more.by_ref().find(same).map(|(_, value)| value)
+        let has_name = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(self.name);
+        self.following_lines
+            .by_ref()
+            .find(has_name)
+            .map(|(_, value)| value)
     }
 }

@@ -23,9 +23,9 @@ impl ForwardedRequest {
     /// The port of the client's URL, for a request with this authority: the reported one, else that of the authority,
     /// else the default of the reported scheme. `None` if there is none of these.
     #[must_use]
-    pub fn port_of(&self, authority: &[u8]) -> Option<u16> {
-        let of_authority = || host::port(authority).or(self.is_https.map(default_port));
-        self.port.or_else(of_authority)
+    pub fn client_port(&self, authority: &[u8]) -> Option<u16> {
+        let authority_port = || host::port(authority).or(self.is_https.map(default_port));
+        self.port.or_else(authority_port)
     }
 
     /// The authority with the reported port, if the port is neither in it nor the default of its scheme. A response
@@ -76,13 +76,13 @@ const OF_NETWORKS: [&str; 2] = ["CF-Visitor", "CloudFront-Forwarded-Proto"];
 /// Whether proxies use this field to report a client or its request; a client must not forge it.
 #[must_use]
 pub fn is_report(name: &[u8]) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    is_x_forwarded(name) || REPORTS.into_iter().any(is) || is_of_network(name)
+    let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+    is_x_forwarded(name) || REPORTS.into_iter().any(name_is) || is_network_report(name)
 }
 
-fn is_of_network(name: &[u8]) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    OF_NETWORKS.into_iter().any(is)
+fn is_network_report(name: &[u8]) -> bool {
+    let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+    OF_NETWORKS.into_iter().any(name_is)
 }
 
 /// Whether a name begins with `X-Forwarded`.
@@ -94,19 +94,19 @@ pub fn is_x_forwarded(name: &[u8]) -> bool {
 /// Whether a trusted proxy's field is forwarded unchanged: `X-Forwarded-Prefix`, `X-Forwarded-User`, `CF-Visitor` and
 /// similar ones, but none of the usual fields for address, scheme, host or port.
 #[must_use]
-pub fn is_other_report(name: &[u8]) -> bool {
-    let is = |rest: &&str| name[X_FORWARDED.len()..].eq_ignore_ascii_case(rest.as_bytes());
-    is_x_forwarded(name) && !REWRITTEN.iter().any(is) || is_of_network(name)
+pub fn is_forwarded_report(name: &[u8]) -> bool {
+    let name_is = |rest: &&str| name[X_FORWARDED.len()..].eq_ignore_ascii_case(rest.as_bytes());
+    is_x_forwarded(name) && !REWRITTEN.iter().any(name_is) || is_network_report(name)
 }
 
 /// Whether applications receive this report with a value that is not part of a cache key: a client's address, its port
 /// where the authority has another or none is reported, and fields that only trusted proxies may send. All other
 /// reports are part of the key, or removed from each request.
 #[must_use]
-pub fn is_report_of_client(name: &[u8]) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    let outside_key = ["X-Forwarded-For", "X-Forwarded-Port", "X-Real-IP"];
-    outside_key.into_iter().any(is) || is_other_report(name)
+pub fn is_client_report(name: &[u8]) -> bool {
+    let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+    let unkeyed = ["X-Forwarded-For", "X-Forwarded-Port", "X-Real-IP"];
+    unkeyed.into_iter().any(name_is) || is_forwarded_report(name)
 }
 
 const X_FORWARDED: &str = "X-Forwarded";
@@ -127,8 +127,8 @@ const REWRITTEN: [&str; 11] = [
 ];
 
 fn starts_with(name: &[u8], start: &str) -> bool {
-    let found = name.get(..start.len());
-    found.is_some_and(|found| found.eq_ignore_ascii_case(start.as_bytes()))
+    let prefix = name.get(..start.len());
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(start.as_bytes()))
 }
 
 /// Prefixes of fields that describe another original request. Eight bytes, as in `bpf/request.h`.
@@ -150,10 +150,10 @@ const NAMES: [&str; 5] = [
 
 /// Whether a field of this name describes another original request.
 #[must_use]
-pub fn tells_other_request(name: &[u8]) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    let begins = |start: &str| starts_with(name, start);
-    BEGINNINGS.into_iter().any(begins) && !is(OF_CLIENTS) || NAMES.into_iter().any(is)
+pub fn describes_other_request(name: &[u8]) -> bool {
+    let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
+    let has_prefix = |start: &str| starts_with(name, start);
+    BEGINNINGS.into_iter().any(has_prefix) && !name_is(OF_CLIENTS) || NAMES.into_iter().any(name_is)
 }
 
 #[cfg(test)]
@@ -182,8 +182,10 @@ mod tests {
         ] {
             assert!(!is_report(name.as_bytes()), "{name}");
         }
-        assert!(is_other_report(b"x-forwarded-prefix") && is_other_report(b"X-Forwarded-User"));
-        assert!(is_report(b"cf-visitor") && is_other_report(b"cf-visitor"));
+        assert!(
+            is_forwarded_report(b"x-forwarded-prefix") && is_forwarded_report(b"X-Forwarded-User")
+        );
+        assert!(is_report(b"cf-visitor") && is_forwarded_report(b"cf-visitor"));
         for name in [
             "X-Forwarded-For",
             "x-forwarded-port",
@@ -191,7 +193,7 @@ mod tests {
             "X-Forwarded-User",
             "CF-Visitor",
         ] {
-            assert!(is_report_of_client(name.as_bytes()), "{name}");
+            assert!(is_client_report(name.as_bytes()), "{name}");
         }
         for name in [
             "X-Forwarded-Proto",
@@ -199,7 +201,7 @@ mod tests {
             "Forwarded",
             "X-Real-IPs",
         ] {
-            assert!(!is_report_of_client(name.as_bytes()), "{name}");
+            assert!(!is_client_report(name.as_bytes()), "{name}");
         }
         for name in [
             "X-Forwarded-For",
@@ -208,7 +210,7 @@ mod tests {
             "Forwarded",
             "X-Real-IP",
         ] {
-            assert!(!is_other_report(name.as_bytes()), "{name}");
+            assert!(!is_forwarded_report(name.as_bytes()), "{name}");
         }
     }
 
@@ -220,7 +222,7 @@ mod tests {
                 authority: None,
                 port,
             };
-            report.port_of(authority)
+            report.client_port(authority)
         };
         assert_eq!(port(Some(true), None, b"a"), Some(443));
         assert_eq!(port(Some(false), None, b"a:81"), Some(81));
@@ -253,7 +255,7 @@ mod tests {
             "FORWARDED",
             "X-Host",
         ] {
-            assert!(tells_other_request(name.as_bytes()), "{name}");
+            assert!(describes_other_request(name.as_bytes()), "{name}");
         }
         for name in [
             "X-Forwarded-For",
@@ -263,7 +265,7 @@ mod tests {
             "",
             "Cookie",
         ] {
-            assert!(!tells_other_request(name.as_bytes()), "{name}");
+            assert!(!describes_other_request(name.as_bytes()), "{name}");
         }
     }
 }

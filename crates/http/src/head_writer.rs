@@ -62,7 +62,10 @@ impl<'v> HeadWriter<'v> {
         self.0.extend_from_slice(value);
         // Against response splitting: a value from a request or a handler must not end the line.
         let written = self.0.get_mut(start..).unwrap_or_default();
-        for byte in written.iter_mut().filter(|b| !byte_scan::is(**b, VALUE)) {
+        for byte in written
+            .iter_mut()
+            .filter(|b| !byte_scan::is_in_class(**b, VALUE))
+        {
             *byte = b' ';
         }
         self.end()

@@ -40,20 +40,20 @@ pub fn port(raw: &[u8]) -> Option<u16> {
 
 /// Whether both are the same host and port, with `default_port` where the port is missing (RFC 3986 §6.2.3).
 #[inline]
-pub fn is_same(one: &[u8], other: &[u8], default_port: u16) -> bool {
-    one.eq_ignore_ascii_case(other) || is_equivalent(one, other, default_port)
+pub fn is_same(a: &[u8], b: &[u8], default_port: u16) -> bool {
+    a.eq_ignore_ascii_case(b) || is_equivalent(a, b, default_port)
 }
 
 #[cold]
-fn is_equivalent(one: &[u8], other: &[u8], default_port: u16) -> bool {
-    let (Some(one), Some(other)) = (split(one), split(other)) else {
+fn is_equivalent(a: &[u8], b: &[u8], default_port: u16) -> bool {
+    let (Some(a), Some(b)) = (split(a), split(b)) else {
         return false;
     };
     let port = |digits: &[u8]| match digits {
         [] => Some(u64::from(default_port)),
         digits => list_values::decimal(digits),
     };
-    one.0.eq_ignore_ascii_case(other.0) && port(one.1) == port(other.1)
+    a.0.eq_ignore_ascii_case(b.0) && port(a.1) == port(b.1)
 }
 
 /// Splits into the host and the digits of the port (empty if there are none), both checked.
@@ -103,7 +103,7 @@ fn address_end(raw: &[u8]) -> Option<usize> {
 /// Whether these are up to five digits of at most 65535, or none (RFC 3986 §3.2.3 allows an empty port).
 #[inline(always)]
 fn is_port(digits: &[u8]) -> bool {
-    let all_digits = byte_scan::run(digits, DIGIT) == digits.len();
+    let all_digits = byte_scan::run_len(digits, DIGIT) == digits.len();
     // `Option` orders by its value: the digits are checked above.
     all_digits
         && (digits.len() < 5 || digits.len() == 5 && list_values::decimal(digits) <= Some(0xffff))

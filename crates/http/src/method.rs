@@ -143,9 +143,10 @@ const IDEMPOTENT_EXTENSIONS: [&str; 29] = [
 
 impl ExtensionMethod {
     fn new(name: &[u8]) -> Option<ExtensionMethod> {
-        let is_token = !name.is_empty() && byte_scan::run(name, TOKEN) == name.len();
-        let is_known = |known: &Method| name.eq_ignore_ascii_case(known.as_str().as_bytes());
-        if !is_token || KNOWN.iter().any(is_known) {
+        let is_token = !name.is_empty() && byte_scan::run_len(name, TOKEN) == name.len();
+        let is_standard =
+            |candidate: &Method| name.eq_ignore_ascii_case(candidate.as_str().as_bytes());
+        if !is_token || KNOWN.iter().any(is_standard) {
             return None;
         }
         let mut bytes = [0; EXTENSION_LEN_MAX];

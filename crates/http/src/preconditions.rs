@@ -68,19 +68,23 @@ pub fn ranges(
 }
 
 /// All steps of §13.2.2 except the last, which is [`if_range_holds`].
-fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> PreconditionOutcome {
+fn evaluate_steps(
+    req: &Request<'_>,
+    validators: &Validators<'_>,
+    now_secs: u64,
+) -> PreconditionOutcome {
     if !req.if_match().is_empty() {
-        if !any_matches(&req.if_match(), own.etag, TagComparison::Strong) {
+        if !any_matches(&req.if_match(), validators.etag, TagComparison::Strong) {
             return PreconditionOutcome::Failed;
         }
     // If-Unmodified-Since is ignored if there is an If-Match (§13.1.4).
-    } else if modified_after(req.if_unmodified_since(), own, now_secs) == Some(true) {
+    } else if modified_after(req.if_unmodified_since(), validators, now_secs) == Some(true) {
         return PreconditionOutcome::Failed;
     }
     let is_read = matches!(req.method, Method::Get | Method::Head);
     if !req.if_none_match().is_empty() {
         // Without a match If-None-Match is true, and If-Modified-Since is ignored (§13.1.3).
-        if !any_matches(&req.if_none_match(), own.etag, TagComparison::Weak) {
+        if !any_matches(&req.if_none_match(), validators.etag, TagComparison::Weak) {
             return PreconditionOutcome::Proceed;
         }
         return match is_read {
@@ -88,7 +92,7 @@ fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Pre
             false => PreconditionOutcome::Failed,
         };
     }
-    if is_read && modified_after(req.if_modified_since(), own, now_secs) == Some(false) {
+    if is_read && modified_after(req.if_modified_since(), validators, now_secs) == Some(false) {
         return PreconditionOutcome::NotModified;
     }
     PreconditionOutcome::Proceed
@@ -116,9 +120,13 @@ pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: 
 
 /// Whether the representation changed after the date in a field. `None` if the field is absent or not a valid date, or
 /// the time of change is unknown: the precondition is then ignored.
-fn modified_after(field: Option<&[u8]>, own: &Validators<'_>, now_secs: u64) -> Option<bool> {
+fn modified_after(
+    field: Option<&[u8]>,
+    validators: &Validators<'_>,
+    now_secs: u64,
+) -> Option<bool> {
     let date = date::parse(field?, now_secs)?;
-    Some(own.last_modified? > date)
+    Some(validators.last_modified? > date)
 }
 
 /// The comparison of entity tags (§8.8.3.2).
@@ -132,10 +140,10 @@ enum TagComparison {
 
 /// Whether one of the listed tags matches, or the field is `*`, which matches any representation. A malformed list
 /// matches nothing, so that the whole response is sent and no resource is changed.
-fn any_matches(values: &FieldLineValues<'_>, own: &[u8], comparison: TagComparison) -> bool {
+fn any_matches(values: &FieldLineValues<'_>, etag: &[u8], comparison: TagComparison) -> bool {
     let matches = |tag: &[u8]| match comparison {
-        TagComparison::Strong => strong_match(tag, own),
-        TagComparison::Weak => weak_match(tag, own),
+        TagComparison::Strong => strong_match(tag, etag),
+        TagComparison::Weak => weak_match(tag, etag),
     };
     values
         .iter()
@@ -167,13 +175,13 @@ pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
     }
 }
 
-fn strong_match(tag: &[u8], own: &[u8]) -> bool {
-    tag == own && tag.starts_with(b"\"")
+fn strong_match(tag: &[u8], etag: &[u8]) -> bool {
+    tag == etag && tag.starts_with(b"\"")
 }
 
-fn weak_match(tag: &[u8], own: &[u8]) -> bool {
+fn weak_match(tag: &[u8], etag: &[u8]) -> bool {
     let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
-    opaque(tag) == opaque(own)
+    opaque(tag) == opaque(etag)
 }
 
 /// Splits off the entity tag at the start of `value`, with `W/` and quotes.

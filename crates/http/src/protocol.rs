@@ -20,7 +20,7 @@ pub trait ServerProtocol {
     fn is_idle(&self) -> bool;
 
     /// Whether the connection ends once all written bytes are sent.
-    fn is_over(&self) -> bool;
+    fn is_finished(&self) -> bool;
 
     /// Whether the whole connection is a tunnel (RFC 9110 §7.8). A tunnel in a stream does not count.
     fn is_tunnel(&self) -> bool {
@@ -46,7 +46,7 @@ pub trait ServerProtocol {
     );
 
     /// Leaves the rest of a request's body unread. In HTTP/1 the connection then ends with the response.
-    fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>);
+    fn discard_body(&mut self, stream: StreamId, out: &mut Vec<u8>);
 
     /// Announces the end of the connection: requests in progress are still answered.
     fn drain(&mut self, out: &mut Vec<u8>);

@@ -33,7 +33,7 @@ pub enum ProxyHeaderParse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
     /// The addresses of the proxied connection.
-    pub ends: ProxyAddresses,
+    pub addresses: ProxyAddresses,
     /// The length of the header in bytes.
     pub len: usize,
 }
@@ -107,7 +107,10 @@ pub fn parse(bytes: &[u8]) -> ProxyHeaderParse {
 }
 
 fn starts_like(bytes: &[u8], start: &[u8]) -> bool {
-    bytes.iter().zip(start).all(|(byte, wanted)| byte == wanted)
+    bytes
+        .iter()
+        .zip(start)
+        .all(|(byte, expected)| byte == expected)
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
@@ -125,11 +128,14 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
     let line = core::str::from_utf8(line).map_err(|_| ProxyHeaderError::Line)?;
     // `starts_like` accepts a prefix of the start, so a short line may still differ here.
     let rest = line.strip_prefix("PROXY ").ok_or(ProxyHeaderError::Line)?;
-    let ends = ends_of_line(rest).ok_or(ProxyHeaderError::Line)?;
-    Ok(Some(ProxyHeader { ends, len: end + 1 }))
+    let addresses = parse_addresses_v1(rest).ok_or(ProxyHeaderError::Line)?;
+    Ok(Some(ProxyHeader {
+        addresses,
+        len: end + 1,
+    }))
 }
 
-fn ends_of_line(rest: &str) -> Option<ProxyAddresses> {
+fn parse_addresses_v1(rest: &str) -> Option<ProxyAddresses> {
     // Section 2.1: anything after UNKNOWN is ignored.
     if rest == "UNKNOWN" || rest.starts_with("UNKNOWN ") {
         return Some(ProxyAddresses::Unknown);
@@ -178,23 +184,26 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
     let Some(rest) = rest.get(..len) else {
         return Ok(None);
     };
-    let ends = match command {
+    let addresses = match command {
         // LOCAL: family and addresses are ignored (section 2.2).
         0x20 => ProxyAddresses::Local,
         _ => {
-            let (ends, extensions_at) = ends_of_block(family, rest)?;
+            let (addresses, extensions_at) = parse_addresses_v2(family, rest)?;
             check_extensions(&bytes[..whole_len], V2_START_LEN + extensions_at)?;
-            ends
+            addresses
         }
     };
     Ok(Some(ProxyHeader {
-        ends,
+        addresses,
         len: whole_len,
     }))
 }
 
 /// The addresses in a version 2 header, and the offset of the extensions.
-fn ends_of_block(family: u8, block: &[u8]) -> Result<(ProxyAddresses, usize), ProxyHeaderError> {
+fn parse_addresses_v2(
+    family: u8,
+    block: &[u8],
+) -> Result<(ProxyAddresses, usize), ProxyHeaderError> {
     let len = match family {
         0x00 => 0,
         0x11 => 12,
@@ -205,7 +214,7 @@ fn ends_of_block(family: u8, block: &[u8]) -> Result<(ProxyAddresses, usize), Pr
     };
     let block = block.get(..len).ok_or(ProxyHeaderError::Length)?;
     let port = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
-    let ends = match family {
+    let addresses = match family {
         0x11 => ProxyAddresses::Tcp {
             source: SocketAddr::new(v4(&block[..4]), port(8)),
             destination: SocketAddr::new(v4(&block[4..8]), port(10)),
@@ -216,7 +225,7 @@ fn ends_of_block(family: u8, block: &[u8]) -> Result<(ProxyAddresses, usize), Pr
         },
         _ => ProxyAddresses::Unknown,
     };
-    Ok((ends, len))
+    Ok((addresses, len))
 }
 
 fn v4(octets: &[u8]) -> IpAddr {
@@ -239,8 +248,8 @@ fn check_extensions(header: &[u8], mut at: usize) -> Result<(), ProxyHeaderError
         let value = value.ok_or(ProxyHeaderError::Length)?;
         // Section 2.2.3: a checksum that is present must be verified.
         if start[0] == TLV_CRC32C {
-            let told: [u8; 4] = value.try_into().map_err(|_| ProxyHeaderError::Length)?;
-            if u32::from_be_bytes(told) != crc32c_without(header, value_at) {
+            let checksum: [u8; 4] = value.try_into().map_err(|_| ProxyHeaderError::Length)?;
+            if u32::from_be_bytes(checksum) != crc32c_without(header, value_at) {
                 return Err(ProxyHeaderError::Checksum);
             }
         }
@@ -262,8 +271,8 @@ fn crc32c_without(header: &[u8], checksum_at: usize) -> u32 {
 }
 
 /// Writes a header of version 1.
-pub fn write_v1(to: &mut Vec<u8>, ends: ProxyAddresses) {
-    let line = match same_family(ends) {
+pub fn write_v1(out: &mut Vec<u8>, addresses: ProxyAddresses) {
+    let line = match same_family(addresses) {
         ProxyAddresses::Tcp {
             source,
             destination,
@@ -282,15 +291,15 @@ pub fn write_v1(to: &mut Vec<u8>, ends: ProxyAddresses) {
         // Version 1 cannot express `Local`.
         ProxyAddresses::Unknown | ProxyAddresses::Local => "PROXY UNKNOWN\r\n".into(),
     };
-    to.extend_from_slice(line.as_bytes());
+    out.extend_from_slice(line.as_bytes());
 }
 
 /// Writes a header of version 2, without extensions.
-pub fn write_v2(to: &mut Vec<u8>, ends: ProxyAddresses) {
-    to.extend_from_slice(SIGNATURE);
-    match same_family(ends) {
-        ProxyAddresses::Local => to.extend_from_slice(&[0x20, 0, 0, 0]),
-        ProxyAddresses::Unknown => to.extend_from_slice(&[0x21, 0, 0, 0]),
+pub fn write_v2(out: &mut Vec<u8>, addresses: ProxyAddresses) {
+    out.extend_from_slice(SIGNATURE);
+    match same_family(addresses) {
+        ProxyAddresses::Local => out.extend_from_slice(&[0x20, 0, 0, 0]),
+        ProxyAddresses::Unknown => out.extend_from_slice(&[0x21, 0, 0, 0]),
         ProxyAddresses::Tcp {
             source,
             destination,
@@ -301,23 +310,23 @@ pub fn write_v2(to: &mut Vec<u8>, ends: ProxyAddresses) {
                 (0x21, 36)
             };
             // 0x21: version 2, command PROXY.
-            to.extend_from_slice(&[0x21, family, 0, len]);
+            out.extend_from_slice(&[0x21, family, 0, len]);
             for end in [source, destination] {
                 match end.ip() {
-                    IpAddr::V4(address) => to.extend_from_slice(&address.octets()),
-                    IpAddr::V6(address) => to.extend_from_slice(&address.octets()),
+                    IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+                    IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
                 }
             }
             for end in [source, destination] {
-                to.extend_from_slice(&end.port().to_be_bytes());
+                out.extend_from_slice(&end.port().to_be_bytes());
             }
         }
     }
 }
 
 /// A header has addresses of one family: if they differ, both become IPv6 (IPv4-mapped).
-fn same_family(ends: ProxyAddresses) -> ProxyAddresses {
-    match ends {
+fn same_family(addresses: ProxyAddresses) -> ProxyAddresses {
+    match addresses {
         ProxyAddresses::Tcp {
             source,
             destination,
@@ -325,7 +334,7 @@ fn same_family(ends: ProxyAddresses) -> ProxyAddresses {
             source: mapped(source),
             destination: mapped(destination),
         },
-        ends => ends,
+        addresses => addresses,
     }
 }
 

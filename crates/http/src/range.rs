@@ -66,29 +66,29 @@ impl RangeSet {
     }
 
     fn join(&mut self, mut range: ByteRange) {
-        let mut place = None;
-        let mut kept = 0;
+        let mut merged_index = None;
+        let mut retained = 0;
         for at in 0..self.len {
             let other = self.ranges[at];
             // RFC 9110 §15.3.7.2: overlapping and adjacent ranges may be coalesced.
             if other.start <= range.end && range.start <= other.end {
                 range.start = range.start.min(other.start);
                 range.end = range.end.max(other.end);
-                if place.is_some() {
+                if merged_index.is_some() {
                     continue;
                 }
-                place = Some(kept);
+                merged_index = Some(retained);
             }
-            self.ranges[kept] = other;
-            kept += 1;
+            self.ranges[retained] = other;
+            retained += 1;
         }
         // The number of ranges never grows here, so there is room for this one.
-        let place = place.unwrap_or_else(|| {
-            kept += 1;
-            kept - 1
+        let merged_index = merged_index.unwrap_or_else(|| {
+            retained += 1;
+            retained - 1
         });
-        self.ranges[place] = range;
-        self.len = kept;
+        self.ranges[merged_index] = range;
+        self.len = retained;
     }
 }
 
@@ -109,9 +109,9 @@ pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
     };
     let mut set = RangeSet::EMPTY;
     let mut sum = 0_u64;
-    let mut found = false;
+    let mut has_specs = false;
     for spec in list_values::members(specs).filter(|s| !s.is_empty()) {
-        found = true;
+        has_specs = true;
         let range = match RangeSpec::parse(spec).map(|s| s.resolve(len)) {
             // RFC 9110 §14.2: an invalid Range field may be ignored.
             None => return RangesSpecifier::Whole,
@@ -128,7 +128,7 @@ pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
     let set = set.coalesced();
     match *set.ranges.get(..set.len).unwrap_or_default() {
         // A client that always sends Range gets the empty whole: Content-Range could not express it (§14.2).
-        [] if !found || len == 0 => RangesSpecifier::Whole,
+        [] if !has_specs || len == 0 => RangesSpecifier::Whole,
         [] => RangesSpecifier::Unsatisfiable,
         [range] => RangesSpecifier::One(range),
         _ => RangesSpecifier::Many(set),

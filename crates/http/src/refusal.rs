@@ -17,7 +17,7 @@ macro_rules! refusals {
             /// Every refusal, in the order of declaration: `ALL[r as usize] == r`.
             pub const ALL: &[RequestRefusal] = &[$(RequestRefusal::$name),*];
 
-            /// Whether lines of a response with this fault have one meaning only, so that [`crate::h1::mend_head`] can
+            /// Whether lines of a response with this fault have one meaning only, so that [`crate::h1::repair_head`] can
             /// remove the fault.
             pub(crate) const fn is_mendable(self) -> bool {
                 matches!(

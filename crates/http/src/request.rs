@@ -95,19 +95,21 @@ impl<'b> Request<'b> {
     /// If-Modified-Since; `None` if repeated.
     #[must_use]
     pub fn if_modified_since(&self) -> Option<&'b [u8]> {
-        self.index.only(IndexedField::IfModifiedSince, self.lines)
+        self.index
+            .single_value(IndexedField::IfModifiedSince, self.lines)
     }
 
     /// If-Unmodified-Since; `None` if repeated.
     #[must_use]
     pub fn if_unmodified_since(&self) -> Option<&'b [u8]> {
-        self.index.only(IndexedField::IfUnmodifiedSince, self.lines)
+        self.index
+            .single_value(IndexedField::IfUnmodifiedSince, self.lines)
     }
 
     /// If-Range; `None` if repeated, and then Range is `None` too.
     #[must_use]
     pub fn if_range(&self) -> Option<&'b [u8]> {
-        self.index.only(IndexedField::IfRange, self.lines)
+        self.index.single_value(IndexedField::IfRange, self.lines)
     }
 
     /// Range; `None` if repeated.
@@ -117,20 +119,20 @@ impl<'b> Request<'b> {
         // version is meant, so the whole representation is sent.
         match self.index.is_repeated(IndexedField::IfRange) {
             true => None,
-            false => self.index.only(IndexedField::Range, self.lines),
+            false => self.index.single_value(IndexedField::Range, self.lines),
         }
     }
 
     /// Referer, for the log; `None` if repeated.
     #[must_use]
     pub fn referer(&self) -> Option<&'b [u8]> {
-        self.index.only(IndexedField::Referer, self.lines)
+        self.index.single_value(IndexedField::Referer, self.lines)
     }
 
     /// User-Agent, for the log; `None` if repeated.
     #[must_use]
     pub fn user_agent(&self) -> Option<&'b [u8]> {
-        self.index.only(IndexedField::UserAgent, self.lines)
+        self.index.single_value(IndexedField::UserAgent, self.lines)
     }
 
     /// Whether a field is present that can make the response differ from a plain 200 with the whole representation.
@@ -144,7 +146,7 @@ impl<'b> Request<'b> {
     /// or a Connection field that names another field. Fields that Vary names are not included.
     #[must_use]
     #[inline]
-    pub fn concerns_caches(&self) -> bool {
+    pub fn affects_caching(&self) -> bool {
         self.index.has_any_of(FieldIndex::FOR_CACHES)
     }
 }

@@ -54,7 +54,7 @@ pub struct StoredSection<'t> {
 impl<'t> StoredSection<'t> {
     /// The name and value of each field.
     pub fn fields(self) -> impl Iterator<Item = (FieldName<'t>, &'t [u8])> {
-        FieldLines::new(self.h1).named()
+        FieldLines::new(self.h1).resolved_names()
     }
 
     /// The fields as HTTP/1 lines.
@@ -81,10 +81,10 @@ impl HeadMap {
     /// The date of the origin, if the response has one.
     #[must_use]
     pub fn date<'t>(&self, text: &'t [u8]) -> Option<&'t [u8; 29]> {
-        let dated = text
+        let date_bytes = text
             .get(date_offset(self.status)..)
             .filter(|_| self.is_dated)?;
-        dated.first_chunk()
+        date_bytes.first_chunk()
     }
 
     /// The length of the HTTP/1 head in bytes, without the empty line.
@@ -150,10 +150,14 @@ impl HeadMap {
     /// The value of Content-Type; empty if a rule sets it.
     #[must_use]
     pub fn content_type<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        let is = |(name, _): &(FieldName<'t>, &[u8])| {
+        let has_content_type_name = |(name, _): &(FieldName<'t>, &[u8])| {
             *name == FieldName::Known(StandardHeader::ContentType)
         };
-        let last = self.content(text).fields().filter(is).last();
+        let last = self
+            .content(text)
+            .fields()
+            .filter(has_content_type_name)
+            .last();
         last.map_or(&[], |(_, value)| value)
     }
 }
@@ -208,8 +212,8 @@ impl HeadEncoder {
     /// Sets the origin's date.
     pub fn set_date(&mut self, date: &[u8; 29]) {
         let start = date_offset(self.status);
-        if let Some(place) = self.text.get_mut(start..start + date.len()) {
-            place.copy_from_slice(date);
+        if let Some(date_slot) = self.text.get_mut(start..start + date.len()) {
+            date_slot.copy_from_slice(date);
             self.is_dated = true;
         }
     }
@@ -235,17 +239,17 @@ impl HeadEncoder {
     pub fn finish(mut self, body_len: u64) -> EncodedHead {
         let length = self.text.len();
         HeadWriter::resume(&mut self.text).field_u64("Content-Length", body_len);
-        self.places(length)
+        self.into_encoded(length)
     }
 
     /// Ends a head without Content-Length: the length is unknown, or is added when the response is sent.
     #[must_use]
     pub fn finish_open(self) -> EncodedHead {
         let length = self.text.len();
-        self.places(length)
+        self.into_encoded(length)
     }
 
-    fn places(self, length: usize) -> EncodedHead {
+    fn into_encoded(self, length: usize) -> EncodedHead {
         let (start, end) = self.etag;
         let map = HeadMap {
             status: self.status,

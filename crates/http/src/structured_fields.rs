@@ -34,7 +34,7 @@ pub fn dictionary<'v>(
     let joined = joined(lines);
     let mut members: Vec<(Vec<u8>, StructuredItem)> = Vec::new();
     // A map instead of a search: a field with many keys must not cost quadratic time.
-    let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
+    let mut indexes: BTreeMap<&[u8], usize> = BTreeMap::new();
     StructuredReader(&joined).members(|reader| {
         let key = reader.key()?;
         // RFC 8941 §3.2: a key without a value is true.
@@ -45,10 +45,10 @@ pub fn dictionary<'v>(
                 StructuredItem::Boolean(true)
             }
         };
-        match places.entry(key) {
-            Entry::Occupied(place) => members.get_mut(*place.get())?.1 = value,
-            Entry::Vacant(place) => {
-                place.insert(members.len());
+        match indexes.entry(key) {
+            Entry::Occupied(entry) => members.get_mut(*entry.get())?.1 = value,
+            Entry::Vacant(entry) => {
+                entry.insert(members.len());
                 members.push((key.to_vec(), value));
             }
         }
@@ -84,14 +84,14 @@ fn joined<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<u8> {
 struct StructuredReader<'b>(&'b [u8]);
 
 impl<'b> StructuredReader<'b> {
-    /// Parses comma-separated members with `one` until the end.
+    /// Parses comma-separated members with `parse_member` until the end.
     fn members(
         &mut self,
-        mut one: impl FnMut(&mut StructuredReader<'b>) -> Option<()>,
+        mut parse_member: impl FnMut(&mut StructuredReader<'b>) -> Option<()>,
     ) -> Option<()> {
         self.spaces();
         while !self.0.is_empty() {
-            one(self)?;
+            parse_member(self)?;
             self.blanks();
             if self.0.is_empty() {
                 return Some(());

@@ -167,7 +167,7 @@ async fn serve(io: DuplexStream, draw: Draw) -> GlitchCounters {
         }
         pipe.input.drain(..used);
         send(&mut server, &mut exchanges, &mut pipe);
-        let is_over = server.is_over() && pipe.out.is_empty();
+        let is_over = server.is_finished() && pipe.out.is_empty();
         if is_over || !pipe.go_on().await {
             return pipe.counters;
         }
@@ -228,7 +228,7 @@ fn act(
         }
         H2ServerEvent::Data { stream, data } => {
             let Some(exchange) = exchanges.get_mut(stream).filter(|it| it.is_echo) else {
-                server.taken(*stream, data.len(), out);
+                server.release_capacity(*stream, data.len(), out);
                 return;
             };
             exchange.to_send.extend(*data);
@@ -241,7 +241,7 @@ fn act(
         }
         H2ServerEvent::Reset { stream, .. } => {
             exchanges.remove(stream);
-            server.done(*stream, out);
+            server.release_reset_stream(*stream, out);
         }
         H2ServerEvent::Refused { refusal, .. } => panic!("{refusal:?}"),
     }
@@ -256,7 +256,7 @@ fn send(server: &mut H2Server, exchanges: &mut HashMap<StreamId, Exchange>, pipe
         pipe.out
             .extend(exchange.to_send.drain(..piece.len as usize));
         if exchange.is_echo {
-            server.taken(piece.stream, piece.len as usize, &mut pipe.out);
+            server.release_capacity(piece.stream, piece.len as usize, &mut pipe.out);
         }
         if piece.is_last {
             exchanges.remove(&piece.stream);
@@ -493,7 +493,7 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
     let mut left = 1 + draw.below(60);
     let mut asked: HashMap<StreamId, Asked> = HashMap::new();
     while left > 0 || !asked.is_empty() {
-        while left > 0 && client.is_open() && client.can_ask() && draw.below(4) > 0 {
+        while left > 0 && client.is_open() && client.can_request() && draw.below(4) > 0 {
             left -= 1;
             let (stream, it) = ask_ours(&mut client, &mut draw, &mut pipe.out);
             asked.insert(stream, it);
@@ -530,7 +530,7 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
         pipe.input.drain(..used);
     }
     assert_eq!(client.streams(), 0);
-    client.give_up(ErrorCode::NO_ERROR, "", &mut pipe.out);
+    client.end_with_error(ErrorCode::NO_ERROR, "", &mut pipe.out);
     while !pipe.out.is_empty() && pipe.go_on().await {}
     assert_eq!((pipe.counters.ended, pipe.counters.malformed), (0, 0));
 }
@@ -602,7 +602,7 @@ fn heard(
         H2ClientEvent::Data { stream, data } => {
             let it = asked.get_mut(stream).expect("it was asked for");
             it.got.extend_from_slice(data);
-            client.taken(*stream, data.len(), out);
+            client.release_capacity(*stream, data.len(), out);
             return;
         }
         H2ClientEvent::End { stream, trailers } => {

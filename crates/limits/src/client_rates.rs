@@ -25,9 +25,9 @@ pub struct ClientRates {
 struct BucketTable {
     rate: CellRate,
     /// Sets of [`WAYS`] slots; a power of two of them.
-    places: Vec<ClientBucket>,
+    buckets: Vec<ClientBucket>,
     /// The number of buckets evicted before they were full again.
-    forgotten: u64,
+    evicted: u64,
 }
 
 /// The bucket of a client. A full bucket is equivalent to none, so its slot can be reused.
@@ -56,14 +56,14 @@ impl ClientRates {
     }
 
     /// Returns a token.
-    pub fn give_back(&self, client: IpAddr, now_ms: u64) {
+    pub fn refund(&self, client: IpAddr, now_ms: u64) {
         let hash = self.hash(client);
-        self.lock().give_back(hash, now_ms);
+        self.lock().refund(hash, now_ms);
     }
 
     /// The number of buckets evicted before they were full again; if it grows, the table is too small for the clients.
-    pub fn forgotten(&self) -> u64 {
-        self.lock().forgotten
+    pub fn evicted(&self) -> u64 {
+        self.lock().evicted
     }
 
     fn hash(&self, client: IpAddr) -> u64 {
@@ -82,8 +82,8 @@ impl BucketTable {
         let sets = clients_max.div_ceil(WAYS).next_power_of_two();
         BucketTable {
             rate: CellRate::new(rate),
-            places: vec![ClientBucket::default(); sets * WAYS],
-            forgotten: 0,
+            buckets: vec![ClientBucket::default(); sets * WAYS],
+            evicted: 0,
         }
     }
 
@@ -93,34 +93,34 @@ impl BucketTable {
         bucket.map_or(Ok(()), |bucket| bucket.take(rate, now_ms))
     }
 
-    fn give_back(&mut self, hash: u64, now_ms: u64) {
+    fn refund(&mut self, hash: u64, now_ms: u64) {
         let rate = self.rate;
         if let Some(bucket) = self.bucket(hash, now_ms) {
-            bucket.give_back(1, rate);
+            bucket.refund(1, rate);
         }
     }
 
     /// The bucket of a client, in a slot that is evicted if necessary. Always `Some`.
     fn bucket(&mut self, hash: u64, now_ms: u64) -> Option<&mut BucketState> {
-        let sets = self.places.len() / WAYS;
+        let sets = self.buckets.len() / WAYS;
         let first = (hash as usize & (sets - 1)) * WAYS;
-        let set = self.places.get_mut(first..first + WAYS)?;
-        let own = set.iter().position(|place| place.hash == hash);
+        let set = self.buckets.get_mut(first..first + WAYS)?;
+        let existing = set.iter().position(|bucket_slot| bucket_slot.hash == hash);
         let fullest = || {
             // The fullest bucket loses the least by being forgotten.
-            let places = set.iter().enumerate();
-            let fullest = places.min_by_key(|(_, place)| place.state.full_ns);
-            fullest.map(|(at, _)| at)
+            let candidates = set.iter().enumerate();
+            let fullest = candidates.min_by_key(|(_, bucket_slot)| bucket_slot.state.full_ns);
+            fullest.map(|(index, _)| index)
         };
-        let place = set.get_mut(own.or_else(fullest)?)?;
-        if own.is_none() {
-            self.forgotten += u64::from(!place.state.is_full(now_ms));
-            *place = ClientBucket {
+        let bucket_slot = set.get_mut(existing.or_else(fullest)?)?;
+        if existing.is_none() {
+            self.evicted += u64::from(!bucket_slot.state.is_full(now_ms));
+            *bucket_slot = ClientBucket {
                 hash,
                 state: BucketState::default(),
             };
         }
-        Some(&mut place.state)
+        Some(&mut bucket_slot.state)
     }
 }
 
@@ -146,29 +146,29 @@ mod tests {
             assert_eq!(buckets.take(client, 50), Err(100));
         }
         assert_eq!(buckets.take(7, 150), Ok(()));
-        buckets.give_back(7, 150);
+        buckets.refund(7, 150);
         assert_eq!(buckets.take(7, 150), Ok(()));
         assert_eq!(buckets.take(7, 150), Err(100));
-        assert_eq!(buckets.forgotten, 0);
+        assert_eq!(buckets.evicted, 0);
     }
 
     #[test]
     fn the_table_is_bounded_and_forgets_who_is_nearest_to_a_full_bucket() {
         // Eight clients fill the only set.
         let mut buckets = table(2, 8);
-        assert_eq!(buckets.places.len(), 8);
+        assert_eq!(buckets.buckets.len(), 8);
         for client in 1..=8 {
             assert_eq!(buckets.take(client, client), Ok(()));
         }
         assert_eq!(buckets.take(2, 8), Ok(()));
         assert_eq!(buckets.take(9, 8), Ok(()));
-        assert_eq!(buckets.forgotten, 1, "the first");
+        assert_eq!(buckets.evicted, 1, "the first");
         assert_eq!(buckets.take(2, 9), Err(93), "it is still known");
         // By then all buckets are full.
         for client in 20..28 {
             assert_eq!(buckets.take(client, 10_000), Ok(()));
         }
-        assert_eq!(buckets.forgotten, 1);
+        assert_eq!(buckets.evicted, 1);
     }
 
     #[test]

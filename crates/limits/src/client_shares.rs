@@ -27,8 +27,8 @@ pub struct ClientShares {
 /// A permit of a client; released when dropped.
 #[derive(Debug)]
 pub struct ClientPermit {
-    of: Arc<ClientShares>,
-    places: [usize; 2],
+    shares: Arc<ClientShares>,
+    slots: [usize; 2],
     _permit: Permit,
 }
 
@@ -58,31 +58,31 @@ impl ClientShares {
     /// # Errors
     /// [`ShareRefusal`]
     pub fn try_acquire(self: &Arc<Self>, client: IpAddr) -> Result<ClientPermit, ShareRefusal> {
-        let places = self.places(client);
-        let permit = self.permit(places);
+        let slots = self.slots(client);
+        let permit = self.permit(slots);
         if permit.is_err() {
             self.refused.fetch_add(1, Relaxed);
         }
         let permit = permit?;
-        for count in self.of(places) {
+        for count in self.counters(slots) {
             count.fetch_add(1, Relaxed);
         }
         Ok(ClientPermit {
-            of: self.clone(),
-            places,
+            shares: self.clone(),
+            slots,
             _permit: permit,
         })
     }
 
-    fn permit(&self, places: [usize; 2]) -> Result<Permit, ShareRefusal> {
+    fn permit(&self, slots: [usize; 2]) -> Result<Permit, ShareRefusal> {
         let max = self.limit.max();
-        let free = max.saturating_sub(self.limit.under_way());
+        let free = max.saturating_sub(self.limit.in_use());
         // Of two counters that other clients may share, the smaller one is closer to the client's number (count-min
         // sketch).
-        let held = self.of(places).map(|count| count.load(Relaxed)).min();
-        let held = held.map_or(0, |held| held as usize);
+        let share = self.counters(slots).map(|count| count.load(Relaxed)).min();
+        let share = share.map_or(0, |share| share as usize);
         // Concurrent acquisitions may exceed the bound by a few: an exact one would need a lock.
-        if free > 0 && held * (100 - self.percent) >= free * self.percent {
+        if free > 0 && share * (100 - self.percent) >= free * self.percent {
             return Err(ShareRefusal::Share);
         }
         self.limit.try_acquire().ok_or(ShareRefusal::Full)
@@ -94,8 +94,8 @@ impl ClientShares {
     }
 
     /// The number of permits in use.
-    pub fn under_way(&self) -> usize {
-        self.limit.under_way()
+    pub fn in_use(&self) -> usize {
+        self.limit.in_use()
     }
 
     /// The number of refusals.
@@ -103,14 +103,11 @@ impl ClientShares {
         self.refused.load(Relaxed)
     }
 
-    fn of(&self, places: [usize; 2]) -> impl Iterator<Item = &AtomicU32> {
-        self.counts
-            .iter()
-            .zip(places)
-            .map(|(row, place)| &row[place])
+    fn counters(&self, slots: [usize; 2]) -> impl Iterator<Item = &AtomicU32> {
+        self.counts.iter().zip(slots).map(|(row, slot)| &row[slot])
     }
 
-    fn places(&self, client: IpAddr) -> [usize; 2] {
+    fn slots(&self, client: IpAddr) -> [usize; 2] {
         let hash = self.hasher.hash_one(client_network(client));
         // Two independent parts of the hash.
         [hash as usize % ROW_LEN, (hash >> 32) as usize % ROW_LEN]
@@ -128,7 +125,7 @@ pub(crate) fn client_network(client: IpAddr) -> u64 {
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        for count in self.of.of(self.places) {
+        for count in self.shares.counters(self.slots) {
             count.fetch_sub(1, Relaxed);
         }
     }
@@ -169,7 +166,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(all(&shares, client(1)).len(), 3);
         }
-        assert_eq!((shares.under_way(), shares.refused()), (0, 3));
+        assert_eq!((shares.in_use(), shares.refused()), (0, 3));
     }
 
     #[test]

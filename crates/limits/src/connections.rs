@@ -52,12 +52,12 @@ impl ConnectionLimit {
         Ok(())
     }
 
-    /// Counts a connection of a proxy, which [`ConnectionLimit::pass_on`] later moves to its client's address: no
+    /// Counts a connection of a proxy, which [`ConnectionLimit::transfer`] later moves to its client's address: no
     /// address limit applies yet.
     ///
     /// # Errors
     /// As for [`ConnectionLimit::enter`].
-    pub fn enter_for_another(&self, proxy: IpAddr, max: usize) -> Result<(), ConnectionOverload> {
+    pub fn enter_for_proxied(&self, proxy: IpAddr, max: usize) -> Result<(), ConnectionOverload> {
         self.enter(proxy, max, u32::MAX)
     }
 
@@ -65,7 +65,7 @@ impl ConnectionLimit {
     ///
     /// # Errors
     /// That address has too many connections. The connection is counted for it nevertheless, until it leaves.
-    pub fn pass_on(
+    pub fn transfer(
         &self,
         from: IpAddr,
         to: IpAddr,
@@ -139,8 +139,8 @@ mod tests {
         let admission = ConnectionLimit::default();
         let (proxy, client) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         for passed in [Ok(()), Ok(()), Err(ConnectionOverload::Address)] {
-            assert_eq!(admission.enter_for_another(proxy, 9), Ok(()));
-            assert_eq!(admission.pass_on(proxy, client, 2), passed);
+            assert_eq!(admission.enter_for_proxied(proxy, 9), Ok(()));
+            assert_eq!(admission.transfer(proxy, client, 2), passed);
         }
         assert_eq!(admission.open(), 3);
         (0..3).for_each(|_| admission.leave(client));

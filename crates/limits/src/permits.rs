@@ -19,7 +19,7 @@ use crate::WaitCell;
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     /// 0 <= under_way <= max
-    under_way: AtomicUsize,
+    in_use: AtomicUsize,
     max: AtomicUsize,
     /// The number of waiters; written with the queues locked.
     waiting: AtomicUsize,
@@ -30,7 +30,7 @@ pub struct ConcurrencyLimit {
 /// A permit for one operation; released when dropped.
 #[derive(Debug)]
 pub struct Permit {
-    of: Arc<ConcurrencyLimit>,
+    limit: Arc<ConcurrencyLimit>,
     worker: usize,
 }
 
@@ -45,14 +45,14 @@ impl ConcurrencyLimit {
     }
 
     /// At most `max` permits; any number of waiters in one queue, that of worker 0.
-    pub fn in_line(max: usize) -> Arc<ConcurrencyLimit> {
+    pub fn with_unbounded_queue(max: usize) -> Arc<ConcurrencyLimit> {
         ConcurrencyLimit::queued(max, 1, usize::MAX)
     }
 
     /// At most `max` permits over all workers; up to `waiting_max` waiters.
     pub fn queued(max: usize, workers: usize, waiting_max: usize) -> Arc<ConcurrencyLimit> {
         Arc::new(ConcurrencyLimit {
-            under_way: AtomicUsize::new(0),
+            in_use: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
             waiting: AtomicUsize::new(0),
             waiting_max,
@@ -68,17 +68,17 @@ impl ConcurrencyLimit {
     /// The same on a worker, which must exist.
     pub fn try_acquire_on(self: &Arc<Self>, worker: usize) -> Option<Permit> {
         // A permit that is free while others wait is theirs.
-        let is_free = self.waiting() == 0 && self.count_in();
+        let is_free = self.waiting() == 0 && self.try_count();
         is_free.then(|| self.permit(worker))
     }
 
     /// Waits for a permit on a worker, which must exist, from `now_ms` of monotonic time on.
     pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> PermitWait {
         PermitWait {
-            of: self.clone(),
+            limit: self.clone(),
             worker,
             since_ms: now_ms,
-            place: None,
+            queued: None,
         }
     }
 
@@ -86,7 +86,7 @@ impl ConcurrencyLimit {
     pub fn raise(&self, max: usize) {
         self.max.fetch_max(max, SeqCst);
         // A higher limit may admit waiters.
-        self.let_in(0);
+        self.admit_next(0);
     }
 
     /// The limit.
@@ -95,8 +95,8 @@ impl ConcurrencyLimit {
     }
 
     /// The number of permits in use.
-    pub fn under_way(&self) -> usize {
-        self.under_way.load(SeqCst)
+    pub fn in_use(&self) -> usize {
+        self.in_use.load(SeqCst)
     }
 
     /// The number of waiters.
@@ -106,29 +106,31 @@ impl ConcurrencyLimit {
 
     fn permit(self: &Arc<Self>, worker: usize) -> Permit {
         Permit {
-            of: self.clone(),
+            limit: self.clone(),
             worker,
         }
     }
 
-    fn count_in(&self) -> bool {
+    fn try_count(&self) -> bool {
         let max = self.max();
         // SeqCst here and for `waiting`: only a total order ensures that a release or a waiter sees the other.
-        let more = |count: usize| (count < max).then_some(count + 1);
-        self.under_way.fetch_update(SeqCst, SeqCst, more).is_ok()
+        let incremented = |count: usize| (count < max).then_some(count + 1);
+        self.in_use
+            .fetch_update(SeqCst, SeqCst, incremented)
+            .is_ok()
     }
 
-    fn give_back(&self, worker: usize) {
-        self.under_way.fetch_sub(1, SeqCst);
-        self.let_in(worker);
+    fn release(&self, worker: usize) {
+        self.in_use.fetch_sub(1, SeqCst);
+        self.admit_next(worker);
     }
 
     /// Admits waiters as long as there are free permits; the permit was released on this worker.
-    fn let_in(&self, worker: usize) {
+    fn admit_next(&self, worker: usize) {
         while self.waiting() > 0 {
             let mut queues = self.lock();
             // Checked again with the lock: another release may have been faster.
-            if queues.len() == 0 || !self.count_in() {
+            if queues.len() == 0 || !self.try_count() {
                 return;
             }
             let waker = queues.take_next(worker).and_then(|cell| cell.settle(true));
@@ -149,16 +151,16 @@ impl ConcurrencyLimit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.of.give_back(self.worker);
+        self.limit.release(self.worker);
     }
 }
 
 /// Waits for a permit. Dropping it ends the wait.
 pub struct PermitWait {
-    of: Arc<ConcurrencyLimit>,
+    limit: Arc<ConcurrencyLimit>,
     worker: usize,
     since_ms: u64,
-    place: Option<QueuePlace>,
+    queued: Option<QueuePlace>,
 }
 
 /// An entry in a worker's queue.
@@ -170,21 +172,21 @@ struct QueuePlace {
 impl PermitWait {
     /// Takes a permit, or enters the queue.
     fn begin(&mut self) -> Result<Option<Permit>, TooManyWaiters> {
-        if let Some(permit) = self.of.try_acquire_on(self.worker) {
+        if let Some(permit) = self.limit.try_acquire_on(self.worker) {
             return Ok(Some(permit));
         }
-        let mut queues = self.of.lock();
+        let mut queues = self.limit.lock();
         // Checked with the lock, so that the queue never exceeds its bound.
-        if queues.len() >= self.of.waiting_max {
+        if queues.len() >= self.limit.waiting_max {
             return Err(TooManyWaiters);
         }
         let cell = WaitCell::pending();
         let ticket = queues.push(self.worker, self.since_ms, cell.clone());
-        self.of.waiting.store(queues.len(), SeqCst);
+        self.limit.waiting.store(queues.len(), SeqCst);
         drop(queues);
-        self.place = Some(QueuePlace { ticket, cell });
+        self.queued = Some(QueuePlace { ticket, cell });
         // A permit released before the push may not have seen this waiter.
-        self.of.let_in(self.worker);
+        self.limit.admit_next(self.worker);
         Ok(None)
     }
 }
@@ -193,33 +195,33 @@ impl Future for PermitWait {
     type Output = Result<Permit, TooManyWaiters>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.place.is_none()
+        if self.queued.is_none()
             && let Some(permit) = self.begin()?
         {
             return Poll::Ready(Ok(permit));
         }
-        let settled = self.place.as_ref().map(|place| place.cell.poll(context));
-        if settled.is_none_or(|settled| settled.is_pending()) {
+        let outcome = self.queued.as_ref().map(|queued| queued.cell.poll(context));
+        if outcome.is_none_or(|outcome| outcome.is_pending()) {
             return Poll::Pending;
         }
-        self.place = None;
-        Poll::Ready(Ok(self.of.permit(self.worker)))
+        self.queued = None;
+        Poll::Ready(Ok(self.limit.permit(self.worker)))
     }
 }
 
 impl Drop for PermitWait {
     fn drop(&mut self) {
-        let Some(place) = self.place.take() else {
+        let Some(queued) = self.queued.take() else {
             return;
         };
-        let mut queues = self.of.lock();
-        if queues.remove(self.worker, place.ticket) {
-            self.of.waiting.store(queues.len(), SeqCst);
+        let mut queues = self.limit.lock();
+        if queues.remove(self.worker, queued.ticket) {
+            self.limit.waiting.store(queues.len(), SeqCst);
             return;
         }
         // The waiter was admitted in the meantime: pass its permit on.
         drop(queues);
-        self.of.give_back(self.worker);
+        self.limit.release(self.worker);
     }
 }
 

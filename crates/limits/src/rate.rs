@@ -92,7 +92,7 @@ impl BucketState {
     }
 
     /// Returns tokens, at most up to a full bucket.
-    pub fn give_back(&mut self, count: u64, rate: CellRate) {
+    pub fn refund(&mut self, count: u64, rate: CellRate) {
         let tokens_ns = rate.token_ns.saturating_mul(count);
         self.full_ns = self.full_ns.saturating_sub(tokens_ns);
     }
@@ -122,15 +122,15 @@ impl TokenBucket {
     /// # Errors
     /// There is none; the ms until the next one.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
-        let taken = |full_ns: u64| {
+        let try_take = |full_ns: u64| {
             let mut state = BucketState { full_ns };
             state.take(self.rate, now_ms).map(|()| state.full_ns)
         };
         // The closure may run again if another thread took a token in between.
-        let updated = |full_ns: u64| taken(full_ns).ok();
+        let updated = |full_ns: u64| try_take(full_ns).ok();
         match self.full_ns.fetch_update(Relaxed, Relaxed, updated) {
             Ok(_) => Ok(()),
-            Err(full_ns) => taken(full_ns).map(|_| ()),
+            Err(full_ns) => try_take(full_ns).map(|_| ()),
         }
     }
 }
@@ -213,10 +213,10 @@ mod tests {
         assert!(!bucket.charge(1, rate, 1200));
         assert!(bucket.charge(3, rate, 1_000_000));
         assert!(!bucket.charge(1, rate, 1_000_000));
-        bucket.give_back(2, rate);
+        bucket.refund(2, rate);
         assert!(bucket.charge(1, rate, 1_000_000));
         // A bucket cannot hold more than its burst.
-        bucket.give_back(100, rate);
+        bucket.refund(100, rate);
         assert!(bucket.charge(3, rate, 1_000_000));
         assert!(!bucket.charge(1, rate, 1_000_000));
     }

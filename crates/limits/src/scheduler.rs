@@ -9,7 +9,7 @@
 //!          └─► Shed
 //! ```
 //!
-//! After each event that may free a slot ([`ClassScheduler::ended`], [`ClassScheduler::gave_up`]) the caller calls
+//! After each event that may free a slot ([`ClassScheduler::end_call`], [`ClassScheduler::give_up`]) the caller calls
 //! [`ClassScheduler::next`] until it returns `None`; then no call waits that could begin.
 //!
 //! The next class is chosen by start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM '96), with each call as one unit:
@@ -51,11 +51,11 @@ pub struct ClassScheduler<W> {
     bounds: CallBounds,
     classes: Vec<ClassState<W>>,
     /// 0 <= under_way <= bounds.calls_max
-    under_way: usize,
+    in_progress: usize,
     /// The number of calls in all queues.
     waiting: usize,
     /// The virtual time at which the last call began.
-    present: u64,
+    virtual_time: u64,
     ticket_next: u64,
 }
 
@@ -63,9 +63,9 @@ pub struct ClassScheduler<W> {
 struct ClassState<W> {
     rules: ClassRules,
     /// The number of waiting calls that is reserved for it, independently of other classes.
-    kept: usize,
+    reserved: usize,
     /// 0 <= under_way <= rules.calls_max
-    under_way: usize,
+    in_progress: usize,
     /// The virtual time at which its next call may begin.
     start: u64,
     queue: WaitQueue<W>,
@@ -76,7 +76,7 @@ struct ClassState<W> {
 pub enum CallArrival<W> {
     /// It begins.
     Begins,
-    /// It waits; [`gave_up`](ClassScheduler::gave_up) takes this ticket. The last call in the queue of a lower class
+    /// It waits; [`give_up`](ClassScheduler::gave_up) takes this ticket. The last call in the queue of a lower class
     /// may have been displaced.
     Waits {
         /// The ticket.
@@ -106,11 +106,11 @@ impl<W> ClassScheduler<W> {
             .sum();
         let class = |rules: &ClassRules| {
             // The product may exceed 64 bits.
-            let part = bounds.waiting_max as u128 * u128::from(rules.weight.max(1));
+            let share = bounds.waiting_max as u128 * u128::from(rules.weight.max(1));
             ClassState {
                 rules: *rules,
-                kept: (part / u128::from(weights.max(1))) as usize,
-                under_way: 0,
+                reserved: (share / u128::from(weights.max(1))) as usize,
+                in_progress: 0,
                 start: 0,
                 queue: WaitQueue::default(),
             }
@@ -118,9 +118,9 @@ impl<W> ClassScheduler<W> {
         ClassScheduler {
             bounds,
             classes: rules.iter().map(class).collect(),
-            under_way: 0,
+            in_progress: 0,
             waiting: 0,
-            present: 0,
+            virtual_time: 0,
             ticket_next: 0,
         }
     }
@@ -131,30 +131,30 @@ impl<W> ClassScheduler<W> {
             self.begin(class);
             return CallArrival::Begins;
         }
-        let Some(displaced) = self.make_place(class) else {
+        let Some(displaced) = self.make_room(class) else {
             return CallArrival::Shed;
         };
         let ticket = self.ticket_next;
         self.ticket_next += 1;
-        let at = &mut self.classes[class];
-        let deadline_ms = now_ms.saturating_add(at.rules.deadline_ms);
-        at.queue.push(ticket, deadline_ms, waiter);
+        let class_state = &mut self.classes[class];
+        let deadline_ms = now_ms.saturating_add(class_state.rules.deadline_ms);
+        class_state.queue.push(ticket, deadline_ms, waiter);
         self.waiting += 1;
         CallArrival::Waits { ticket, displaced }
     }
 
     /// A call of a class has ended.
-    pub fn ended(&mut self, class: usize) {
-        self.under_way -= 1;
-        self.classes[class].under_way -= 1;
+    pub fn end_call(&mut self, class: usize) {
+        self.in_progress -= 1;
+        self.classes[class].in_progress -= 1;
     }
 
     /// Removes a waiting call. False if its outcome was already returned.
-    pub fn gave_up(&mut self, class: usize, ticket: u64) -> bool {
-        let is_gone = self.classes[class].queue.remove(ticket);
+    pub fn give_up(&mut self, class: usize, ticket: u64) -> bool {
+        let is_removed = self.classes[class].queue.remove(ticket);
         // False if the call has begun or was displaced in the meantime: it is counted out already.
-        self.waiting -= usize::from(is_gone);
-        is_gone
+        self.waiting -= usize::from(is_removed);
+        is_removed
     }
 
     /// The outcome of the next waiting call; `None` if all others keep waiting.
@@ -170,7 +170,7 @@ impl<W> ClassScheduler<W> {
                 return Some(CallOutcome::TooLate(number, waiter));
             }
         }
-        let class = self.turn()?;
+        let class = self.next_class()?;
         let waiter = self.classes[class].queue.take_first()?;
         self.waiting -= 1;
         self.begin(class);
@@ -178,53 +178,54 @@ impl<W> ClassScheduler<W> {
     }
 
     /// The calls of a class: in progress, and waiting.
-    pub fn numbers(&self, class: usize) -> (usize, usize) {
+    pub fn counts(&self, class: usize) -> (usize, usize) {
         let class = &self.classes[class];
-        (class.under_way, class.queue.len())
+        (class.in_progress, class.queue.len())
     }
 
     /// Whether a call of a class may begin.
     fn has_room(&self, class: usize) -> bool {
         let class = &self.classes[class];
-        self.under_way < self.bounds.calls_max && class.under_way < class.rules.calls_max
+        self.in_progress < self.bounds.calls_max && class.in_progress < class.rules.calls_max
     }
 
     /// The class to serve next, if one has a waiting call and a free slot.
-    fn turn(&self) -> Option<usize> {
+    fn next_class(&self) -> Option<usize> {
         let waits = |class: &usize| self.classes[*class].queue.len() > 0 && self.has_room(*class);
         let classes = (0..self.classes.len()).filter(waits);
         // Start-time fair queueing: an idle class starts at the present, so it saves up no turns.
-        classes.min_by_key(|class| self.classes[*class].start.max(self.present))
+        classes.min_by_key(|class| self.classes[*class].start.max(self.virtual_time))
     }
 
     fn begin(&mut self, class: usize) {
-        self.under_way += 1;
+        self.in_progress += 1;
         let class = &mut self.classes[class];
-        class.under_way += 1;
+        class.in_progress += 1;
         // Never backwards: a class that was idle starts at the present.
-        self.present = self.present.max(class.start);
-        class.start = self.present + CALL / u64::from(class.rules.weight.max(1));
+        self.virtual_time = self.virtual_time.max(class.start);
+        class.start = self.virtual_time + CALL / u64::from(class.rules.weight.max(1));
     }
 
     /// Makes room in the queue for a call of a class. Returns the displaced call, if any; `None` if there is no room.
-    fn make_place(&mut self, class: usize) -> Option<Option<(usize, W)>> {
-        let at = &self.classes[class];
-        if at.queue.len() >= at.rules.waiting_max {
+    fn make_room(&mut self, class: usize) -> Option<Option<(usize, W)>> {
+        let class_state = &self.classes[class];
+        if class_state.queue.len() >= class_state.rules.waiting_max {
             return None;
         }
         if self.waiting < self.bounds.waiting_max {
             return Some(None);
         }
-        let is_kept = at.queue.len() < at.kept;
+        let is_within_reserve = class_state.queue.len() < class_state.reserved;
         let rank = self.rank(class);
         // Above its reserved part, a queue uses places that other classes did not need so far.
-        let gives = |other: &usize| {
+        let can_give = |other: &usize| {
             let queue_len = self.classes[*other].queue.len();
-            queue_len > self.classes[*other].kept && (is_kept || self.rank(*other) < rank)
+            queue_len > self.classes[*other].reserved
+                && (is_within_reserve || self.rank(*other) < rank)
         };
         let classes = (0..self.classes.len()).filter(|other| *other != class);
         let lowest = classes
-            .filter(gives)
+            .filter(can_give)
             .min_by_key(|other| self.rank(*other))?;
         // The last of the queue has waited least.
         let waiter = self.classes[lowest].queue.take_last()?;

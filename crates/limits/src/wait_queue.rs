@@ -51,7 +51,7 @@ impl<W> WaitQueue<W> {
     /// Removes a waiter. False if it was removed before.
     pub fn remove(&mut self, ticket: u64) -> bool {
         // Tickets are ascending, as they are issued in the order of the queue.
-        let place = self.0.binary_search_by_key(&ticket, |waiter| waiter.ticket);
-        place.is_ok_and(|place| self.0.remove(place).is_some())
+        let index = self.0.binary_search_by_key(&ticket, |waiter| waiter.ticket);
+        index.is_ok_and(|index| self.0.remove(index).is_some())
     }
 }

@@ -114,7 +114,7 @@ impl Drop for ErrorLogState {
             .recent
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        let lines = recent.lines_counted(|_| true);
+        let lines = recent.repeat_lines(|_| true);
         self.push(lines);
     }
 }
@@ -147,18 +147,18 @@ impl RecentMessages {
     fn lines(&mut self, level: LogLevel, text: String, now_ms: u64) -> String {
         let mut lines =
             // The clock may be set back, hence the absolute difference.
-            self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
-        let known = |message: &&mut LogMessage| message.level == level && message.text == text;
-        if let Some(message) = self.messages.iter_mut().find(known) {
+            self.repeat_lines(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
+        let is_same = |message: &&mut LogMessage| message.level == level && message.text == text;
+        if let Some(message) = self.messages.iter_mut().find(is_same) {
             message.repeated += 1;
             message.last_ms = now_ms;
             return lines;
         }
         // The oldest message makes room; its count is written, not lost.
         if self.messages.len() == RECENT_MAX {
-            self.messages.remove(0).count_into(&mut lines);
+            self.messages.remove(0).write_count(&mut lines);
         }
-        line_into(&mut lines, now_ms, level, &text, 0);
+        write_line(&mut lines, now_ms, level, &text, 0);
         self.messages.push(LogMessage {
             level,
             text,
@@ -170,24 +170,24 @@ impl RecentMessages {
     }
 
     /// Forgets the messages that are `over`; the lines have the counts of their repetitions.
-    fn lines_counted(&mut self, over: impl Fn(&LogMessage) -> bool) -> String {
+    fn repeat_lines(&mut self, over: impl Fn(&LogMessage) -> bool) -> String {
         let mut lines = String::new();
         for message in self.messages.extract_if(.., |message| over(message)) {
-            message.count_into(&mut lines);
+            message.write_count(&mut lines);
         }
         lines
     }
 }
 
 impl LogMessage {
-    fn count_into(&self, lines: &mut String) {
+    fn write_count(&self, lines: &mut String) {
         if self.repeated > 0 {
-            line_into(lines, self.last_ms, self.level, &self.text, self.repeated);
+            write_line(lines, self.last_ms, self.level, &self.text, self.repeated);
         }
     }
 }
 
-fn line_into(lines: &mut String, unix_ms: u64, level: LogLevel, text: &str, repeated: u64) {
+fn write_line(lines: &mut String, unix_ms: u64, level: LogLevel, text: &str, repeated: u64) {
     // Writing into memory does not fail.
     let _ = write!(
         lines,

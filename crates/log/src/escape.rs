@@ -55,7 +55,9 @@ fn are_plain(bytes: &[u8]) -> bool {
 
 /// Without an early exit the comparisons become a few vector instructions.
 fn is_chunk_plain(chunk: &[u8; 16]) -> bool {
-    chunk.iter().fold(true, |all, byte| all & is_plain(*byte))
+    chunk.iter().fold(true, |is_chunk_plain_so_far, byte| {
+        is_chunk_plain_so_far & is_plain(*byte)
+    })
 }
 
 fn is_plain(byte: u8) -> bool {

@@ -130,10 +130,10 @@ impl LogWriter {
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
         });
-        let (theirs, target) = (shared.clone(), target.clone());
+        let (thread_state, target) = (shared.clone(), target.clone());
         let thread = std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(&theirs, &target, output))?;
+            .spawn(move || write_all(&thread_state, &target, output))?;
         Ok(LogWriter {
             shared,
             thread: Some(thread),
@@ -178,13 +178,13 @@ impl LogWriter {
     /// Writes the pending lines and ends the thread; gives up after two seconds. Accepts no more lines.
     pub fn close(mut self) {
         let end = Instant::now() + CLOSE_TIMEOUT;
-        let mut control = self.shared.shut();
+        let mut control = self.shared.close();
         while self.shared.pending_len.load(Relaxed) > 0 {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return;
             }
-            let waited = self.shared.changed.wait_timeout(control, left);
+            let waited = self.shared.changed.wait_timeout(control, remaining);
             control = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(control);
@@ -197,7 +197,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        drop(self.shared.shut());
+        drop(self.shared.close());
     }
 }
 
@@ -214,12 +214,12 @@ impl LineSink {
             return true;
         }
         let mut buffer = lock(&self.buffer);
-        // Checked under the buffer's lock: after `shut`, no line is added.
-        let before = match buffer.is_closed {
+        // Checked under the buffer's lock: after `close`, no line is added.
+        let pending_before = match buffer.is_closed {
             true => None,
             false => self.shared.reserve(lines.len()),
         };
-        let Some(before) = before else {
+        let Some(pending_before) = pending_before else {
             drop(buffer);
             self.shared.count_lost(line_count(lines));
             return false;
@@ -227,7 +227,9 @@ impl LineSink {
         buffer.lines.extend_from_slice(lines);
         drop(buffer);
         // Waking the thread is a system call, so only a push that changes its next deadline does it.
-        if before == 0 || (before < WAKE_LEN && before + lines.len() >= WAKE_LEN) {
+        if pending_before == 0
+            || (pending_before < WAKE_LEN && pending_before + lines.len() >= WAKE_LEN)
+        {
             self.shared.wake();
         }
         true
@@ -250,7 +252,7 @@ impl WriterState {
         self.changed.notify_all();
     }
 
-    fn shut(&self) -> MutexGuard<'_, WriterControl> {
+    fn close(&self) -> MutexGuard<'_, WriterControl> {
         let mut control = lock(&self.control);
         control.is_closed = true;
         // With the lock of each buffer, since a push checks this there.
@@ -267,9 +269,9 @@ impl WriterState {
 
     /// Accounts for bytes that were written, or lost.
     fn count_done(&self, len: usize) {
-        let before = self.pending_len.fetch_sub(len, Relaxed);
+        let pending_before = self.pending_len.fetch_sub(len, Relaxed);
         // Only `close` waits for the buffers to be empty.
-        if before == len && lock(&self.control).is_closed {
+        if pending_before == len && lock(&self.control).is_closed {
             self.changed.notify_all();
         }
     }
@@ -294,13 +296,13 @@ impl WriterState {
                 continue;
             }
             let now = Instant::now();
-            let left = end
+            let remaining = end
                 .get_or_insert(now + self.delay)
                 .saturating_duration_since(now);
-            if left.is_zero() || control.is_closed {
+            if remaining.is_zero() || control.is_closed {
                 return Some(control.round());
             }
-            let waited = self.changed.wait_timeout(control, left);
+            let waited = self.changed.wait_timeout(control, remaining);
             control = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -31,14 +31,14 @@ pub type CallPointer = *mut c_void;
 struct ForeignCall(CallPointer);
 
 impl CallHost for ForeignCall {
-    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         const GUESS: usize = 128;
         // Most values fit the first buffer. `get` returns the whole length, so a longer value takes one more call.
         let mut value = vec![0; GUESS];
-        let mut len = usize::try_from(sys::get(self.0, what as u32, name, &mut value)).ok()?;
+        let mut len = usize::try_from(sys::get(self.0, kind as u32, name, &mut value)).ok()?;
         if len > value.len() {
             value.resize(len, 0);
-            len = usize::try_from(sys::get(self.0, what as u32, name, &mut value)).ok()?;
+            len = usize::try_from(sys::get(self.0, kind as u32, name, &mut value)).ok()?;
         }
         value.truncate(len);
         Some(Cow::Owned(value))
@@ -145,18 +145,18 @@ pub unsafe fn handle<M: Module>(
     let memory = host.memory() as usize as *mut M::Memory;
     // SAFETY: by this function's contract the memory is 0 or a pointer that `Box::into_raw` returned below. It is set
     // to 0 here, so that the box has one owner even if the module panics.
-    let mut kept = (!memory.is_null()).then(|| unsafe { Box::from_raw(memory) });
-    if kept.is_some() {
+    let mut boxed_memory = (!memory.is_null()).then(|| unsafe { Box::from_raw(memory) });
+    if boxed_memory.is_some() {
         host.set_memory(0);
     }
     // SAFETY: by this function's contract `state` is a module of this type without other users.
     let module = unsafe { &mut *state.cast::<M>() };
-    let stepped = catch_unwind(AssertUnwindSafe(|| {
-        step(module, &mut host, &mut kept, event)
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        step(module, &mut host, &mut boxed_memory, event)
     }));
-    match stepped {
+    match result {
         Ok(next) => {
-            if let Some(memory) = kept {
+            if let Some(memory) = boxed_memory {
                 host.set_memory(Box::into_raw(memory) as usize as u64);
             }
             next.to_number()

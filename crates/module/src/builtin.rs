@@ -25,7 +25,7 @@ pub trait WorkerModule: Send {
     fn handle(
         &mut self,
         host: &mut dyn CallHost,
-        kept: &mut CallData,
+        data: &mut CallData,
         event: CallEvent,
     ) -> CallStep;
     /// Stops the module.
@@ -53,14 +53,14 @@ impl<M: Module> WorkerModule for StartedModule<M> {
     fn handle(
         &mut self,
         host: &mut dyn CallHost,
-        kept: &mut CallData,
+        data: &mut CallData,
         event: CallEvent,
     ) -> CallStep {
-        let mut memory = kept
+        let mut memory = data
             .take()
-            .map(|kept| kept.downcast().expect("a call stays with its module"));
+            .map(|data| data.downcast().expect("a call stays with its module"));
         let next = step(&mut self.module, host, &mut memory, event);
-        *kept = memory.map(|memory| memory as Box<dyn Any + Send>);
+        *data = memory.map(|memory| memory as Box<dyn Any + Send>);
         next
     }
 

@@ -66,14 +66,14 @@ impl<'a> Call<'a> {
     }
 
     /// Any value, as its bytes.
-    pub fn bytes(&self, what: HostValue, name: &str) -> Option<Vec<u8>> {
-        let value = self.host.get(what, name.as_bytes())?;
+    pub fn bytes(&self, kind: HostValue, name: &str) -> Option<Vec<u8>> {
+        let value = self.host.get(kind, name.as_bytes())?;
         Some(value.into_owned())
     }
 
     /// Any value as text, with replacement characters for invalid UTF-8.
-    pub fn text(&self, what: HostValue, name: &str) -> Option<String> {
-        text_of(self.host, what, name)
+    pub fn text(&self, kind: HostValue, name: &str) -> Option<String> {
+        text_of(self.host, kind, name)
     }
 
     /// Takes the available part of the request's body. The next part arrives, with an event, after all of this one
@@ -156,11 +156,11 @@ impl<'a> Call<'a> {
     }
 
     fn take(&mut self, from: u32) -> Vec<u8> {
-        let mut taken = vec![0; self.host.left(from)];
+        let mut buffer = vec![0; self.host.left(from)];
         // The available length comes first, so that one read takes all of it.
-        let len = self.host.read(from, &mut taken);
-        taken.truncate(len);
-        taken
+        let len = self.host.read(from, &mut buffer);
+        buffer.truncate(len);
+        buffer
     }
 }
 
@@ -192,8 +192,8 @@ impl<'a> ModuleSettings<'a> {
     }
 }
 
-fn text_of(host: &dyn CallHost, what: HostValue, name: &str) -> Option<String> {
-    let value = host.get(what, name.as_bytes())?;
+fn text_of(host: &dyn CallHost, kind: HostValue, name: &str) -> Option<String> {
+    let value = host.get(kind, name.as_bytes())?;
     Some(match String::from_utf8_lossy(&value) {
         std::borrow::Cow::Borrowed(text) => text.to_string(),
         std::borrow::Cow::Owned(text) => text,

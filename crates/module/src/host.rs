@@ -226,7 +226,7 @@ impl ResumeTicket {
 /// `false` and `None` mean that an operation was refused; the server's log has the reason.
 pub trait CallHost {
     /// A value of the request, a setting, or the worker's number.
-    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>>;
+    fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>>;
     /// Takes available bytes of the request's body (`from` = 0) or of a fetch (its number).
     fn read(&mut self, from: u32, buf: &mut [u8]) -> usize;
     /// The number of bytes that `CallHost::read` could return now.

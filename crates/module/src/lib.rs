@@ -70,24 +70,24 @@ pub trait Module: Sized + Send + 'static {
 pub(crate) fn step<M: Module>(
     module: &mut M,
     host: &mut dyn CallHost,
-    kept: &mut Option<Box<M::Memory>>,
+    stored_memory: &mut Option<Box<M::Memory>>,
     event: CallEvent,
 ) -> CallStep {
     let mut call = Call::new(host);
-    let next = match kept {
+    let next = match stored_memory {
         Some(memory) => module.handle(&mut call, memory, event),
         None => {
             // Boxed only if the call waits: a module that answers at once costs no allocation.
             let mut memory = M::Memory::default();
             let next = module.handle(&mut call, &mut memory, event);
             if next == CallStep::Wait && event != CallEvent::Gone {
-                *kept = Some(Box::new(memory));
+                *stored_memory = Some(Box::new(memory));
             }
             return next;
         }
     };
     if next != CallStep::Wait || event == CallEvent::Gone {
-        *kept = None;
+        *stored_memory = None;
     }
     next
 }

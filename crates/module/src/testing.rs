@@ -62,7 +62,7 @@ impl TestResponse {
     /// The first field with this name, in any case.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
-        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 }
@@ -131,12 +131,12 @@ impl TestRequest {
 struct FakeHost {
     request: TestRequest,
     response: TestResponse,
-    at_hand: Vec<u8>,
+    unread_body: Vec<u8>,
     body_ended: bool,
     timer: bool,
-    full: bool,
+    is_full: bool,
     fetches: Vec<(u16, Vec<u8>)>,
-    fetches_told: usize,
+    fetches_reported: usize,
     ticket: Option<u64>,
     memory: u64,
     lines: Mutex<Vec<String>>,
@@ -150,12 +150,12 @@ impl FakeHost {
                 status: 200,
                 ..TestResponse::default()
             },
-            at_hand: Vec::new(),
+            unread_body: Vec::new(),
             body_ended: false,
             timer: false,
-            full: false,
+            is_full: false,
             fetches: Vec::new(),
-            fetches_told: 0,
+            fetches_reported: 0,
             ticket: None,
             memory: 0,
             lines: Mutex::default(),
@@ -165,21 +165,21 @@ impl FakeHost {
     /// The next event of a waiting call.
     fn next(&mut self) -> Result<CallEvent, String> {
         // The next part of the body arrives only after the last one was read, as in the server.
-        if self.at_hand.is_empty() && !self.body_ended {
+        if self.unread_body.is_empty() && !self.body_ended {
             if let Some(bytes) = self.request.body.pop_front() {
-                self.at_hand = bytes;
-                return Ok(CallEvent::Body(self.at_hand.len() as u32));
+                self.unread_body = bytes;
+                return Ok(CallEvent::Body(self.unread_body.len() as u32));
             }
             self.body_ended = true;
             return Ok(CallEvent::BodyEnd);
         }
-        if std::mem::take(&mut self.full) {
+        if std::mem::take(&mut self.is_full) {
             return Ok(CallEvent::Room);
         }
-        if self.fetches_told < self.fetches.len() {
-            self.fetches_told += 1;
+        if self.fetches_reported < self.fetches.len() {
+            self.fetches_reported += 1;
             // Each completed fetch is reported once.
-            return Ok(CallEvent::Fetched(self.fetches_told as u32));
+            return Ok(CallEvent::Fetched(self.fetches_reported as u32));
         }
         if std::mem::take(&mut self.timer) {
             return Ok(CallEvent::Timer);
@@ -210,22 +210,22 @@ impl FakeHost {
         self.request.target.split_once('?').map(|(_, query)| query)
     }
 
-    fn field_of(&self, name: &str) -> Option<&str> {
+    fn request_field(&self, name: &str) -> Option<&str> {
         let mut fields = self.request.fields.iter();
-        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
     fn cookie(&self, name: &str) -> Option<String> {
-        let cookies = self.field_of("Cookie")?.split(';');
+        let cookies = self.request_field("Cookie")?.split(';');
         let mut pairs = cookies.filter_map(|pair| pair.trim().split_once('='));
-        let found = pairs.find(|(known, _)| *known == name);
+        let found = pairs.find(|(cookie_name, _)| *cookie_name == name);
         found.map(|(_, value)| value.to_string())
     }
 
     fn setting(&self, name: &str) -> Option<String> {
         let mut settings = self.request.settings.iter();
-        let found = settings.find(|(known, _)| known == name);
+        let found = settings.find(|(setting_name, _)| setting_name == name);
         found.map(|(_, value)| value.clone())
     }
 
@@ -238,17 +238,17 @@ impl FakeHost {
 }
 
 impl CallHost for FakeHost {
-    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let name = std::str::from_utf8(name).ok()?;
         let path = self.request.target.split('?').next().unwrap_or("/");
-        let value: Vec<u8> = match what {
+        let value: Vec<u8> = match kind {
             HostValue::Method => self.request.method.clone().into(),
             HostValue::Target => self.request.target.clone().into(),
             HostValue::Path => decode(path.as_bytes(), false),
             HostValue::Query => self.query()?.into(),
-            HostValue::Host => self.field_of("Host")?.into(),
+            HostValue::Host => self.request_field("Host")?.into(),
             HostValue::Peer => "127.0.0.1".into(),
-            HostValue::Field => self.field_of(name)?.into(),
+            HostValue::Field => self.request_field(name)?.into(),
             HostValue::Cookie => self.cookie(name)?.into(),
             HostValue::Parameter => parameter(self.query()?.as_bytes(), name.as_bytes())?,
             HostValue::Fields => self.all_fields().into(),
@@ -261,7 +261,7 @@ impl CallHost for FakeHost {
 
     fn read(&mut self, from: u32, buf: &mut [u8]) -> usize {
         let source = match from {
-            0 => &mut self.at_hand,
+            0 => &mut self.unread_body,
             number => match self.fetches.get_mut(number as usize - 1) {
                 Some((_, bytes)) => bytes,
                 None => return 0,
@@ -275,7 +275,7 @@ impl CallHost for FakeHost {
 
     fn left(&self, from: u32) -> usize {
         match from {
-            0 => self.at_hand.len(),
+            0 => self.unread_body.len(),
             number => match self.fetches.get(number as usize - 1) {
                 Some((_, bytes)) => bytes.len(),
                 None => 0,
@@ -284,11 +284,11 @@ impl CallHost for FakeHost {
     }
 
     fn status(&mut self, status: u32) -> bool {
-        let good = (200..600).contains(&status) && self.response.flushes == 0;
-        if good {
+        let is_valid = (200..600).contains(&status) && self.response.flushes == 0;
+        if is_valid {
             self.response.status = status as u16;
         }
-        good
+        is_valid
     }
 
     fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
@@ -300,20 +300,20 @@ impl CallHost for FakeHost {
 
     fn send(&mut self, bytes: &[u8]) -> SendStatus {
         self.response.body.extend_from_slice(bytes);
-        self.full = self.response.flushes > 0;
-        match self.full {
+        self.is_full = self.response.flushes > 0;
+        match self.is_full {
             true => SendStatus::Full,
             false => SendStatus::Room,
         }
     }
 
     fn send_stored(&mut self, path: &[u8]) -> bool {
-        let good = self.response.stored.is_none() && self.response.flushes == 0;
-        if good {
+        let is_valid = self.response.stored.is_none() && self.response.flushes == 0;
+        if is_valid {
             let path = String::from_utf8_lossy(path).into_owned();
             self.response.stored = Some((path, self.response.body.len()));
         }
-        good
+        is_valid
     }
 
     fn flush(&mut self) -> bool {
@@ -334,8 +334,8 @@ impl CallHost for FakeHost {
 
     fn fetched(&self, number: u32) -> Option<u16> {
         let number = number as usize;
-        let over = (1..=self.fetches_told).contains(&number);
-        over.then(|| self.fetches[number - 1].0)
+        let is_complete = (1..=self.fetches_reported).contains(&number);
+        is_complete.then(|| self.fetches[number - 1].0)
     }
 
     fn ticket(&mut self) -> ResumeTicket {
@@ -404,29 +404,29 @@ impl TicketTable {
 fn parameter(query: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
-        let known = decode(halves.next()?, true);
-        (known == name).then(|| decode(halves.next().unwrap_or(b""), true))
+        let key = decode(halves.next()?, true);
+        (key == name).then(|| decode(halves.next().unwrap_or(b""), true))
     })
 }
 
 /// Removes the percent encoding; in queries, `+` is a space.
 fn decode(text: &[u8], query: bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        let hex = text.get(at + 1..at + 3);
+    let mut index = 0;
+    while index < text.len() {
+        let hex = text.get(index + 1..index + 3);
         let hex = hex.filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
         let hex = hex.and_then(|hex| std::str::from_utf8(hex).ok());
         let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match (text[at], byte) {
+        match (text[index], byte) {
             (b'%', Some(byte)) => {
                 decoded.push(byte);
-                at += 2;
+                index += 2;
             }
             (b'+', _) if query => decoded.push(b' '),
             (byte, _) => decoded.push(byte),
         }
-        at += 1;
+        index += 1;
     }
     decoded
 }

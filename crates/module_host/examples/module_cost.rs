@@ -50,7 +50,7 @@ impl SubrequestSource for Nothing {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    let text = |at: usize| arguments.get(at).map_or("", String::as_str);
+    let text = |index: usize| arguments.get(index).map_or("", String::as_str);
     let count: usize = text(2).parse().unwrap_or(1000);
     let identity = Arc::new(ModuleIdentity::new("page", Vec::new(), None));
     let handler: Option<Arc<dyn Handler>> = match text(1) {

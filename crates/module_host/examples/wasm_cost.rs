@@ -80,9 +80,9 @@ fn main() -> Result<(), String> {
             .map_err(|_| format!("{text} is no number of calls"))?,
         None => 5_000,
     };
-    let only = arguments.next();
+    let selected = arguments.next();
     let limits = RuntimeLimits {
-        instances_max: if only.is_some() {
+        instances_max: if selected.is_some() {
             4
         } else {
             RuntimeLimits::default().instances_max
@@ -114,9 +114,9 @@ fn main() -> Result<(), String> {
         interims: Default::default(),
         extra: Default::default(),
     };
-    if let Some(only) = only {
-        let found = forms.iter().find(|(name, _)| *name == only);
-        let (_, handler) = found.ok_or_else(|| format!("there is no form {only}"))?;
+    if let Some(selected) = selected {
+        let found = forms.iter().find(|(name, _)| *name == selected);
+        let (_, handler) = found.ok_or_else(|| format!("there is no form {selected}"))?;
         round_ns(handler, &request, calls);
         return Ok(());
     }
@@ -151,12 +151,12 @@ fn forms(runtime: &Arc<WasmRuntime>) -> Result<Vec<Form>, String> {
     let rust: PathBuf =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules/hello-wasm-rust.wasm");
     let wasm = |path: &Path, keep| -> Result<Arc<dyn Handler>, String> {
-        let own = WasmModuleLimits {
+        let module_limits = WasmModuleLimits {
             memory_len_max: 16 << 20,
             compute_ms_max: 1_000,
             keep,
         };
-        let code = WasmCode::open(runtime, path, identity.clone(), own, 1)?;
+        let code = WasmCode::open(runtime, path, identity.clone(), module_limits, 1)?;
         let limits = RouteLimits::default();
         Ok(Arc::new(ModuleHandler::new(
             Arc::new(code),
@@ -176,18 +176,16 @@ fn forms(runtime: &Arc<WasmRuntime>) -> Result<Vec<Form>, String> {
 
 /// Nanoseconds per call.
 fn round_ns(handler: &Arc<dyn Handler>, request: &HandlerRequest, calls: u32) -> f64 {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..calls {
         match handler.clone().begin(0, copy(request)) {
             HandlerResult::Ready(Ok(response)) => drop(black_box(response)),
             HandlerResult::Ready(Err(failure)) => panic!("{}", failure.detail),
             // The machine was busy for two milliseconds. The measurement of this call includes that.
-            HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => {
-                drop(answering)
-            }
+            HandlerResult::OnRuntime(pending) | HandlerResult::OnWorker(pending) => drop(pending),
         }
     }
-    begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
+    started_at.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
 }
 
 const LINES: &[u8] = b"Host: example.com\r\nAccept: */*\r\n";

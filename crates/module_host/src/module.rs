@@ -31,7 +31,7 @@ pub use counts::ModuleCounters;
 pub use identity::{ModuleIdentity, StartContext};
 use lowroad_handler::HandlerFailure;
 use lowroad_module::{CallEvent, CallStep};
-pub use tickets::go_on;
+pub use tickets::resume_call;
 
 /// The code of a module, callable by all workers.
 pub trait ModuleBackend: Send + Sync + 'static {
@@ -56,13 +56,13 @@ pub trait Instance: Send + 'static {
 
     /// Passes an event to the module if that is possible at once and without a future: the fast path, which allocates
     /// nothing. `None` if it is not; the event is then still to be passed.
-    fn now(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
+    fn try_handle(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let _ = event;
         None
     }
 
     /// The route's time limit passed while the module handled an event or waited for one; the instance is dropped next.
-    fn late(&mut self) {}
+    fn on_timeout(&mut self) {}
 
     /// Passes an event to the module. The future may first be polled on a worker, without a runtime: it must not need
     /// a runtime, nor compute for long in one poll.

@@ -58,18 +58,18 @@ impl WasmCode {
         runtime: &Arc<WasmRuntime>,
         path: &Path,
         identity: Arc<ModuleIdentity>,
-        own: WasmModuleLimits,
+        limits: WasmModuleLimits,
         workers: usize,
     ) -> Result<WasmCode, String> {
-        let file = CodeFile::open(runtime, path, own.memory_len_max, &identity)?;
+        let file = CodeFile::open(runtime, path, limits.memory_len_max, &identity)?;
         let shared = Arc::new(WasmContext {
             runtime: runtime.clone(),
             identity,
             file,
-            own,
-            resting: IdleInstances::new(workers),
+            limits,
+            idle_instances: IdleInstances::new(workers),
         });
-        let keeper = own.keep.then(|| InstanceKeeper::new(workers));
+        let keeper = limits.keep.then(|| InstanceKeeper::new(workers));
         Ok(WasmCode { shared, keeper })
     }
 }
@@ -88,12 +88,12 @@ pub fn open(
         return Err(format!("module {} is not WebAssembly", module.name));
     };
     let identity = Arc::new(ModuleIdentity::from_config(module, logger));
-    let own = WasmModuleLimits {
+    let limits = WasmModuleLimits {
         memory_len_max: module.memory_len_max,
         compute_ms_max: module.compute_ms_max,
         keep: module.keep,
     };
-    let code = WasmCode::open(runtime, path, identity.clone(), own, workers)
+    let code = WasmCode::open(runtime, path, identity.clone(), limits, workers)
         .map_err(|problem| format!("module {}: {problem}", module.name))?;
     let code = Arc::new(code);
     Ok(Box::new(ModuleEntry { code, identity }))
@@ -137,14 +137,14 @@ impl module::Instance for Instance {
     fn call(&mut self) -> &mut HostedCall {
         match self {
             Instance::Fresh(fresh) => fresh.call(),
-            Instance::Kept(kept) => kept.call(),
+            Instance::Kept(retained) => retained.call(),
         }
     }
 
     async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         match self {
             Instance::Fresh(fresh) => fresh.handle(event).await,
-            Instance::Kept(kept) => kept.handle(event).await,
+            Instance::Kept(retained) => retained.handle(event).await,
         }
     }
 }

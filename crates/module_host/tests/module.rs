@@ -21,7 +21,7 @@ use lowroad_handler::{Handler, HandlerResponse, HandlerResult, RequestBody, Resp
 use lowroad_http::status::StatusCode;
 use lowroad_module::builtin::linked;
 use lowroad_module_host::module::builtin::LinkedCode;
-use lowroad_module_host::module::{CallLimits, ModuleHandler, go_on};
+use lowroad_module_host::module::{CallLimits, ModuleHandler, resume_call};
 
 use support::{
     OTHER, answer, answer_when, body, forms, forms_in_process, listening, request, text,
@@ -241,7 +241,7 @@ async fn any_thread_can_continue_a_call() {
             panic!("{form}: the ticket comes first");
         };
         let ticket = u64::from_ne_bytes(ticket[..].try_into().expect("8 bytes"));
-        let continued = std::thread::spawn(move || go_on(ticket))
+        let continued = std::thread::spawn(move || resume_call(ticket))
             .join()
             .expect("no panic");
         assert!(continued, "{form}");

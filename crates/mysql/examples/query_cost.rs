@@ -41,12 +41,12 @@ fn query(client: &mut MySqlClient, answer: &[u8]) -> usize {
         .expect("idle");
     black_box(client.output());
     client.sent(client.output().len());
-    let taken = client.input(answer, &mut |event| {
+    let result = client.input(answer, &mut |event| {
         if let MySqlEvent::Value(SqlValue::Text(text)) = event {
             len += text.len();
         }
     });
-    taken.expect("an answer");
+    result.expect("an answer");
     len
 }
 
@@ -77,7 +77,7 @@ fn main() {
     packet(&mut sent, 3, row);
     packet(&mut sent, 4, &[0xfe, 0, 0, 2, 0, 0, 0]);
     client.input(&cached, &mut |_| {}).expect("an answer");
-    let answer = if std::env::args().any(|it| it == "columns") {
+    let answer = if std::env::args().any(|arg| arg == "columns") {
         sent
     } else {
         cached

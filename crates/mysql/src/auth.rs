@@ -62,7 +62,7 @@ impl AuthPlugin {
     }
 
     /// The proof sent for a password; empty for an empty password.
-    pub fn proof(&self, password: &str, salt: &[u8; 20]) -> Vec<u8> {
+    pub fn auth_response(&self, password: &str, salt: &[u8; 20]) -> Vec<u8> {
         match self {
             // An empty proof means an empty password in all plugins.
             _ if password.is_empty() => Vec::new(),
@@ -76,29 +76,29 @@ impl AuthPlugin {
 
 /// SHA1(password) XOR SHA1(salt, SHA1(SHA1(password)))
 fn native(password: &str, salt: &[u8; 20]) -> [u8; 20] {
-    let once = Sha1::digest(password);
-    let mixed = Sha1::new()
+    let hashed = Sha1::digest(password);
+    let salted = Sha1::new()
         .chain_update(salt)
-        .chain_update(Sha1::digest(once))
+        .chain_update(Sha1::digest(hashed))
         .finalize();
-    core::array::from_fn(|at| once[at] ^ mixed[at])
+    core::array::from_fn(|at| hashed[at] ^ salted[at])
 }
 
 /// SHA256(password) XOR SHA256(SHA256(SHA256(password)), salt)
 fn caching_sha2(password: &str, salt: &[u8; 20]) -> [u8; 32] {
-    let once = Sha256::digest(password);
-    let mixed = Sha256::new()
-        .chain_update(Sha256::digest(once))
+    let hashed = Sha256::digest(password);
+    let salted = Sha256::new()
+        .chain_update(Sha256::digest(hashed))
         .chain_update(salt)
         .finalize();
-    core::array::from_fn(|at| once[at] ^ mixed[at])
+    core::array::from_fn(|at| hashed[at] ^ salted[at])
 }
 
 /// The password, encrypted so that only the owner of the key can read it.
 ///
 /// # Errors
 /// The key is invalid, or too short.
-pub fn sealed(
+pub fn encrypt_password(
     password: &str,
     salt: &[u8; 20],
     key_pem: &[u8],
@@ -106,13 +106,13 @@ pub fn sealed(
 ) -> Result<Vec<u8>, MySqlError> {
     // The protocol XORs the password, with its final zero, with the salt before the encryption.
     let ended = password.bytes().chain([0]);
-    let mixed = ended
+    let salted = ended
         .zip(salt.iter().cycle())
         .map(|(byte, salt)| byte ^ salt);
-    let mixed: Vec<u8> = mixed.collect();
+    let salted: Vec<u8> = salted.collect();
     // Hashed to the length of a seed, so that all 32 random bytes contribute.
     let seed = Sha1::digest(random);
-    password_encryption::password_encryption(&mixed, key_pem, &seed.into())
+    password_encryption::password_encryption(&salted, key_pem, &seed.into())
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_native_proof_is_what_the_server_expects() {
         let salt = *b"01234567890123456789";
-        let proof = AuthPlugin::Native.proof("geheim", &salt);
+        let proof = AuthPlugin::Native.auth_response("geheim", &salt);
         let stored = Sha1::digest(Sha1::digest("geheim"));
         let mixed = Sha1::new()
             .chain_update(salt)
@@ -131,13 +131,13 @@ mod tests {
             .finalize();
         let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
         assert_eq!(Sha1::digest(once), stored);
-        assert!(AuthPlugin::Native.proof("", &salt).is_empty());
+        assert!(AuthPlugin::Native.auth_response("", &salt).is_empty());
     }
 
     #[test]
     fn the_caching_proof_is_what_the_server_expects() {
         let salt = *b"01234567890123456789";
-        let proof = AuthPlugin::CachingSha2.proof("geheim", &salt);
+        let proof = AuthPlugin::CachingSha2.auth_response("geheim", &salt);
         let stored = Sha256::digest(Sha256::digest("geheim"));
         let mixed = Sha256::new()
             .chain_update(stored)

@@ -40,8 +40,8 @@ enum ClientState {
     Idle,
     /// The prepared statement's id, and the numbers of its parameters and columns.
     Prepared,
-    /// The parameters of the statement being prepared: `left` packets, then `columns` columns.
-    Parameters { left: usize, columns: usize },
+    /// The parameters of the statement being prepared: `remaining` packets, then `columns` columns.
+    Parameters { remaining: usize, columns: usize },
     /// The result of a statement without rows.
     Command,
     /// A result's number of columns, or the end of a statement without rows.
@@ -75,7 +75,7 @@ pub struct MySqlClient {
     /// The sequence number of the next packet in either direction.
     sequence: u8,
     /// The beginning of an incomplete packet.
-    held: Vec<u8>,
+    partial: Vec<u8>,
     out: Vec<u8>,
     /// The number of bytes of `out` that were sent.
     sent: usize,
@@ -103,7 +103,7 @@ impl MySqlClient {
             salt: [0; 20],
             settings: Vec::new(),
             sequence: 0,
-            held: Vec::new(),
+            partial: Vec::new(),
             out: Vec::new(),
             sent: 0,
             current: 0,
@@ -148,18 +148,18 @@ impl MySqlClient {
         if self.state == ClientState::Ended {
             return Err(MySqlError::Ended);
         }
-        let taken = self.take(bytes, events);
+        let outcome = self.consume(bytes, events);
         // After an error the packet boundaries or the state are unknown, so no further input can be trusted.
-        if taken.is_err() {
+        if outcome.is_err() {
             self.close();
         }
-        taken
+        outcome
     }
 
     /// Ends the connection: no more input or output.
     fn close(&mut self) {
         self.state = ClientState::Ended;
-        self.held = Vec::new();
+        self.partial = Vec::new();
         self.out = Vec::new();
         self.sent = 0;
     }
@@ -179,13 +179,13 @@ impl MySqlClient {
         }
         let len_max = self.limits.packet_len_max;
         let count = values.len();
-        let place = self.statements.find(statement);
+        let index = self.statements.find(statement);
         // The parameter count was reported when the statement was prepared.
-        if let Some((at, known)) = place.and_then(|at| Some((at, self.statements.at(at)?)))
-            && known.value_count == count
+        if let Some((at, existing)) = index.and_then(|at| Some((at, self.statements.at(at)?)))
+            && existing.value_count == count
         {
             self.current = at;
-            if !request::execute(&mut self.out, known.id, values, len_max) {
+            if !request::execute(&mut self.out, existing.id, values, len_max) {
                 return Err(StatementRefusal::TooLong);
             }
             self.expect(ClientState::Result);
@@ -233,7 +233,7 @@ impl MySqlClient {
         self.state = state;
     }
 
-    fn take(
+    fn consume(
         &mut self,
         bytes: &[u8],
         events: &mut impl FnMut(MySqlEvent<'_>),
@@ -241,21 +241,21 @@ impl MySqlClient {
         let len_max = self.limits.packet_len_max;
         let mut rest = bytes;
         // First completes the packet that the last input ended within.
-        while !self.held.is_empty() {
-            let missing = packet::missing(&self.held, len_max)?;
+        while !self.partial.is_empty() {
+            let missing = packet::missing(&self.partial, len_max)?;
             if missing > 0 && rest.is_empty() {
                 return Ok(());
             }
             let (part, after) = rest.split_at(missing.min(rest.len()));
-            self.held.extend_from_slice(part);
+            self.partial.extend_from_slice(part);
             rest = after;
-            if packet::missing(&self.held, len_max)? == 0 {
+            if packet::missing(&self.partial, len_max)? == 0 {
                 // Taken out, since the events may borrow the packet while the client changes.
-                let held = core::mem::take(&mut self.held);
-                if let Some((packet, _)) = packet::first(&held, len_max)? {
+                let partial = core::mem::take(&mut self.partial);
+                if let Some((packet, _)) = packet::first(&partial, len_max)? {
                     self.packet(&packet, events)?;
                 }
-                self.keep(held);
+                self.recycle_buffer(partial);
             }
         }
         // Whole packets are parsed from the caller's buffer without a copy.
@@ -263,15 +263,15 @@ impl MySqlClient {
             rest = after;
             self.packet(&packet, events)?;
         }
-        self.held.extend_from_slice(rest);
+        self.partial.extend_from_slice(rest);
         Ok(())
     }
 
     /// Keeps a buffer for the next packet that arrives in pieces.
-    fn keep(&mut self, mut held: Vec<u8>) {
-        if held.capacity() <= KEPT_LEN_MAX {
-            held.clear();
-            self.held = held;
+    fn recycle_buffer(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= KEPT_LEN_MAX {
+            buffer.clear();
+            self.partial = buffer;
         }
     }
 
@@ -300,8 +300,8 @@ impl MySqlClient {
                 is_prepared,
             } => self.column(payload, at, count, is_prepared, events),
             ClientState::Prepared => self.prepared(payload, events),
-            ClientState::Parameters { left, columns } => {
-                self.parameter(payload, left, columns, events)
+            ClientState::Parameters { remaining, columns } => {
+                self.parameter(payload, remaining, columns, events)
             }
             ClientState::Greeting => self.greeting(payload, events),
             // An attacker could inject a packet before the handshake that would then count as received inside TLS.

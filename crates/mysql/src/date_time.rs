@@ -30,8 +30,8 @@ impl ShortText {
 
     fn push(&mut self, byte: u8) {
         // `LEN_MAX` covers every value; the check only avoids a panic path.
-        if let Some(place) = self.bytes.get_mut(self.len) {
-            *place = byte;
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
             self.len += 1;
         }
     }
@@ -55,9 +55,9 @@ impl ShortText {
             return;
         }
         // The protocol always has microseconds; the column's digits decide the text.
-        let cut = 10_u32.pow(6 - u32::from(decimals));
+        let divisor = 10_u32.pow(6 - u32::from(decimals));
         self.push(b'.');
-        self.number(micros.min(999_999) / cut, usize::from(decimals));
+        self.number(micros.min(999_999) / divisor, usize::from(decimals));
     }
 
     fn clock(&mut self, hours: u32, minutes: u8, seconds: u8) {

@@ -28,7 +28,7 @@ pub enum MySqlError {
 impl MySqlError {
     /// Whether the response to a statement exceeds this client's limits, or has an unsupported form. Then the
     /// statement or a limit is at fault, and the server may be healthy.
-    pub fn is_of_answer(self) -> bool {
+    pub fn is_response_error(self) -> bool {
         match self {
             MySqlError::PacketTooLong
             | MySqlError::TooManyColumns
@@ -49,8 +49,8 @@ impl fmt::Display for MySqlError {
             to.write_str("the database server violates the protocol: ")?;
         }
         to.write_str(match self {
-            MySqlError::Protocol(what) => what,
-            MySqlError::Unsupported(what) => what,
+            MySqlError::Protocol(detail) => detail,
+            MySqlError::Unsupported(detail) => detail,
             MySqlError::NoTls => "the database server offers no TLS",
             MySqlError::LoginRefused => "the database server refused the login",
             MySqlError::PacketTooLong => "the database server sent a row that is too long",

@@ -76,9 +76,9 @@ pub fn read(payload: &[u8]) -> Result<ServerGreeting, MySqlError> {
     let salt_len = from.u8()?;
     from.bytes(6)?;
     let extensions = from.u32()?;
-    let needed = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
+    let required = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
     // 21 bytes: the salt and its final zero.
-    if capabilities & needed != needed || salt_len < 21 {
+    if capabilities & required != required || salt_len < 21 {
         return Err(MySqlError::Unsupported(
             "the database server is too old: version 5.5 or later is required",
         ));
@@ -119,34 +119,34 @@ impl ServerGreeting {
         self.head(login, true, to);
     }
 
-    /// Writes the reply's payload; `proof` is the password in the form of `plugin`, and `is_tls` whether TLS has begun.
+    /// Writes the reply's payload; `auth_response` is the password in the form of `plugin`, and `is_tls` whether TLS has begun.
     pub fn answer(
         &self,
         login: &LoginRequest,
         plugin: &AuthPlugin,
-        proof: &[u8],
+        auth_response: &[u8],
         is_tls: bool,
         to: &mut Vec<u8>,
     ) {
         let capabilities = self.head(login, is_tls, to);
-        put_zero_ended(to, &login.user);
+        write_zero_terminated(to, &login.user);
         if capabilities & PLUGIN_AUTH_LENENC != 0 {
-            packet::put_lenenc(to, proof.len());
+            packet::write_lenenc(to, auth_response.len());
         } else {
             // Without the length-encoded form proofs are at most 255 bytes long.
-            to.push(proof.len() as u8);
+            to.push(auth_response.len() as u8);
         }
-        to.extend_from_slice(proof);
+        to.extend_from_slice(auth_response);
         if capabilities & CONNECT_WITH_DB != 0 {
-            put_zero_ended(to, &login.database);
+            write_zero_terminated(to, &login.database);
         }
-        put_zero_ended(to, plugin.name());
+        write_zero_terminated(to, plugin.name());
     }
 
     /// Writes capabilities, the longest packet and the collation. Returns the capabilities.
     fn head(&self, login: &LoginRequest, is_tls: bool, to: &mut Vec<u8>) -> u32 {
         // Multiple results are needed for procedures, PREPARED_MULTI_RESULTS for those in prepared statements.
-        let mut wanted = PROTOCOL_41
+        let mut requested = PROTOCOL_41
             | TRANSACTIONS
             | SECURE_CONNECTION
             | MULTI_RESULTS
@@ -156,18 +156,18 @@ impl ServerGreeting {
             | DEPRECATE_EOF
             | CONNECT_WITH_DB;
         if is_tls {
-            wanted |= TLS;
+            requested |= TLS;
         }
         // With the flag and an empty name, servers would report an unknown database.
         if login.database.is_empty() {
-            wanted &= !CONNECT_WITH_DB;
+            requested &= !CONNECT_WITH_DB;
         }
         // Without the first bit, MariaDB reads its extended capabilities from the bytes that follow.
         if self.extensions & CACHE_METADATA == 0 {
-            wanted |= CLIENT_MYSQL;
+            requested |= CLIENT_MYSQL;
         }
         // A client may only set bits that the server has.
-        let capabilities = wanted & (self.capabilities | CLIENT_MYSQL);
+        let capabilities = requested & (self.capabilities | CLIENT_MYSQL);
         to.extend_from_slice(&capabilities.to_le_bytes());
         to.extend_from_slice(&(packet::LEN_END as u32).to_le_bytes());
         to.push(COLLATION);
@@ -177,26 +177,26 @@ impl ServerGreeting {
     }
 }
 
-fn put_zero_ended(to: &mut Vec<u8>, text: &str) {
+fn write_zero_terminated(to: &mut Vec<u8>, text: &str) {
     // A zero byte would end the field early and shift the following ones.
     to.extend(text.bytes().filter(|&byte| byte != 0));
     to.push(0);
 }
 
 /// A setting, or its default if it is empty.
-fn or<'t>(text: &'t str, default: &'t str) -> &'t str {
+fn or_default<'t>(text: &'t str, default: &'t str) -> &'t str {
     if text.is_empty() { default } else { text }
 }
 
 /// `NAMES … COLLATE …`
 fn names(login: &LoginRequest) -> String {
-    let charset = or(&login.charset, "utf8mb4");
+    let charset = or_default(&login.charset, "utf8mb4");
     let default = match charset {
         "utf8mb4" => "utf8mb4_unicode_ci",
         // An empty text leaves the choice to the server.
         _ => "",
     };
-    match or(&login.collation, default) {
+    match or_default(&login.collation, default) {
         "" => alloc::format!("NAMES {charset}"),
         collation => alloc::format!("NAMES {charset} COLLATE {collation}"),
     }
@@ -207,7 +207,7 @@ pub fn settings(login: &LoginRequest, is_mariadb: bool) -> Vec<String> {
     let mut all = alloc::vec![alloc::format!(
         // `||` concatenates as in the other databases; times are in UTC by default.
         "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),time_zone='{}',{}",
-        or(&login.time_zone, "+00:00"),
+        or_default(&login.time_zone, "+00:00"),
         names(login),
     )];
     let timeout_ms = login.statement_timeout_ms;

@@ -66,7 +66,7 @@ pub fn end(to: &mut [u8], start: usize) {
 
 /// Writes a length-encoded integer.
 #[inline]
-pub fn put_lenenc(to: &mut Vec<u8>, number: usize) {
+pub fn write_lenenc(to: &mut Vec<u8>, number: usize) {
     let bytes = (number as u64).to_le_bytes();
     match number {
         0..=250 => to.push(bytes[0]),
@@ -115,7 +115,7 @@ mod tests {
     fn what_is_put_together_can_be_taken_apart() {
         for len in [0, 250, 251, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000] {
             let mut bytes = Vec::new();
-            put_lenenc(&mut bytes, len);
+            write_lenenc(&mut bytes, len);
             assert_eq!(
                 crate::packet_reader::PacketReader(&bytes).lenenc(),
                 Ok(len as u64)

@@ -13,17 +13,17 @@ impl<'p> PacketReader<'p> {
     /// The next `len` bytes.
     #[inline]
     pub fn bytes(&mut self, len: usize) -> Result<&'p [u8], MySqlError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(SHORT)?;
+        let (value, rest) = self.0.split_at_checked(len).ok_or(SHORT)?;
         self.0 = rest;
-        Ok(taken)
+        Ok(value)
     }
 
     /// The next `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], MySqlError> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
+        let (value, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
         self.0 = rest;
-        Ok(*taken)
+        Ok(*value)
     }
 
     pub fn u8(&mut self) -> Result<u8, MySqlError> {
@@ -69,9 +69,9 @@ impl<'p> PacketReader<'p> {
     pub fn until_zero(&mut self) -> &'p [u8] {
         // The last field of a packet may have no final zero.
         let end = self.0.iter().position(|&byte| byte == 0);
-        let taken = &self.0[..end.unwrap_or(self.0.len())];
+        let value = &self.0[..end.unwrap_or(self.0.len())];
         self.0 = &self.0[end.map_or(self.0.len(), |at| at + 1)..];
-        taken
+        value
     }
 }
 

@@ -87,9 +87,9 @@ fn key(pem: &[u8]) -> Option<LoginKey> {
         number.checked_mul(256)?.checked_add(u32::from(byte))
     })?;
     // Bounds the work, which grows with both; servers use 65,537 and 2,048 bits.
-    let is_usual = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
+    let is_supported = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
     // An RSA modulus is odd; with an even one the reduction below would be meaningless.
-    (is_usual && modulus.last()? % 2 == 1).then(|| LoginKey {
+    (is_supported && modulus.last()? % 2 == 1).then(|| LoginKey {
         modulus: modulus.into(),
         exponent,
     })
@@ -102,7 +102,7 @@ fn trimmed(number: &[u8]) -> &[u8] {
 
 /// The content of the first DER element, which must have this tag, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&[found, first], rest) = der.split_first_chunk::<2>()?;
+    let (&[actual_tag, first], rest) = der.split_first_chunk::<2>()?;
     // DER lengths up to 127 are one byte; longer ones have a prefix with their size.
     let (len, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
@@ -115,12 +115,12 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         }
         _ => return None,
     };
-    (found == tag).then_some(())?;
+    (actual_tag == tag).then_some(())?;
     rest.split_at_checked(len)
 }
 
 fn base64(text: &str) -> Option<Vec<u8>> {
-    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+    let (mut bytes, mut bits, mut bit_count) = (Vec::new(), 0_u32, 0);
     for byte in text
         .bytes()
         .filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=')
@@ -134,10 +134,10 @@ fn base64(text: &str) -> Option<Vec<u8>> {
             _ => return None,
         };
         bits = bits << 6 | u32::from(digit);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
+        bit_count += 6;
+        if bit_count >= 8 {
+            bit_count -= 8;
+            bytes.push((bits >> bit_count) as u8);
         }
     }
     Some(bytes)
@@ -147,16 +147,16 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 fn power(block: &[u8], key: &LoginKey) -> Vec<u8> {
     let modulus = limbs(&key.modulus);
     let base = limbs(block);
-    let mut made = vec![0; modulus.len()];
-    made[0] = 1;
+    let mut result = vec![0; modulus.len()];
+    result[0] = 1;
     // Square and multiply. The exponent is public, so its bits may influence the time.
     for bit in (0..u32::BITS - key.exponent.leading_zeros()).rev() {
-        made = product(&made, &made, &modulus);
+        result = product(&result, &result, &modulus);
         if key.exponent >> bit & 1 == 1 {
-            made = product(&made, &base, &modulus);
+            result = product(&result, &base, &modulus);
         }
     }
-    let mut bytes: Vec<u8> = made.iter().flat_map(|limb| limb.to_le_bytes()).collect();
+    let mut bytes: Vec<u8> = result.iter().flat_map(|limb| limb.to_le_bytes()).collect();
     bytes.truncate(key.modulus.len());
     bytes.reverse();
     bytes
@@ -173,34 +173,34 @@ fn limbs(bytes: &[u8]) -> Vec<u64> {
 
 /// `left * right` modulo the modulus, bit by bit; both are below the modulus.
 fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
-    let mut made = vec![0; modulus.len()];
-    let mut same = made.clone();
+    let mut result = vec![0; modulus.len()];
+    let mut addend = result.clone();
     for limb in left.iter().rev() {
         // Double and add, reduced after each step, so that numbers stay below the modulus.
         for bit in (0..64).rev() {
-            same.copy_from_slice(&made);
-            add(&mut made, &same, modulus);
+            addend.copy_from_slice(&result);
+            add(&mut result, &addend, modulus);
             if limb >> bit & 1 == 1 {
-                add(&mut made, right, modulus);
+                add(&mut result, right, modulus);
             }
         }
     }
-    made
+    result
 }
 
 /// Adds modulo the modulus; both numbers are below it.
 fn add(to: &mut [u64], number: &[u64], modulus: &[u64]) {
     let mut carry = false;
-    for (limb, more) in to.iter_mut().zip(number) {
-        let (sum, first) = limb.overflowing_add(*more);
+    for (limb, addend) in to.iter_mut().zip(number) {
+        let (sum, first) = limb.overflowing_add(*addend);
         let (sum, second) = sum.overflowing_add(u64::from(carry));
         (*limb, carry) = (sum, first | second);
     }
     // Both operands are below the modulus, so one subtraction suffices.
     if carry || to.iter().rev().ge(modulus.iter().rev()) {
         let mut borrow = false;
-        for (limb, less) in to.iter_mut().zip(modulus) {
-            let (rest, first) = limb.overflowing_sub(*less);
+        for (limb, subtrahend) in to.iter_mut().zip(modulus) {
+            let (rest, first) = limb.overflowing_sub(*subtrahend);
             let (rest, second) = rest.overflowing_sub(u64::from(borrow));
             (*limb, borrow) = (rest, first | second);
         }

@@ -47,7 +47,7 @@ pub fn execute<'v>(
     values: impl ExactSizeIterator<Item = SqlValue<'v>>,
     len_max: usize,
 ) -> bool {
-    let before = to.len();
+    let initial_len = to.len();
     let start = packet::begin(to, 0);
     let count = values.len();
     to.push(COM_STMT_EXECUTE);
@@ -55,11 +55,11 @@ pub fn execute<'v>(
     // No cursor, and an iteration count of 1.
     to.extend_from_slice(&[0, 1, 0, 0, 0]);
     if count > 0 {
-        put_values(to, count, values);
+        write_values(to, count, values);
     }
     if to.len() - start > len_max.min(packet::LEN_END - 1) {
         // The output is unchanged, so the connection stays usable.
-        to.truncate(before);
+        to.truncate(initial_len);
         return false;
     }
     packet::end(to, start);
@@ -71,7 +71,7 @@ pub fn set_id(packet: &mut [u8], id: u32) {
     packet[ID_AT..ID_AT + 4].copy_from_slice(&id.to_le_bytes());
 }
 
-fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = SqlValue<'v>>) {
+fn write_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = SqlValue<'v>>) {
     let nulls = to.len();
     to.resize(nulls + count.div_ceil(8), 0);
     // new_params_bind_flag: the types follow, since they may differ from the last execution.
@@ -79,7 +79,7 @@ fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = S
     let types = to.len();
     to.resize(types + 2 * count, 0);
     for (at, value) in values.take(count).enumerate() {
-        let (kind, flags) = put(to, value);
+        let (kind, flags) = write_value(to, value);
         to[types + 2 * at] = kind;
         to[types + 2 * at + 1] = flags;
         // NULL is in the bitmap and has no bytes.
@@ -91,7 +91,7 @@ fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = S
 
 /// Writes a value; returns its type, and the flag of unsigned types.
 #[inline]
-fn put(to: &mut Vec<u8>, value: SqlValue<'_>) -> (u8, u8) {
+fn write_value(to: &mut Vec<u8>, value: SqlValue<'_>) -> (u8, u8) {
     match value {
         SqlValue::Null => (6, 0),
         SqlValue::Int(number) => {
@@ -106,13 +106,13 @@ fn put(to: &mut Vec<u8>, value: SqlValue<'_>) -> (u8, u8) {
             to.extend_from_slice(&number.to_le_bytes());
             (5, 0)
         }
-        SqlValue::Text(text) => put_bytes(to, text.as_bytes(), 253),
-        SqlValue::Bytes(bytes) => put_bytes(to, bytes, 252),
+        SqlValue::Text(text) => write_bytes(to, text.as_bytes(), 253),
+        SqlValue::Bytes(bytes) => write_bytes(to, bytes, 252),
     }
 }
 
-fn put_bytes(to: &mut Vec<u8>, bytes: &[u8], kind: u8) -> (u8, u8) {
-    packet::put_lenenc(to, bytes.len());
+fn write_bytes(to: &mut Vec<u8>, bytes: &[u8], kind: u8) -> (u8, u8) {
+    packet::write_lenenc(to, bytes.len());
     to.extend_from_slice(bytes);
     (kind, 0)
 }

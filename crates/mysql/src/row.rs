@@ -14,7 +14,7 @@ use crate::packet_reader::PacketReader;
 pub fn read(
     payload: &[u8],
     columns: &[ColumnInfo],
-    mut give: impl FnMut(SqlValue<'_>),
+    mut emit: impl FnMut(SqlValue<'_>),
 ) -> Result<(), MySqlError> {
     let mut from = PacketReader(payload);
     from.u8()?;
@@ -23,9 +23,9 @@ pub fn read(
     for (at, column) in columns.iter().enumerate() {
         let bit = at + 2;
         if nulls[bit / 8] & 1 << (bit % 8) != 0 {
-            give(SqlValue::Null);
+            emit(SqlValue::Null);
         } else {
-            value(&mut from, column, &mut give)?;
+            value(&mut from, column, &mut emit)?;
         }
     }
     // Surplus bytes show that client and server disagree about the columns.
@@ -39,9 +39,9 @@ pub fn read(
 fn value(
     from: &mut PacketReader<'_>,
     column: &ColumnInfo,
-    give: &mut impl FnMut(SqlValue<'_>),
+    emit: &mut impl FnMut(SqlValue<'_>),
 ) -> Result<(), MySqlError> {
-    let whole = |signed: i64, unsigned: u64| match column.is_unsigned {
+    let integer = |signed: i64, unsigned: u64| match column.is_unsigned {
         true => SqlValue::UInt(unsigned),
         false => SqlValue::Int(signed),
     };
@@ -50,39 +50,39 @@ fn value(
         ColumnType::Bytes => SqlValue::Bytes(from.text()?),
         ColumnType::LongLong => {
             let bits = from.u64()?;
-            whole(bits as i64, bits)
+            integer(bits as i64, bits)
         }
         ColumnType::Long => {
             let bits = from.u32()?;
-            whole(i64::from(bits as i32), u64::from(bits))
+            integer(i64::from(bits as i32), u64::from(bits))
         }
         ColumnType::Short => {
             let bits = from.u16()?;
-            whole(i64::from(bits as i16), u64::from(bits))
+            integer(i64::from(bits as i16), u64::from(bits))
         }
         ColumnType::Tiny => {
             let bits = from.u8()?;
-            whole(i64::from(bits as i8), u64::from(bits))
+            integer(i64::from(bits as i8), u64::from(bits))
         }
         ColumnType::Float => SqlValue::Float(f64::from(f32::from_bits(from.u32()?))),
         ColumnType::Double => SqlValue::Float(f64::from_bits(from.u64()?)),
         ColumnType::Bit => bits(from.text()?)?,
         ColumnType::Null => SqlValue::Null,
         ColumnType::Date => {
-            return date_time::date(from, None).map(|date| give(SqlValue::Text(date.as_str())));
+            return date_time::date(from, None).map(|date| emit(SqlValue::Text(date.as_str())));
         }
         ColumnType::DateTime => {
             let date = date_time::date(from, Some(column.decimals))?;
-            give(SqlValue::Text(date.as_str()));
+            emit(SqlValue::Text(date.as_str()));
             return Ok(());
         }
         ColumnType::Time => {
             let time = date_time::time(from, column.decimals)?;
-            give(SqlValue::Text(time.as_str()));
+            emit(SqlValue::Text(time.as_str()));
             return Ok(());
         }
     };
-    give(value);
+    emit(value);
     Ok(())
 }
 

@@ -14,12 +14,12 @@ pub struct PreparedStatement {
     pub value_count: usize,
     /// The columns of its result, as last sent.
     pub columns: Vec<ColumnInfo>,
-    used: u64,
+    last_used: u64,
 }
 
 /// Prepared statements.
 pub struct StatementTable {
-    kept: Vec<PreparedStatement>,
+    statements: Vec<PreparedStatement>,
     count_max: usize,
     now: u64,
 }
@@ -27,7 +27,7 @@ pub struct StatementTable {
 impl StatementTable {
     pub fn new(count_max: usize) -> StatementTable {
         StatementTable {
-            kept: Vec::new(),
+            statements: Vec::new(),
             count_max: count_max.max(1),
             now: 0,
         }
@@ -37,15 +37,18 @@ impl StatementTable {
     #[inline]
     pub fn find(&mut self, text: &str) -> Option<usize> {
         // A linear search, which needs no hash of the text.
-        let at = self.kept.iter().position(|known| known.text == text)?;
+        let at = self
+            .statements
+            .iter()
+            .position(|statement| statement.text == text)?;
         self.now += 1;
-        self.kept[at].used = self.now;
+        self.statements[at].last_used = self.now;
         Some(at)
     }
 
     /// The statement at an index of [`find`](Statements::find) or [`add`](Statements::add).
     pub fn at(&mut self, at: usize) -> Option<&mut PreparedStatement> {
-        self.kept.get_mut(at)
+        self.statements.get_mut(at)
     }
 
     /// Adds a statement. Returns its index, and the id of the evicted one.
@@ -56,20 +59,20 @@ impl StatementTable {
             id,
             value_count,
             columns: Vec::new(),
-            used: self.now,
+            last_used: self.now,
         };
-        if self.kept.len() < self.count_max {
-            self.kept.push(new);
-            return (self.kept.len() - 1, None);
+        if self.statements.len() < self.count_max {
+            self.statements.push(new);
+            return (self.statements.len() - 1, None);
         }
         // The least recently used statement is replaced.
         let oldest = self
-            .kept
+            .statements
             .iter()
             .enumerate()
-            .min_by_key(|(_, known)| known.used);
+            .min_by_key(|(_, statement)| statement.last_used);
         let at = oldest.map_or(0, |(at, _)| at);
-        let old = core::mem::replace(&mut self.kept[at], new);
+        let old = core::mem::replace(&mut self.statements[at], new);
         (at, Some(old.id))
     }
 }

@@ -20,7 +20,7 @@ struct Sink {
 impl LinkDevice for Sink {
     #[inline(never)]
     fn send(&mut self, frame: &OutgoingFrame<'_>) {
-        self.bytes += frame.head.len() + frame.copied.len() + frame.lasting.len();
+        self.bytes += frame.head.len() + frame.copied.len() + frame.static_bytes.len();
         if let Some(head) = frame.head.first_chunk() {
             self.last = *head;
         }
@@ -89,7 +89,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let requests: u32 = arguments
         .next()
-        .map_or(1000, |it| it.parse().expect("a number"));
+        .map_or(1000, |argument| argument.parse().expect("a number"));
     let sum = arguments.next().is_some();
     let mut stack = TcpStack::new(StackSettings {
         mac: MAC,
@@ -116,7 +116,7 @@ fn main() {
         bytes: 0,
         last: [0; 54],
     };
-    let mut say = |frame: &[u8], now_us: u64| {
+    let mut deliver = |frame: &[u8], now_us: u64| {
         let received = ReceivedFrame {
             frame,
             sum_is_good: true,
@@ -128,14 +128,14 @@ fn main() {
     let mut syn = frame(100, 0, 2, 4);
     syn[46] = 0x60;
     syn[54..].copy_from_slice(&[2, 4, 5, 0xb4]);
-    let answer = say(&syn, 1);
+    let answer = deliver(&syn, 1);
     let isn = u32::from_be_bytes([answer[38], answer[39], answer[40], answer[41]]);
     let (mut seq, mut ack) = (101, isn.wrapping_add(1));
-    say(&frame(seq, ack, 16, 0), 1000);
+    deliver(&frame(seq, ack, 16, 0), 1000);
     let mut request = frame(seq, ack, 16, 120);
     for i in 0..requests {
         write(&mut request, seq, ack);
-        say(&request, 2000 + u64::from(i) * 1000);
+        deliver(&request, 2000 + u64::from(i) * 1000);
         seq = seq.wrapping_add(120);
         ack = ack.wrapping_add(1200);
     }

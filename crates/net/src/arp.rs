@@ -1,7 +1,7 @@
 //! ARP (RFC 826): the cache of neighbours' MAC addresses. It learns from replies to its own requests, and from
 //! requests for the machine's address.
 
-use crate::bytes::{be16, be32, mac, put32};
+use crate::bytes::{be16, be32, mac, write_be32};
 
 /// The EtherType of ARP.
 pub(crate) const ETHERTYPE: [u8; 2] = [8, 6];
@@ -26,15 +26,15 @@ struct ArpEntry {
     /// 0: unused.
     address: u32,
     mac: Option<[u8; 6]>,
-    known_us: u64,
-    asked_us: Option<u64>,
+    learned_us: u64,
+    requested_us: Option<u64>,
 }
 
 const NOBODY: ArpEntry = ArpEntry {
     address: 0,
     mac: None,
-    known_us: 0,
-    asked_us: None,
+    learned_us: 0,
+    requested_us: None,
 };
 
 /// The cache: rows of [`ROW`] entries.
@@ -57,30 +57,30 @@ impl ArpCache {
     pub(crate) fn find(&mut self, address: u32, now_us: u64) -> Option<[u8; 6]> {
         let row = self.row(address);
         let entry = row.iter().find(|entry| entry.address == address)?;
-        let is_alive = now_us.saturating_sub(entry.known_us) < LIFE_US;
+        let is_alive = now_us.saturating_sub(entry.learned_us) < LIFE_US;
         entry.mac.filter(|_| is_alive)
     }
 
     /// Whether a request for the address is due; if so, notes it as sent.
-    pub(crate) fn asks(&mut self, address: u32, now_us: u64) -> bool {
+    pub(crate) fn try_request(&mut self, address: u32, now_us: u64) -> bool {
         let entry = self.entry(address);
-        let is_fresh = entry.mac.is_some() && now_us.saturating_sub(entry.known_us) < FRESH_US;
-        let is_asked = entry
-            .asked_us
+        let is_fresh = entry.mac.is_some() && now_us.saturating_sub(entry.learned_us) < FRESH_US;
+        let is_requested = entry
+            .requested_us
             .is_some_and(|at_us| now_us.saturating_sub(at_us) < ASK_EVERY_US);
-        if is_fresh || is_asked {
+        if is_fresh || is_requested {
             return false;
         }
-        entry.asked_us = Some(now_us);
+        entry.requested_us = Some(now_us);
         true
     }
 
     /// The entry of an address; replaces the oldest of the row if there is none.
     fn entry(&mut self, address: u32) -> &mut ArpEntry {
         let row = self.row(address);
-        let known = row.iter().position(|entry| entry.address == address);
-        let at = known.unwrap_or_else(|| {
-            let age = |entry: &ArpEntry| entry.known_us.max(entry.asked_us.unwrap_or(0));
+        let existing = row.iter().position(|entry| entry.address == address);
+        let at = existing.unwrap_or_else(|| {
+            let age = |entry: &ArpEntry| entry.learned_us.max(entry.requested_us.unwrap_or(0));
             let oldest = (0..ROW).min_by_key(|at| age(&row[*at])).unwrap_or(0);
             row[oldest] = ArpEntry { address, ..NOBODY };
             oldest
@@ -93,14 +93,14 @@ impl ArpCache {
     pub(crate) fn learn(&mut self, message: &ArpMessage, is_for_us: bool, now_us: u64) -> bool {
         let row = self.row(message.from);
         let is_known = row.iter().any(|entry| entry.address == message.from);
-        let asks_us = is_for_us && message.is_request;
+        let is_request_for_us = is_for_us && message.is_request;
         // Unsolicited messages of unknown hosts are ignored.
-        if !is_known && !asks_us {
+        if !is_known && !is_request_for_us {
             return false;
         }
         let entry = self.entry(message.from);
         entry.mac = Some(message.from_mac);
-        entry.known_us = now_us;
+        entry.learned_us = now_us;
         true
     }
 }
@@ -147,12 +147,12 @@ fn frame(operation: u16, mac: [u8; 6], local: u32, to_mac: [u8; 6], to: u32) -> 
     frame[14..20].copy_from_slice(&KIND);
     frame[20..22].copy_from_slice(&operation.to_be_bytes());
     frame[22..28].copy_from_slice(&mac);
-    put32(&mut frame, 28, local);
+    write_be32(&mut frame, 28, local);
     // A request has zeros in place of the target's MAC.
     if operation == REPLY {
         frame[32..38].copy_from_slice(&to_mac);
     }
-    put32(&mut frame, 38, to);
+    write_be32(&mut frame, 38, to);
     frame
 }
 
@@ -168,10 +168,14 @@ mod tests {
         let message = parse(&request[14..]).expect("right");
         let answer = parse(&reply([4; 6], them, &message)[14..]).expect("right");
         assert!(!arp.learn(&answer, true, 0));
-        assert!(arp.asks(them, 0) && !arp.asks(them, 999_999) && arp.asks(them, 1_000_000));
+        assert!(
+            arp.try_request(them, 0)
+                && !arp.try_request(them, 999_999)
+                && arp.try_request(them, 1_000_000)
+        );
         assert!(arp.learn(&answer, true, 1));
         assert_eq!(arp.find(them, 1), Some([4; 6]));
-        assert!(!arp.asks(them, 50_000_000) && arp.asks(them, 60_000_001));
+        assert!(!arp.try_request(them, 50_000_000) && arp.try_request(them, 60_000_001));
         assert_eq!(arp.find(them, 1 + LIFE_US), None);
         assert!(arp.learn(&message, true, 5));
         assert_eq!(arp.find(them, 5), Some([2; 6]));

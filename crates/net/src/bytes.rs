@@ -15,12 +15,12 @@ pub(crate) fn mac<const N: usize>(bytes: &[u8; N], at: usize) -> [u8; 6] {
 }
 
 /// Writes two bytes.
-pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
+pub(crate) fn write_be16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 /// Writes four bytes.
-pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
+pub(crate) fn write_be32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 

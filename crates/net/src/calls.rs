@@ -25,16 +25,16 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
 
     fn send(&mut self, id: ConnectionId, piece: SendPiece<'_>) -> Result<(), SendQueueFull> {
         let core = &mut *self.core;
-        let Some(it) = core.table.get_mut(id) else {
+        let Some(connection) = core.table.get_mut(id) else {
             return Err(SendQueueFull);
         };
         // A FIN ends the queue: data behind it could never be sent.
-        if it.is_closing {
+        if connection.is_closing {
             return Err(SendQueueFull);
         }
-        it.moved(core.now_us);
-        let pushed = it.queue.push(&mut core.pool, piece);
-        if !it.is_pending {
+        connection.record_progress(core.now_us);
+        let pushed = connection.queue.push(&mut core.pool, piece);
+        if !connection.is_pending {
             core.mark(id.index);
         }
         match pushed {
@@ -46,12 +46,15 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
     }
 
     fn unsent_len(&self, id: ConnectionId) -> usize {
-        self.core.table.get(id).map_or(0, |it| it.queue.len())
+        self.core
+            .table
+            .get(id)
+            .map_or(0, |connection| connection.queue.len())
     }
 
     fn waiting_len(&self, id: ConnectionId) -> usize {
-        let it = self.core.table.get(id);
-        let waiting = it.and_then(|it| it.waiting.as_ref());
+        let connection = self.core.table.get(id);
+        let waiting = connection.and_then(|connection| connection.waiting.as_ref());
         waiting.map_or(0, |waiting| waiting.bytes().len())
     }
 
@@ -61,15 +64,15 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
 
     fn close(&mut self, id: ConnectionId) {
         let core = &mut *self.core;
-        let Some(it) = core.table.get_mut(id) else {
+        let Some(connection) = core.table.get_mut(id) else {
             return;
         };
-        if it.state != HandshakeState::Open {
+        if connection.state != HandshakeState::Open {
             return self.abort(id);
         }
-        it.is_closing = true;
-        if let Some(waiting) = it.waiting.take() {
-            core.pool.give(waiting.buffer);
+        connection.is_closing = true;
+        if let Some(waiting) = connection.waiting.take() {
+            core.pool.release(waiting.buffer);
         }
         // A closed service reads no more, so the full window can be advertised.
         receive_data::update_window(core, id);
@@ -77,11 +80,11 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
     }
 
     fn abort(&mut self, id: ConnectionId) {
-        let Some(it) = self.core.table.get(id) else {
+        let Some(connection) = self.core.table.get(id) else {
             return;
         };
         // In SYN-SENT the peer has no connection that could be reset.
-        if it.state != HandshakeState::SynSent {
+        if connection.state != HandshakeState::SynSent {
             self.reset(id.index);
         }
         self.core.counters.ended_aborted += 1;
@@ -89,8 +92,8 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
     }
 
     fn resume(&mut self, id: ConnectionId) {
-        if let Some(it) = self.core.table.get_mut(id) {
-            it.wants_input = true;
+        if let Some(connection) = self.core.table.get_mut(id) {
+            connection.wants_input = true;
             self.core.mark(id.index);
         }
     }
@@ -108,23 +111,24 @@ fn connect(core: &mut StackCore, to: SocketAddrV4) -> Option<ConnectionId> {
     let local = core.local?;
     let remote = to.ip().to_bits();
     // Such addresses have no host, or are this machine's own.
-    if crate::ipv4::is_nobody(remote) || local.is_broadcast(remote) || remote == local.address {
+    if crate::ipv4::is_not_host(remote) || local.is_broadcast(remote) || remote == local.address {
         return None;
     }
     local.next_hop(remote)?;
     let key = free_key(core, remote, to.port())?;
-    let mut it = TcpConnection::new(key, core.own_mss(), core.now_us);
-    it.state = HandshakeState::SynSent;
-    it.by_us = true;
+    let mut connection = TcpConnection::new(key, core.local_mss(), core.now_us);
+    connection.state = HandshakeState::SynSent;
+    connection.is_active_open = true;
     // The next hop is resolved when the SYN is sent.
-    it.needs_mac = true;
-    let isn = core.half_open.own_isn(key, core.now_us);
-    it.snd_una = isn;
-    it.snd_nxt = isn;
-    output::prepare(&mut it, core.mac, [0; 6], local.address);
-    let id = core.table.insert(it)?;
+    connection.needs_mac = true;
+    let isn = core.half_open.outgoing_isn(key, core.now_us);
+    connection.snd_una = isn;
+    connection.snd_nxt = isn;
+    output::prepare(&mut connection, core.mac, [0; 6], local.address);
+    let id = core.table.insert(connection)?;
     // The idle timeout also bounds the handshake.
-    core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
+    core.wheel
+        .schedule(id.index, core.now_us + core.idle_timeout_us);
     core.mark(id.index);
     Some(id)
 }
@@ -137,7 +141,7 @@ fn free_key(core: &mut StackCore, remote: u32, remote_port: u16) -> Option<Conne
         core.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
         let key = ConnectionKey::new(remote, remote_port, port);
         // Replies are steered by a hash that includes the local port.
-        if core.share.is_some_and(|share| !share.has(key)) {
+        if core.share.is_some_and(|share| !share.owns(key)) {
             return None;
         }
         // A connection in TIME_WAIT still occupies its four-tuple (RFC 9293 §3.3.2).
@@ -151,16 +155,16 @@ fn free_key(core: &mut StackCore, remote: u32, remote_port: u16) -> Option<Conne
 /// Does the deferred work of callbacks: delivers requested input, and sends.
 pub(crate) fn flush<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     while let Some(index) = cx.core.pending.pop() {
-        let Some(it) = cx.core.table.at_mut(index) else {
+        let Some(connection) = cx.core.table.at_mut(index) else {
             continue;
         };
         // The slot may have been reused since it was marked; its new connection is not pending.
-        if !core::mem::take(&mut it.is_pending) {
+        if !core::mem::take(&mut connection.is_pending) {
             continue;
         }
-        if it.wants_input {
+        if connection.wants_input {
             let id = cx.core.table.id(index);
-            receive_data::offer(cx, service, id);
+            receive_data::deliver_unread(cx, service, id);
         }
         cx.output(index);
     }

@@ -56,16 +56,16 @@ pub(crate) struct StackCore {
 
 impl StackCore {
     /// The MSS that is announced to peers.
-    pub(crate) fn own_mss(&self) -> u16 {
+    pub(crate) fn local_mss(&self) -> u16 {
         self.mtu - 40
     }
 
     /// Sets the address. The caller ends the connections of the old one.
     pub(crate) fn set_local(&mut self, local: Option<LocalAddress>) {
-        let of = |local: Option<LocalAddress>| local.map(|local| local.address);
-        if of(self.local) != of(local) {
-            self.announces = local.is_some() && self.leads();
-            self.half_open.set_local(of(local).unwrap_or(0));
+        let to_address = |local: Option<LocalAddress>| local.map(|local| local.address);
+        if to_address(self.local) != to_address(local) {
+            self.announces = local.is_some() && self.is_leader();
+            self.half_open.set_local(to_address(local).unwrap_or(0));
         }
         // TIME_WAIT entries survive a time without an address: the same address may come back.
         if let Some(local) = local {
@@ -75,16 +75,16 @@ impl StackCore {
     }
 
     /// Whether this core answers for the machine: ARP and DHCP.
-    pub(crate) fn leads(&self) -> bool {
-        self.share.is_none_or(|share| share.leads())
+    pub(crate) fn is_leader(&self) -> bool {
+        self.share.is_none_or(|share| share.is_leader())
     }
 
     /// Schedules work for a connection after the callback.
     pub(crate) fn mark(&mut self, index: u32) {
-        if let Some(it) = self.table.at_mut(index)
-            && !it.is_pending
+        if let Some(connection) = self.table.at_mut(index)
+            && !connection.is_pending
         {
-            it.is_pending = true;
+            connection.is_pending = true;
             self.pending.push(index);
         }
     }
@@ -118,9 +118,9 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
         let frame = OutgoingFrame {
             head,
             copied: &[],
-            lasting: &[],
+            static_bytes: &[],
             partial_sum: None,
-            cut_len: None,
+            segment_len: None,
         };
         self.core.counters.frames_sent += 1;
         self.link.send(&frame);
@@ -132,7 +132,7 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
         let hop = local.next_hop(to)?;
         let now_us = self.core.now_us;
         // Also for an old entry, which is used until the reply.
-        if self.core.arp.asks(hop, now_us) {
+        if self.core.arp.try_request(hop, now_us) {
             self.core.counters.arp_asked += 1;
             let request = crate::arp::request(self.core.mac, local.address, hop);
             self.send_whole(&request);
@@ -142,19 +142,19 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
 
     /// Whether a connection's frames have a destination MAC.
     pub(crate) fn has_mac(&mut self, index: u32) -> bool {
-        let Some(it) = self.core.table.at(index) else {
+        let Some(connection) = self.core.table.at(index) else {
             return false;
         };
-        if !it.needs_mac {
+        if !connection.needs_mac {
             return true;
         }
-        let mac = self.resolve(it.key.remote());
-        let Some(it) = self.core.table.at_mut(index) else {
+        let mac = self.resolve(connection.key.remote());
+        let Some(connection) = self.core.table.at_mut(index) else {
             return false;
         };
         if let Some(mac) = mac {
-            it.template[..6].copy_from_slice(&mac);
-            it.needs_mac = false;
+            connection.template[..6].copy_from_slice(&mac);
+            connection.needs_mac = false;
             return true;
         }
         let waiting = &mut self.core.without_mac;
@@ -163,9 +163,9 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
             waiting.push(index);
         }
         // The ARP request or its reply may get lost, so the timer retries.
-        it.resend_at_us = self.core.now_us + 200_000;
-        let at_us = it.resend_at_us;
-        self.core.wheel.ask(index, at_us);
+        connection.resend_at_us = self.core.now_us + 200_000;
+        let at_us = connection.resend_at_us;
+        self.core.wheel.schedule(index, at_us);
         false
     }
 }

@@ -1,6 +1,6 @@
 //! IPv4 headers (RFC 791).
 
-use crate::bytes::{be16, be32, fold, put16, put32};
+use crate::bytes::{be16, be32, fold, write_be16, write_be32};
 
 /// The EtherType of IPv4.
 pub(crate) const ETHERTYPE: [u8; 2] = [8, 0];
@@ -83,11 +83,11 @@ pub(crate) fn header(head: &mut [u8], protocol: u8, len: usize, from: u32, to: u
     *head = [
         0x45, 0, 0, 0, 0, 0, 0x40, 0, TTL, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ];
-    put16(head, 2, (HEADER_LEN + len) as u16);
-    put32(head, 12, from);
-    put32(head, 16, to);
+    write_be16(head, 2, (HEADER_LEN + len) as u16);
+    write_be32(head, 12, from);
+    write_be32(head, 16, to);
     let sum = fold(sum_of(head));
-    put16(head, 10, !sum);
+    write_be16(head, 10, !sum);
 }
 
 /// The pseudo header's sum without the length (RFC 9293 §3.1).
@@ -103,7 +103,7 @@ pub(crate) fn has_right_sum(packet: &Ipv4Packet<'_>) -> bool {
 }
 
 /// Whether no host can have this address: "this network", loopback, multicast, or broadcast.
-pub(crate) fn is_nobody(address: u32) -> bool {
+pub(crate) fn is_not_host(address: u32) -> bool {
     matches!(address >> 24, 0 | 127 | 224..)
 }
 

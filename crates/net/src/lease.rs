@@ -15,15 +15,23 @@ const BROADCAST: u32 = u32::MAX;
 /// Performs the due action of the DHCP client.
 pub(crate) fn tick<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     let now_us = cx.core.now_us;
-    let due = cx.core.dhcp.as_mut().and_then(|dhcp| dhcp.due(now_us));
-    match due {
-        Some(DhcpAction::Send { ask, to }) => send(cx, ask, to),
-        Some(DhcpAction::Lost) => lose(cx, service),
+    let action = cx
+        .core
+        .dhcp
+        .as_mut()
+        .and_then(|dhcp| dhcp.due_action(now_us));
+    match action {
+        Some(DhcpAction::Send { request, to }) => send(cx, request, to),
+        Some(DhcpAction::Lost) => lose_lease(cx, service),
         None => {}
     }
 }
 
-fn send<L: LinkDevice>(cx: &mut StackContext<'_, L>, ask: message::DhcpRequest, to: Option<u32>) {
+fn send<L: LinkDevice>(
+    cx: &mut StackContext<'_, L>,
+    request: message::DhcpRequest,
+    to: Option<u32>,
+) {
     let now_us = cx.core.now_us;
     let to_mac = match to {
         None => Some(BROADCAST_MAC),
@@ -35,13 +43,13 @@ fn send<L: LinkDevice>(cx: &mut StackContext<'_, L>, ask: message::DhcpRequest, 
     };
     let Some(to_mac) = to_mac else {
         // The server's MAC is being resolved by ARP.
-        return dhcp.again_soon(now_us);
+        return dhcp.retry_soon(now_us);
     };
     let mut text = [0; MESSAGE_LEN];
-    message::write(ask, dhcp.xid, dhcp.secs(now_us), mac, &mut text);
+    message::write(request, dhcp.xid, dhcp.secs(now_us), mac, &mut text);
     let mut frame = [0; PAYLOAD_AT + MESSAGE_LEN];
     frame[PAYLOAD_AT..].copy_from_slice(&text);
-    let way = DatagramPath {
+    let path = DatagramPath {
         mac,
         to_mac,
         from: cx.core.local.map_or(0, |local| local.address),
@@ -49,7 +57,7 @@ fn send<L: LinkDevice>(cx: &mut StackContext<'_, L>, ask: message::DhcpRequest, 
         from_port: CLIENT_PORT,
         to_port: SERVER_PORT,
     };
-    udp::wrap(&mut frame, &way);
+    udp::wrap(&mut frame, &path);
     cx.core.counters.dhcp_sent += 1;
     cx.send_whole(&frame);
 }
@@ -74,15 +82,15 @@ pub(crate) fn datagram<L: LinkDevice, S: TcpService>(
         return;
     }
     let (now_us, mac) = (cx.core.now_us, cx.core.mac);
-    let news = cx.core.dhcp.as_mut().and_then(|dhcp| {
+    let event = cx.core.dhcp.as_mut().and_then(|dhcp| {
         let answer = message::parse(datagram.payload, dhcp.xid, mac)?;
         Some(dhcp.received(now_us, &answer))
     });
-    match news {
+    match event {
         None | Some(DhcpEvent::None) => cx.core.counters.dhcp_ignored += 1,
         Some(DhcpEvent::Go) => tick(cx, service),
         Some(DhcpEvent::Bound(local)) => bind(cx, service, local),
-        Some(DhcpEvent::Lost) => lose(cx, service),
+        Some(DhcpEvent::Lost) => lose_lease(cx, service),
     }
 }
 
@@ -95,7 +103,7 @@ fn bind<L: LinkDevice, S: TcpService>(
     set(cx, service, Some(local));
 }
 
-fn lose<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
+fn lose_lease<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     cx.core.counters.dhcp_lost += 1;
     set(cx, service, None);
 }
@@ -106,8 +114,8 @@ pub(crate) fn set<L: LinkDevice, S: TcpService>(
     service: &mut S,
     local: Option<LocalAddress>,
 ) {
-    let of = |local: Option<LocalAddress>| local.map(|local| local.address);
-    if cx.core.local.is_some() && of(cx.core.local) != of(local) {
+    let to_address = |local: Option<LocalAddress>| local.map(|local| local.address);
+    if cx.core.local.is_some() && to_address(cx.core.local) != to_address(local) {
         cx.core.set_local(None);
         end_all(cx, service);
     }
@@ -116,7 +124,7 @@ pub(crate) fn set<L: LinkDevice, S: TcpService>(
 
 /// Ends all connections: peers can't be reached from the old address.
 fn end_all<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
-    for index in 0..cx.core.table.places() {
+    for index in 0..cx.core.table.capacity() {
         end(cx, service, index as u32, ConnectionEnd::TimedOut);
     }
 }

@@ -31,19 +31,21 @@ impl LocalAddress {
     }
 
     /// Whether an address is on the local network.
-    pub(crate) fn is_near(self, address: u32) -> bool {
+    pub(crate) fn is_on_link(self, address: u32) -> bool {
         (address ^ self.address) & self.mask() == 0
     }
 
     /// Whether an address is a broadcast address of the network. Networks of /31 and /32 have none (RFC 3021).
     pub(crate) fn is_broadcast(self, address: u32) -> bool {
         address == u32::MAX
-            || (self.prefix_len < 31 && self.is_near(address) && address | self.mask() == u32::MAX)
+            || (self.prefix_len < 31
+                && self.is_on_link(address)
+                && address | self.mask() == u32::MAX)
     }
 
     /// The next hop to an address; `None` without a gateway.
     pub(crate) fn next_hop(self, to: u32) -> Option<u32> {
-        match self.is_near(to) {
+        match self.is_on_link(to) {
             true => Some(to),
             false => self.gateway,
         }

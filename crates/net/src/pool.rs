@@ -22,14 +22,14 @@ pub(crate) struct BufferPool {
 impl BufferPool {
     /// Allocates the buffers.
     pub(crate) fn new(small: usize, large: usize) -> BufferPool {
-        let make = |count: usize, len: usize| {
+        let new_buffers = |count: usize, len: usize| {
             (0..count)
                 .map(|_| vec![0; len].into_boxed_slice())
                 .collect()
         };
         BufferPool {
-            small: make(small, SMALL),
-            large: make(large, LARGE),
+            small: new_buffers(small, SMALL),
+            large: new_buffers(large, LARGE),
             reserve: small / 4,
             reserve_large: large / 4,
         }
@@ -46,7 +46,7 @@ impl BufferPool {
     }
 
     /// Takes a small buffer for an optional use.
-    pub(crate) fn spare(&mut self) -> Option<PoolBuffer> {
+    pub(crate) fn take_spare(&mut self) -> Option<PoolBuffer> {
         if self.small.len() <= self.reserve {
             return None;
         }
@@ -54,7 +54,7 @@ impl BufferPool {
     }
 
     /// Takes a large buffer for a use that can do with less.
-    pub(crate) fn spare_large(&mut self) -> Option<PoolBuffer> {
+    pub(crate) fn take_spare_large(&mut self) -> Option<PoolBuffer> {
         if self.large.len() <= 2 * self.reserve_large {
             return None;
         }
@@ -71,7 +71,7 @@ impl BufferPool {
     }
 
     /// Gives a buffer back.
-    pub(crate) fn give(&mut self, buffer: PoolBuffer) {
+    pub(crate) fn release(&mut self, buffer: PoolBuffer) {
         match buffer.len() {
             SMALL => self.small.push(buffer),
             _ => self.large.push(buffer),

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateBucket {
     per_second: u32,
-    left: u32,
+    remaining: u32,
     second: u64,
 }
 
@@ -15,7 +15,7 @@ impl RateBucket {
     pub(crate) fn new(per_second: u32) -> RateBucket {
         RateBucket {
             per_second,
-            left: per_second,
+            remaining: per_second,
             second: 0,
         }
     }
@@ -25,10 +25,10 @@ impl RateBucket {
         let second = now_us / SECOND_US;
         if second != self.second {
             self.second = second;
-            self.left = self.per_second;
+            self.remaining = self.per_second;
         }
-        let is_within = self.left > 0;
-        self.left -= u32::from(is_within);
+        let is_within = self.remaining > 0;
+        self.remaining -= u32::from(is_within);
         is_within
     }
 }

@@ -51,7 +51,7 @@ impl TcpStack {
         let cores = settings.share.map_or(1, |share| share.steering.count());
         // All cores together must not exceed the rates of a single stack.
         // Rounded up, so that no core has a rate of 0.
-        let share_of = |rate: u32| rate.div_ceil(u32::from(cores));
+        let per_core_rate = |rate: u32| rate.div_ceil(u32::from(cores));
         let core = StackCore {
             now_us: 0,
             mac: settings.mac,
@@ -76,8 +76,8 @@ impl TcpStack {
             rates: ReplyRates {
                 arp: RateBucket::new(ARP_RATE),
                 echo: RateBucket::new(ECHO_RATE),
-                resets: RateBucket::new(share_of(RESET_RATE)),
-                challenges: RateBucket::new(share_of(CHALLENGE_RATE)),
+                resets: RateBucket::new(per_core_rate(RESET_RATE)),
+                challenges: RateBucket::new(per_core_rate(CHALLENGE_RATE)),
             },
             counters: StackCounters::default(),
         };
@@ -115,10 +115,10 @@ impl TcpStack {
         };
         let to = mac(head, 0);
         let from = mac(head, 6);
-        let is_ours = to == cx.core.mac;
-        let is_broadcast = !is_ours && to == BROADCAST;
+        let is_for_us = to == cx.core.mac;
+        let is_broadcast = !is_for_us && to == BROADCAST;
         // The source of a frame is never a group address.
-        if !(is_ours || is_broadcast) || from[0] & 1 != 0 {
+        if !(is_for_us || is_broadcast) || from[0] & 1 != 0 {
             cx.core.counters.frames_other += 1;
             return;
         }
@@ -128,8 +128,10 @@ impl TcpStack {
                 Ok(packet) if packet.protocol == ipv4::TCP && !is_broadcast => {
                     tcp(&mut cx, service, from, &packet, received.sum_is_good);
                 }
-                Ok(packet) => other(&mut cx, service, from, &packet, received.sum_is_good),
-                Err(bad) => count_bad(&mut cx.core.counters, bad),
+                Ok(packet) => {
+                    process_non_tcp(&mut cx, service, from, &packet, received.sum_is_good)
+                }
+                Err(error) => count_ip_error(&mut cx.core.counters, error),
             },
             arp::ETHERTYPE => arp_message(&mut cx, from, rest),
             _ => cx.core.counters.frames_other += 1,
@@ -150,7 +152,7 @@ impl TcpStack {
         // Gratuitous ARP, for the caches of neighbours and the tables of switches.
         announce(&mut cx);
         while let Some(index) = cx.core.wheel.pop(cx.core.now_us) {
-            timers::look(&mut cx, service, index);
+            timers::check_deadlines(&mut cx, service, index);
         }
         listener::free_buffers(&mut cx, service);
         flush(&mut cx, service);
@@ -165,10 +167,10 @@ impl TcpStack {
         now_us: u64,
         link: &mut L,
         service: &mut S,
-        act: impl FnOnce(&mut S, &mut StackContext<'_, L>) -> T,
+        action: impl FnOnce(&mut S, &mut StackContext<'_, L>) -> T,
     ) -> T {
         let mut cx = StackContext::new(&mut self.core, link, now_us);
-        let result = act(service, &mut cx);
+        let result = action(service, &mut cx);
         flush(&mut cx, service);
         result
     }
@@ -236,16 +238,16 @@ fn announce<L: LinkDevice>(cx: &mut StackContext<'_, L>) {
     if core::mem::take(&mut cx.core.announces)
         && let Some(local) = cx.core.local
     {
-        let news = arp::request(cx.core.mac, local.address, local.address);
-        cx.send_whole(&news);
+        let announcement = arp::request(cx.core.mac, local.address, local.address);
+        cx.send_whole(&announcement);
         if let Some(gateway) = local.gateway {
             cx.resolve(gateway);
         }
     }
 }
 
-fn count_bad(counters: &mut StackCounters, bad: Ipv4Error) {
-    match bad {
+fn count_ip_error(counters: &mut StackCounters, error: Ipv4Error) {
+    match error {
         Ipv4Error::Malformed => counters.frames_malformed += 1,
         Ipv4Error::WrongSum => counters.sums_wrong += 1,
         Ipv4Error::Fragment => counters.fragments_dropped += 1,
@@ -260,11 +262,11 @@ fn tcp<L: LinkDevice, S: TcpService>(
     packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
-    let is_ours = cx
+    let is_for_us = cx
         .core
         .local
         .is_some_and(|local| local.address == packet.to);
-    if !is_ours {
+    if !is_for_us {
         cx.core.counters.packets_not_ours += 1;
         return;
     }
@@ -286,13 +288,13 @@ fn tcp<L: LinkDevice, S: TcpService>(
 
 /// Whether no other host can have this address: it is invalid or the machine's own.
 fn is_impossible(core: &StackCore, from: u32) -> bool {
-    ipv4::is_nobody(from)
+    ipv4::is_not_host(from)
         || core
             .local
             .is_none_or(|local| local.is_broadcast(from) || local.address == from)
 }
 
-fn other<L: LinkDevice, S: TcpService>(
+fn process_non_tcp<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
     from: [u8; 6],
@@ -303,11 +305,11 @@ fn other<L: LinkDevice, S: TcpService>(
     if packet.protocol == ipv4::UDP && cx.core.dhcp.is_some() {
         return lease::datagram(cx, service, packet, sum_is_good);
     }
-    let is_ours = cx
+    let is_for_us = cx
         .core
         .local
         .is_some_and(|local| local.address == packet.to);
-    if !is_ours {
+    if !is_for_us {
         cx.core.counters.packets_not_ours += 1;
         return;
     }
@@ -326,9 +328,9 @@ fn arp_message<L: LinkDevice>(cx: &mut StackContext<'_, L>, from: [u8; 6], bytes
         return;
     };
     let now_us = cx.core.now_us;
-    let is_near = local.is_near(message.from) && message.from != local.address;
+    let is_on_link = local.is_on_link(message.from) && message.from != local.address;
     // Only neighbours with matching addresses: others could redirect traffic.
-    if message.from_mac != from || !is_near || ipv4::is_nobody(message.from) {
+    if message.from_mac != from || !is_on_link || ipv4::is_not_host(message.from) {
         return;
     }
     let is_for_us = message.to == local.address;
@@ -339,7 +341,7 @@ fn arp_message<L: LinkDevice>(cx: &mut StackContext<'_, L>, from: [u8; 6], bytes
         }
     }
     // One core replies, though all cores learn from the request.
-    if !(message.is_request && is_for_us && cx.core.leads()) {
+    if !(message.is_request && is_for_us && cx.core.is_leader()) {
         return;
     }
     if !cx.core.rates.arp.take(now_us) {

@@ -62,25 +62,25 @@ pub struct ReceivedFrame<'f> {
 pub struct DeviceOffload {
     /// Checksum offload: the device completes the TCP checksum (`OutgoingFrame::partial_sum`).
     pub sum: bool,
-    /// Segmentation offload: the device cuts long segments (`OutgoingFrame::cut_len`); needs `sum`.
+    /// Segmentation offload: the device cuts long segments (`OutgoingFrame::segment_len`); needs `sum`.
     pub segmentation: bool,
 }
 
-/// A frame to be sent: `head`, then `copied`, then `lasting`.
+/// A frame to be sent: `head`, then `copied`, then `static_bytes`.
 ///
-/// `head` and `copied` together fit a frame of the MTU; with `OutgoingFrame::cut_len`, `lasting` may have up to 60 KB.
+/// `head` and `copied` together fit a frame of the MTU; with `OutgoingFrame::segment_len`, `static_bytes` may have up to 60 KB.
 pub struct OutgoingFrame<'f> {
     /// Headers; copied before the call returns.
     pub head: &'f [u8],
     /// Payload that is copied before the call returns.
     pub copied: &'f [u8],
     /// Payload in static memory, from which the device may read later.
-    pub lasting: &'static [u8],
+    pub static_bytes: &'static [u8],
     /// Offset of the TCP header if the device completes the checksum. The checksum field then holds the sum of the
     /// pseudo header, not inverted.
     pub partial_sum: Option<u16>,
     /// Payload bytes of each segment into which the device cuts the frame.
-    pub cut_len: Option<u16>,
+    pub segment_len: Option<u16>,
 }
 
 /// The device's sending side. A frame that can't be sent now is dropped and counted by the device.
@@ -145,7 +145,7 @@ pub struct ConnectionInitiator {
     /// The local port.
     pub port: u16,
     /// Opened by this side (`StackCalls::connect`).
-    pub by_us: bool,
+    pub is_active_open: bool,
 }
 
 /// The application. `TcpStack` calls it; it acts through `calls`.

@@ -89,16 +89,16 @@ impl FlowSteering {
         let Some((head, rest)) = frame.split_first_chunk::<ETHERNET_LEN>() else {
             return FrameOwner::Here;
         };
-        let is_ours = head[..6] == mac;
+        let is_for_us = head[..6] == mac;
         match [head[12], head[13]] {
-            ipv4::ETHERTYPE => self.packet_owner(is_ours, rest),
+            ipv4::ETHERTYPE => self.packet_owner(is_for_us, rest),
             arp::ETHERTYPE => arp_owner(local, rest),
             _ => FrameOwner::Here,
         }
     }
 
     #[inline]
-    fn packet_owner(&self, is_ours: bool, packet: &[u8]) -> FrameOwner {
+    fn packet_owner(&self, is_for_us: bool, packet: &[u8]) -> FrameOwner {
         let Some(head) = packet.first_chunk::<IPV4_LEN>() else {
             return FrameOwner::Here;
         };
@@ -109,12 +109,12 @@ impl FlowSteering {
             return FrameOwner::Here;
         };
         match (head[9], payload.first_chunk::<4>()) {
-            (ipv4::TCP, Some(ports)) if is_ours => {
+            (ipv4::TCP, Some(ports)) if is_for_us => {
                 let key = ConnectionKey::new(be32(head, 12), be16(ports, 0), be16(ports, 2));
                 FrameOwner::Core(self.core_of_key(key))
             }
             (ipv4::UDP, Some(ports)) => datagram_owner(be16(ports, 0), be16(ports, 2)),
-            (ipv4::ICMP, Some(_)) if is_ours => self.icmp_owner(payload),
+            (ipv4::ICMP, Some(_)) if is_for_us => self.icmp_owner(payload),
             _ => FrameOwner::Here,
         }
     }
@@ -149,12 +149,12 @@ fn arp_owner(local: Option<u32>, bytes: &[u8]) -> FrameOwner {
 impl FlowShare {
     /// Whether this core answers for the machine: it runs the DHCP client and answers ARP.
     #[must_use]
-    pub fn leads(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.core == 0
     }
 
     /// Whether a connection belongs to this core.
-    pub(crate) fn has(&self, key: ConnectionKey) -> bool {
+    pub(crate) fn owns(&self, key: ConnectionKey) -> bool {
         self.steering.core_of_key(key) == self.core
     }
 }

@@ -1,6 +1,6 @@
 //! UDP (RFC 768), as far as DHCP needs it.
 
-use crate::bytes::{be16, fold, put16};
+use crate::bytes::{be16, fold, write_be16};
 use crate::ipv4::{self, Ipv4Packet};
 
 /// Offset of the payload in a frame.
@@ -22,7 +22,7 @@ pub(crate) fn parse<'f>(packet: &Ipv4Packet<'f>) -> Option<UdpDatagram<'f>> {
     let len = usize::from(be16(head, 4));
     // The length field may exclude bytes at the packet's end.
     let datagram = packet.payload.get(..len)?;
-    let whole = Ipv4Packet {
+    let trimmed = Ipv4Packet {
         payload: datagram,
         ..*packet
     };
@@ -30,7 +30,7 @@ pub(crate) fn parse<'f>(packet: &Ipv4Packet<'f>) -> Option<UdpDatagram<'f>> {
         from_port: be16(head, 0),
         port: be16(head, 2),
         payload: datagram.get(HEADER_LEN..)?,
-        has_right_sum: be16(head, 6) == 0 || ipv4::has_right_sum(&whole),
+        has_right_sum: be16(head, 6) == 0 || ipv4::has_right_sum(&trimmed),
     })
 }
 
@@ -46,19 +46,19 @@ pub(crate) struct DatagramPath {
 }
 
 /// Writes the headers of a frame that already has its payload.
-pub(crate) fn wrap(frame: &mut [u8], way: &DatagramPath) {
+pub(crate) fn wrap(frame: &mut [u8], path: &DatagramPath) {
     let len = frame.len() - PAYLOAD_AT + HEADER_LEN;
-    frame[..6].copy_from_slice(&way.to_mac);
-    frame[6..12].copy_from_slice(&way.mac);
+    frame[..6].copy_from_slice(&path.to_mac);
+    frame[6..12].copy_from_slice(&path.mac);
     frame[12..14].copy_from_slice(&ipv4::ETHERTYPE);
-    ipv4::header(&mut frame[14..], ipv4::UDP, len, way.from, way.to);
+    ipv4::header(&mut frame[14..], ipv4::UDP, len, path.from, path.to);
     let udp = &mut frame[34..];
-    put16(udp, 0, way.from_port);
-    put16(udp, 2, way.to_port);
-    put16(udp, 4, len as u16);
-    put16(udp, 6, 0);
-    let pseudo = ipv4::pseudo_sum(ipv4::UDP, way.from, way.to) + len as u32;
+    write_be16(udp, 0, path.from_port);
+    write_be16(udp, 2, path.to_port);
+    write_be16(udp, 4, len as u16);
+    write_be16(udp, 6, 0);
+    let pseudo = ipv4::pseudo_sum(ipv4::UDP, path.from, path.to) + len as u32;
     let sum = !fold(pseudo + u32::from(crate::payload_checksums::sum_of(udp)));
     // 0 stands for "no checksum", so a computed 0 is sent as 0xffff (RFC 768).
-    put16(udp, 6, if sum == 0 { 0xffff } else { sum });
+    write_be16(udp, 6, if sum == 0 { 0xffff } else { sum });
 }

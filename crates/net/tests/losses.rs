@@ -151,7 +151,12 @@ fn both_may_ask_at_once() {
             .all(|side| side.user.input.values().any(|input| input == b"hello"))
     }));
     for side in &world.sides {
-        assert!(side.user.opened.iter().all(|(_, opened)| opened.by_us));
+        assert!(
+            side.user
+                .opened
+                .iter()
+                .all(|(_, opened)| opened.is_active_open)
+        );
     }
 }
 

@@ -19,14 +19,14 @@ pub type RandomSource = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Performs one kind of health check.
 pub trait HealthCheck<P>: Send + Sync + 'static {
-    /// Checks a member once, on the worker of `local`. Cancelled after the time limit.
+    /// Checks a member once, on the worker of `worker_handle`. Cancelled after the time limit.
     ///
     /// # Errors
     /// The reason why the member is unhealthy.
     fn check(
         &self,
-        place: &P,
-        local: &WorkerHandle,
+        target: &P,
+        worker_handle: &WorkerHandle,
     ) -> impl Future<Output = Result<(), String>> + Send;
 }
 
@@ -67,60 +67,63 @@ impl<O: PoolConnector> HealthCheck<Arc<ConnectionPool<O>>> for ConnectCheck {
     async fn check(
         &self,
         pool: &Arc<ConnectionPool<O>>,
-        local: &WorkerHandle,
+        worker_handle: &WorkerHandle,
     ) -> Result<(), String> {
         let remote = pool.address().remote();
-        let connected = UpstreamSocket::connect(&local.sources, remote).await;
+        let connected = UpstreamSocket::connect(&worker_handle.sources, remote).await;
         connected.map(drop).map_err(|error| error.to_string())
     }
 }
 
-/// Starts the checks of a member, immediately, on the worker of `local`. They end with the task's handle, with the
-/// member, or with the group. `changed` is called when the member's health changes.
+/// Starts the checks of a member, immediately, on the worker of `worker_handle`. They end with the task's handle, with the
+/// member, or with the group. `on_change` is called when the member's health changes.
 pub fn begin<P, C>(
     upstream: &Arc<Upstream<P>>,
     member: MemberId,
     check: Arc<C>,
-    checking: CheckSettings,
-    local: &WorkerHandle,
+    settings: CheckSettings,
+    worker_handle: &WorkerHandle,
     random: RandomSource,
-    changed: impl Fn(MemberId, HealthChange) + Send + 'static,
+    on_change: impl Fn(MemberId, HealthChange) + Send + 'static,
 ) -> TaskHandle
 where
     P: Clone + Send + Sync + 'static,
     C: HealthCheck<P>,
 {
-    let (upstream, on) = (Arc::downgrade(upstream), local.clone());
-    local.tasks.spawn(async move {
-        while let Some(place) = place_of(&upstream, member) {
-            let asking = check.check(&place, &on);
-            let found = on.timers.timeout(checking.timeout, asking).await;
+    let (upstream, task_worker) = (Arc::downgrade(upstream), worker_handle.clone());
+    worker_handle.tasks.spawn(async move {
+        while let Some(target) = member_target(&upstream, member) {
+            let check_future = check.check(&target, &task_worker);
+            let result = task_worker
+                .timers
+                .timeout(settings.timeout, check_future)
+                .await;
             // Dropping the future at the timeout closes its connection.
-            let found = found.unwrap_or_else(|_| Err("no response in time".into()));
+            let result = result.unwrap_or_else(|_| Err("no response in time".into()));
             // Between checks the task must not keep the member's target alive.
-            drop(place);
+            drop(target);
             // The group may have ended during the check.
             let Some(upstream) = upstream.upgrade() else {
                 return;
             };
-            let now_ms = on.timers.now_ms();
+            let now_ms = task_worker.timers.now_ms();
             // Only changes are reported, or each check would log a line.
-            if upstream.with(|group| group.checked(member, found.is_ok(), now_ms)) {
-                changed(
+            if upstream.with(|group| group.record_check(member, result.is_ok(), now_ms)) {
+                on_change(
                     member,
-                    found.map_or_else(HealthChange::Down, |()| HealthChange::Up),
+                    result.map_or_else(HealthChange::Down, |()| HealthChange::Up),
                 );
             }
             drop(upstream);
             // With jitter, so that checks of many members and servers do not coincide.
-            on.timers.sleep(checking.pause(random())).await;
+            task_worker.timers.sleep(settings.pause(random())).await;
         }
     })
 }
 
-fn place_of<P: Clone>(upstream: &Weak<Upstream<P>>, member: MemberId) -> Option<P> {
+fn member_target<P: Clone>(upstream: &Weak<Upstream<P>>, member: MemberId) -> Option<P> {
     let upstream = upstream.upgrade()?;
-    upstream.with(|group| group.place(member).cloned())
+    upstream.with(|group| group.target(member).cloned())
 }
 
 impl CheckSettings {
@@ -128,10 +131,10 @@ impl CheckSettings {
     fn pause(&self, random: u64) -> Duration {
         // More than 100 % would make the pause negative.
         let percent = self.jitter_percent.min(100);
-        let less = self.interval / 100 * (100 - percent);
+        let shortest = self.interval / 100 * (100 - percent);
         // Between 0 and twice the jitter, in 1024 steps.
-        let more = self.interval / 100 * (2 * percent);
-        less + more / 1024 * (random % 1025) as u32
+        let spread = self.interval / 100 * (2 * percent);
+        shortest + spread / 1024 * (random % 1025) as u32
     }
 }
 

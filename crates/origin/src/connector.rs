@@ -17,14 +17,14 @@ pub trait PoolConnector: Send + Sync + 'static {
     /// The connection type.
     type PooledConnection: Connection;
 
-    /// Prepares a newly connected socket for its first request, on the worker of `local`.
+    /// Prepares a newly connected socket for its first request, on the worker of `worker_handle`.
     ///
     /// # Errors
     /// The connection is unusable.
     fn open(
         &self,
         socket: UpstreamSocket,
-        local: &WorkerHandle,
+        worker_handle: &WorkerHandle,
     ) -> impl Future<Output = io::Result<Self::PooledConnection>> + Send;
 }
 
@@ -54,16 +54,16 @@ pub enum PoolUnavailable {
 pub(crate) async fn connect<O: PoolConnector>(
     opener: &O,
     address: &ServerAddress,
-    local: &WorkerHandle,
+    worker_handle: &WorkerHandle,
 ) -> io::Result<O::PooledConnection> {
     loop {
-        match UpstreamSocket::connect(&local.sources, address.remote()).await {
+        match UpstreamSocket::connect(&worker_handle.sources, address.remote()).await {
             // connect(2) on a unix socket fails with EAGAIN while the backlog is full, and no readiness event follows.
             // The caller's timeout bounds the loop.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                local.timers.sleep(QUEUE_PAUSE).await;
+                worker_handle.timers.sleep(QUEUE_PAUSE).await;
             }
-            socket => return opener.open(socket?, local).await,
+            socket => return opener.open(socket?, worker_handle).await,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! A request [picks](Group::pick) a member and [reports](Group::report) the outcome. The candidates are, in this order:
 //! healthy members; if too few are healthy, healthy backups; if there are none, all members regardless of health
 //! (`panic_percent`). The `BalancingPolicy` takes one of the candidates. Members are unhealthy after failed active
-//! checks ([`MemberGroup::checked`]) or failed requests (`circuit`).
+//! checks ([`MemberGroup::record_check`]) or failed requests (`circuit`).
 
 mod circuit;
 mod clients;
@@ -45,8 +45,8 @@ pub struct PickedMember {
     /// The member.
     pub member: MemberId,
     /// The reason for this member.
-    pub why: PickReason,
-    begun: CircuitTicket,
+    pub reason: PickReason,
+    circuit_ticket: CircuitTicket,
     clients: ClientSet,
     pending: bool,
     is_tunnel: bool,
@@ -95,7 +95,7 @@ pub struct MemberGroup<P> {
     members: Vec<Option<GroupMember<P>>>,
     generation: u32,
     /// Whether a member was picked before: members that are added later need a slow start.
-    at_work: bool,
+    has_traffic: bool,
 }
 
 impl<P> MemberGroup<P> {
@@ -105,17 +105,17 @@ impl<P> MemberGroup<P> {
             settings,
             members: Vec::new(),
             generation: 0,
-            at_work: false,
+            has_traffic: false,
         }
     }
 
     /// Adds a member with its target. If the group is already in use, it begins with a slow start.
-    pub fn add(&mut self, new: NewMember, place: P, now_ms: u64) -> MemberId {
+    pub fn add(&mut self, new: NewMember, target: P, now_ms: u64) -> MemberId {
         // Ids of removed members must not name a later one in the same slot.
         self.generation = self.generation.wrapping_add(1);
         let member = GroupMember {
             generation: self.generation,
-            place,
+            target,
             hash: hash_of(new.name.as_bytes()),
             name: new.name,
             weight: new.weight.max(1),
@@ -123,10 +123,10 @@ impl<P> MemberGroup<P> {
             draining: false,
             circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
-            opposed: 0,
+            contrary_checks: 0,
             // While the group has had no request, all members are equally cold.
-            grows_since_ms: self.at_work.then_some(now_ms),
-            turn: 0,
+            slow_start_since_ms: self.has_traffic.then_some(now_ms),
+            credit: 0,
             requests: 0,
             tunnels: 0,
             pending: 0,
@@ -149,7 +149,7 @@ impl<P> MemberGroup<P> {
     pub fn remove(&mut self, id: MemberId) -> Option<P> {
         self.member(id)?;
         let member = self.members.get_mut(id.slot as usize)?.take();
-        member.map(|member| member.place)
+        member.map(|member| member.target)
     }
 
     /// Starts or ends draining: a draining member gets no new requests. Returns whether the member exists.
@@ -158,7 +158,7 @@ impl<P> MemberGroup<P> {
             return false;
         };
         if std::mem::replace(&mut member.draining, draining) && !draining {
-            member.begin_slowly(now_ms);
+            member.begin_slow_start(now_ms);
         }
         true
     }
@@ -173,25 +173,25 @@ impl<P> MemberGroup<P> {
     }
 
     /// A member's target.
-    pub fn place(&self, id: MemberId) -> Option<&P> {
-        self.member(id).map(|member| &member.place)
+    pub fn target(&self, id: MemberId) -> Option<&P> {
+        self.member(id).map(|member| &member.target)
     }
 
     /// Returns the member that [`MemberGroup::pick`] would pick now, and the reason, without any change.
     ///
     /// # Errors
     /// [`NoMember`]
-    pub fn look(
+    pub fn preview(
         &self,
         request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
     ) -> Result<(MemberId, PickReason), NoMember> {
-        let (candidates, taken, why) = self.choose(request, now_ms, random)?;
-        Ok((self.id_at(candidates[taken].slot), why))
+        let (candidates, index, reason) = self.choose(request, now_ms, random)?;
+        Ok((self.id_at(candidates[index].slot), reason))
     }
 
-    /// Picks a member for a request. The request counts as pending until [`MemberGroup::connected`].
+    /// Picks a member for a request. The request counts as pending until [`MemberGroup::mark_connected`].
     ///
     /// # Errors
     /// [`NoMember`]
@@ -201,15 +201,15 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
         random: u64,
     ) -> Result<PickedMember, NoMember> {
-        let (candidates, taken, why) = self.choose(request, now_ms, random)?;
+        let (candidates, index, reason) = self.choose(request, now_ms, random)?;
         let clients = request.clients();
         // From now on new members need a slow start.
-        self.at_work = true;
+        self.has_traffic = true;
         // The other policies read only loads and weights; the turns belong to round robin.
         if self.settings.policy == BalancingPolicy::RoundRobin {
-            self.take_turn(&candidates, taken);
+            self.take_turn(&candidates, index);
         }
-        let member = self.id_at(candidates[taken].slot);
+        let member = self.id_at(candidates[index].slot);
         let settings = self.settings;
         let picked = self.member_mut(member).expect("a candidate is a member");
         picked.requests += 1;
@@ -217,8 +217,8 @@ impl<P> MemberGroup<P> {
         picked.counts.picked += 1;
         Ok(PickedMember {
             member,
-            why,
-            begun: picked.circuit.begin(&settings.circuit, clients, now_ms),
+            reason,
+            circuit_ticket: picked.circuit.begin(&settings.circuit, clients, now_ms),
             clients,
             pending: true,
             is_tunnel: false,
@@ -226,8 +226,8 @@ impl<P> MemberGroup<P> {
     }
 
     /// Records that a request has its connection: it is no longer pending.
-    pub fn connected(&mut self, picked: &mut PickedMember) {
-        // Taken: a second call, from `tunnelled` or `report`, must not count twice.
+    pub fn mark_connected(&mut self, picked: &mut PickedMember) {
+        // Taken: a second call, from `mark_tunnelled` or `report`, must not count twice.
         if std::mem::take(&mut picked.pending)
             && let Some(member) = self.member_mut(picked.member)
         {
@@ -236,8 +236,8 @@ impl<P> MemberGroup<P> {
     }
 
     /// Records that a request's connection became a tunnel, which may last for days.
-    pub fn tunnelled(&mut self, picked: &mut PickedMember) {
-        self.connected(picked);
+    pub fn mark_tunnelled(&mut self, picked: &mut PickedMember) {
+        self.mark_connected(picked);
         if let Some(member) = self.member_mut(picked.member)
             && !std::mem::replace(&mut picked.is_tunnel, true)
         {
@@ -248,36 +248,42 @@ impl<P> MemberGroup<P> {
     /// Records the outcome of a request.
     pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
         // A request may end while it still waits for a connection.
-        self.connected(&mut picked);
+        self.mark_connected(&mut picked);
         let settings = self.settings;
         // Without panic routing every failing member is ejected; with it, never the last healthy one.
-        let may_open = self.another_is_well(picked.member, now_ms) || settings.panic_percent == 0;
+        let may_eject =
+            self.has_other_healthy(picked.member, now_ms) || settings.panic_percent == 0;
         // The member may have been removed while the request was in progress.
         let Some(member) = self.member_mut(picked.member) else {
             return;
         };
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
-        let found = member.counts.count(outcome);
+        let evidence = member.counts.count(outcome);
         let clients = match outcome {
             // A failed connection attempt does not depend on the client: it counts for all.
             AttemptOutcome::ConnectFailed => ClientSet::ALL,
             _ => picked.clients,
         };
         let circuit = &settings.circuit;
-        let change = member
-            .circuit
-            .end(picked.begun, found, clients, may_open, circuit, now_ms);
+        let change = member.circuit.end(
+            picked.circuit_ticket,
+            evidence,
+            clients,
+            may_eject,
+            circuit,
+            now_ms,
+        );
         match change {
             // A member that just recovered gets a part of its load first.
             CircuitChange::None => {}
             CircuitChange::Opened => member.counts.ejected += 1,
-            CircuitChange::Closed => member.begin_slowly(now_ms),
+            CircuitChange::Closed => member.begin_slow_start(now_ms),
         }
     }
 
     /// Records the result of an active check. Returns whether it changed the member's health.
-    pub fn checked(&mut self, id: MemberId, passed: bool, now_ms: u64) -> bool {
+    pub fn record_check(&mut self, id: MemberId, passed: bool, now_ms: u64) -> bool {
         let health = self.settings.health;
         let Some(member) = self.member_mut(id) else {
             return false;
@@ -288,25 +294,25 @@ impl<P> MemberGroup<P> {
         }
         // Only a series of contrary results changes the health, so one lost packet does not.
         if member.is_healthy == passed {
-            member.opposed = 0;
+            member.contrary_checks = 0;
             return false;
         }
-        member.opposed += 1;
-        if member.opposed < if passed { health.rise } else { health.fall }.max(1) {
+        member.contrary_checks += 1;
+        if member.contrary_checks < if passed { health.rise } else { health.fall }.max(1) {
             return false;
         }
-        (member.is_healthy, member.opposed) = (passed, 0);
+        (member.is_healthy, member.contrary_checks) = (passed, 0);
         // A good check also ends an ejection: the member need not wait for a trial request.
         if passed {
             // A passed check is evidence enough; without this the ejection would outlast it.
             member.circuit.close(now_ms);
-            member.begin_slowly(now_ms);
+            member.begin_slow_start(now_ms);
         }
         true
     }
 
     /// Marks a member as down until checks succeed: for a member with unknown health.
-    pub fn distrust(&mut self, id: MemberId) {
+    pub fn mark_down(&mut self, id: MemberId) {
         if let Some(member) = self.member_mut(id) {
             member.is_healthy = false;
         }
@@ -323,7 +329,7 @@ impl<P> MemberGroup<P> {
                     name: member.name.clone(),
                     weight: member.weight,
                     backup: member.backup,
-                    standing: member.standing(&self.settings, ClientSet::ALL, now_ms),
+                    health: member.health(&self.settings, ClientSet::ALL, now_ms),
                     requests: member.requests,
                     pending: member.pending,
                     counts: member.counts,
@@ -342,13 +348,13 @@ impl<P> MemberGroup<P> {
         let (tier, candidates) = self.candidates(request, now_ms)?;
         let policy = self.settings.policy;
         let chosen = selection::choose(policy, &candidates, request.key, random);
-        let (taken, by) = chosen.ok_or(NoMember::Empty)?;
-        let why = PickReason {
+        let (index, selected_by) = chosen.ok_or(NoMember::Empty)?;
+        let reason = PickReason {
             tier,
-            by,
+            selected_by,
             candidates: candidates.len(),
         };
-        Ok((candidates, taken, why))
+        Ok((candidates, index, reason))
     }
 
     /// Returns the candidates; at least one.
@@ -363,47 +369,47 @@ impl<P> MemberGroup<P> {
             return Err(NoMember::Empty);
         }
         let first = self.tier(clients, now_ms);
-        let mut none = NoMember::AllDown;
+        let mut no_member = NoMember::AllDown;
         // Backups also get a request after all primaries were tried.
         for tier in [Some(first), first.next()].into_iter().flatten() {
-            let (mut found, mut is_full) = (Vec::new(), false);
+            let (mut available, mut is_full) = (Vec::new(), false);
             for (slot, member) in self.all() {
-                if !self.is_of(tier, member, clients, now_ms) {
+                if !self.is_in_tier(tier, member, clients, now_ms) {
                     continue;
                 }
                 if request.tried.contains(&self.id_at(slot)) {
-                    none = NoMember::AllTried;
+                    no_member = NoMember::AllTried;
                 } else if member.is_full(&self.settings) {
                     is_full = true;
                 } else {
-                    found.push(self.candidate(slot, member, now_ms));
+                    available.push(self.candidate(slot, member, now_ms));
                 }
             }
-            if !found.is_empty() {
-                return Ok((tier, found));
+            if !available.is_empty() {
+                return Ok((tier, available));
             }
             // Backups replace failed members, not busy ones: overload must not spread to the backups.
             if is_full {
                 return Err(NoMember::AllFull);
             }
         }
-        Err(none)
+        Err(no_member)
     }
 
     /// The tier that serves requests of `clients` now.
     fn tier(&self, clients: ClientSet, now_ms: u64) -> CandidateTier {
-        let (mut primaries, mut well, mut backups_well) = (0_u32, 0_u32, 0_u32);
+        let (mut primaries, mut healthy, mut healthy_backups) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {
-            let is_well = self.is_well(member, clients, now_ms);
+            let is_healthy = self.is_member_healthy(member, clients, now_ms);
             primaries += u32::from(!member.backup);
-            well += u32::from(!member.backup && is_well);
-            backups_well += u32::from(member.backup && is_well);
+            healthy += u32::from(!member.backup && is_healthy);
+            healthy_backups += u32::from(member.backup && is_healthy);
         }
         // Panic threshold, as in Envoy: if nearly all members look unhealthy, the judgement is more likely wrong.
-        let panics =
-            u64::from(well) * 100 < u64::from(primaries) * u64::from(self.settings.panic_percent);
-        match (panics, well, backups_well) {
-            // `panics` with no healthy backup: unhealthy members are better than none.
+        let is_panic = u64::from(healthy) * 100
+            < u64::from(primaries) * u64::from(self.settings.panic_percent);
+        match (is_panic, healthy, healthy_backups) {
+            // `is_panic` with no healthy backup: unhealthy members are better than none.
             // A group of backups only, none of them healthy.
             (_, 0, 1..) | (true, _, 1..) => CandidateTier::Backup,
             (true, ..) => CandidateTier::Panic,
@@ -412,7 +418,7 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    fn is_of(
+    fn is_in_tier(
         &self,
         tier: CandidateTier,
         member: &GroupMember<P>,
@@ -422,15 +428,19 @@ impl<P> MemberGroup<P> {
         match tier {
             _ if member.draining => false,
             // In a panic unhealthy members count too, as candidates for every client.
-            CandidateTier::Primary => !member.backup && self.is_well(member, clients, now_ms),
-            CandidateTier::Backup => member.backup && self.is_well(member, clients, now_ms),
+            CandidateTier::Primary => {
+                !member.backup && self.is_member_healthy(member, clients, now_ms)
+            }
+            CandidateTier::Backup => {
+                member.backup && self.is_member_healthy(member, clients, now_ms)
+            }
             CandidateTier::Panic => true,
         }
     }
 
     /// Whether a member is healthy, regardless of its load.
-    fn is_well(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
-        match member.standing(&self.settings, clients, now_ms) {
+    fn is_member_healthy(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
+        match member.health(&self.settings, clients, now_ms) {
             // A member with a free trial is healthy enough: the trial needs a request.
             MemberHealth::Up
             | MemberHealth::SlowStart { .. }
@@ -441,31 +451,31 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    fn another_is_well(&self, id: MemberId, now_ms: u64) -> bool {
-        let mut others = self.all().filter(|(slot, _)| *slot != id.slot as usize);
-        others.any(|(_, member)| self.is_well(member, ClientSet::ALL, now_ms))
+    fn has_other_healthy(&self, id: MemberId, now_ms: u64) -> bool {
+        let mut other_members = self.all().filter(|(slot, _)| *slot != id.slot as usize);
+        other_members.any(|(_, member)| self.is_member_healthy(member, ClientSet::ALL, now_ms))
     }
 
     fn candidate(&self, slot: usize, member: &GroupMember<P>, now_ms: u64) -> MemberCandidate {
         MemberCandidate {
             slot,
-            weight: member.weighs(&self.settings, now_ms),
+            weight: member.current_weight(&self.settings, now_ms),
             load: member.requests,
             hash: member.hash,
-            turn: member.turn,
+            credit: member.credit,
         }
     }
 
     /// Smooth weighted round robin (nginx): each candidate gains its weight, and the chosen one loses the total.
-    fn take_turn(&mut self, candidates: &[MemberCandidate], taken: usize) {
+    fn take_turn(&mut self, candidates: &[MemberCandidate], chosen_index: usize) {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
         // Only candidates advance, so a member that was not available does not save up turns.
-        for (at, candidate) in candidates.iter().enumerate() {
+        for (index, candidate) in candidates.iter().enumerate() {
             if let Some(member) = &mut self.members[candidate.slot] {
                 // Smooth weighted round robin, as in nginx: each gains its weight, and the chosen one pays the sum.
-                member.turn = member.turn.saturating_add_unsigned(candidate.weight);
-                if at == taken {
-                    member.turn = member.turn.saturating_sub_unsigned(total);
+                member.credit = member.credit.saturating_add_unsigned(candidate.weight);
+                if index == chosen_index {
+                    member.credit = member.credit.saturating_sub_unsigned(total);
                 }
             }
         }

@@ -18,13 +18,13 @@ const UNHEARD_MS: u64 = 5;
 /// The idle connections of all workers.
 pub struct IdleConnections<C> {
     /// For each worker; the most recently used one is last.
-    of: Vec<Vec<IdleConnection<C>>>,
+    by_worker: Vec<Vec<IdleConnection<C>>>,
     /// The number of uses so far.
     uses: u64,
     /// Uses of new connections without any bytes from the server so far.
-    unheard: Vec<UnprovenEntry>,
+    unproven: Vec<UnprovenEntry>,
     /// Whether one of them has been silent for too long.
-    crowded: bool,
+    is_crowded: bool,
 }
 
 struct UnprovenEntry {
@@ -36,7 +36,7 @@ struct UnprovenEntry {
 
 impl UnprovenEntry {
     /// Whether it has been silent for this long, and may still be in the backlog.
-    fn may_wait(&self, now_ms: u64, silent_ms: u64) -> bool {
+    fn may_be_waiting(&self, now_ms: u64, silent_ms: u64) -> bool {
         // Checked last: it may be a system call.
         let is_read = || self.reception.as_ref().is_some_and(|is_read| is_read());
         now_ms.saturating_sub(self.since_ms) >= silent_ms && !is_read()
@@ -62,38 +62,38 @@ impl<C> IdleConnections<C> {
     /// No connections, for this number of workers.
     pub fn new(workers: usize) -> IdleConnections<C> {
         IdleConnections {
-            of: (0..workers).map(|_| Vec::new()).collect(),
+            by_worker: (0..workers).map(|_| Vec::new()).collect(),
             uses: 0,
-            unheard: Vec::new(),
-            crowded: false,
+            unproven: Vec::new(),
+            is_crowded: false,
         }
     }
 
     /// Takes an idle connection: one of the worker, or of another worker if it has none.
     pub fn take(&mut self, worker: usize) -> Option<(C, ConnectionUse)> {
         // The most recently used one is the least likely to be closed by the server, and the others can expire.
-        let own = self.of[worker].pop();
-        let any = || self.of.iter_mut().find_map(Vec::pop);
-        let kept = own.or_else(any)?;
-        Some((kept.connection, self.next_use(kept.opened_ms)))
+        let from_own_worker = self.by_worker[worker].pop();
+        let from_any_worker = || self.by_worker.iter_mut().find_map(Vec::pop);
+        let idle = from_own_worker.or_else(from_any_worker)?;
+        Some((idle.connection, self.next_use(idle.opened_ms)))
     }
 
     /// Registers the use of a new connection.
     pub fn begin(&mut self, now_ms: u64) -> ConnectionUse {
-        let begun = self.next_use(now_ms);
-        self.unheard.push(UnprovenEntry {
-            number: begun.number,
+        let new_use = self.next_use(now_ms);
+        self.unproven.push(UnprovenEntry {
+            number: new_use.number,
             since_ms: now_ms,
             reception: None,
         });
-        begun
+        new_use
     }
 
     /// A new connection is established; `reception` reports whether the server has read its request.
-    pub fn connected(&mut self, number: u64, reception: Option<PeerReception>) {
-        let mut unheard = self.unheard.iter_mut();
-        if let Some(unheard) = unheard.find(|unheard| unheard.number == number) {
-            unheard.reception = reception;
+    pub fn set_reception(&mut self, number: u64, reception: Option<PeerReception>) {
+        let mut entries = self.unproven.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.number == number) {
+            entry.reception = reception;
         }
     }
 
@@ -104,34 +104,34 @@ impl<C> IdleConnections<C> {
     }
 
     /// A new connection has received bytes, or is closed.
-    pub fn heard(&mut self, number: u64) {
-        self.unheard.retain(|unheard| unheard.number != number);
+    pub fn mark_proven(&mut self, number: u64) {
+        self.unproven.retain(|entry| entry.number != number);
         // Crowding ends with the last silent connection.
-        self.crowded &= !self.unheard.is_empty();
+        self.is_crowded &= !self.unproven.is_empty();
     }
 
     /// Keeps a connection after its use.
     ///
     /// # Errors
     /// Returns the connection if it must not be kept.
-    pub fn put(
+    pub fn insert(
         &mut self,
         worker: usize,
-        of: ConnectionUse,
+        connection_use: ConnectionUse,
         connection: C,
         now_ms: u64,
     ) -> Result<(), C> {
         // A silent connection that began before this use has already waited longer than the whole use took.
-        let waits_longer = |unheard: &UnprovenEntry| {
-            unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS)
+        let has_waited_longer = |entry: &UnprovenEntry| {
+            entry.number < connection_use.number && entry.may_be_waiting(now_ms, UNHEARD_MS)
         };
         // Closing this one frees its process for the silent connection.
-        if self.crowded || self.unheard.iter().any(waits_longer) {
+        if self.is_crowded || self.unproven.iter().any(has_waited_longer) {
             return Err(connection);
         }
-        self.of[worker].push(IdleConnection {
+        self.by_worker[worker].push(IdleConnection {
             connection,
-            opened_ms: of.opened_ms,
+            opened_ms: connection_use.opened_ms,
             since_ms: now_ms,
         });
         Ok(())
@@ -139,13 +139,13 @@ impl<C> IdleConnections<C> {
 
     /// Returns the connections to close because the server is crowded. `None` if no connection is silent any more.
     pub fn make_room(&mut self, now_ms: u64) -> Option<Vec<C>> {
-        if self.unheard.is_empty() {
+        if self.unproven.is_empty() {
             return None;
         }
-        let waits = |unheard: &UnprovenEntry| unheard.may_wait(now_ms, CROWDED_MS);
-        // Stays set until `heard`, so that connections returned in between are not kept.
-        self.crowded = self.unheard.iter().any(waits);
-        match self.crowded {
+        let is_waiting = |entry: &UnprovenEntry| entry.may_be_waiting(now_ms, CROWDED_MS);
+        // Stays set until `mark_proven`, so that connections returned in between are not kept.
+        self.is_crowded = self.unproven.iter().any(is_waiting);
+        match self.is_crowded {
             true => Some(self.clear()),
             // Still silent ones: the task must check again.
             false => Some(Vec::new()),
@@ -153,30 +153,30 @@ impl<C> IdleConnections<C> {
     }
 
     /// Returns the connections that were idle for too long. `None` if there were no idle connections at all.
-    pub fn take_old(&mut self, now_ms: u64, idle_ms_max: u64) -> Option<Vec<C>> {
+    pub fn take_expired(&mut self, now_ms: u64, idle_ms_max: u64) -> Option<Vec<C>> {
         if self.len() == 0 {
             return None;
         }
-        let mut old = Vec::new();
-        for idle in &mut self.of {
+        let mut expired = Vec::new();
+        for idle in &mut self.by_worker {
             // Connections are pushed in the order of time, so the old ones are in front.
-            let is_old =
-                |kept: &&IdleConnection<C>| now_ms.saturating_sub(kept.since_ms) >= idle_ms_max;
-            let count = idle.iter().take_while(is_old).count();
-            old.extend(idle.drain(..count).map(|kept| kept.connection));
+            let is_expired =
+                |entry: &&IdleConnection<C>| now_ms.saturating_sub(entry.since_ms) >= idle_ms_max;
+            let count = idle.iter().take_while(is_expired).count();
+            expired.extend(idle.drain(..count).map(|entry| entry.connection));
         }
-        Some(old)
+        Some(expired)
     }
 
     /// The number of idle connections.
     pub fn len(&self) -> usize {
-        self.of.iter().map(Vec::len).sum()
+        self.by_worker.iter().map(Vec::len).sum()
     }
 
     /// Removes all idle connections.
     pub fn clear(&mut self) -> Vec<C> {
-        let idle = self.of.iter_mut().flat_map(|idle| idle.drain(..));
-        idle.map(|kept| kept.connection).collect()
+        let idle = self.by_worker.iter_mut().flat_map(|idle| idle.drain(..));
+        idle.map(|entry| entry.connection).collect()
     }
 }
 
@@ -192,8 +192,8 @@ mod tests {
         of: ConnectionUse,
         now_ms: u64,
     ) -> (&'static str, ConnectionUse) {
-        idle.heard(of.number);
-        assert_eq!(idle.put(0, of, "a", now_ms), Ok(()));
+        idle.mark_proven(of.number);
+        assert_eq!(idle.insert(0, of, "a", now_ms), Ok(()));
         idle.take(0).expect("it was kept")
     }
 
@@ -202,8 +202,8 @@ mod tests {
         let (mut idle, now) = (IdleConnections::new(2), 1000);
         for (worker, connection) in [(0, "a"), (1, "b"), (0, "c")] {
             let begun = idle.begin(now);
-            idle.heard(begun.number);
-            assert_eq!(idle.put(worker, begun, connection, now), Ok(()));
+            idle.mark_proven(begun.number);
+            assert_eq!(idle.insert(worker, begun, connection, now), Ok(()));
         }
         let next = || idle.take(0).map(|(connection, _)| connection);
         let order: Vec<_> = std::iter::from_fn(next).collect();
@@ -214,8 +214,8 @@ mod tests {
     fn a_use_knows_how_old_its_connection_is() {
         let mut idle = IdleConnections::new(1);
         let begun = idle.begin(1000);
-        idle.heard(begun.number);
-        assert_eq!(idle.put(0, begun, "a", 3000), Ok(()));
+        idle.mark_proven(begun.number);
+        assert_eq!(idle.insert(0, begun, "a", 3000), Ok(()));
         let (_, again) = idle.take(0).expect("it was kept");
         assert_eq!(again.opened_ms, 1000);
         assert!(again.number > begun.number);
@@ -227,11 +227,11 @@ mod tests {
         let (mut idle, now) = (IdleConnections::new(1), 1000);
         let a = idle.begin(now);
         let b = idle.begin(now);
-        idle.heard(a.number);
-        assert_eq!(idle.put(0, a, "a", now), Ok(()));
+        idle.mark_proven(a.number);
+        assert_eq!(idle.insert(0, a, "a", now), Ok(()));
         assert_eq!(idle.take(0).map(|(connection, _)| connection), Some("a"));
-        idle.heard(b.number);
-        assert_eq!(idle.put(0, b, "b", now), Ok(()));
+        idle.mark_proven(b.number);
+        assert_eq!(idle.insert(0, b, "b", now), Ok(()));
     }
 
     /// One process: a connection that it did not accept gets its turn after a request or two.
@@ -241,7 +241,7 @@ mod tests {
         let a = idle.begin(now);
         let _waits = idle.begin(now);
         let (connection, a) = used_again(&mut idle, a, now);
-        assert_eq!(idle.put(0, a, connection, now + UNHEARD_MS), Err("a"));
+        assert_eq!(idle.insert(0, a, connection, now + UNHEARD_MS), Err("a"));
     }
 
     /// Enough processes, and requests of one or two milliseconds: no new connection makes another close.
@@ -251,20 +251,20 @@ mod tests {
         let a = idle.begin(now);
         let _takes_longer = idle.begin(now);
         let (connection, a) = used_again(&mut idle, a, now);
-        assert_eq!(idle.put(0, a, connection, now + 1), Ok(()));
+        assert_eq!(idle.insert(0, a, connection, now + 1), Ok(()));
     }
 
     #[test]
     fn what_was_read_is_worked_at_however_long_it_takes() {
         let (mut idle, later) = (IdleConnections::new(1), 1000 + CROWDED_MS);
         let (a, slow) = (idle.begin(1000), idle.begin(1000));
-        idle.connected(slow.number, Some(Box::new(|| true)));
-        idle.heard(a.number);
+        idle.set_reception(slow.number, Some(Box::new(|| true)));
+        idle.mark_proven(a.number);
         assert_eq!(idle.make_room(later), Some(vec![]));
-        assert_eq!(idle.put(0, a, "a", later), Ok(()));
+        assert_eq!(idle.insert(0, a, "a", later), Ok(()));
         let (connection, a) = idle.take(0).expect("it was kept");
-        assert_eq!(idle.put(0, a, connection, later), Ok(()));
-        idle.connected(slow.number, Some(Box::new(|| false)));
+        assert_eq!(idle.insert(0, a, connection, later), Ok(()));
+        idle.set_reception(slow.number, Some(Box::new(|| false)));
         assert_eq!(idle.make_room(later), Some(vec!["a"]));
     }
 
@@ -272,28 +272,28 @@ mod tests {
     fn what_has_waited_for_long_is_made_room_for() {
         let (mut idle, now) = (IdleConnections::new(2), 1000);
         let (a, b) = (idle.begin(now), idle.begin(now));
-        idle.heard(a.number);
-        idle.heard(b.number);
-        assert_eq!(idle.put(0, a, "a", now), Ok(()));
+        idle.mark_proven(a.number);
+        idle.mark_proven(b.number);
+        assert_eq!(idle.insert(0, a, "a", now), Ok(()));
         assert_eq!(idle.make_room(now), None);
         let waits = idle.begin(now);
         assert_eq!(idle.make_room(now + CROWDED_MS / 2), Some(vec![]));
         assert_eq!(idle.make_room(now + CROWDED_MS), Some(vec!["a"]));
-        assert_eq!(idle.put(1, b, "b", now), Err("b"));
-        idle.heard(waits.number);
-        assert_eq!(idle.put(1, b, "b", now), Ok(()));
+        assert_eq!(idle.insert(1, b, "b", now), Err("b"));
+        idle.mark_proven(waits.number);
+        assert_eq!(idle.insert(1, b, "b", now), Ok(()));
     }
 
     #[test]
     fn what_nobody_uses_is_closed() {
         let (mut idle, now) = (IdleConnections::new(2), 1000);
         let (a, b) = (idle.begin(now), idle.begin(now));
-        idle.heard(a.number);
-        idle.heard(b.number);
-        assert_eq!(idle.take_old(now, IDLE_MS_MAX), None);
-        assert_eq!(idle.put(0, a, "a", now), Ok(()));
-        assert_eq!(idle.put(0, b, "b", now + IDLE_MS_MAX), Ok(()));
-        let mut old = |after_ms| idle.take_old(now + after_ms, IDLE_MS_MAX);
+        idle.mark_proven(a.number);
+        idle.mark_proven(b.number);
+        assert_eq!(idle.take_expired(now, IDLE_MS_MAX), None);
+        assert_eq!(idle.insert(0, a, "a", now), Ok(()));
+        assert_eq!(idle.insert(0, b, "b", now + IDLE_MS_MAX), Ok(()));
+        let mut old = |after_ms| idle.take_expired(now + after_ms, IDLE_MS_MAX);
         assert_eq!(old(IDLE_MS_MAX / 2), Some(vec![]));
         assert_eq!(old(IDLE_MS_MAX), Some(vec!["a"]));
         assert_eq!(old(IDLE_MS_MAX * 2), Some(vec!["b"]));

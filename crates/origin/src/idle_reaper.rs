@@ -33,7 +33,7 @@ impl<C> ReaperTarget<C> {
             pause: idle_max / 2,
             close: |state, now_ms| {
                 let idle_ms_max = state.idle_ms_max;
-                state.idle.take_old(now_ms, idle_ms_max)
+                state.idle.take_expired(now_ms, idle_ms_max)
             },
             flag: |state| &mut state.reaping,
         }
@@ -44,55 +44,55 @@ impl<C> ReaperTarget<C> {
 pub fn begin<O: PoolConnector>(
     pool: &Arc<ConnectionPool<O>>,
     worker: usize,
-    look: ReaperTarget<O::PooledConnection>,
+    target: ReaperTarget<O::PooledConnection>,
 ) {
-    let pause = look.pause;
+    let pause = target.pause;
     // Created before the spawn: even if the task is never polled, its drop resets the flag.
-    let mut tending = IdleReaper {
+    let mut reaper = IdleReaper {
         pool: pool.clone(),
-        look,
-        over: false,
+        target,
+        is_done: false,
     };
-    let local = pool.local(worker);
-    let timers = local.timers.clone();
-    let again = async move {
+    let worker_handle = pool.worker_handle(worker);
+    let timers = worker_handle.timers.clone();
+    let task = async move {
         loop {
             timers.sleep(pause).await;
-            if !tending.look(timers.now_ms()) {
+            if !reaper.reap(timers.now_ms()) {
                 return;
             }
         }
     };
-    local.tasks.spawn(again).detach();
+    worker_handle.tasks.spawn(task).detach();
 }
 
 /// A running task. If it is dropped with its worker, the flag is reset, so that another worker can start one.
 struct IdleReaper<O: PoolConnector> {
     pool: Arc<ConnectionPool<O>>,
-    look: ReaperTarget<O::PooledConnection>,
-    over: bool,
+    target: ReaperTarget<O::PooledConnection>,
+    is_done: bool,
 }
 
 impl<O: PoolConnector> IdleReaper<O> {
     /// Closes the connections that are due. Returns whether there are more to check.
-    fn look(&mut self, now_ms: u64) -> bool {
+    fn reap(&mut self, now_ms: u64) -> bool {
         let mut state = self.pool.lock();
-        let close = (self.look.close)(&mut state, now_ms);
-        if close.is_none() {
+        let to_close = (self.target.close)(&mut state, now_ms);
+        if to_close.is_none() {
             // Reset under the lock, so that no connection is added between the last check and the end of the task.
-            *(self.look.flag)(&mut state) = false;
-            self.over = true;
+            *(self.target.flag)(&mut state) = false;
+            self.is_done = true;
         }
         // Closed after the lock is released, since closing sockets takes time.
         drop(state);
-        close.is_some()
+        to_close.is_some()
     }
 }
 
 impl<O: PoolConnector> Drop for IdleReaper<O> {
     fn drop(&mut self) {
-        if !self.over {
-            *(self.look.flag)(&mut self.pool.lock()) = false;
+        if !self.is_done {
+            *(self.target.flag)(&mut self.pool.lock()) = false;
         }
     }
 }

@@ -18,14 +18,14 @@ pub trait MultiplexedConnection: Send + Sync {
     fn has_room(&self) -> bool;
 
     /// Whether the connection is closed.
-    fn is_over(&self) -> bool;
+    fn is_closed(&self) -> bool;
 }
 
 /// The multiplexed connections to one server. They count as connections of its pool.
 pub struct SharedConnections<S> {
     /// A permit to open a connection: others wait for it and then share it.
     opening: Arc<ConcurrencyLimit>,
-    carriers: Mutex<Vec<Arc<S>>>,
+    connections: Mutex<Vec<Arc<S>>>,
 }
 
 impl<S: MultiplexedConnection> SharedConnections<S> {
@@ -33,7 +33,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
     pub fn new(workers: usize) -> SharedConnections<S> {
         SharedConnections {
             opening: ConcurrencyLimit::queued(1, workers, usize::MAX),
-            carriers: Mutex::default(),
+            connections: Mutex::default(),
         }
     }
 
@@ -47,30 +47,30 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         pool: &ConnectionPool<O>,
         worker: usize,
         fresh: bool,
-        patience: AcquireTimeouts,
+        timeouts: AcquireTimeouts,
         start: impl FnOnce(O::PooledConnection, Permit, usize, &WorkerHandle) -> Arc<S>,
     ) -> Result<Arc<S>, PoolUnavailable> {
-        let worker = pool.number_of(worker);
+        let worker = pool.worker_index(worker);
         // Fast path without the opening permit.
-        if let Some(carrier) = self.with_room(Some(worker), fresh) {
-            return Ok(carrier);
+        if let Some(shared) = self.find_with_room(Some(worker), fresh) {
+            return Ok(shared);
         }
         let mut connecting = false;
-        let getting = async {
+        let acquisition = async {
             // One at a time: a burst of requests needs one connection, not one for each.
             let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
             let _opening = opening.map_err(|_| PoolUnavailable::TooManyWait)?;
             // Another request may have opened one during the wait.
-            if let Some(carrier) = self.with_room(Some(worker), false) {
-                return Ok(carrier);
+            if let Some(shared) = self.find_with_room(Some(worker), false) {
+                return Ok(shared);
             }
             // A connection on the own worker avoids messages between workers, so another worker's is only the second
             // choice.
             let permit = pool.bound().try_acquire_on(worker);
             if permit.is_none()
-                && let Some(carrier) = self.with_room(None, false)
+                && let Some(shared) = self.find_with_room(None, false)
             {
-                return Ok(carrier);
+                return Ok(shared);
             }
             // At the bound and without room: wait for an exclusive connection to be returned.
             let permit = match permit {
@@ -79,36 +79,39 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
                 None => pool.permit(worker).await?,
             };
             connecting = true;
-            let connection = pool.connect(worker, patience).await?;
-            let carrier = start(connection, permit, worker, pool.local(worker));
+            let connection = pool.connect(worker, timeouts).await?;
+            let shared = start(connection, permit, worker, pool.worker_handle(worker));
             // Published before the opening permit is freed, so that the waiters find it.
-            self.lock().push(carrier.clone());
-            Ok(carrier)
+            self.lock().push(shared.clone());
+            Ok(shared)
         };
         // Boxed, as in `ConnectionPool::lease`.
-        let got = Box::pin(pool.in_time(worker, patience.total, getting)).await;
-        got.unwrap_or(Err(match connecting {
+        let acquired = Box::pin(pool.with_timeout(worker, timeouts.total, acquisition)).await;
+        acquired.unwrap_or(Err(match connecting {
             true => PoolUnavailable::ConnectTimeout,
             false => PoolUnavailable::NoneFree,
         }))
     }
 
     /// A connection with room, of this worker or of any.
-    fn with_room(&self, worker: Option<usize>, fresh: bool) -> Option<Arc<S>> {
-        let mut carriers = self.lock();
-        carriers.retain(|carrier| !carrier.is_over());
+    fn find_with_room(&self, worker: Option<usize>, fresh: bool) -> Option<Arc<S>> {
+        let mut connections = self.lock();
+        connections.retain(|connection| !connection.is_closed());
         if fresh {
             // Only forgotten: requests in progress hold their own reference and finish on it.
-            carriers.clear();
+            connections.clear();
         }
-        let of = |carrier: &S| worker.is_none_or(|worker| worker == carrier.worker());
-        let mut carriers = carriers.iter();
-        carriers
-            .find(|carrier| of(carrier) && carrier.has_room())
+        let is_on_worker =
+            |connection: &S| worker.is_none_or(|worker| worker == connection.worker());
+        let mut connections = connections.iter();
+        connections
+            .find(|connection| is_on_worker(connection) && connection.has_room())
             .cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<S>>> {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

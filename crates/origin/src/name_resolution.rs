@@ -19,7 +19,7 @@ use resolved_members::{MemberChanges, ResolvedMembers};
 
 /// Resolves names.
 pub trait NameResolver: Send + Sync + 'static {
-    /// Resolves a name once, on the worker of `local`.
+    /// Resolves a name once, on the worker of `worker_handle`.
     ///
     /// # Errors
     /// The resolution failed.
@@ -27,7 +27,7 @@ pub trait NameResolver: Send + Sync + 'static {
         &self,
         host: &str,
         port: u16,
-        local: &WorkerHandle,
+        worker_handle: &WorkerHandle,
     ) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
@@ -39,13 +39,13 @@ impl NameResolver for SystemResolver {
         &self,
         host: &str,
         port: u16,
-        local: &WorkerHandle,
+        worker_handle: &WorkerHandle,
     ) -> io::Result<Vec<SocketAddr>> {
         let host = host.to_string();
         // getaddrinfo(3) blocks.
-        let asking = local.offload(move || addresses(&host, port));
-        let asking = asking.map_err(|_| io::Error::other("too many name look-ups are waiting"))?;
-        asking
+        let lookup = worker_handle.offload(move || addresses(&host, port));
+        let lookup = lookup.map_err(|_| io::Error::other("too many name look-ups are waiting"))?;
+        lookup
             .await
             .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")))
     }
@@ -104,7 +104,7 @@ pub struct HostName {
     pub timeout: Duration,
     /// An address is removed after this many successive answers without it: some DNS servers return only a part of the
     /// addresses each time.
-    pub gone_after: u32,
+    pub misses_max: u32,
     /// The maximum of addresses that become members.
     pub addresses_max: usize,
     /// The weight of each member.
@@ -124,7 +124,7 @@ impl HostName {
             interval: Duration::from_secs(10),
             retry_interval: Duration::from_secs(1),
             timeout: Duration::from_secs(5),
-            gone_after: 2,
+            misses_max: 2,
             addresses_max: 64,
             weight: 1,
             backup: false,
@@ -136,17 +136,17 @@ impl HostName {
 /// Creates and releases the targets of resolved members.
 pub trait MemberFactory<P>: Send + 'static {
     /// Creates the target for a new address.
-    fn come(&mut self, address: SocketAddr) -> P;
+    fn create(&mut self, address: SocketAddr) -> P;
 
     /// The address is a member now: health checks may begin.
-    fn added(&mut self, member: MemberId, address: SocketAddr);
+    fn on_added(&mut self, member: MemberId, address: SocketAddr);
 
     /// The address is no longer a member: returns its target, which gets no new requests. Idle connections must be
     /// closed, and those in use when they are returned.
-    fn gone(&mut self, member: MemberId, place: P);
+    fn on_removed(&mut self, member: MemberId, target: P);
 
     /// Look-ups began to fail, for this reason, or (`None`) succeed again.
-    fn lookup_changed(&mut self, _failure: Option<&str>) {}
+    fn on_lookup_change(&mut self, _failure: Option<&str>) {}
 }
 
 /// The state of a name's resolution.
@@ -164,86 +164,107 @@ pub struct ResolveStatus {
 pub struct NameWatch {
     _task: TaskHandle,
     host: Arc<str>,
-    resolved: Arc<Mutex<ResolveStatus>>,
+    status: Arc<Mutex<ResolveStatus>>,
 }
 
 impl NameWatch {
     /// Describes the failure of the last look-up, if it failed.
     pub fn failure(&self) -> Option<String> {
-        let why = self.resolved().error?;
-        Some(format!("the name {} can't be resolved: {why}", self.host))
+        let reason = self.status().error?;
+        Some(format!(
+            "the name {} can't be resolved: {reason}",
+            self.host
+        ))
     }
 
     /// The state of the resolution.
-    pub fn resolved(&self) -> ResolveStatus {
-        let resolved = self.resolved.lock();
-        resolved.unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn status(&self) -> ResolveStatus {
+        let status = self.status.lock();
+        status.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Explains why a group has no member for a request. For an empty group, failed look-ups of its names are the reason.
-pub fn explain_absence(none: NoMember, following: &[NameWatch]) -> String {
-    let failures: Vec<String> = match none {
-        NoMember::Empty => following.iter().filter_map(NameWatch::failure).collect(),
+pub fn explain_absence(no_member: NoMember, name_watches: &[NameWatch]) -> String {
+    let failures: Vec<String> = match no_member {
+        NoMember::Empty => name_watches.iter().filter_map(NameWatch::failure).collect(),
         _ => Vec::new(),
     };
     match failures.is_empty() {
-        true => none.to_string(),
+        true => no_member.to_string(),
         false => failures.join(", "),
     }
 }
 
-/// Starts the periodic resolution of a name, on the worker of `local`. It ends with the group.
+/// Starts the periodic resolution of a name, on the worker of `worker_handle`. It ends with the group.
 pub fn follow<P, R, S>(
     upstream: &Arc<Upstream<P>>,
     name: HostName,
     resolver: Arc<R>,
-    mut places: S,
-    local: &WorkerHandle,
+    mut factory: S,
+    worker_handle: &WorkerHandle,
 ) -> NameWatch
 where
     P: Clone + Send + Sync + 'static,
     R: NameResolver,
     S: MemberFactory<P>,
 {
-    let resolved: Arc<Mutex<ResolveStatus>> = Arc::default();
-    let mut known = ResolvedMembers::new(name.gone_after, name.addresses_max);
+    let status: Arc<Mutex<ResolveStatus>> = Arc::default();
+    let mut members = ResolvedMembers::new(name.misses_max, name.addresses_max);
     // With addresses from an earlier look-up the group is usable at once.
-    let is_known = !name.first.is_empty();
+    let has_addresses = !name.first.is_empty();
     // Members exist before the first request, instead of after the first look-up of the task.
-    if is_known {
-        let changes = known.update(&name.first);
-        apply(upstream, &name, &mut known, changes, &mut places, local);
+    if has_addresses {
+        let changes = members.update(&name.first);
+        apply(
+            upstream,
+            &name,
+            &mut members,
+            changes,
+            &mut factory,
+            worker_handle,
+        );
     }
-    let (upstream, on, told) = (Arc::downgrade(upstream), local.clone(), resolved.clone());
+    let (upstream, task_worker, task_status) = (
+        Arc::downgrade(upstream),
+        worker_handle.clone(),
+        status.clone(),
+    );
     let host = name.host.clone();
-    let task = local.tasks.spawn(async move {
-        let mut has_members = is_known;
+    let task = worker_handle.tasks.spawn(async move {
+        let mut has_members = has_addresses;
         let mut is_failing = false;
-        if is_known {
+        if has_addresses {
             // The addresses are fresh, so the first look-up is an interval later.
-            on.timers.sleep(name.interval).await;
+            task_worker.timers.sleep(name.interval).await;
         }
         // The task holds only a weak reference, or it would keep the group alive.
         while upstream.strong_count() > 0 {
-            let asking = resolver.resolve(&name.host, name.port, &on);
-            let answer = on.timers.timeout(name.timeout, asking).await;
+            let lookup = resolver.resolve(&name.host, name.port, &task_worker);
+            let answer = task_worker.timers.timeout(name.timeout, lookup).await;
             let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             // An empty answer counts as a failure: removing all members would fail every request.
             let answer = answer.and_then(or_no_address);
             let Some(upstream) = upstream.upgrade() else {
                 return;
             };
-            record_resolution(&told, &answer);
+            record_resolution(&task_status, &answer);
             let failure = answer.as_ref().err().map(ToString::to_string);
             // Only changes are reported, not each failure of a long outage.
             if failure.is_some() != is_failing {
                 is_failing = failure.is_some();
-                places.lookup_changed(failure.as_deref());
+                factory.on_lookup_change(failure.as_deref());
             }
             if let Ok(addresses) = answer {
-                let changes = known.update(&addresses);
-                apply(&upstream, &name, &mut known, changes, &mut places, &on);
+                let changes = members.update(&addresses);
+                apply(
+                    &upstream,
+                    &name,
+                    &mut members,
+                    changes,
+                    &mut factory,
+                    &task_worker,
+                );
                 has_members = true;
             }
             // Released during the pause, so that the group can end.
@@ -253,13 +274,13 @@ where
                 true => name.interval,
                 false => name.retry_interval,
             };
-            on.timers.sleep(pause).await;
+            task_worker.timers.sleep(pause).await;
         }
     });
     NameWatch {
         _task: task,
         host,
-        resolved,
+        status,
     }
 }
 
@@ -275,41 +296,41 @@ fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-fn record_resolution(told: &Mutex<ResolveStatus>, answer: &io::Result<Vec<SocketAddr>>) {
-    let mut resolved = told.lock().unwrap_or_else(PoisonError::into_inner);
+fn record_resolution(shared_status: &Mutex<ResolveStatus>, answer: &io::Result<Vec<SocketAddr>>) {
+    let mut status = shared_status.lock().unwrap_or_else(PoisonError::into_inner);
     match answer {
-        Ok(_) => resolved.answers += 1,
-        Err(_) => resolved.failures += 1,
+        Ok(_) => status.answers += 1,
+        Err(_) => status.failures += 1,
     }
-    resolved.error = answer.as_ref().err().map(ToString::to_string);
+    status.error = answer.as_ref().err().map(ToString::to_string);
 }
 
 /// Adds new members before it removes old ones, so that the group is never empty in between.
 fn apply<P: Clone>(
     upstream: &Upstream<P>,
     name: &HostName,
-    known: &mut ResolvedMembers,
+    members: &mut ResolvedMembers,
     changes: MemberChanges,
-    places: &mut impl MemberFactory<P>,
-    local: &WorkerHandle,
+    factory: &mut impl MemberFactory<P>,
+    worker_handle: &WorkerHandle,
 ) {
-    let now_ms = local.timers.now_ms();
+    let now_ms = worker_handle.timers.now_ms();
     // New members first, so that the group is never empty in between.
-    for address in changes.come {
-        let place = places.come(address);
+    for address in changes.added {
+        let target = factory.create(address);
         let new = NewMember {
             name: address.to_string().into(),
             weight: name.weight,
             backup: name.backup,
         };
-        let member = upstream.with(|group| group.add(new, place, now_ms));
+        let member = upstream.with(|group| group.add(new, target, now_ms));
         // Known before checks begin, which may refer to the member.
-        known.added(address, member);
-        places.added(member, address);
+        members.add(address, member);
+        factory.on_added(member, address);
     }
-    for member in changes.gone {
-        if let Some(place) = upstream.with(|group| group.remove(member)) {
-            places.gone(member, place);
+    for member in changes.removed {
+        if let Some(target) = upstream.with(|group| group.remove(member)) {
+            factory.on_removed(member, target);
         }
     }
 }

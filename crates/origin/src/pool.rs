@@ -84,47 +84,47 @@ pub struct PoolState<C> {
     pub idle: IdleConnections<C>,
     pub idle_ms_max: u64,
     /// Whether returned connections are closed instead of kept.
-    keeps_none: bool,
+    closes_returned: bool,
     /// Whether a task checks for a crowded server.
     pub watching: bool,
     /// Whether a task closes expired idle connections.
     pub reaping: bool,
     opened: u64,
     /// Idle connections taken for reuse, and how many of them were closed already.
-    taken: u64,
+    reuse_attempts: u64,
     stale: u64,
     failed: u64,
 }
 
-/// A connection leased to one request. Dropping it closes the connection; [`ConnectionPool::give_back`] may keep it.
+/// A connection leased to one request. Dropping it closes the connection; [`ConnectionPool::release`] may keep it.
 pub struct Lease<O: PoolConnector> {
     /// Present until the server's first bytes. Dropped before the connection, since the pool may observe its socket
     /// until then.
-    unheard: Option<UnprovenConnection<O>>,
+    unproven: Option<UnprovenConnection<O>>,
     /// The leased connection.
     pub connection: O::PooledConnection,
     /// The worker of the request.
     pub worker: usize,
     /// Whether the connection is reused: the server may have closed it in the meantime.
-    pub kept: bool,
-    of: ConnectionUse,
+    pub is_reused: bool,
+    connection_use: ConnectionUse,
     /// `None` after [`Lease::detach`].
     permit: Option<Permit>,
 }
 
 impl<O: PoolConnector> Lease<O> {
-    fn again(
+    fn reused(
         connection: O::PooledConnection,
-        of: ConnectionUse,
+        connection_use: ConnectionUse,
         worker: usize,
         permit: Permit,
     ) -> Lease<O> {
         Lease {
             connection,
             worker,
-            kept: true,
-            of,
-            unheard: None,
+            is_reused: true,
+            connection_use,
+            unproven: None,
             permit: Some(permit),
         }
     }
@@ -135,8 +135,8 @@ impl<O: PoolConnector> Lease<O> {
     }
 
     /// Records that the server has sent bytes: one of its processes has accepted the connection.
-    pub fn heard(&mut self) {
-        self.unheard = None;
+    pub fn mark_proven(&mut self) {
+        self.unproven = None;
     }
 }
 
@@ -148,7 +148,7 @@ struct UnprovenConnection<O: PoolConnector> {
 
 impl<O: PoolConnector> Drop for UnprovenConnection<O> {
     fn drop(&mut self) {
-        self.pool.lock().idle.heard(self.number);
+        self.pool.lock().idle.mark_proven(self.number);
     }
 }
 
@@ -163,19 +163,19 @@ impl<O: PoolConnector> ConnectionPool<O> {
         let count = workers.len();
         let state = PoolState {
             idle: IdleConnections::new(count),
-            idle_ms_max: ms_of(limits.idle_max),
-            keeps_none: false,
+            idle_ms_max: duration_ms(limits.idle_max),
+            closes_returned: false,
             watching: false,
             reaping: false,
             opened: 0,
-            taken: 0,
+            reuse_attempts: 0,
             stale: 0,
             failed: 0,
         };
         ConnectionPool {
             address,
             opener,
-            age_ms_max: ms_of(limits.age_max),
+            age_ms_max: duration_ms(limits.age_max),
             idle_max: limits.idle_max,
             bound: ConcurrencyLimit::queued(limits.connections_max, count, limits.waiting_max),
             workers,
@@ -189,13 +189,13 @@ impl<O: PoolConnector> ConnectionPool<O> {
     }
 
     /// Closes all idle connections, and from now on each returned one.
-    pub fn keep_none(&self) {
+    pub fn disable_reuse(&self) {
         let mut state = self.lock();
-        state.keeps_none = true;
+        state.closes_returned = true;
         // Closing is a system call for each socket: drop the connections after the lock.
-        let close = state.idle.clear();
+        let to_close = state.idle.clear();
         drop(state);
-        drop(close);
+        drop(to_close);
     }
 
     /// The server's address.
@@ -209,19 +209,19 @@ impl<O: PoolConnector> ConnectionPool<O> {
         let state = self.lock();
         PoolCounters {
             connections_max,
-            free: connections_max.saturating_sub(self.bound.under_way()),
+            free: connections_max.saturating_sub(self.bound.in_use()),
             idle: state.idle.len(),
             waiting: self.bound.waiting(),
             opened: state.opened,
-            reused: state.taken - state.stale,
+            reused: state.reuse_attempts - state.stale,
             stale: state.stale,
             failed: state.failed,
         }
     }
 
     /// The handle of a worker.
-    pub fn local(&self, worker: usize) -> &WorkerHandle {
-        &self.workers[self.number_of(worker)]
+    pub fn worker_handle(&self, worker: usize) -> &WorkerHandle {
+        &self.workers[self.worker_index(worker)]
     }
 
     /// The bound on connections of all workers.
@@ -230,10 +230,10 @@ impl<O: PoolConnector> ConnectionPool<O> {
     }
 
     pub(crate) fn now_ms(&self, worker: usize) -> u64 {
-        self.local(worker).timers.now_ms()
+        self.worker_handle(worker).timers.now_ms()
     }
 
-    pub(crate) fn number_of(&self, worker: usize) -> usize {
+    pub(crate) fn worker_index(&self, worker: usize) -> usize {
         worker % self.workers.len()
     }
 
@@ -242,11 +242,11 @@ impl<O: PoolConnector> ConnectionPool<O> {
     }
 
     /// Leases an idle connection, if that is possible without waiting.
-    pub fn lease_now(self: &Arc<Self>, worker: usize) -> Option<Lease<O>> {
+    pub fn try_lease(self: &Arc<Self>, worker: usize) -> Option<Lease<O>> {
         // The permit is dropped again if there is no idle connection: opening one needs to wait.
-        let permit = self.bound.try_acquire_on(self.number_of(worker))?;
-        let (connection, of) = self.take_idle(worker)?;
-        Some(Lease::again(connection, of, worker, permit))
+        let permit = self.bound.try_acquire_on(self.worker_index(worker))?;
+        let (connection, connection_use) = self.take_idle(worker)?;
+        Some(Lease::reused(connection, connection_use, worker, permit))
     }
 
     /// Waits for a connection on this worker: an idle one, unless it must be `fresh`, or a new one.
@@ -257,43 +257,43 @@ impl<O: PoolConnector> ConnectionPool<O> {
         self: &Arc<Self>,
         worker: usize,
         fresh: bool,
-        patience: AcquireTimeouts,
+        timeouts: AcquireTimeouts,
     ) -> Result<Lease<O>, PoolUnavailable> {
         // The slow path is boxed: inline, its large future would be part of each caller's and be copied with it,
-        // though most requests find an idle connection in `lease_now`.
-        Box::pin(self.wait_for_lease(worker, fresh, patience)).await
+        // though most requests find an idle connection in `try_lease`.
+        Box::pin(self.wait_for_lease(worker, fresh, timeouts)).await
     }
 
     async fn wait_for_lease(
         self: &Arc<Self>,
         worker: usize,
         fresh: bool,
-        patience: AcquireTimeouts,
+        timeouts: AcquireTimeouts,
     ) -> Result<Lease<O>, PoolUnavailable> {
         let mut connecting = false;
-        let leasing = async {
+        let acquisition = async {
             let permit = self.permit(worker).await?;
-            if !fresh && let Some((connection, of)) = self.take_idle(worker) {
-                return Ok(Lease::again(connection, of, worker, permit));
+            if !fresh && let Some((connection, connection_use)) = self.take_idle(worker) {
+                return Ok(Lease::reused(connection, connection_use, worker, permit));
             }
             // From here a timeout is a failure of the server (`ConnectTimeout`), before it is a full pool (`NoneFree`).
             connecting = true;
             // Registered before connecting: the wait in the server's backlog counts as silence.
-            let unheard = self.begin_unheard(worker);
-            let mut connection = self.connect(worker, patience).await?;
+            let unproven = self.begin_unproven(worker);
+            let mut connection = self.connect(worker, timeouts).await?;
             let reception = connection.socket().reception();
-            let number = unheard.1.number;
-            self.lock().idle.connected(number, reception);
+            let number = unproven.1.number;
+            self.lock().idle.set_reception(number, reception);
             Ok(Lease {
                 connection,
                 worker,
-                kept: false,
-                of: unheard.1,
-                unheard: Some(unheard.0),
+                is_reused: false,
+                connection_use: unproven.1,
+                unproven: Some(unproven.0),
                 permit: Some(permit),
             })
         };
-        let leased = self.in_time(worker, patience.total, leasing).await;
+        let leased = self.with_timeout(worker, timeouts.total, acquisition).await;
         leased.unwrap_or(Err(match connecting {
             true => PoolUnavailable::ConnectTimeout,
             false => PoolUnavailable::NoneFree,
@@ -301,43 +301,45 @@ impl<O: PoolConnector> ConnectionPool<O> {
     }
 
     /// Returns a connection after a complete exchange, and keeps it if the rules of `idle_connections` allow.
-    pub fn give_back(self: &Arc<Self>, lease: Lease<O>) {
+    pub fn release(self: &Arc<Self>, lease: Lease<O>) {
         let Lease {
             connection,
             worker,
-            of,
-            unheard,
+            connection_use,
+            unproven,
             permit,
             ..
         } = lease;
         // Before the idle list is searched: a crowded server is crowded no more if this was the silent connection.
-        drop(unheard);
+        drop(unproven);
         let now_ms = self.now_ms(worker);
         // Bounds the age of connections, even of busy ones.
-        let is_old = now_ms.saturating_sub(of.opened_ms) >= self.age_ms_max;
+        let is_old = now_ms.saturating_sub(connection_use.opened_ms) >= self.age_ms_max;
         let mut state = self.lock();
-        let kept = match state.keeps_none || is_old {
+        let insert_result = match state.closes_returned || is_old {
             true => Err(connection),
             false => {
-                let worker = self.number_of(worker);
-                state.idle.put(worker, of, connection, now_ms)
+                let worker = self.worker_index(worker);
+                state
+                    .idle
+                    .insert(worker, connection_use, connection, now_ms)
             }
         };
         // At most one reaper task runs; the flag is set under the lock, so that two workers cannot start one each.
-        let begin = kept.is_ok() && !std::mem::replace(&mut state.reaping, true);
+        let starts_reaper = insert_result.is_ok() && !std::mem::replace(&mut state.reaping, true);
         drop(state);
-        if begin {
+        if starts_reaper {
             // Started outside of the lock, which the task takes itself.
             idle_reaper::begin(self, worker, ReaperTarget::idle(self.idle_max));
         }
-        drop(kept);
+        drop(insert_result);
         // Freed last: a waiter that gets the permit finds the connection among the idle ones.
         drop(permit);
     }
 
     pub(crate) async fn permit(&self, worker: usize) -> Result<Permit, PoolUnavailable> {
-        let (number, now_ms) = (self.number_of(worker), self.now_ms(worker));
-        let permit = self.bound.acquire(number, now_ms).await;
+        let (index, now_ms) = (self.worker_index(worker), self.now_ms(worker));
+        let permit = self.bound.acquire(index, now_ms).await;
         permit.map_err(|_| PoolUnavailable::TooManyWait)
     }
 
@@ -349,66 +351,69 @@ impl<O: PoolConnector> ConnectionPool<O> {
         &self,
         worker: usize,
         // Counts on drop: a caller's timeout or cancellation drops this future at the await.
-        patience: AcquireTimeouts,
+        timeouts: AcquireTimeouts,
     ) -> Result<O::PooledConnection, PoolUnavailable> {
-        let mut failing = ConnectFailures {
+        let mut failure_guard = ConnectFailures {
             // Also counts attempts that a timeout drops.
             pool: self,
-            over: false,
+            is_connected: false,
         };
-        let opening = connector::connect(&self.opener, &self.address, self.local(worker));
+        let opening = connector::connect(&self.opener, &self.address, self.worker_handle(worker));
         // A separate timer only if it can expire before the total one.
-        let opened = match patience.connecting < patience.total {
-            true => self.in_time(worker, patience.connecting, opening).await,
+        let opened = match timeouts.connecting < timeouts.total {
+            true => {
+                self.with_timeout(worker, timeouts.connecting, opening)
+                    .await
+            }
             false => Some(opening.await),
         };
         let opened = opened.ok_or(PoolUnavailable::ConnectTimeout)?;
         let opened = opened.map_err(PoolUnavailable::Failed)?;
-        failing.over = true;
+        failure_guard.is_connected = true;
         self.lock().opened += 1;
         Ok(opened)
     }
 
     /// Runs `work` with a timeout; `None` after it.
-    pub(crate) async fn in_time<T>(
+    pub(crate) async fn with_timeout<T>(
         &self,
         worker: usize,
         time: Duration,
         work: impl Future<Output = T>,
     ) -> Option<T> {
-        let timers = &self.local(worker).timers;
+        let timers = &self.worker_handle(worker).timers;
         timers.timeout(time, work).await.ok()
     }
 
-    fn begin_unheard(self: &Arc<Self>, worker: usize) -> (UnprovenConnection<O>, ConnectionUse) {
+    fn begin_unproven(self: &Arc<Self>, worker: usize) -> (UnprovenConnection<O>, ConnectionUse) {
         let mut state = self.lock();
-        let of = state.idle.begin(self.now_ms(worker));
+        let connection_use = state.idle.begin(self.now_ms(worker));
         // At most one task checks for crowding; it is started under the same rule as the reaper.
-        let begin = !std::mem::replace(&mut state.watching, true);
+        let starts_reaper = !std::mem::replace(&mut state.watching, true);
         drop(state);
-        let unheard = UnprovenConnection {
+        let unproven = UnprovenConnection {
             pool: self.clone(),
-            number: of.number,
+            number: connection_use.number,
         };
-        if begin {
+        if starts_reaper {
             idle_reaper::begin(self, worker, ReaperTarget::crowd());
         }
-        (unheard, of)
+        (unproven, connection_use)
     }
 
     /// Takes an idle connection: one of the worker, or of another worker if it has none.
     fn take_idle(&self, worker: usize) -> Option<(O::PooledConnection, ConnectionUse)> {
-        let worker = self.number_of(worker);
+        let worker = self.worker_index(worker);
         let sources = &self.workers[worker].sources;
         loop {
             let mut state = self.lock();
-            let (mut connection, of) = state.idle.take(worker)?;
-            state.taken += 1;
+            let (mut connection, connection_use) = state.idle.take(worker)?;
+            state.reuse_attempts += 1;
             drop(state);
             // The server may have closed it while it was idle; a socket of another worker moves to this worker's
             // driver.
             if connection.is_idle() && connection.socket().move_to(sources).is_ok() {
-                return Some((connection, of));
+                return Some((connection, connection_use));
             }
             // Closed or unusable: it is dropped here, and the next idle one is tried.
             self.lock().stale += 1;
@@ -419,17 +424,17 @@ impl<O: PoolConnector> ConnectionPool<O> {
 /// Counts a failed connection attempt, also one that is dropped by a timeout or a cancelled request.
 struct ConnectFailures<'a, O: PoolConnector> {
     pool: &'a ConnectionPool<O>,
-    over: bool,
+    is_connected: bool,
 }
 
 impl<O: PoolConnector> Drop for ConnectFailures<'_, O> {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.is_connected {
             self.pool.lock().failed += 1;
         }
     }
 }
 
-fn ms_of(time: Duration) -> u64 {
+fn duration_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

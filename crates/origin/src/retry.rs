@@ -42,7 +42,7 @@ pub struct FailureStage {
     /// Whether the request's body can be sent again.
     pub body: BodyReplay,
     /// The response, as far as it arrived.
-    pub seen: RetryEvidence,
+    pub evidence: RetryEvidence,
     /// Whether the attempt timed out.
     pub timed_out: bool,
 }
@@ -103,27 +103,27 @@ impl fmt::Display for NoRetry {
 /// [`NoRetry`]
 pub fn may_retry(
     retry: &RetryLimits,
-    failed: &FailureStage,
+    stage: &FailureStage,
     budget: &mut RetryBudget,
     now_ms: u64,
 ) -> Result<(), NoRetry> {
     // In the order of the most useful explanation for the operator.
-    if failed.tries >= retry.tries_max {
+    if stage.tries >= retry.tries_max {
         return Err(NoRetry::Tries);
     }
     // The client may have bytes of the response.
-    if failed.seen == RetryEvidence::Some {
+    if stage.evidence == RetryEvidence::Some {
         return Err(NoRetry::ResponseSeen);
     }
     // RFC 9110 §9.2.2: a proxy must not automatically retry non-idempotent requests. One without sent bytes was not
     // executed.
-    if failed.sent && !failed.is_idempotent {
+    if stage.sent && !stage.is_idempotent {
         return Err(NoRetry::NotIdempotent);
     }
-    if failed.body == BodyReplay::Consumed {
+    if stage.body == BodyReplay::Consumed {
         return Err(NoRetry::BodyConsumed);
     }
-    if failed.timed_out && !retry.after_timeouts {
+    if stage.timed_out && !retry.after_timeouts {
         return Err(NoRetry::TimedOut);
     }
     // Last, so that requests that cannot be retried for another reason do not consume the budget.
@@ -144,17 +144,17 @@ const SAVED_REQUESTS_MAX: u64 = 1_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryBudget {
     /// In hundredths of a retry.
-    by_requests: u64,
-    by_time: Option<BucketState>,
+    request_credit: u64,
+    time_bucket: Option<BucketState>,
 }
 
 impl RetryBudget {
     /// Adds the share of a new request.
-    pub fn requested(&mut self, retry: &RetryLimits) {
+    pub fn add_request(&mut self, retry: &RetryLimits) {
         let percent = u64::from(retry.budget_percent);
         let max = SAVED_REQUESTS_MAX * percent;
         // Bounded, or a long healthy time would allow a burst of retries.
-        self.by_requests = (self.by_requests + percent).min(max);
+        self.request_credit = (self.request_credit + percent).min(max);
     }
 
     fn take(&mut self, retry: &RetryLimits, now_ms: u64) -> bool {
@@ -167,13 +167,13 @@ impl RetryBudget {
         // Otherwise a server without traffic could never retry its first failures.
         // The bucket starts with the retries of one second.
         let first = || BucketState::with_tokens(per_s, rate, now_ms);
-        let by_time = self.by_time.get_or_insert_with(first);
+        let time_bucket = self.time_bucket.get_or_insert_with(first);
         // Requests' shares are spent first: the time-based part remains for low traffic.
-        if self.by_requests >= RETRY {
-            self.by_requests -= RETRY;
+        if self.request_credit >= RETRY {
+            self.request_credit -= RETRY;
             return true;
         }
-        per_s > 0 && by_time.take(rate, now_ms).is_ok()
+        per_s > 0 && time_bucket.take(rate, now_ms).is_ok()
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         is_idempotent: true,
         sent: true,
         body: BodyReplay::Whole,
-        seen: RetryEvidence::Nothing,
+        evidence: RetryEvidence::Nothing,
         timed_out: false,
     };
 
@@ -209,7 +209,10 @@ mod tests {
         assert_eq!(judge(GET_LOST), Ok(()));
         assert_eq!(judge(post(false)), Ok(()));
         assert_eq!(judge(post(true)), Err(NoRetry::NotIdempotent));
-        let seen = |seen| FailureStage { seen, ..GET_LOST };
+        let seen = |seen| FailureStage {
+            evidence: seen,
+            ..GET_LOST
+        };
         assert_eq!(judge(seen(RetryEvidence::Refusing)), Ok(()));
         assert_eq!(judge(seen(RetryEvidence::Some)), Err(NoRetry::ResponseSeen));
         let consumed = FailureStage {
@@ -244,7 +247,7 @@ mod tests {
     fn retries_do_not_multiply_load() {
         let (retry, mut budget, mut retries) = (RetryLimits::default(), RetryBudget::default(), 0);
         for now_ms in 0..10_000 {
-            budget.requested(&retry);
+            budget.add_request(&retry);
             for tries in 1..3 {
                 let failed = FailureStage { tries, ..GET_LOST };
                 retries += u64::from(may_retry(&retry, &failed, &mut budget, now_ms).is_ok());

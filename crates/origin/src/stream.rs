@@ -53,12 +53,12 @@ impl UpstreamStream {
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
-        into: &mut [u8],
+        buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            UpstreamStream::Plain(socket) => socket.poll_recv(context, into),
+            UpstreamStream::Plain(socket) => socket.poll_recv(context, buffer),
             #[cfg(feature = "tls")]
-            UpstreamStream::Tls(encrypted) => encrypted.poll_recv(context, into),
+            UpstreamStream::Tls(encrypted) => encrypted.poll_recv(context, buffer),
         }
     }
 
@@ -123,9 +123,9 @@ impl UpstreamStream {
     }
 
     /// Whether there is certainly no input: a cheap check, and `false` if unknown.
-    pub fn heard_nothing(&self) -> bool {
+    pub fn has_no_input(&self) -> bool {
         match self {
-            UpstreamStream::Plain(socket) => socket.heard_nothing(),
+            UpstreamStream::Plain(socket) => socket.has_no_input(),
             #[cfg(feature = "tls")]
             // Bytes may be in the buffers of TLS.
             UpstreamStream::Tls(_) => false,

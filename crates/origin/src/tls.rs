@@ -101,7 +101,7 @@ pub enum TlsSettingsError {
 }
 
 impl TlsSettingsError {
-    fn of(file: PathBuf, reason: ProblemReason) -> TlsSettingsError {
+    fn from_problem(file: PathBuf, reason: ProblemReason) -> TlsSettingsError {
         match reason {
             ProblemReason::KeyMismatch | ProblemReason::UnusableKey(_) => {
                 TlsSettingsError::Identity(reason.to_string())
@@ -109,8 +109,8 @@ impl TlsSettingsError {
             ProblemReason::NoCertificate => {
                 TlsSettingsError::File(file, "no certificates in it".to_owned())
             }
-            ProblemReason::Unreadable(why) | ProblemReason::Malformed(why) => {
-                TlsSettingsError::File(file, why)
+            ProblemReason::Unreadable(message) | ProblemReason::Malformed(message) => {
+                TlsSettingsError::File(file, message)
             }
             reason => TlsSettingsError::File(file, reason.to_string()),
         }
@@ -123,12 +123,12 @@ impl fmt::Display for TlsSettingsError {
             TlsSettingsError::Name(name) => {
                 write!(to, "{name:?} is not a name that a certificate can have")
             }
-            TlsSettingsError::File(path, why) => write!(to, "{}: {why}", path.display()),
+            TlsSettingsError::File(path, message) => write!(to, "{}: {message}", path.display()),
             TlsSettingsError::NoAuthorities => to.write_str(
                 "the system has no trusted certificate authorities: install ca-certificates, or name a file",
             ),
-            TlsSettingsError::Identity(why) => {
-                write!(to, "the client certificate cannot be used: {why}")
+            TlsSettingsError::Identity(message) => {
+                write!(to, "the client certificate cannot be used: {message}")
             }
         }
     }
@@ -184,7 +184,7 @@ fn trust(settings: &OriginTlsSettings) -> Result<ServerTrust, TlsSettingsError> 
         // verify = false: authorities are not read, even if they are set.
         _ if !settings.verify => Ok(ServerTrust::any_certificate()),
         Some(path) => ServerTrust::from_pem(&read(path)?)
-            .map_err(|reason| TlsSettingsError::of(path.clone(), reason)),
+            .map_err(|reason| TlsSettingsError::from_problem(path.clone(), reason)),
         None => Ok(ServerTrust::system()),
     }
 }
@@ -198,6 +198,6 @@ fn pair(identity: &TlsIdentity) -> Result<CertificatePair, TlsSettingsError> {
     // Time 0: the check of a client certificate's validity period is left to the origin.
     match certificates::read_with(&files, 0, open) {
         Ok((pair, _)) => Ok(pair),
-        Err(problem) => Err(TlsSettingsError::of(problem.file, problem.reason)),
+        Err(problem) => Err(TlsSettingsError::from_problem(problem.file, problem.reason)),
     }
 }

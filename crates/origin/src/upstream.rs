@@ -23,11 +23,11 @@ struct UpstreamState<P> {
 /// One attempt of one request at one member.
 pub struct UpstreamAttempt<P> {
     /// The member's target.
-    pub place: P,
+    pub target: P,
     /// The member.
     pub member: MemberId,
     /// The reason for this member.
-    pub why: PickReason,
+    pub reason: PickReason,
     upstream: Arc<Upstream<P>>,
     /// `None` after the report.
     picked: Option<PickedMember>,
@@ -66,15 +66,15 @@ impl<P: Clone> Upstream<P> {
         let picked = state.group.pick(request, now_ms, random)?;
         // Only the first attempt feeds the retry budget: retries must not pay for further retries.
         if request.tried.is_empty() {
-            state.budget.requested(&self.retry);
+            state.budget.add_request(&self.retry);
         }
-        let place = state.group.place(picked.member).cloned();
+        let target = state.group.target(picked.member).cloned();
         drop(state);
         Ok(UpstreamAttempt {
             // The member is present: the group was locked since the pick.
-            place: place.ok_or(NoMember::Empty)?,
+            target: target.ok_or(NoMember::Empty)?,
             member: picked.member,
-            why: picked.why,
+            reason: picked.reason,
             upstream: self.clone(),
             picked: Some(picked),
             since_ms: now_ms,
@@ -85,10 +85,10 @@ impl<P: Clone> Upstream<P> {
     ///
     /// # Errors
     /// [`NoRetry`]
-    pub fn may_retry(&self, failed: &FailureStage, now_ms: u64) -> Result<(), NoRetry> {
+    pub fn may_retry(&self, stage: &FailureStage, now_ms: u64) -> Result<(), NoRetry> {
         // One lock for the group and the budget: both are short operations.
         let budget = &mut self.lock().budget;
-        retry::may_retry(&self.retry, failed, budget, now_ms)
+        retry::may_retry(&self.retry, stage, budget, now_ms)
     }
 }
 
@@ -100,16 +100,16 @@ impl<P> Upstream<P> {
 
 impl<P> UpstreamAttempt<P> {
     /// Records that the attempt has its connection: it is no longer pending.
-    pub fn connected(&mut self) {
+    pub fn mark_connected(&mut self) {
         if let Some(picked) = &mut self.picked {
-            self.upstream.lock().group.connected(picked);
+            self.upstream.lock().group.mark_connected(picked);
         }
     }
 
     /// The connection becomes a tunnel (another protocol after an upgrade).
-    pub fn tunnelled(&mut self) {
+    pub fn mark_tunnelled(&mut self) {
         if let Some(picked) = &mut self.picked {
-            self.upstream.lock().group.tunnelled(picked);
+            self.upstream.lock().group.mark_tunnelled(picked);
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let attempt = upstream
             .attempt(&PickRequest::default(), 0, 0)
             .expect("a member");
-        assert_eq!((attempt.place, attempt.member), (7, id));
+        assert_eq!((attempt.target, attempt.member), (7, id));
         assert_eq!(upstream.with(|group| group.status(0)[0].requests), 1);
         drop(attempt);
         let status = upstream.with(|group| group.status(0));
@@ -158,7 +158,7 @@ mod tests {
         let mut attempt = upstream
             .attempt(&PickRequest::default(), 0, 0)
             .expect("a member");
-        attempt.connected();
+        attempt.mark_connected();
         attempt.report(AttemptOutcome::Answered, 0);
         let status = upstream.with(|group| group.status(0));
         assert_eq!((status[0].requests, status[0].counts.answered), (0, 1));
@@ -195,7 +195,7 @@ mod tests {
             is_idempotent: true,
             sent: true,
             body: retry::BodyReplay::Whole,
-            seen: retry::RetryEvidence::Nothing,
+            evidence: retry::RetryEvidence::Nothing,
             timed_out: false,
         };
         drop(upstream.attempt(&PickRequest::default(), 0, 0));

@@ -253,7 +253,7 @@ impl Case {
             self.driver.wait(Some(1), &mut events);
             for event in events {
                 if let DriverEvent::Outgoing(news) = event {
-                    self.local.sources.happened(news);
+                    self.local.sources.handle_event(news);
                 }
             }
             self.local.run();
@@ -268,7 +268,7 @@ impl Case {
                 });
             }
             let world = &self.world;
-            self.peers.retain(|peer| !world.over(peer.socket));
+            self.peers.retain(|peer| !world.is_over(peer.socket));
             for peer in &mut self.peers {
                 peer.step(world);
             }

@@ -107,7 +107,7 @@ impl Case {
             self.driver.wait(None, &mut events);
             for event in events {
                 if let DriverEvent::Outgoing(news) = event {
-                    self.local.sources.happened(news);
+                    self.local.sources.handle_event(news);
                 }
             }
             self.local.run();
@@ -156,7 +156,7 @@ fn new_member(number: usize) -> NewMember {
 
 fn standings<P: Clone>(upstream: &Upstream<P>, now_ms: u64) -> Vec<MemberHealth> {
     let status = upstream.with(|group| group.status(now_ms));
-    status.into_iter().map(|status| status.standing).collect()
+    status.into_iter().map(|status| status.health).collect()
 }
 
 /// A member's response to a health check.
@@ -296,14 +296,14 @@ fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
             refused,
             ..PeerBehavior::default()
         };
-        case.world.set_elsewhere(refused(1000));
+        case.world.set_peer_behavior(refused(1000));
         // Enough for `fall` checks at the default interval.
         case.run_for(30_000);
         assert_eq!(
             standings(&upstream, case.world.now_ms()),
             [MemberHealth::Down]
         );
-        case.world.set_elsewhere(refused(0));
+        case.world.set_peer_behavior(refused(0));
         case.run_for(30_000);
         assert_eq!(
             standings(&upstream, case.world.now_ms()),
@@ -354,15 +354,15 @@ impl NameResolver for Drawn {
 struct Noted(Arc<Mutex<Vec<(SocketAddr, MemberId)>>>);
 
 impl MemberFactory<SocketAddr> for Noted {
-    fn come(&mut self, address: SocketAddr) -> SocketAddr {
+    fn create(&mut self, address: SocketAddr) -> SocketAddr {
         address
     }
 
-    fn added(&mut self, member: MemberId, address: SocketAddr) {
+    fn on_added(&mut self, member: MemberId, address: SocketAddr) {
         self.0.lock().expect("a lock").push((address, member));
     }
 
-    fn gone(&mut self, member: MemberId, place: SocketAddr) {
+    fn on_removed(&mut self, member: MemberId, place: SocketAddr) {
         let mut noted = self.0.lock().expect("a lock");
         let at = noted.iter().position(|known| *known == (place, member));
         noted.remove(at.expect("it was there"));
@@ -407,7 +407,7 @@ fn a_names_addresses_are_the_members_and_failures_change_nothing() {
             noted.sort_unstable();
             assert_eq!(noted, right);
         }
-        let resolved = following.resolved();
+        let resolved = following.status();
         assert_eq!(
             resolved.answers as usize,
             resolver.given.lock().expect("a lock").len()
@@ -430,12 +430,12 @@ fn the_system_is_asked_by_a_helper() {
     case.run_for(1_000);
     let status = upstream.with(|group| group.status(0));
     assert_eq!(&*status[0].name, "192.0.2.33:8080");
-    assert_eq!(case.world.helped(), 1);
+    assert_eq!(case.world.helper_jobs(), 1);
     drop(upstream);
     case.run_for(20_000);
     assert_eq!(
-        following.resolved().answers,
-        1 + u64::from(case.world.helped() > 1)
+        following.status().answers,
+        1 + u64::from(case.world.helper_jobs() > 1)
     );
     case.run_until_quiet();
 }
@@ -444,14 +444,14 @@ fn the_system_is_asked_by_a_helper() {
 struct Pools(Arc<dyn Fn(SocketAddr) -> Arc<ConnectionPool<Lines>> + Send + Sync>);
 
 impl MemberFactory<Arc<ConnectionPool<Lines>>> for Pools {
-    fn come(&mut self, address: SocketAddr) -> Arc<ConnectionPool<Lines>> {
+    fn create(&mut self, address: SocketAddr) -> Arc<ConnectionPool<Lines>> {
         (self.0)(address)
     }
 
-    fn added(&mut self, _: MemberId, _: SocketAddr) {}
+    fn on_added(&mut self, _: MemberId, _: SocketAddr) {}
 
-    fn gone(&mut self, _: MemberId, pool: Arc<ConnectionPool<Lines>>) {
-        pool.keep_none();
+    fn on_removed(&mut self, _: MemberId, pool: Arc<ConnectionPool<Lines>>) {
+        pool.disable_reuse();
     }
 }
 
@@ -509,13 +509,13 @@ async fn ask(
     mut attempt: lowroad_origin::UpstreamAttempt<Arc<ConnectionPool<Lines>>>,
     local: &WorkerHandle,
 ) -> (AttemptOutcome, FailureStage) {
-    let pool = attempt.place.clone();
+    let pool = attempt.target.clone();
     let mut failed = FailureStage {
         tries: 1,
         is_idempotent: true,
         sent: false,
         body: BodyReplay::Whole,
-        seen: RetryEvidence::Nothing,
+        evidence: RetryEvidence::Nothing,
         timed_out: false,
     };
     let outcome = match pool
@@ -527,18 +527,18 @@ async fn ask(
         }
         Err(_) => AttemptOutcome::Cancelled,
         Ok(mut lease) => {
-            attempt.connected();
+            attempt.mark_connected();
             failed.sent = true;
             let talk = async {
                 lease.connection.ask(number, 10).await.ok()?;
                 lease.connection.hear().await.ok()?;
-                lease.heard();
+                lease.mark_proven();
                 lease.connection.read().await.ok()
             };
             match local.timers.timeout(ms(1_000), talk).await {
                 Ok(Some(line)) => {
                     assert!(line == answer(number, 10), "another's");
-                    pool.give_back(lease);
+                    pool.release(lease);
                     AttemptOutcome::Answered
                 }
                 Ok(None) => AttemptOutcome::Lost,
@@ -566,7 +566,7 @@ fn requests_are_tried_again_and_nothing_is_left() {
             ..Manners::default()
         };
         let mut case = Case::new(seed, manners);
-        case.world.set_elsewhere(PeerBehavior {
+        case.world.set_peer_behavior(PeerBehavior {
             refused: 100,
             ..PeerBehavior::default()
         });

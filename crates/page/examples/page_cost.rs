@@ -53,7 +53,7 @@ fn render(run: &mut PageRun, page: &CompiledPage, row_count: usize, out: &mut Ve
             run.value(PageValue::Text("bare metal!"));
             run.row_end();
         }
-        run.answered();
+        run.finish_query();
     }
 }
 

@@ -90,10 +90,10 @@ impl<'s> PageCompiler<'s, '_> {
         self.tokens.get(at).map_or(1, |(_, line)| *line)
     }
 
-    fn wrong<T>(&self, what: impl Into<String>) -> Result<T, ParseError> {
+    fn fail<T>(&self, message: impl Into<String>) -> Result<T, ParseError> {
         let error = ParseError {
             line: self.line(),
-            what: what.into(),
+            message: message.into(),
         };
         Err(self.named_error(self.part, error))
     }
@@ -109,8 +109,8 @@ impl<'s> PageCompiler<'s, '_> {
     }
 
     /// Sets the jump at `from` to lead to the next operation.
-    fn land(&mut self, from: usize) {
-        // Relative distances: operations can be moved as a block, as `choice` does.
+    fn patch_jump(&mut self, from: usize) {
+        // Relative distances: operations can be moved as a block, as `conditional` does.
         let distance = (self.ops.len() - from - 1) as i32;
         if let Some(
             PageOp::Jump(jump)
@@ -125,7 +125,7 @@ impl<'s> PageCompiler<'s, '_> {
     }
 
     /// Appends a text to the page's texts.
-    fn span(&mut self, text: &str) -> SourceSpan {
+    fn add_text(&mut self, text: &str) -> SourceSpan {
         let at = self.text.len() as u32;
         self.text.push_str(text);
         SourceSpan {
@@ -135,23 +135,23 @@ impl<'s> PageCompiler<'s, '_> {
     }
 
     fn is_sign(&self, sign: &str) -> bool {
-        matches!(self.peek(), Some(PageToken::Sign(it)) if *it == sign)
+        matches!(self.peek(), Some(PageToken::Sign(other)) if *other == sign)
     }
 
     fn is_name(&self, name: &str) -> bool {
-        matches!(self.peek(), Some(PageToken::Name(it)) if *it == name)
+        matches!(self.peek(), Some(PageToken::Name(other)) if *other == name)
     }
 
     fn take_sign(&mut self, sign: &str) -> bool {
-        let is = self.is_sign(sign);
-        self.at += usize::from(is);
-        is
+        let is_match = self.is_sign(sign);
+        self.at += usize::from(is_match);
+        is_match
     }
 
     fn take_name(&mut self, name: &str) -> bool {
-        let is = self.is_name(name);
-        self.at += usize::from(is);
-        is
+        let is_match = self.is_name(name);
+        self.at += usize::from(is_match);
+        is_match
     }
 
     fn expect_sign(&mut self, sign: &str) -> Result<(), ParseError> {
@@ -173,7 +173,7 @@ impl<'s> PageCompiler<'s, '_> {
         }
     }
 
-    fn unexpected<T>(&mut self, what: &str) -> Result<T, ParseError> {
+    fn unexpected<T>(&mut self, message: &str) -> Result<T, ParseError> {
         // Consumed, so that `line` is that of the found token.
         self.at += 1;
         let found = match self.tokens.get(self.at - 1) {
@@ -184,7 +184,7 @@ impl<'s> PageCompiler<'s, '_> {
             Some((PageToken::Whole(_) | PageToken::Float(_), _)) => "found a number".to_string(),
             Some(_) => "the tag ends".to_string(),
         };
-        self.wrong(format!("{what}, but {found}"))
+        self.fail(format!("{message}, but {found}"))
     }
 
     /// Runs `inner` one level deeper, within the nesting limit.
@@ -194,7 +194,7 @@ impl<'s> PageCompiler<'s, '_> {
     ) -> Result<T, ParseError> {
         // Bounds the recursion of the parser, and so its stack.
         if self.depth == DEPTH_MAX {
-            return self.wrong(format!(
+            return self.fail(format!(
                 "expressions or tags are nested more than {DEPTH_MAX} deep"
             ));
         }

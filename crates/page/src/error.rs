@@ -9,7 +9,7 @@ pub struct ParseError {
     /// Counted from 1.
     pub line: u32,
     /// The fault and its remedy.
-    pub what: String,
+    pub message: String,
 }
 
 /// Why a page ended early.
@@ -18,18 +18,18 @@ pub struct RunFailure {
     /// Counted from 1.
     pub line: u32,
     /// The fault, for the log; it may contain data of a visitor.
-    pub what: String,
+    pub message: String,
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "line {}: {}", self.line, self.what)
+        write!(to, "line {}: {}", self.line, self.message)
     }
 }
 
 impl fmt::Display for RunFailure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "line {}: {}", self.line, self.what)
+        write!(to, "line {}: {}", self.line, self.message)
     }
 }
 

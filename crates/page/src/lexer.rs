@@ -37,7 +37,7 @@ pub fn tokens(source: &str) -> Result<Vec<(PageToken<'_>, u32)>, ParseError> {
     if source.len() > SOURCE_LEN_MAX {
         return Err(ParseError {
             line: 1,
-            what: format!("the source of the page is longer than {SOURCE_LEN_MAX} bytes"),
+            message: format!("the source of the page is longer than {SOURCE_LEN_MAX} bytes"),
         });
     }
     // minijinja removes one final line break of a template.
@@ -103,11 +103,11 @@ impl<'s> PageLexer<'s> {
                 .get(2 + sign_len..)
                 .and_then(|rest| rest.find("#}"))
             else {
-                return Err(self.wrong("unterminated comment: write #}"));
+                return Err(self.error("unterminated comment: write #}"));
             };
             // In `{#-#}` the minus belongs to the start.
-            let whole = self.take(2 + sign_len + end + 2);
-            return Ok(end > 0 && whole.ends_with("-#}"));
+            let comment = self.take(2 + sign_len + end + 2);
+            return Ok(end > 0 && comment.ends_with("-#}"));
         }
         // Text in a raw block is not searched for tags.
         if kind == Some(b'%')
@@ -131,8 +131,8 @@ impl<'s> PageLexer<'s> {
 
     fn raw(&mut self, trims: bool) -> Result<bool, ParseError> {
         let mut at = 0;
-        while let Some(found) = self.rest[at..].find("{%") {
-            at += found + 2;
+        while let Some(offset) = self.rest[at..].find("{%") {
+            at += offset + 2;
             let Some((len, trims_after)) = basic_tag(&self.rest[at..], "endraw", true) else {
                 // Other tags are text within a raw block.
                 continue;
@@ -146,7 +146,7 @@ impl<'s> PageLexer<'s> {
             self.push(PageToken::Data(data), line);
             return Ok(trims_after);
         }
-        Err(self.wrong("{% raw %} without {% endraw %}"))
+        Err(self.error("{% raw %} without {% endraw %}"))
     }
 
     fn inside(&mut self, end: &str) -> Result<bool, ParseError> {
@@ -177,7 +177,7 @@ impl<'s> PageLexer<'s> {
     fn token(&mut self, end: &str) -> Result<i32, ParseError> {
         let line = self.line;
         let Some(&first) = self.rest.as_bytes().first() else {
-            return Err(self.wrong(&format!("unterminated tag: write {end}")));
+            return Err(self.error(&format!("unterminated tag: write {end}")));
         };
         if first == b'"' || first == b'\'' {
             let text = self.text(first)?;
@@ -199,7 +199,7 @@ impl<'s> PageLexer<'s> {
         // The list has longer signs before their prefixes, so the first match is the longest.
         let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
             let c = self.rest.chars().next().unwrap_or_default();
-            return Err(self.wrong(&format!("unexpected character {c:?}")));
+            return Err(self.error(&format!("unexpected character {c:?}")));
         };
         self.take(sign.len());
         self.push(PageToken::Sign(sign), line);
@@ -225,14 +225,14 @@ impl<'s> PageLexer<'s> {
         // Rejects forms such as `1e3` and `0x1`.
         let after = self.rest[len..].chars().next();
         if after.is_some_and(|c| c == '_' || c.is_ascii_alphanumeric()) {
-            return Err(self.wrong("a number has only digits and at most one point"));
+            return Err(self.error("a number has only digits and at most one point"));
         }
         let text = self.take(len);
         let token = match is_float {
             true => text.parse().ok().map(PageToken::Float),
             false => text.parse().ok().map(PageToken::Whole),
         };
-        token.ok_or_else(|| self.wrong("the number is too large"))
+        token.ok_or_else(|| self.error("the number is too large"))
     }
 
     fn text(&mut self, quote: u8) -> Result<String, ParseError> {
@@ -248,7 +248,7 @@ impl<'s> PageLexer<'s> {
                     // minijinja keeps the backslash before other punctuation.
                     Some(c) if !c.is_ascii_alphanumeric() => text.extend(['\\', c]),
                     _ => {
-                        return Err(self.wrong(
+                        return Err(self.error(
                             "unknown escape; the escapes are \\n, \\r, \\t, \\\\, \\\" and \\'",
                         ));
                     }
@@ -260,30 +260,30 @@ impl<'s> PageLexer<'s> {
                 c => text.push(c),
             }
         }
-        Err(self.wrong("unterminated text: its closing quote is missing"))
+        Err(self.error("unterminated text: its closing quote is missing"))
     }
 
     fn skip_whitespace(&mut self) {
-        let left = self.rest.trim_start().len();
-        self.take(self.rest.len() - left);
+        let remaining_len = self.rest.trim_start().len();
+        self.take(self.rest.len() - remaining_len);
     }
 
     fn take(&mut self, len: usize) -> &'s str {
-        let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, ""));
+        let (text, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, ""));
         // Lines are counted where text is consumed, so every token has its line.
-        self.line += taken.bytes().filter(|&byte| byte == b'\n').count() as u32;
+        self.line += text.bytes().filter(|&byte| byte == b'\n').count() as u32;
         self.rest = rest;
-        taken
+        text
     }
 
     fn push(&mut self, token: PageToken<'s>, line: u32) {
         self.tokens.push((token, line));
     }
 
-    fn wrong(&self, what: &str) -> ParseError {
+    fn error(&self, message: &str) -> ParseError {
         ParseError {
             line: self.line,
-            what: what.to_string(),
+            message: message.to_string(),
         }
     }
 }

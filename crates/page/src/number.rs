@@ -16,38 +16,40 @@ enum NumberPair {
     Float(f64, f64),
 }
 
-fn whole(value: MachineValue) -> Option<i128> {
+fn to_integer(value: MachineValue) -> Option<i128> {
     match value {
-        MachineValue::Bool(it) => Some(i128::from(it)),
-        MachineValue::Int(it) => Some(i128::from(it)),
-        MachineValue::UInt(it) => Some(i128::from(it)),
+        MachineValue::Bool(number) => Some(i128::from(number)),
+        MachineValue::Int(number) => Some(i128::from(number)),
+        MachineValue::UInt(number) => Some(i128::from(number)),
         // Only floats with an exact integer value; NaN fails the comparison.
-        MachineValue::Float(it) if it as i64 as f64 == it => Some(i128::from(it as i64)),
+        MachineValue::Float(number) if number as i64 as f64 == number => {
+            Some(i128::from(number as i64))
+        }
         _ => None,
     }
 }
 
 fn float(value: MachineValue) -> Option<f64> {
     match value {
-        MachineValue::Float(it) => Some(it),
-        value => whole(value).map(|it| it as f64),
+        MachineValue::Float(number) => Some(number),
+        value => to_integer(value).map(|number| number as f64),
     }
 }
 
-fn two(left: MachineValue, right: MachineValue) -> Option<NumberPair> {
+fn number_pair(left: MachineValue, right: MachineValue) -> Option<NumberPair> {
     Some(match (left, right) {
         (MachineValue::Float(_), _) | (_, MachineValue::Float(_)) => {
             NumberPair::Float(float(left)?, float(right)?)
         }
-        _ => NumberPair::Whole(whole(left)?, whole(right)?),
+        _ => NumberPair::Whole(to_integer(left)?, to_integer(right)?),
     })
 }
 
 /// Compares two numbers or booleans; `None` for other values.
-pub fn compared(left: MachineValue, right: MachineValue) -> Option<Ordering> {
-    match two(left, right)? {
+pub fn compare(left: MachineValue, right: MachineValue) -> Option<Ordering> {
+    match number_pair(left, right)? {
         NumberPair::Whole(left, right) => Some(left.cmp(&right)),
-        NumberPair::Float(a, b) => match (whole(left), whole(right)) {
+        NumberPair::Float(a, b) => match (to_integer(left), to_integer(right)) {
             // Exact if both are integers.
             (Some(left), Some(right)) => Some(left.cmp(&right)),
             // `total_cmp` gives NaN a place, so that sorting is well defined.
@@ -57,37 +59,37 @@ pub fn compared(left: MachineValue, right: MachineValue) -> Option<Ordering> {
 }
 
 /// The result of an operator on two numbers.
-pub fn calculated(
+pub fn calculate(
     op: BinaryOp,
     left: MachineValue,
     right: MachineValue,
 ) -> Result<MachineValue, String> {
-    let Some(two) = two(left, right) else {
+    let Some(pair) = number_pair(left, right) else {
         let (left, right) = (left.kind(), right.kind());
         return Err(format!("can't calculate with {left} and {right}"));
     };
-    let made = match two {
+    let result = match pair {
         NumberPair::Whole(left, right) => apply_whole(op, left, right),
         NumberPair::Float(left, right) => apply_float(op, left, right).map(MachineValue::Float),
     };
-    made.ok_or_else(|| "the result exceeds 64 bits, or is a division by 0".to_string())
+    result.ok_or_else(|| "the result exceeds 64 bits, or is a division by 0".to_string())
 }
 
 fn apply_whole(op: BinaryOp, left: i128, right: i128) -> Option<MachineValue> {
     match op {
-        BinaryOp::Add => MachineValue::whole(left.checked_add(right)?),
-        BinaryOp::Subtract => MachineValue::whole(left.checked_sub(right)?),
-        BinaryOp::Multiply => MachineValue::whole(left.checked_mul(right)?),
+        BinaryOp::Add => MachineValue::from_integer(left.checked_add(right)?),
+        BinaryOp::Subtract => MachineValue::from_integer(left.checked_sub(right)?),
+        BinaryOp::Multiply => MachineValue::from_integer(left.checked_mul(right)?),
         BinaryOp::FloorDivide => {
             let (quotient, remainder) = (left.checked_div(right)?, left.checked_rem(right)?);
             // Rounds towards negative infinity, as Python does; Rust rounds towards zero.
             let is_below = remainder != 0 && (remainder < 0) != (right < 0);
-            MachineValue::whole(quotient - i128::from(is_below))
+            MachineValue::from_integer(quotient - i128::from(is_below))
         }
         BinaryOp::Remainder => {
             let remainder = left.checked_rem(right)?;
             let is_below = remainder != 0 && (remainder < 0) != (right < 0);
-            MachineValue::whole(if is_below {
+            MachineValue::from_integer(if is_below {
                 remainder + right
             } else {
                 remainder
@@ -127,8 +129,15 @@ fn floor_divided(left: f64, right: f64) -> (f64, f64) {
     }
     let floored = floor(quotient);
     // Corrects a quotient that the subtraction has rounded below an integer.
-    let is_more = quotient - floored > 0.5;
-    (if is_more { floored + 1.0 } else { floored }, remainder)
+    let needs_increment = quotient - floored > 0.5;
+    (
+        if needs_increment {
+            floored + 1.0
+        } else {
+            floored
+        },
+        remainder,
+    )
 }
 
 /// The floor function, which `core` lacks.
@@ -138,15 +147,19 @@ fn floor(number: f64) -> f64 {
     if number.is_nan() || number.abs() >= WHOLE {
         return number;
     }
-    let cut = number as i64 as f64;
-    if cut > number { cut - 1.0 } else { cut }
+    let truncated = number as i64 as f64;
+    if truncated > number {
+        truncated - 1.0
+    } else {
+        truncated
+    }
 }
 
 pub fn negated(value: MachineValue) -> Result<MachineValue, String> {
     let negated = match value {
-        MachineValue::Float(it) => Some(MachineValue::Float(-it)),
-        MachineValue::Int(it) => MachineValue::whole(-i128::from(it)),
-        MachineValue::UInt(it) => MachineValue::whole(-i128::from(it)),
+        MachineValue::Float(number) => Some(MachineValue::Float(-number)),
+        MachineValue::Int(number) => MachineValue::from_integer(-i128::from(number)),
+        MachineValue::UInt(number) => MachineValue::from_integer(-i128::from(number)),
         _ => None,
     };
     negated.ok_or_else(|| format!("can't negate {}", value.kind()))
@@ -162,8 +175,8 @@ pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<Mach
     match value {
         MachineValue::Int(_) | MachineValue::UInt(_) => Ok(value),
         // Formatting rounds the exact decimal value.
-        MachineValue::Float(it) => Ok(MachineValue::Float(
-            format!("{it:.digits$}").parse().unwrap_or(it),
+        MachineValue::Float(number) => Ok(MachineValue::Float(
+            format!("{number:.digits$}").parse().unwrap_or(number),
         )),
         other => Err(format!("can't round {}", other.kind())),
     }
@@ -213,17 +226,17 @@ pub fn write_plain(value: MachineValue, to: &mut String) {
     let _ = match value {
         MachineValue::Bool(true) => to.write_str("True"),
         MachineValue::Bool(false) => to.write_str("False"),
-        MachineValue::Int(it) => write!(to, "{it}"),
-        MachineValue::UInt(it) => write!(to, "{it}"),
-        MachineValue::Float(it) if it.is_nan() => to.write_str("NaN"),
-        MachineValue::Float(it) if it.is_infinite() => {
-            to.write_str(if it < 0.0 { "-inf" } else { "inf" })
+        MachineValue::Int(number) => write!(to, "{number}"),
+        MachineValue::UInt(number) => write!(to, "{number}"),
+        MachineValue::Float(number) if number.is_nan() => to.write_str("NaN"),
+        MachineValue::Float(number) if number.is_infinite() => {
+            to.write_str(if number < 0.0 { "-inf" } else { "inf" })
         }
-        MachineValue::Float(it) => {
-            let before = to.len();
-            let written = write!(to, "{it}");
+        MachineValue::Float(number) => {
+            let start = to.len();
+            let written = write!(to, "{number}");
             // minijinja shows whole floats with one decimal.
-            if !to[before..].contains('.') {
+            if !to[start..].contains('.') {
                 to.push_str(".0");
             }
             written

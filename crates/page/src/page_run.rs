@@ -46,7 +46,7 @@ impl Default for PageLimits {
 #[derive(Debug)]
 pub enum RunStep<'r> {
     /// A statement to execute: pass its rows by `PageRun::columns`, `PageRun::value` and `PageRun::row_end`, end with
-    /// `PageRun::answered` or `PageRun::refused`, and call `PageRun::step` again. Until then a further call returns
+    /// `PageRun::finish_query` or `PageRun::refused`, and call `PageRun::step` again. Until then a further call returns
     /// the same statement again.
     Query {
         /// A literal in the page.
@@ -73,11 +73,11 @@ impl<'r> Iterator for StatementValues<'r> {
 
     fn next(&mut self) -> Option<PageValue<'r>> {
         Some(match *self.values.next()? {
-            MachineValue::Bool(it) => PageValue::Bool(it),
-            MachineValue::Int(it) => PageValue::Int(it),
-            MachineValue::UInt(it) => PageValue::UInt(it),
-            MachineValue::Float(it) => PageValue::Float(it),
-            MachineValue::Text(it) => PageValue::Text(self.store.text(self.page, it)),
+            MachineValue::Bool(value) => PageValue::Bool(value),
+            MachineValue::Int(value) => PageValue::Int(value),
+            MachineValue::UInt(value) => PageValue::UInt(value),
+            MachineValue::Float(value) => PageValue::Float(value),
+            MachineValue::Text(value) => PageValue::Text(self.store.text(self.page, value)),
             // None is NULL.
             _ => PageValue::Null,
         })
@@ -93,7 +93,7 @@ impl ExactSizeIterator for StatementValues<'_> {}
 /// A loop in progress.
 #[derive(Clone, Copy, Debug)]
 struct LoopState {
-    over: MachineValue,
+    iterable: MachineValue,
     index: u32,
     len: u32,
     slot: u16,
@@ -121,12 +121,12 @@ pub struct PageRun {
     loops: Vec<LoopState>,
     store: ValueStore,
     reply: PageReply,
-    asking: QueryState,
+    query_state: QueryState,
     values: Vec<MachineValue>,
     steps: u64,
     queries: u32,
     /// A failure outside of an operation.
-    wrong: Option<String>,
+    pending_error: Option<String>,
 }
 
 impl PageRun {
@@ -145,11 +145,11 @@ impl PageRun {
             loops: Vec::new(),
             store: ValueStore::default(),
             reply: PageReply::default(),
-            asking: QueryState::No,
+            query_state: QueryState::No,
             values: Vec::new(),
             steps: 0,
             queries: 0,
-            wrong: None,
+            pending_error: None,
         }
     }
 
@@ -163,11 +163,11 @@ impl PageRun {
         self.loops.clear();
         self.store.clear();
         self.reply.clear();
-        self.asking = QueryState::No;
+        self.query_state = QueryState::No;
         self.values.clear();
         self.steps = 0;
         self.queries = 0;
-        self.wrong = None;
+        self.pending_error = None;
     }
 
     /// Runs the page until it needs rows or ends. The page, the request and the output must be the same in all calls
@@ -178,13 +178,13 @@ impl PageRun {
         request: &impl PageRequest,
         out: &mut Vec<u8>,
     ) -> RunStep<'r> {
-        if let Err(what) = self.go(page, request, out) {
-            return RunStep::Failed(self.failure(page, what));
+        if let Err(message) = self.run(page, request, out) {
+            return RunStep::Failed(self.failure(page, message));
         }
-        // `go` stops behind the operation, so the last one is at `at - 1`.
+        // `run` stops behind the operation, so the last one is at `at - 1`.
         let last = self.at.checked_sub(1).and_then(|at| page.ops.get(at));
         match last {
-            Some(&PageOp::Query { statement, .. }) if self.asking != QueryState::No => {
+            Some(&PageOp::Query { statement, .. }) if self.query_state != QueryState::No => {
                 RunStep::Query {
                     statement: page.text(statement),
                     values: StatementValues {
@@ -200,7 +200,7 @@ impl PageRun {
 
     /// Begins a result with the names of its columns, replacing one that was begun before.
     pub fn columns<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
-        if matches!(self.asking, QueryState::Rows { .. }) {
+        if matches!(self.query_state, QueryState::Rows { .. }) {
             self.store.begin_rows(names);
         }
     }
@@ -208,11 +208,11 @@ impl PageRun {
     /// Adds the next value of the row; one for each column.
     #[inline]
     pub fn value(&mut self, value: PageValue<'_>) {
-        let QueryState::Rows { is_row } = self.asking else {
+        let QueryState::Rows { is_row } = self.query_state else {
             return;
         };
         // After a failure, and after the first row of `row(…)`, values are ignored.
-        if self.wrong.is_none() && (!is_row || self.store.row_count() == 0) {
+        if self.pending_error.is_none() && (!is_row || self.store.row_count() == 0) {
             self.store.push_cell(value);
         }
     }
@@ -220,37 +220,37 @@ impl PageRun {
     /// Completes the row.
     #[inline]
     pub fn row_end(&mut self) {
-        let QueryState::Rows { is_row } = self.asking else {
+        let QueryState::Rows { is_row } = self.query_state else {
             return;
         };
-        if self.wrong.is_some() || is_row && self.store.row_count() > 0 {
+        if self.pending_error.is_some() || is_row && self.store.row_count() > 0 {
             return;
         }
         self.store.end_row();
         // Checked per row: a result may be larger than the memory of the machine.
         if self.store.len() > self.limits.memory_len_max {
             // Further rows are dropped; the next `step` reports the failure.
-            self.wrong = Some(self.over_memory());
+            self.pending_error = Some(self.memory_error());
         }
     }
 
     /// Completes the result.
-    pub fn answered(&mut self) {
-        if let QueryState::Rows { is_row } = self.asking {
+    pub fn finish_query(&mut self) {
+        if let QueryState::Rows { is_row } = self.query_state {
             let rows = self.store.end_rows();
             self.stack.push(match (is_row, rows) {
                 (false, (result, _)) => MachineValue::Rows(result),
                 (true, (_, 0)) => MachineValue::None,
                 (true, (result, _)) => MachineValue::Row { result, row: 0 },
             });
-            self.asking = QueryState::Answered;
+            self.query_state = QueryState::Answered;
         }
     }
 
     /// Reports that the query failed; the next `step` fails with this reason.
     pub fn refused(&mut self, reason: &str) {
-        self.wrong = Some(format!("the database reports: {reason}"));
-        self.asking = QueryState::Answered;
+        self.pending_error = Some(format!("the database reports: {reason}"));
+        self.query_state = QueryState::Answered;
     }
 
     /// The operations that its loops have run so far.
@@ -264,28 +264,28 @@ impl PageRun {
     }
 
     /// The source of the last operation: the name of the page or its part, and the line.
-    pub fn place<'p>(&self, page: &'p CompiledPage) -> (&'p str, u32) {
+    pub fn source_location<'p>(&self, page: &'p CompiledPage) -> (&'p str, u32) {
         let (part, line) = self.part_and_line(page);
         (page.parts.get(part).map_or("", String::as_str), line)
     }
 
     fn part_and_line(&self, page: &CompiledPage) -> (usize, u32) {
-        let place = self.at.checked_sub(1).and_then(|at| page.lines.get(at));
-        place.map_or((0, 1), |place| (place.part as usize, place.line))
+        let location = self.at.checked_sub(1).and_then(|at| page.lines.get(at));
+        location.map_or((0, 1), |location| (location.part as usize, location.line))
     }
 
     /// The failure of the last operation.
-    fn failure(&self, page: &CompiledPage, what: String) -> RunFailure {
+    fn failure(&self, page: &CompiledPage, message: String) -> RunFailure {
         let (part, line) = self.part_and_line(page);
-        let what = match page.parts.get(part) {
+        let message = match page.parts.get(part) {
             // Part 0 is the page itself, which the caller names.
-            Some(name) if part > 0 => format!("in {name}: {what}"),
-            _ => what,
+            Some(name) if part > 0 => format!("in {name}: {message}"),
+            _ => message,
         };
-        RunFailure { line, what }
+        RunFailure { line, message }
     }
 
-    fn over_memory(&self) -> String {
+    fn memory_error(&self) -> String {
         format!(
             "the page takes more than {} bytes of memory: ask for fewer rows",
             self.limits.memory_len_max

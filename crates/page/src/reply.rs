@@ -58,7 +58,7 @@ impl PageReply {
             return Err(format!("the value of {name} contains control characters"));
         }
         self.fields
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+            .retain(|(field_name, _)| !field_name.eq_ignore_ascii_case(name));
         // Checked after the removal, since replacing a field adds none.
         if self.fields.len() == FIELDS_MAX {
             return Err(format!("a page can set at most {FIELDS_MAX} fields"));

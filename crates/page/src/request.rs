@@ -31,11 +31,11 @@ pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
         .filter(|pair| !pair.is_empty());
     for pair in pairs.by_ref().take(PAIRS_MAX) {
         let at = pair.iter().position(|&byte| byte == b'=');
-        let (known, value) = match at {
+        let (encoded_name, value) = match at {
             Some(at) => (&pair[..at], &pair[at + 1..]),
             None => (pair, &b""[..]),
         };
-        if is_name(known, name, to) {
+        if is_name(encoded_name, name, to) {
             decode(value, true, to);
             return true;
         }
@@ -44,19 +44,19 @@ pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
 }
 
 /// Whether an encoded name equals `name` after decoding. `scratch` is unchanged afterwards.
-fn is_name(known: &[u8], name: &str, scratch: &mut String) -> bool {
+fn is_name(encoded_name: &[u8], name: &str, scratch: &mut String) -> bool {
     // Names without escapes are compared without decoding, which is the usual case.
-    if !known
+    if !encoded_name
         .iter()
         .any(|byte| matches!(byte, b'%' | b'+' | 0x80..))
     {
-        return known == name.as_bytes();
+        return encoded_name == name.as_bytes();
     }
-    let before = scratch.len();
-    decode(known, true, scratch);
-    let is_name = &scratch[before..] == name;
+    let initial_len = scratch.len();
+    decode(encoded_name, true, scratch);
+    let is_name = &scratch[initial_len..] == name;
     // The scratch text is the page's own buffer; only the value may stay in it.
-    scratch.truncate(before);
+    scratch.truncate(initial_len);
     is_name
 }
 
@@ -78,7 +78,7 @@ pub fn cookie(line: &[u8], name: &str, to: &mut String) -> bool {
 fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
     let is_special = |byte: &u8| *byte == b'%' || *byte == b'+' && plus_is_space;
     if !bytes.iter().any(is_special) {
-        return lossy(bytes, to);
+        return push_lossy(bytes, to);
     }
     let mut decoded = alloc::vec::Vec::with_capacity(bytes.len());
     while let Some((&first, rest)) = bytes.split_first() {
@@ -94,11 +94,11 @@ fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
             _ => decoded.push(first),
         }
     }
-    lossy(&decoded, to);
+    push_lossy(&decoded, to);
 }
 
 /// Appends bytes as text, with U+FFFD for invalid UTF-8.
-pub fn lossy(bytes: &[u8], to: &mut String) {
+pub fn push_lossy(bytes: &[u8], to: &mut String) {
     match core::str::from_utf8(bytes) {
         Ok(text) => to.push_str(text),
         Err(_) => to.push_str(&String::from_utf8_lossy(bytes)),

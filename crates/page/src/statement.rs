@@ -4,12 +4,14 @@
 use crate::statement_lexer::{PieceKind, SqlDialect, StatementPieces};
 
 /// Whether a statement begins like a read.
-pub fn reads(sql: &str) -> bool {
+pub fn is_read(sql: &str) -> bool {
     const READING: &[&str] = &[
         "SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE", "WITH", "EXPLAIN",
     ];
     let word = first_word(sql);
-    READING.iter().any(|known| known.eq_ignore_ascii_case(word))
+    READING
+        .iter()
+        .any(|keyword| keyword.eq_ignore_ascii_case(word))
 }
 
 /// The number of values of a statement.
@@ -26,10 +28,10 @@ pub fn values(sql: &str) -> usize {
 /// The first word; empty if an executable comment is before it: by its version a server skips or executes the comment,
 /// and so has one of two first words.
 fn first_word(sql: &str) -> &str {
-    let is_filling = |c: char| c.is_whitespace() || c == '(';
+    let is_skipped = |c: char| c.is_whitespace() || c == '(';
     let start = pieces(sql)
         .filter(|(kind, _)| matches!(kind, PieceKind::Code | PieceKind::Executable))
-        .map(|(kind, piece)| (kind, piece.trim_start_matches(is_filling)))
+        .map(|(kind, piece)| (kind, piece.trim_start_matches(is_skipped)))
         .find(|(_, piece)| !piece.is_empty())
         .filter(|(kind, _)| *kind == PieceKind::Code)
         .map_or("", |(_, piece)| piece);
@@ -67,11 +69,11 @@ mod tests {
 
     #[test]
     fn executable_comments_before_the_first_word_are_no_reads() {
-        assert!(reads("SELECT 1 /*!50000 + 1 */"));
+        assert!(is_read("SELECT 1 /*!50000 + 1 */"));
         // A server older than 9.99.99 would delete.
-        assert!(!reads("/*!99999 SELECT */ DELETE FROM t"));
-        assert!(!reads("/*!40101 DELETE */ FROM t"));
-        assert!(!reads("/*! DELETE */ SELECT"));
+        assert!(!is_read("/*!99999 SELECT */ DELETE FROM t"));
+        assert!(!is_read("/*!40101 DELETE */ FROM t"));
+        assert!(!is_read("/*! DELETE */ SELECT"));
     }
 
     #[test]
@@ -82,10 +84,10 @@ mod tests {
             "-- x\nSELECT",
             "/* a */ WITH x",
         ] {
-            assert!(reads(sql), "{sql}");
+            assert!(is_read(sql), "{sql}");
         }
         for sql in ["INSERT INTO t", "", "/* SELECT */ DELETE", "selection"] {
-            assert!(!reads(sql), "{sql}");
+            assert!(!is_read(sql), "{sql}");
         }
     }
 }

@@ -63,7 +63,9 @@ impl StatementPieces<'_> {
             return (PieceKind::Comment, 2);
         }
         if let Some(comment) = text.strip_prefix("/*") {
-            let executable = ["/*!", "/*M!"].into_iter().find(|it| text.starts_with(it));
+            let executable = ["/*!", "/*M!"]
+                .into_iter()
+                .find(|prefix| text.starts_with(prefix));
             if let Some(begin) = executable.filter(|_| self.dialect == SqlDialect::MySql) {
                 self.is_executable = true;
                 // The lowest version of the server that executes it may follow.

@@ -48,7 +48,7 @@ pub fn escape(text: &[u8], to: &mut Vec<u8>) {
 pub fn escape_into(text: &str, to: &mut String) {
     for c in text.chars() {
         match u8::try_from(c).ok().and_then(escaped) {
-            Some(instead) => to.push_str(instead),
+            Some(replacement) => to.push_str(replacement),
             None => to.push(c),
         }
     }

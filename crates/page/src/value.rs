@@ -72,7 +72,7 @@ impl MachineValue {
     pub const TEXT_RANK: u8 = 4;
 
     /// An integer; `None` if it has more than 64 bits.
-    pub fn whole(number: i128) -> Option<MachineValue> {
+    pub fn from_integer(number: i128) -> Option<MachineValue> {
         i64::try_from(number)
             .map(MachineValue::Int)
             .or_else(|_| u64::try_from(number).map(MachineValue::UInt))

@@ -46,8 +46,12 @@ pub struct ServerAccount {
 /// The configured user or group does not exist.
 pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>), String> {
     if !Uid::effective().is_root() {
-        let other = config.server.user.as_ref().filter(|name| !is_me(name));
-        let note = other.map(|name| {
+        let configured = config
+            .server
+            .user
+            .as_ref()
+            .filter(|name| !is_current_user(name));
+        let note = configured.map(|name| {
             format!("not started as root, so the server keeps its user and ignores {name}")
         });
         return Ok((None, note));
@@ -130,12 +134,12 @@ impl ServerAccount {
     }
 
     /// Runs a function with the user's rights, on a thread that becomes the user.
-    fn do_as_user<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    fn do_as_user<T: Send>(&self, action: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let name = CString::new(self.user.name.clone())?;
         let groups = getgrouplist(&name, self.group)?;
         let groups: Vec<_> = groups
             .iter()
-            .map(|it| rustix::process::Gid::from_raw(it.as_raw()))
+            .map(|group| rustix::process::Gid::from_raw(group.as_raw()))
             .collect();
         let UserIds { uid, gid } = self.ids();
         let (uid, gid) = (
@@ -149,7 +153,7 @@ impl ServerAccount {
                 // The user last: without root's uid, the thread could not change its groups any more.
                 set_thread_res_gid(gid, gid, gid)?;
                 set_thread_res_uid(uid, uid, uid)?;
-                act()
+                action()
             });
             done.join()
                 .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
@@ -169,7 +173,7 @@ impl ServerAccount {
         let name = &self.user.name;
         if let Some(path) = &config.server.disk_cache {
             // As root: only root may change the owner of files.
-            give_disk_cache(path, self.user.uid, self.group)
+            chown_disk_cache(path, self.user.uid, self.group)
                 .map_err(|error| format!("can't give {} to {name}: {error}", path.display()))?;
         }
         self.leave_root(source)
@@ -224,11 +228,11 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
     initgroups(name, group)?;
     setgid(group)?;
     setuid(user)?;
-    let kept = capabilities(None)?.permitted & KEPT;
+    let retained = capabilities(None)?.permitted & KEPT;
     // Not inheritable: a program that the server starts has none of them.
     let sets = CapabilitySets {
-        effective: kept,
-        permitted: kept,
+        effective: retained,
+        permitted: retained,
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets)?;
@@ -240,9 +244,9 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
 ///
 /// # Errors
 /// They can't become that user.
-pub fn program_account(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
-    match named {
-        Some(name) if !Uid::effective().is_root() => match is_me(name) {
+pub fn program_account(configured: Option<&str>) -> Result<Option<(u32, u32)>, String> {
+    match configured {
+        Some(name) if !Uid::effective().is_root() => match is_current_user(name) {
             true => Ok(None),
             false => Err(format!(
                 "programs can run as {name} only if the server stays root: set user = \"root\" in [server]"
@@ -259,28 +263,31 @@ pub fn program_account(named: Option<&str>) -> Result<Option<(u32, u32)>, String
 
 /// Gives the folder of the disk cache and its files to the user. The user owned the folder before and may have placed
 /// links there, so a file with more than one name keeps its owner.
-fn give_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
+fn chown_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
     // An unreadable folder was reported when it was taken.
     let (Ok(folder), Ok(entries)) = (File::open(path), path.read_dir()) else {
         return Ok(());
     };
-    let give = |file: File| fchown(file, Some(user.as_raw()), Some(group.as_raw()));
-    give(folder)?;
+    let chown = |file: File| fchown(file, Some(user.as_raw()), Some(group.as_raw()));
+    chown(folder)?;
     let mut files = entries
         .flatten()
         .filter_map(|entry| file_of_one_name(&entry.path()));
-    files.try_for_each(give)
+    files.try_for_each(chown)
 }
 
 /// Opens a file, unless the name is a link, or the file has another one.
 fn file_of_one_name(path: &Path) -> Option<File> {
     // Opening a FIFO would wait for a writer.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut how = OpenOptions::new();
-    let file = how.read(true).custom_flags(flags.bits() as i32).open(path);
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path);
     let file = file.ok()?;
-    let found = file.metadata().ok()?;
-    (found.is_file() && found.nlink() == 1).then_some(file)
+    let metadata = file.metadata().ok()?;
+    (metadata.is_file() && metadata.nlink() == 1).then_some(file)
 }
 
 fn find(name: &str) -> Result<User, String> {
@@ -291,7 +298,7 @@ fn find(name: &str) -> Result<User, String> {
     }
 }
 
-fn is_me(name: &str) -> bool {
+fn is_current_user(name: &str) -> bool {
     matches!(User::from_name(name), Ok(Some(user)) if user.uid == Uid::effective())
 }
 

@@ -7,21 +7,21 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Gives up all capabilities but `kept`, for good: threads and programs that this one starts do not get them either. The
+/// Gives up all capabilities but `retained`, for good: threads and programs that this one starts do not get them either. The
 /// user stays uid 0. To be called while there is one thread.
 ///
 /// # Errors
 /// When the kernel refuses: a text for the user.
-pub fn reduce(kept: CapabilitySet) -> Result<(), String> {
+pub fn reduce(retained: CapabilitySet) -> Result<(), String> {
     // The bounding set first: changing it takes CAP_SETPCAP, which the next steps give up.
-    let reduced = bound(kept)
+    let reduced = limit_bounding_set(retained)
         .and_then(|()| clear_ambient_capability_set())
         .and_then(|()| capabilities(None))
         .and_then(|now| {
-            let kept = now.permitted & kept;
+            let retained = now.permitted & retained;
             let sets = CapabilitySets {
-                effective: kept,
-                permitted: kept,
+                effective: retained,
+                permitted: retained,
                 inheritable: CapabilitySet::empty(),
             };
             set_capabilities(None, sets)
@@ -31,16 +31,18 @@ pub fn reduce(kept: CapabilitySet) -> Result<(), String> {
     reduced.map_err(|error| format!("can't drop capabilities: {error}"))
 }
 
-fn bound(kept: CapabilitySet) -> rustix::io::Result<()> {
+fn limit_bounding_set(retained: CapabilitySet) -> rustix::io::Result<()> {
     for number in 0..u64::BITS {
-        let one = CapabilitySet::from_bits_retain(1 << number);
-        match capability_is_in_bounding_set(one) {
-            Ok(true) if !kept.contains(one) => match remove_capability_from_bounding_set(one) {
-                // Without CAP_SETPCAP the bounding set can't change: the process that removed it has set the bound,
-                // and child programs can't have more than this process.
-                Err(Errno::PERM) => break,
-                removed => removed?,
-            },
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) if !retained.contains(capability) => {
+                match remove_capability_from_bounding_set(capability) {
+                    // Without CAP_SETPCAP the bounding set can't change: the process that removed it has set the bound,
+                    // and child programs can't have more than this process.
+                    Err(Errno::PERM) => break,
+                    removed => removed?,
+                }
+            }
             Ok(_) => {}
             // The kernel has no more of them.
             Err(Errno::INVAL) => break,

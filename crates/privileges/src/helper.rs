@@ -72,7 +72,7 @@ pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
         .spawn(move || child.reap())?;
     // With this question the helper reads the configuration. If a later version of it is invalid, these names stay in
     // force. A refusal to open the file itself is not an error here.
-    let _ = messages::ask(&channel, OpenPurpose::Read, &config)?;
+    let _ = messages::request(&channel, OpenPurpose::Read, &config)?;
     // One server is started in a process.
     let _ = HELPER.set(HelperProcess {
         channel: Mutex::new(Some(channel)),
@@ -102,7 +102,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     match opened {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            ask(OpenPurpose::Read, path, error)
+            request_file(OpenPurpose::Read, path, error)
         }
         opened => opened,
     }
@@ -110,7 +110,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// The stamp of the file at a path, by the helper if this process may not look at it. `None`: there is none.
 pub fn stamp(path: &Path) -> Option<FileStamp> {
-    let stamp = match FileStamp::at(path) {
+    let stamp = match FileStamp::from_path(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             open(path).and_then(|file| FileStamp::from_file(&file))
         }
@@ -135,7 +135,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// `error`, with the helper's reason if there is one.
 pub fn reopen_log(path: &Path, error: io::Error) -> io::Result<File> {
     match error.kind() {
-        ErrorKind::PermissionDenied => ask(OpenPurpose::Append, path, error),
+        ErrorKind::PermissionDenied => request_file(OpenPurpose::Append, path, error),
         _ => Err(error),
     }
 }
@@ -146,7 +146,7 @@ pub fn is_hidden(path: &Path) -> bool {
     HELPER.get().is_some() && std::fs::metadata(path).is_err_and(denied)
 }
 
-fn ask(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Result<File> {
+fn request_file(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Result<File> {
     let Some(helper) = HELPER.get() else {
         return Err(error);
     };
@@ -154,19 +154,19 @@ fn ask(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Result<File> 
         .channel
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    let because = |reason: &str| io::Error::new(error.kind(), format!("{error}; {reason}"));
+    let with_reason = |reason: &str| io::Error::new(error.kind(), format!("{error}; {reason}"));
     let Some(channel) = helper.as_ref() else {
-        return Err(because(GONE));
+        return Err(with_reason(GONE));
     };
     let answer =
-        std::path::absolute(path).and_then(|path| Ok(messages::ask(channel, purpose, &path)?));
+        std::path::absolute(path).and_then(|path| Ok(messages::request(channel, purpose, &path)?));
     match answer {
         Ok(Ok(file)) => Ok(file),
-        Ok(Err(reason)) => Err(because(&reason)),
+        Ok(Err(reason)) => Err(with_reason(&reason)),
         Err(_) => {
             // A late answer would be taken for that to the next question.
             *helper = None;
-            Err(because(GONE))
+            Err(with_reason(GONE))
         }
     }
 }

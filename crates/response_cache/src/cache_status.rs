@@ -16,11 +16,11 @@ const NAME: &str = "lowroad";
 /// The remaining freshness of a stored response in seconds, negative if stale; `None` if the route omits Cache-Status.
 #[inline]
 pub fn ttl_secs(route: &Route, lifetime: Option<&StoredExpiry>, now_ms: u64) -> Option<i64> {
-    let lifetime = lifetime.filter(|_| route.says_cache_status)?;
+    let lifetime = lifetime.filter(|_| route.sends_cache_status)?;
     let until_ms = lifetime.until_ms();
     // Rounded towards negative infinity in both cases.
     Some(match until_ms.checked_sub(now_ms) {
-        Some(left_ms) => (left_ms / 1000).cast_signed(),
+        Some(remaining_ms) => (remaining_ms / 1000).cast_signed(),
         None => (until_ms as i64 - now_ms as i64).div_euclid(1000),
     })
 }
@@ -48,24 +48,24 @@ pub fn for_stored(
         detail: None,
         ..hit
     };
-    Some(match stored.way {
+    Some(match stored.hit_kind {
         HitKind::Hit => hit,
         // A ttl is for a response that was stored (RFC 9211 §2.4).
         HitKind::Made | HitKind::Shared => CacheStatus {
-            answered: stored.why,
-            ttl_secs: status.ttl_secs.filter(|_| stored.is_kept),
-            stored: stored.is_kept,
-            collapsed: stored.way == HitKind::Shared,
+            result: stored.reason,
+            ttl_secs: status.ttl_secs.filter(|_| stored.is_stored),
+            stored: stored.is_stored,
+            collapsed: stored.hit_kind == HitKind::Shared,
             ..status
         },
         HitKind::Validated => CacheStatus {
-            answered: CacheResult::Stale,
+            result: CacheResult::Stale,
             fwd_status: Some(StatusCode::NOT_MODIFIED.code()),
             stored: true,
             ..status
         },
         HitKind::OnError => CacheStatus {
-            answered: CacheResult::Stale,
+            result: CacheResult::Stale,
             detail: Some("stale-if-error"),
             ..status
         },
@@ -89,10 +89,10 @@ pub fn for_bypass(route: &Route, method: Method) -> Option<CacheStatus<'static>>
         _ => CacheResult::Method,
     };
     let status = CacheStatus {
-        answered,
+        result: answered,
         ..CacheStatus::default()
     };
-    route.says_cache_status.then_some(status)
+    route.sends_cache_status.then_some(status)
 }
 
 /// Writes the field.

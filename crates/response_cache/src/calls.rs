@@ -47,8 +47,8 @@ use crate::reply::HandlerReply;
 use crate::reuse::{CacheKey, RequestedPart, is_plain_range};
 use crate::storage::{HitKind, StoreRequest, StoredResponse};
 use crate::validation::{self, StaleResponse};
-use request::{OriginConditions, request_of};
-use task::{CallFollowers, CallGuard, CallTask, DueOutcome, forget_changed, store};
+use request::{OriginConditions, build_request};
+use task::{CallFollowers, CallGuard, CallTask, DueOutcome, delete_invalidated, store};
 
 /// The access of one worker to the handlers.
 pub struct HandlerCalls {
@@ -57,7 +57,7 @@ pub struct HandlerCalls {
     /// Runs blocking and long work.
     pub runtime: Handle,
     /// The worker itself, for tasks that only wait for sockets.
-    pub local: WorkerHandle,
+    pub worker_handle: WorkerHandle,
     /// Posts outcomes to the worker.
     pub post: OutcomeSender,
     /// Posts interim responses to the worker.
@@ -93,7 +93,7 @@ pub struct HandlerCall<'a> {
     /// The key under which the response may be stored and shared.
     pub key: Option<CacheKey>,
     /// The request's cache directives.
-    pub asked: RequestDirectives,
+    pub directives: RequestDirectives,
     /// An access rule has verified the request's password.
     pub is_user: bool,
     /// A stored response that must be validated before use.
@@ -141,30 +141,30 @@ impl HandlerCalls {
         let purges = self.purges(call);
         let key = call.key.as_ref();
         // After the purge epoch was read: the coalescing key contains it.
-        let role = key.and_then(|key| self.share(key, call, exchange.id, purges));
-        let (shared, work) = match role {
+        let role = key.and_then(|key| self.join_or_lead(key, call, exchange.id, purges));
+        let (followers, work) = match role {
             Some(CoalescingRole::Waits(work)) => {
                 increment(&route.counts.shared);
                 return CallStatus::Runs(Box::new(work));
             }
             Some(CoalescingRole::Makes(ticket, work)) => {
-                let shared = self.shared(call, ticket);
-                if let Some(stored) = self.stored_meanwhile(call, exchange.now_ms) {
-                    shared.over(Some(&stored));
+                let followers = self.followers(call, ticket);
+                if let Some(stored) = self.find_fresh_response(call, exchange.now_ms) {
+                    followers.finish(Some(&stored));
                     // Posted, not returned: this request's time is earlier than the time of storing.
                     self.waiter(exchange.id)
                         .wake(HandlerOutcome::Stored(stored));
                     return CallStatus::Runs(Box::new(()));
                 }
-                (Some(shared), Some(work))
+                (Some(followers), Some(work))
             }
             // Not shareable: the call is for this request only.
             None => (None, None),
         };
         let stale = self.stale(call, purges);
-        let task = match self.begin(call, exchange, StoreState { purges, stale }, shared) {
+        let task = match self.begin(call, exchange, StoreState { purges, stale }, followers) {
             Ok(task) => task,
-            Err(over) => return over,
+            Err(status) => return status,
         };
         // The task belongs to all requests that wait for it: it is cancelled only when all have gone.
         let running = self.run(task, exchange.id);
@@ -185,7 +185,7 @@ impl HandlerCalls {
         let purges = self.purges(call);
         let stale = self.stale(call, purges);
         let may_store =
-            |key: &&CacheKey| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
+            |key: &&CacheKey| key.is_shareable(call.route.is_origin) && !call.directives.no_store;
         let Some(key) = call.key.as_ref().filter(may_store) else {
             return;
         };
@@ -194,11 +194,11 @@ impl HandlerCalls {
         if lifetime.is_some_and(|lifetime| !lifetime.begin_refresh(exchange.now_ms)) {
             return;
         }
-        let Some((ticket, work)) = self.fetcher.makings().begin(&key.job(purges)) else {
+        let Some((ticket, work)) = self.fetcher.in_flight().begin(&key.job(purges)) else {
             return;
         };
-        let shared = Some(self.shared(call, ticket));
-        let Ok(task) = self.begin(call, exchange, StoreState { purges, stale }, shared) else {
+        let followers = Some(self.followers(call, ticket));
+        let Ok(task) = self.begin(call, exchange, StoreState { purges, stale }, followers) else {
             return;
         };
         let executor = task.executor.clone();
@@ -216,19 +216,21 @@ impl HandlerCalls {
         };
         match executor {
             ResponseExecutor::Runtime => drop(self.runtime.spawn(refreshing)),
-            ResponseExecutor::Worker(local) => local.tasks.spawn(refreshing).detach(),
+            ResponseExecutor::Worker(worker_handle) => {
+                worker_handle.tasks.spawn(refreshing).detach()
+            }
         }
     }
 
     /// A fresh stored response for a request that found none: another request's call may have ended between this one's
     /// look-up and its turn.
-    fn stored_meanwhile(&self, call: &HandlerCall<'_>, now_ms: u64) -> Option<StoredResponse> {
+    fn find_fresh_response(&self, call: &HandlerCall<'_>, now_ms: u64) -> Option<StoredResponse> {
         let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
         let entry = self.store.find(key.hash, &key.bytes)?;
         let object = entry.selected(call.request.fields())?;
         // An unfinished body or parts would need another decision.
         let is_usable = matches!(object.kind, ObjectKind::Representation(_))
-            && object.validity.use_for(&call.asked, now_ms) == Reusability::Fresh;
+            && object.validity.reusability_for(&call.directives, now_ms) == Reusability::Fresh;
         is_usable.then(|| StoredResponse::from_object(object, HitKind::Hit))
     }
 
@@ -241,13 +243,15 @@ impl HandlerCalls {
     /// The stored response, unless it was purged after the look-up: it must not reach requests that join from now on.
     fn stale(&self, call: &HandlerCall<'_>, purges: PurgeEpoch) -> Option<ObjectArc> {
         let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
-        let is_kept = self.store.is_kept(key.hash, &key.bytes, stale, purges);
-        is_kept.then(|| stale.clone())
+        let is_still_valid = self
+            .store
+            .is_still_valid(key.hash, &key.bytes, stale, purges);
+        is_still_valid.then(|| stale.clone())
     }
 
-    fn shared(&self, call: &HandlerCall<'_>, ticket: InFlightTicket) -> CallFollowers {
+    fn followers(&self, call: &HandlerCall<'_>, ticket: InFlightTicket) -> CallFollowers {
         CallFollowers {
-            makings: self.fetcher.makings().clone(),
+            in_flight: self.fetcher.in_flight().clone(),
             ticket: Some(ticket),
             mark: call.key.as_ref().map_or(0, CacheKey::sharing_mark),
         }
@@ -265,13 +269,13 @@ impl HandlerCalls {
         &self,
         call: &HandlerCall<'_>,
         exchange: &mut Exchange,
-        before: StoreState,
-        shared: Option<CallFollowers>,
+        store_state: StoreState,
+        followers: Option<CallFollowers>,
     ) -> Result<Box<CallTask>, CallStatus> {
         let route = call.route;
         increment(&route.counts.calls);
         // Copied now: the request does not outlive this call.
-        let changed = InvalidationSet::from_request(
+        let invalidations = InvalidationSet::from_request(
             call.request,
             exchange,
             call.rules,
@@ -279,32 +283,34 @@ impl HandlerCalls {
             &self.changes,
         );
         let objects = self.objects(call);
-        let conditions = self.conditions(call, before.stale.as_ref());
-        let is_ours = matches!(&conditions, OriginConditions::Instead(own) if !own.is_empty());
+        let conditions = self.conditions(call, store_state.stale.as_ref());
+        let has_own_conditions = matches!(&conditions, OriginConditions::Instead(replacement) if !replacement.is_empty());
         let interims = InterimSink::new(self.post_interim(call), exchange.id);
-        let request = request_of(call, exchange, &conditions, objects.clone(), interims);
+        let request = build_request(call, exchange, &conditions, objects.clone(), interims);
         let (handler, worker) = (route.handler.clone(), self.worker);
-        let begun = match call.class.clone() {
+        let result = match call.class.clone() {
             None => handler.begin(worker, request),
-            Some(class) => class.begin(handler, worker, request, &self.local),
+            Some(class) => class.begin(handler, worker, request, &self.worker_handle),
         };
         // Waiting for another request's call would take longer than such a call.
-        route.set_instant(matches!(begun, HandlerResult::Ready(Ok(_))));
-        let (answering, executor) = match begun {
+        route.set_instant(matches!(result, HandlerResult::Ready(Ok(_))));
+        let (pending_response, executor) = match result {
             HandlerResult::Ready(Err(failure)) => {
                 increment(&route.counts.failed);
                 return Err(CallStatus::Over(Err(failure)));
             }
             HandlerResult::Ready(Ok(response)) => match objects.complete_now(response) {
                 Ok(reply) => {
-                    forget_changed(changed.as_ref(), &reply, &self.store);
-                    let executor = ResponseExecutor::Worker(self.local.clone());
-                    let storing = self.storing(call, &before, executor);
+                    delete_invalidated(invalidations.as_ref(), &reply, &self.store);
+                    let executor = ResponseExecutor::Worker(self.worker_handle.clone());
+                    let store_request = self.store_request(call, &store_state, executor);
                     let lines = call.request.lines();
-                    return Err(match store(storing, reply, call.path, lines, shared) {
-                        Ok(stored) => CallStatus::Stored(stored),
-                        Err(reply) => CallStatus::Over(Ok(reply)),
-                    });
+                    return Err(
+                        match store(store_request, reply, call.path, lines, followers) {
+                            Ok(stored) => CallStatus::Stored(stored),
+                            Err(reply) => CallStatus::Over(Ok(reply)),
+                        },
+                    );
                 }
                 // It refers to a file that must be loaded first.
                 Err(response) => (
@@ -312,34 +318,39 @@ impl HandlerCalls {
                     ResponseExecutor::Runtime,
                 ),
             },
-            HandlerResult::OnRuntime(answering) => (answering, ResponseExecutor::Runtime),
-            HandlerResult::OnWorker(answering) => {
-                (answering, ResponseExecutor::Worker(self.local.clone()))
+            HandlerResult::OnRuntime(pending_response) => {
+                (pending_response, ResponseExecutor::Runtime)
             }
+            HandlerResult::OnWorker(pending_response) => (
+                pending_response,
+                ResponseExecutor::Worker(self.worker_handle.clone()),
+            ),
         };
-        let storing = self.storing(call, &before, executor.clone());
-        let stale = before.stale.filter(|stale| !completes(call, stale));
+        let store_request = self.store_request(call, &store_state, executor.clone());
+        let stale = store_state
+            .stale
+            .filter(|stale| !has_requested_parts(call, stale));
         // Copied only if they are needed later: most responses of programs are not stored.
-        let if_stored = |bytes: &[u8]| match storing {
+        let copy_if_stored = |bytes: &[u8]| match store_request {
             Some(_) => bytes.into(),
             None => Box::default(),
         };
         // Boxed, because it is moved several times before it is polled.
         Ok(Box::new(CallTask {
-            answering,
+            pending_response,
             objects,
-            path: if_stored(call.path),
-            lines: if_stored(call.request.lines()),
-            storing,
+            path: copy_if_stored(call.path),
+            lines: copy_if_stored(call.request.lines()),
+            store_request,
             stale: stale.map(|object| StaleResponse {
                 object,
-                is_validated: is_ours,
-                asked: call.asked,
+                is_validated: has_own_conditions,
+                directives: call.directives,
             }),
-            changed,
-            waits: WaitCount::at(route),
+            invalidations,
+            wait_count: WaitCount::start(route),
             route: route.clone(),
-            shared,
+            followers,
             executor,
         }))
     }
@@ -377,74 +388,77 @@ impl HandlerCalls {
             // errors.
             Some(_) if key.has_waited => OriginConditions::Instead(Vec::new()),
             Some(stale) => OriginConditions::Instead(validation::conditions(stale)),
-            None if key.is_authorized || call.asked.no_store => OriginConditions::AsSent,
+            None if key.is_authorized || call.directives.no_store => OriginConditions::AsSent,
             // Not stored last time: the client's own conditions may spare the body.
-            None if self.fetcher.makings().is_unshared(key.hash) => OriginConditions::AsSent,
+            None if self.fetcher.in_flight().is_unshared(key.hash) => OriginConditions::AsSent,
             None => OriginConditions::Instead(Vec::new()),
         }
     }
 
     /// Joins an equal request's call, or registers this one as leader; `None` if the call must not be shared.
-    fn share(
+    fn join_or_lead(
         &self,
         key: &CacheKey,
         call: &HandlerCall<'_>,
         id: ExchangeId,
         purges: PurgeEpoch,
     ) -> Option<CoalescingRole> {
-        if !self.is_for_many(key, call) {
+        if !self.may_share_call(key, call) {
             return None;
         }
-        let makings = self.fetcher.makings();
+        let in_flight = self.fetcher.in_flight();
         // The key includes the purge epoch: requests after a purge do not join calls that began before it.
-        Some(makings.join(&key.job(purges), self.waiter(id)))
+        Some(in_flight.join(&key.job(purges), self.waiter(id)))
     }
 
     /// Whether other requests may wait for the response to this one.
-    fn is_for_many(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
-        let (route, makings) = (call.route, self.fetcher.makings());
+    fn may_share_call(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
+        let (route, in_flight) = (call.route, self.fetcher.in_flight());
         let is_shareable = key.is_shareable(route.is_origin);
         // Unfinished bodies are shared only with response buffering.
-        let takes_time = route.spools.is_some() && !route.is_instant();
-        let may_be_stored = is_shareable && takes_time && !makings.is_unshared(key.hash);
+        let is_slow = route.spools.is_some() && !route.is_instant();
+        let may_be_stored = is_shareable && is_slow && !in_flight.is_unshared(key.hash);
         may_be_stored && (key.is_whole() || self.may_be_answered_whole(key, call))
     }
 
     /// Whether an origin may answer a range request with the whole, which answers other ranges, too. If its last
     /// answer was a part, range requests do not wait for each other.
     fn may_be_answered_whole(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
-        let answers_parts = self.fetcher.makings().is_unshared(key.part_mark());
+        let answers_parts = self.fetcher.in_flight().is_unshared(key.part_mark());
         !answers_parts && is_plain_range(call.request.lines())
     }
 
-    fn storing(
+    fn store_request(
         &self,
         call: &HandlerCall<'_>,
-        before: &StoreState,
+        store_state: &StoreState,
         executor: ResponseExecutor,
     ) -> Option<StoreRequest> {
-        let stale = before.stale.as_ref();
+        let stale = store_state.stale.as_ref();
         // A HEAD response can only update a stored response.
-        let is_of_use = |key: &CacheKey| key.wants != RequestedPart::Head || stale.is_some();
-        let key = call.key.clone().filter(is_of_use)?;
-        let begun_ms = clock::now_ms();
+        let is_useful =
+            |key: &CacheKey| key.requested_part != RequestedPart::Head || stale.is_some();
+        let key = call.key.clone().filter(is_useful)?;
+        let request_time_ms = clock::now_ms();
         Some(StoreRequest {
-            why: why(call, &key, begun_ms),
+            reason: call_reason(call, &key, request_time_ms),
             key,
-            purges: before.purges,
-            begun_ms,
+            purges: store_state.purges,
+            request_time_ms,
             // HEAD updates the stored response of a GET (RFC 9111 §4.3.5), so it is judged as one.
-            asked: RequestDirectives {
+            directives: RequestDirectives {
                 is_get: true,
-                ..call.asked
+                ..call.directives
             },
             store: self.store.clone(),
-            makings: self.fetcher.makings().clone(),
+            in_flight: self.fetcher.in_flight().clone(),
             route: call.route.clone(),
             rules: call.rules.clone(),
             executor,
             ignores_range: false,
-            completes: stale.filter(|stale| completes(call, stale)).cloned(),
+            partial_object: stale
+                .filter(|stale| has_requested_parts(call, stale))
+                .cloned(),
         })
     }
 
@@ -468,23 +482,23 @@ impl HandlerCalls {
     }
 
     /// Releases the last site's objects.
-    pub fn forget(&self) {
+    pub fn clear_last_site(&self) {
         self.last.take();
     }
 
     /// Runs a call on the worker or on the runtime; the outcome arrives through the worker's mailbox.
     fn run(&self, task: Box<CallTask>, id: ExchangeId) -> Box<dyn Send> {
-        let here = matches!(task.executor, ResponseExecutor::Worker(_));
-        let due = DueOutcome::new(self.waiter(id));
+        let is_on_worker = matches!(task.executor, ResponseExecutor::Worker(_));
+        let due_outcome = DueOutcome::new(self.waiter(id));
         let work = async move {
             let outcome = task.run().await;
-            due.send(outcome);
+            due_outcome.send(outcome);
         };
-        if here {
+        if is_on_worker {
             // Followers may still wait after this request's connection has closed.
-            let hold = self.local.tasks.hold();
+            let hold = self.worker_handle.tasks.hold();
             // Polled at once, so that its requests are sent before this worker waits for events.
-            return Box::new((self.local.tasks.start(work), hold));
+            return Box::new((self.worker_handle.tasks.start(work), hold));
         }
         let task = self.runtime.spawn(work);
         Box::new(CallGuard(task.abort_handle()))
@@ -492,7 +506,7 @@ impl HandlerCalls {
 }
 
 /// The reason for the call, for Cache-Status.
-fn why(call: &HandlerCall<'_>, key: &CacheKey, now_ms: u64) -> CacheResult {
+fn call_reason(call: &HandlerCall<'_>, key: &CacheKey, now_ms: u64) -> CacheResult {
     let is_fresh = |stored: &ObjectArc| {
         let lifetime = stored.validity.lifetime();
         lifetime.is_some_and(|lifetime| lifetime.until_ms() > now_ms)
@@ -508,7 +522,7 @@ fn why(call: &HandlerCall<'_>, key: &CacheKey, now_ms: u64) -> CacheResult {
 }
 
 /// Whether the stored object has parts of the whole that a call requests.
-fn completes(call: &HandlerCall<'_>, stale: &StoredObject) -> bool {
+fn has_requested_parts(call: &HandlerCall<'_>, stale: &StoredObject) -> bool {
     let is_whole = call.key.as_ref().is_some_and(CacheKey::is_whole);
     is_whole && matches!(stale.kind, ObjectKind::Parts(_))
 }

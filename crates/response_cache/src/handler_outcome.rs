@@ -25,7 +25,7 @@ pub enum HandlerOutcome {
     /// The report about a purge's durability.
     Purged {
         /// The purge is durable.
-        are_kept: bool,
+        is_durable: bool,
     },
     /// The result of a password check.
     Checked(PasswordOutcome),

@@ -22,7 +22,7 @@ use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
 pub struct InvalidationSet {
     site_id: u32,
     /// The site's number on disk.
-    stable: SiteIdentity,
+    disk_identity: SiteIdentity,
     is_https: bool,
     authority: Box<[u8]>,
     target: Box<[u8]>,
@@ -39,27 +39,27 @@ impl InvalidationSet {
         routes: &RouteTable,
         changes: &Arc<ChangeFeed>,
     ) -> Option<InvalidationSet> {
-        let changes_nothing = !invalidation::is_unsafe(request.method.as_str().as_bytes());
+        let is_safe = !invalidation::is_unsafe(request.method.as_str().as_bytes());
         // An origin's response may be in flight and stored after this check, so its routes always count.
         let may_store = |route: &Route| route.is_origin || route.is_storing();
-        if changes_nothing || !routes.iter().any(may_store) {
+        if is_safe || !routes.iter().any(may_store) {
             return None;
         }
         let (is_https, authority) = (exchange.is_https(), request.authority.unwrap_or_default());
         let forwarded = exchange.forwarded.as_ref();
-        let complete = forwarded.and_then(|it| it.authority_with_port(authority, is_https));
+        let full_authority = forwarded.and_then(|it| it.authority_with_port(authority, is_https));
         Some(InvalidationSet {
             site_id: rules.id,
-            stable: rules.disk_id,
+            disk_identity: rules.disk_id,
             is_https,
-            authority: complete.unwrap_or_else(|| authority.into()).into(),
+            authority: full_authority.unwrap_or_else(|| authority.into()).into(),
             target: target_of(request)?.into(),
             changes: changes.clone(),
         })
     }
 
     /// Deletes the invalidated responses, depending on the status of the response.
-    pub fn forget(&self, status: StatusCode, fields: &ResponseFields, store: &SharedStore) {
+    pub fn invalidate(&self, status: StatusCode, fields: &ResponseFields, store: &SharedStore) {
         // Location and Content-Location count only for the same origin (RFC 9111 §4.4).
         let base = BaseUri {
             scheme: if self.is_https { b"https" } else { b"http" },
@@ -69,7 +69,7 @@ impl InvalidationSet {
         let lines = fields.iter().map(|(name, value)| (name.as_bytes(), value));
         let targets = invalidation::invalidated(status.code(), &base, lines);
         for target in &targets {
-            self.forget_one(target, store);
+            self.invalidate_target(target, store);
         }
         if targets.is_empty() {
             return;
@@ -80,11 +80,11 @@ impl InvalidationSet {
                 PurgeMode::Hard,
             );
             // The levels below have no groups, so they discard all copies.
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 
-    fn forget_one(&self, target: &[u8], store: &SharedStore) {
+    fn invalidate_target(&self, target: &[u8], store: &SharedStore) {
         let mut key = Vec::new();
         let split = target.iter().position(|b| *b == b'?');
         let (path, query) = match split {
@@ -97,17 +97,17 @@ impl InvalidationSet {
                 site_id: self.site_id,
                 is_https: over_tls,
             };
-            key::write_of_program(&mut key, site, &self.authority, path, query);
-            let in_memory = || store.forget(store.hash(&key), &key);
-            match (store.tier(), disk_cache::primary(&self.stable, &key)) {
-                (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),
-                _ => in_memory(),
+            key::write_handler_key(&mut key, site, &self.authority, path, query);
+            let delete_in_memory = || store.delete(store.hash(&key), &key);
+            match (store.tier(), disk_cache::primary(&self.disk_identity, &key)) {
+                (Some(tier), Some(primary)) => tier.delete(&primary, delete_in_memory),
+                _ => delete_in_memory(),
             }
         }
         match RequestPattern::from_url(&self.authority, target, false) {
-            Ok(url) => self.changes.tell_of(&url),
+            Ok(url) => self.changes.notify_purge(&url),
             // The levels below can't be given the URL, so they discard all copies.
-            Err(_) => self.changes.tell(),
+            Err(_) => self.changes.notify(),
         }
     }
 }

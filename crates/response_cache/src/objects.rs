@@ -32,10 +32,10 @@ impl SiteObjects {
     /// The valid stored object of a path, or the load that fetches it.
     fn find(&self, path: &[u8]) -> Result<ObjectArc, LoadRequest> {
         let mut key = Vec::new();
-        key::write_of_file(&mut key, self.rules.id, &self.host, path);
+        key::write_file_key(&mut key, self.rules.id, &self.host, path);
         let hash = self.store.hash(&key);
         let base = match self.store.find(hash, &key) {
-            Some(entry) if entry.base.validity.holds(clock::now_ms()) => return Ok(entry.base),
+            Some(entry) if entry.base.validity.is_valid(clock::now_ms()) => return Ok(entry.base),
             stale => stale.map(|entry| entry.base),
         };
         Err(LoadRequest {
@@ -67,23 +67,25 @@ impl SiteObjects {
         if self.is_routed(path) {
             return None;
         }
-        let want = match self.find(path) {
+        let load_request = match self.find(path) {
             Ok(stored) => return Some(stored),
-            Err(want) => want,
+            Err(load_request) => load_request,
         };
         let (sender, loaded) = oneshot::channel();
         // The sender's type is `Fn`, but a oneshot is sent once.
         let sender = std::sync::Mutex::new(Some(sender));
         let reply = move |_, outcome| {
-            let mut sender = sender.lock().unwrap_or_else(|held| held.into_inner());
+            let mut sender = sender
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
             if let (Some(sender), HandlerOutcome::Loaded(loaded)) = (sender.take(), outcome) {
                 // The receiver may have been dropped.
                 let _ = sender.send(loaded.base);
             }
         };
-        let nobody = lowroad_engine::ExchangeId::NOBODY;
-        let waiter = OutcomeWaiter::new(Arc::new(reply), nobody);
-        self.fetcher.fetch(want, waiter).ok()?;
+        let no_exchange = lowroad_engine::ExchangeId::NOBODY;
+        let waiter = OutcomeWaiter::new(Arc::new(reply), no_exchange);
+        self.fetcher.fetch(load_request, waiter).ok()?;
         loaded.await.ok()
     }
 

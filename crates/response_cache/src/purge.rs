@@ -109,7 +109,7 @@ pub struct PurgeReport {
     /// The ports at which it listens.
     pub ports: Vec<u16>,
     /// The purge outlives a restart.
-    pub is_kept: bool,
+    pub is_durable: bool,
     /// No stored response matched.
     pub is_unmatched: bool,
 }
@@ -122,15 +122,19 @@ const PURGED: &str = "purged";
 const PURGED_FOR_NOW: &str = "purged-for-now";
 
 impl fmt::Display for PurgeReport {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(if self.is_kept { PURGED } else { PURGED_FOR_NOW })?;
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_durable {
+            PURGED
+        } else {
+            PURGED_FOR_NOW
+        })?;
         self.ports
             .iter()
-            .try_for_each(|port| write!(to, " {port}"))?;
+            .try_for_each(|port| write!(f, " {port}"))?;
         if self.is_unmatched {
-            write!(to, " {UNMATCHED}")?;
+            write!(f, " {UNMATCHED}")?;
         }
-        writeln!(to)
+        writeln!(f)
     }
 }
 
@@ -139,7 +143,7 @@ impl FromStr for PurgeReport {
 
     fn from_str(line: &str) -> Result<PurgeReport, ()> {
         let mut words = line.split_whitespace();
-        let is_kept = match words.next() {
+        let is_durable = match words.next() {
             Some(PURGED) => true,
             Some(PURGED_FOR_NOW) => false,
             _ => return Err(()),
@@ -154,7 +158,7 @@ impl FromStr for PurgeReport {
         let ports = words.map(str::parse).collect::<Result<_, _>>();
         Ok(PurgeReport {
             ports: ports.map_err(|_| ())?,
-            is_kept,
+            is_durable,
             is_unmatched,
         })
     }
@@ -227,7 +231,7 @@ mod tests {
         ] {
             let purged = PurgeReport {
                 ports,
-                is_kept,
+                is_durable: is_kept,
                 is_unmatched,
             };
             assert_eq!(purged.to_string().parse(), Ok(purged));

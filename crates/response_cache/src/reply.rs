@@ -35,8 +35,8 @@ impl HandlerReply {
             ResponseContent::Stored(around) => {
                 let stored = self.stored.as_ref();
                 let stored = stored.and_then(|stored| stored.representation());
-                let between = stored.map_or(0, Representation::len);
-                BodyLen::Known(around.before.len() as u64 + between + around.after.len() as u64)
+                let stored_len = stored.map_or(0, Representation::len);
+                BodyLen::Known(around.before.len() as u64 + stored_len + around.after.len() as u64)
             }
         }
     }

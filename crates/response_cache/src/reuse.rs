@@ -26,7 +26,7 @@ use lowroad_store::purge_epoch::PurgeEpoch;
 use lowroad_store::validity::StoredExpiry;
 
 /// Fields that may change a program's response although Vary does not name them: conditions that only the program can
-/// evaluate, and method overrides. `Request::concerns_caches` must detect each of them.
+/// evaluate, and method overrides. `Request::affects_caching` must detect each of them.
 const SPECIAL: [&[u8]; 5] = [
     b"if-match",
     b"if-unmodified-since",
@@ -42,12 +42,12 @@ const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 /// The key under which a response is stored.
 #[derive(Clone)]
 pub struct CacheKey {
-    /// See [`key::write_of_program`].
+    /// See [`key::write_handler_key`].
     pub bytes: Arc<[u8]>,
     /// As in `KeyFacts`.
     pub hash: u64,
     /// As in `KeyFacts`.
-    pub wants: RequestedPart,
+    pub requested_part: RequestedPart,
     /// As in `KeyFacts`.
     pub is_conditional: bool,
     /// As in `KeyFacts`.
@@ -75,7 +75,7 @@ pub struct KeyFacts {
     /// The hash of the bytes.
     pub hash: u64,
     /// The part of the representation that the request asks for.
-    pub wants: RequestedPart,
+    pub requested_part: RequestedPart,
     /// The response may be a 304, which other requests can't use.
     pub is_conditional: bool,
     /// The request has credentials, so its response is rarely shareable.
@@ -103,11 +103,11 @@ impl KeyFacts {
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<KeyFacts> {
-        let reads = matches!(request.method, Method::Get | Method::Head);
-        if !reads {
+        let is_read = matches!(request.method, Method::Get | Method::Head);
+        if !is_read {
             return None;
         }
-        let is_authorized = match request.concerns_caches() {
+        let is_authorized = match request.affects_caching() {
             false => false,
             true => is_authorized_only(request)?,
         };
@@ -132,14 +132,14 @@ impl KeyFacts {
             return None;
         };
         let host = request.authority.unwrap_or_default();
-        key::write_of_program(scratch, site, host, path, query);
-        let asks_otherwise = preconditions::may_differ(request);
-        let has_condition = asks_otherwise
+        key::write_handler_key(scratch, site, host, path, query);
+        let is_conditional_or_range = preconditions::may_differ(request);
+        let has_condition = is_conditional_or_range
             && (!request.if_none_match().is_empty() || request.if_modified_since().is_some());
-        let has_range = asks_otherwise && request.range().is_some();
+        let has_range = is_conditional_or_range && request.range().is_some();
         Some(KeyFacts {
             hash: hash(scratch),
-            wants: RequestedPart::from_request(request, has_range),
+            requested_part: RequestedPart::from_request(request, has_range),
             is_conditional: has_condition,
             is_authorized: false,
         })
@@ -150,7 +150,7 @@ impl KeyFacts {
         CacheKey {
             bytes: bytes.into(),
             hash: self.hash,
-            wants: self.wants,
+            requested_part: self.requested_part,
             is_conditional: self.is_conditional,
             is_authorized: self.is_authorized,
             has_waited: false,
@@ -198,7 +198,7 @@ impl CacheKey {
             // Requests after a purge do not join fetches started before it.
             &purges.to_le_bytes(),
             &key_len.to_le_bytes(),
-            &[u8::from(self.wants == RequestedPart::Part)],
+            &[u8::from(self.requested_part == RequestedPart::Part)],
         ];
         job.concat().into()
     }
@@ -206,18 +206,18 @@ impl CacheKey {
     /// Whether other requests may wait for the response. Origins get no client conditions except in range requests. A
     /// range can be answered from the whole only if an origin sent it.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
-        let is_for_others = match self.wants {
+        let can_serve_others = match self.requested_part {
             RequestedPart::Whole => is_origin || !self.is_conditional,
             // An origin may ignore the range (RFC 9110 §14.2): its whole response then serves all.
             RequestedPart::Part => is_origin && !self.is_conditional,
             RequestedPart::Head => false,
         };
-        is_for_others && !self.is_authorized && !self.has_waited
+        can_serve_others && !self.is_authorized && !self.has_waited
     }
 
     /// The hash under which an unshareable response is recorded.
     pub fn sharing_mark(&self) -> u64 {
-        match self.wants {
+        match self.requested_part {
             RequestedPart::Part => self.part_mark(),
             RequestedPart::Whole | RequestedPart::Head => self.hash,
         }
@@ -231,13 +231,13 @@ impl CacheKey {
 
     /// Whether the request asks for the whole body.
     pub fn is_whole(&self) -> bool {
-        self.wants == RequestedPart::Whole
+        self.requested_part == RequestedPart::Whole
     }
 
     /// The key of a request for the whole.
     pub fn without_range(self) -> CacheKey {
         CacheKey {
-            wants: RequestedPart::Whole,
+            requested_part: RequestedPart::Whole,
             ..self
         }
     }
@@ -247,29 +247,30 @@ impl CacheKey {
 /// whole ignores Range. Other range requests may get the whole because of too many or malformed ranges, or a failed
 /// If-Range.
 pub fn is_plain_range(lines: &[u8]) -> bool {
-    let (mut found, mut is_plain) = (0, true);
+    let (mut range_count, mut is_plain) = (0, true);
     for (name, value) in FieldLines::new(lines) {
         if name.eq_ignore_ascii_case(b"range") {
-            found += 1;
+            range_count += 1;
             is_plain &= matches!(range::evaluate(value, u64::MAX), RangesSpecifier::One(_));
         }
         // The client may have another version than the one that is shared.
         is_plain &= !name.eq_ignore_ascii_case(b"if-range");
     }
-    is_plain && found == 1
+    is_plain && range_count == 1
 }
 
 /// Whether a handler does not see all fields: those that Connection names are for the next hop only (RFC 9110 §7.6.1).
 /// The response may then differ from that to a request without Connection options.
 fn hides_fields(name: &[u8], value: &[u8]) -> bool {
-    let known = |option: &[u8]| {
+    let is_connection_option = |option: &[u8]| {
         let option = option.trim_ascii();
-        let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
+        let option_is = |expected: &[u8]| option.eq_ignore_ascii_case(expected);
         // Fields named by Connection end at this server (RFC 9110 §7.6.1), so the handler would see another request
         // than the key says.
-        option.is_empty() || is(b"close") || is(b"keep-alive")
+        option.is_empty() || option_is(b"close") || option_is(b"keep-alive")
     };
-    name.eq_ignore_ascii_case(b"connection") && !value.split(|b| *b == b',').all(known)
+    name.eq_ignore_ascii_case(b"connection")
+        && !value.split(|b| *b == b',').all(is_connection_option)
 }
 
 /// The input for judging a response.
@@ -277,9 +278,9 @@ pub struct ReuseJudge<'j> {
     /// The storage policy of the route.
     pub policy: &'j StoragePolicy,
     /// The request's cache directives.
-    pub asked: &'j RequestDirectives,
+    pub directives: &'j RequestDirectives,
     /// The time at which the request was sent, monotonic ms.
-    pub begun_ms: u64,
+    pub request_time_ms: u64,
     /// The current time, monotonic ms.
     pub now_ms: u64,
     /// The purge epoch before that.
@@ -291,7 +292,7 @@ pub struct StorageDecision {
     /// Its expiry.
     pub lifetime: StoredExpiry,
     /// Fields to omit.
-    pub left_out: FieldNames,
+    pub excluded_fields: FieldNames,
 }
 
 impl ReuseJudge<'_> {
@@ -321,23 +322,23 @@ impl ReuseJudge<'_> {
         if status == StatusCode::NOT_MODIFIED {
             return Err(StorageRefusal::Status(status.code()));
         }
-        let storing = self.decide(self.asked, status, fields)?;
+        let plan = self.decide(self.directives, status, fields)?;
         let authorized = RequestDirectives {
             is_authorized: true,
             ..RequestDirectives::GET
         };
         Ok(StorageDecision {
-            lifetime: StoredExpiry::new(&storing.lifetime(self.now_ms), storing.freshness.source)
-                .for_all(self.decide(&authorized, status, fields).is_ok())
-                .since(self.purges)
-                .named(names(fields)),
-            left_out: storing.left_out,
+            lifetime: StoredExpiry::new(&plan.lifetime(self.now_ms), plan.freshness.source)
+                .with_shareable(self.decide(&authorized, status, fields).is_ok())
+                .with_purge_epoch(self.purges)
+                .with_names(names(fields)),
+            excluded_fields: plan.excluded_fields,
         })
     }
 
     fn decide(
         &self,
-        asked: &RequestDirectives,
+        directives: &RequestDirectives,
         status: StatusCode,
         fields: &ResponseFields,
     ) -> Result<Stored, StorageRefusal> {
@@ -347,9 +348,9 @@ impl ReuseJudge<'_> {
             .chain(date.map(|date| (&b"Date"[..], &date[..])));
         let received = ReceiveTime {
             at_unix_secs: (lowroad_store::clock::unix_ns() / 1_000_000_000) as u64,
-            delay_ms: self.now_ms.saturating_sub(self.begun_ms),
+            delay_ms: self.now_ms.saturating_sub(self.request_time_ms),
         };
-        storage_policy::decide(self.policy, asked, status.code(), fields, &received)
+        storage_policy::decide(self.policy, directives, status.code(), fields, &received)
     }
 }
 
@@ -377,12 +378,12 @@ mod tests {
 
     const PROGRAM: ReuseJudge<'_> = ReuseJudge {
         policy: &StoragePolicy::PROGRAM,
-        asked: &RequestDirectives::GET,
-        begun_ms: 0,
+        directives: &RequestDirectives::GET,
+        request_time_ms: 0,
         now_ms: 0,
         purges: PurgeEpoch {
             generation: 0,
-            forgotten: 0,
+            deletion_count: 0,
         },
     };
 
@@ -436,7 +437,7 @@ mod tests {
         let selecting = selecting.expect("it can be compared");
         assert!(lifetime.tags().eq([b"a", b"b", b"c", b"d", b"e"]));
         assert!(lifetime.groups().eq([b"f,g"]));
-        let takes = |lines: &[u8]| selecting.takes(FieldLines::new(lines));
+        let takes = |lines: &[u8]| selecting.matches(FieldLines::new(lines));
         assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
     }
 }

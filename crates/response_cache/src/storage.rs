@@ -45,13 +45,13 @@ pub struct StoredResponse {
     /// The reader of an arriving body.
     pub body: Option<SharedBodyReader>,
     /// The kind of hit.
-    pub way: HitKind,
+    pub hit_kind: HitKind,
     /// The reason for the handler's call, if there was one.
-    pub why: CacheResult,
+    pub reason: CacheResult,
     /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
-    pub own: Option<Box<ResponseFields>>,
+    pub client_fields: Option<Box<ResponseFields>>,
     /// The store accepted it: it is not too large and was not purged in the meantime.
-    pub is_kept: bool,
+    pub is_stored: bool,
 }
 
 /// The source of a stored response for a request.
@@ -71,64 +71,64 @@ pub enum HitKind {
 
 impl HitKind {
     /// Whether the response is for this request, so that its selecting fields need no comparison.
-    pub fn is_own(self) -> bool {
+    pub fn is_for_request(self) -> bool {
         self != HitKind::Shared
     }
 }
 
 impl StoredResponse {
     /// Creates it from an object in the store.
-    pub fn from_object(object: &ObjectArc, way: HitKind) -> StoredResponse {
+    pub fn from_object(object: &ObjectArc, hit_kind: HitKind) -> StoredResponse {
         let body = match &object.kind {
-            ObjectKind::Filling(filling, _) => filling.read(),
+            ObjectKind::Filling(streaming, _) => streaming.read(),
             _ => None,
         };
         StoredResponse {
             object: object.clone(),
             body,
-            way,
-            why: CacheResult::UriMiss,
-            own: None,
-            is_kept: true,
+            hit_kind,
+            reason: CacheResult::UriMiss,
+            client_fields: None,
+            is_stored: true,
         }
     }
 
     /// Whether followers may use it: no validation per request is required, or the origin failed.
-    pub fn is_for_others(&self) -> bool {
+    pub fn can_serve_followers(&self) -> bool {
         let lifetime = self.object.validity.lifetime();
-        self.way == HitKind::OnError || lifetime.is_none_or(|lifetime| lifetime.was_useful())
+        self.hit_kind == HitKind::OnError || lifetime.is_none_or(|lifetime| lifetime.was_reusable())
     }
 
     /// The same response for a follower.
-    pub fn for_other(&self) -> StoredResponse {
+    pub fn for_follower(&self) -> StoredResponse {
         StoredResponse {
-            is_kept: self.is_kept,
-            why: self.why,
+            is_stored: self.is_stored,
+            reason: self.reason,
             ..StoredResponse::from_object(&self.object, HitKind::Shared)
         }
     }
 
     /// Returns the response if its body has begun or is whole. Otherwise the waiter gets it once the body begins, or
     /// must call the handler itself. The leader always gets it back.
-    pub fn unless_quiet(
+    pub fn unless_stalled(
         mut self,
         waiter: impl FnOnce() -> OutcomeWaiter,
     ) -> Option<StoredResponse> {
         let object = self.object.clone();
-        let ObjectKind::Filling(filling, _) = &object.kind else {
+        let ObjectKind::Filling(streaming, _) = &object.kind else {
             return Some(self);
         };
-        let joins = matches!(self.way, HitKind::Hit | HitKind::Shared);
-        if let Some(body) = self.body.take_if(|_| joins) {
-            let (later, waiter) = (self.without_body(), waiter());
-            let tell = Box::new(move |body: Option<SharedBodyReader>| {
+        let can_join = matches!(self.hit_kind, HitKind::Hit | HitKind::Shared);
+        if let Some(body) = self.body.take_if(|_| can_join) {
+            let (body_less, waiter) = (self.without_body(), waiter());
+            let callback = Box::new(move |body: Option<SharedBodyReader>| {
                 let outcome = match body {
                     None => HandlerOutcome::Alone,
-                    body => HandlerOutcome::Stored(StoredResponse { body, ..later }),
+                    body => HandlerOutcome::Stored(StoredResponse { body, ..body_less }),
                 };
                 waiter.wake(outcome);
             });
-            self.body = Some(filling.wait(body, clock::now_ms(), tell)?);
+            self.body = Some(streaming.wait(body, clock::now_ms(), callback)?);
         }
         Some(self)
     }
@@ -138,7 +138,7 @@ impl StoredResponse {
         StoredResponse {
             object: self.object.clone(),
             body: None,
-            own: None,
+            client_fields: None,
             ..*self
         }
     }
@@ -151,13 +151,13 @@ pub struct StoreRequest {
     /// The purge epoch before the handler was called.
     pub purges: PurgeEpoch,
     /// The time of the call, monotonic ms.
-    pub begun_ms: u64,
+    pub request_time_ms: u64,
     /// The request's cache directives.
-    pub asked: RequestDirectives,
+    pub directives: RequestDirectives,
     /// The store that receives the response.
     pub store: Arc<SharedStore>,
     /// The table of calls in flight.
-    pub makings: Arc<InFlightTable<OutcomeWaiter>>,
+    pub in_flight: Arc<InFlightTable<OutcomeWaiter>>,
     /// The route that the request belongs to.
     pub route: Arc<Route>,
     /// The site, for its header rules.
@@ -165,17 +165,17 @@ pub struct StoreRequest {
     /// Runs the transfer of the body into the store.
     pub executor: ResponseExecutor,
     /// The reason for the call, for Cache-Status.
-    pub why: CacheResult,
+    pub reason: CacheResult,
     /// The origin has answered a single-range request with the whole.
     pub ignores_range: bool,
     /// The stored parts, if the request asks for the one missing range.
-    pub completes: Option<ObjectArc>,
+    pub partial_object: Option<ObjectArc>,
 }
 
 /// The head of a response before its body is stored.
 struct PendingHead {
-    built: EncodedHead,
-    about: HeadDetails,
+    encoded: EncodedHead,
+    details: HeadDetails,
 }
 
 /// Properties that are not in the encoded head.
@@ -209,17 +209,17 @@ impl StoreRequest {
         lines: &[u8],
     ) -> Result<StoredResponse, HandlerReply> {
         let is_part = reply.response.status == StatusCode::PARTIAL_CONTENT;
-        if is_part && reply.response.made_from.is_some() {
+        if is_part && reply.response.source.is_some() {
             return Err(reply);
         }
-        if is_part && !self.completed(&mut reply) {
-            return Err(parts::keep(self, reply, path, lines));
+        if is_part && !self.complete_parts(&mut reply) {
+            return Err(parts::store_passing_part(self, reply, path, lines));
         }
         // An origin that does not take ranges sends all (RFC 9110 §14.2).
-        let is_whole_for_part = self.key.wants == RequestedPart::Part
+        let is_full_response = self.key.requested_part == RequestedPart::Part
             && self.route.is_origin
             && reply.response.status == StatusCode::OK;
-        if is_whole_for_part {
+        if is_full_response {
             self.key = self.key.without_range();
         }
         // The client gets a longer body directly, without a copy in the store.
@@ -227,57 +227,57 @@ impl StoreRequest {
             return Err(reply);
         }
         let judge = self.judge();
-        let mut judged = match judge.lifetime(reply.response.status, &reply.response.fields) {
-            Ok(judged) => judged,
-            Err(why) => {
+        let mut decision = match judge.lifetime(reply.response.status, &reply.response.fields) {
+            Ok(decision) => decision,
+            Err(reason) => {
                 // For `explain`: the reason is not visible in the store later.
-                self.store.refusals.record(self.key.hash, why);
+                self.store.refusals.record(self.key.hash, reason);
                 return Err(reply);
             }
         };
-        if let Some(name) = &reply.response.made_from {
-            judged.lifetime = judged.lifetime.tagged(name);
+        if let Some(name) = &reply.response.source {
+            decision.lifetime = decision.lifetime.with_tag(name);
         }
         let Some(selecting) = judge.selecting(&reply.response.fields, lines) else {
             return Err(reply);
         };
-        self.ignores_range = is_whole_for_part && is_plain_range(lines);
-        let own = own_fields(&reply.response.fields, &judged.left_out);
+        self.ignores_range = is_full_response && is_plain_range(lines);
+        let client_fields = client_only_fields(&reply.response.fields, &decision.excluded_fields);
         let HandlerResponse { status, fields, .. } = &reply.response;
         let head = self.head(
             *status,
             fields,
             path,
             StorageTerms {
-                decision: judged,
+                decision,
                 selecting,
             },
         );
         match &mut reply.response.content {
             Made::Bytes(body) => {
-                let for_disk = self.for_disk(&head);
+                let disk_copy = self.disk_copy(&head);
                 let parts = std::slice::from_ref(body);
-                let Some(object) = whole(&self.store, self.under(), head, parts) else {
+                let Some(object) = build_whole(&self.store, self.hashed_key(), head, parts) else {
                     return Err(reply);
                 };
                 let object = ObjectArc::new(object);
-                let is_kept = self.insert(object.clone());
-                self.copy_to_disk(for_disk, body);
+                let is_stored = self.insert(object.clone());
+                self.copy_to_disk(disk_copy, body);
                 Ok(StoredResponse {
-                    own,
-                    is_kept,
-                    why: self.why,
+                    client_fields,
+                    is_stored,
+                    reason: self.reason,
                     ..StoredResponse::from_object(&object, HitKind::Made)
                 })
             }
             Made::Stream { len, stream } => {
-                let (unused, rest) = lowroad_engine::stream::stream(0);
+                let (unused, replacement) = lowroad_engine::stream::stream(0);
                 // Ends the stream that replaces the body: it is never read.
                 drop(unused);
-                let (len, from) = (*len, std::mem::replace(stream, rest));
+                let (len, receiver) = (*len, std::mem::replace(stream, replacement));
                 Ok(StoredResponse {
-                    own,
-                    ..self.fill(head, len, from)
+                    client_fields,
+                    ..self.fill(head, len, receiver)
                 })
             }
             Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => Err(reply),
@@ -296,30 +296,33 @@ impl StoreRequest {
         // Vary may name other fields than before; the values are those of this request.
         let judge = self.judge();
         let selecting = judge.selecting(fields, request.lines)?;
-        let StorageDecision { lifetime, left_out } = judge.lifetime(status, fields).ok()?;
+        let StorageDecision {
+            lifetime,
+            excluded_fields,
+        } = judge.lifetime(status, fields).ok()?;
         let rules = SiteFields::new(&self.rules, request.path, status);
         let head = PendingHead {
-            built: stored_heads::write_head(status, fields, &left_out, &rules),
-            about: HeadDetails {
+            encoded: stored_heads::write_head(status, fields, &excluded_fields, &rules),
+            details: HeadDetails {
                 modified_s: representation.modified.get(),
                 lifetime,
                 selecting,
             },
         };
-        let for_disk = self.for_disk(&head);
+        let disk_copy = self.disk_copy(&head);
         let object = ObjectArc::new(with_body_of(
             &self.store,
-            self.under(),
+            self.hashed_key(),
             head,
             representation,
         )?);
         self.insert(object.clone());
-        self.renew_on_disk(for_disk, &object);
+        self.renew_on_disk(disk_copy, &object);
         Some(object)
     }
 
     /// The key's bytes and hash.
-    fn under(&self) -> HashedKey<'_> {
+    fn hashed_key(&self) -> HashedKey<'_> {
         HashedKey {
             hash: self.key.hash,
             bytes: &self.key.bytes,
@@ -329,8 +332,8 @@ impl StoreRequest {
     fn judge(&self) -> ReuseJudge<'_> {
         ReuseJudge {
             policy: &self.route.policy,
-            asked: &self.asked,
-            begun_ms: self.begun_ms,
+            directives: &self.directives,
+            request_time_ms: self.request_time_ms,
             now_ms: clock::now_ms(),
             purges: self.purges,
         }
@@ -349,8 +352,13 @@ impl StoreRequest {
         let modified = fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         PendingHead {
-            built: stored_heads::write_head(status, fields, &terms.decision.left_out, &rules),
-            about: HeadDetails {
+            encoded: stored_heads::write_head(
+                status,
+                fields,
+                &terms.decision.excluded_fields,
+                &rules,
+            ),
+            details: HeadDetails {
                 modified_s: modified.and_then(|value| date::parse(value, now_s)),
                 lifetime: terms.decision.lifetime,
                 selecting: terms.selecting,
@@ -359,11 +367,11 @@ impl StoreRequest {
     }
 
     /// Deletes a response that must not be stored any more, unless only this request's directives forbid it.
-    pub fn forget(&self, stale: &ObjectArc) {
+    pub fn delete(&self, stale: &ObjectArc) {
         let CacheKey { hash, bytes, .. } = &self.key;
         // Else any client could delete responses of others with a field.
-        if !self.asked.no_store && !self.asked.is_authorized {
-            self.forget_on_disk();
+        if !self.directives.no_store && !self.directives.is_authorized {
+            self.delete_on_disk();
             self.store.remove(*hash, bytes, stale);
         }
     }
@@ -372,119 +380,122 @@ impl StoreRequest {
     /// Followers get it in any case.
     fn insert(&self, object: ObjectArc) -> bool {
         let CacheKey { hash, bytes, .. } = &self.key;
-        let is_kept = self.store.insert_selected(*hash, bytes, object);
-        if is_kept {
+        let is_stored = self.store.insert_selected(*hash, bytes, object);
+        if is_stored {
             // Equal requests may wait for each other again.
-            self.makings.mark(*hash, true);
+            self.in_flight.mark(*hash, true);
             if self.ignores_range {
-                self.makings.mark(self.key.part_mark(), true);
+                self.in_flight.mark(self.key.part_mark(), true);
             }
             self.route.begin_storing();
         }
-        is_kept
+        is_stored
     }
 
     /// Stores a response with an arriving body, and starts the transfer.
-    fn fill(self, head: PendingHead, len: Option<u64>, from: BodyReceiver) -> StoredResponse {
-        let for_disk = self.for_disk(&head);
-        let PendingHead { built, about } = head;
+    fn fill(self, head: PendingHead, len: Option<u64>, receiver: BodyReceiver) -> StoredResponse {
+        let disk_copy = self.disk_copy(&head);
+        let PendingHead { encoded, details } = head;
         let head = StreamedHead {
-            bytes: built.text.into(),
-            map: built.map,
-            modified_s: about.modified_s,
+            bytes: encoded.text.into(),
+            map: encoded.map,
+            modified_s: details.modified_s,
             len,
-            selecting: about.selecting,
+            selecting: details.selecting,
         };
-        let filling = StreamingObject::new(head, self.store.body_len_max(), clock::now_ms());
+        let streaming = StreamingObject::new(head, self.store.body_len_max(), clock::now_ms());
         let object = ObjectArc::new(StoredObject {
             // Outside the arena until the body is whole.
-            kind: ObjectKind::Filling(Box::new(filling), self.key.bytes[..].into()),
-            validity: ObjectValidity::Lifetime(about.lifetime),
+            kind: ObjectKind::Filling(Box::new(streaming), self.key.bytes[..].into()),
+            validity: ObjectValidity::Lifetime(details.lifetime),
         });
-        let is_kept = self.insert(object.clone());
+        let is_stored = self.insert(object.clone());
         let has_room = len.is_none_or(|len| len <= self.store.object_len_max());
         let mut stored = StoredResponse {
-            is_kept: is_kept && has_room,
-            why: self.why,
+            is_stored: is_stored && has_room,
+            reason: self.reason,
             ..StoredResponse::from_object(&object, HitKind::Made)
         };
         let executor = self.executor.clone();
         let mut fill = CacheFill {
-            held: self.hold(&object),
-            storing: self,
+            pending_write: self.hold_in_memory(&object),
+            store_request: self,
             object,
-            for_disk,
-            ended: StreamItem::Cut,
+            disk_copy,
+            ending: StreamItem::Cut,
         };
         if !has_room {
-            stored.is_kept = is_kept && fill.go_on_disk(Vec::new());
+            stored.is_stored = is_stored && fill.continue_on_disk(Vec::new());
         }
         // Independent of this request: followers may read after its client has gone.
-        executor.spawn(fill.run(from));
+        executor.spawn(fill.run(receiver));
         stored
     }
 }
 
 /// Builds a complete object, if there is room.
-fn whole(
+fn build_whole(
     store: &SharedStore,
-    under: HashedKey<'_>,
+    hashed_key: HashedKey<'_>,
     head: PendingHead,
     parts: &[Bytes],
 ) -> Option<StoredObject> {
     let len: usize = parts.iter().map(Bytes::len).sum();
-    let copy = |mut into: &mut [u8]| {
+    let copy = |mut buffer: &mut [u8]| {
         for part in parts {
-            let (here, rest) = into.split_at_mut(part.len());
-            here.copy_from_slice(part);
-            into = rest;
+            let (target, rest) = buffer.split_at_mut(part.len());
+            target.copy_from_slice(part);
+            buffer = rest;
         }
         Ok(())
     };
-    let mut built = head.built;
+    let mut encoded = head.encoded;
     // The stored head always has the length, even if the handler's response was chunked.
-    built.map.set_length(&mut built.text, len as u64);
-    let placed = placement::in_memory(store, under, built, len, copy).ok()?;
-    Some(complete_object(placed, len as u64, head.about))
+    encoded.map.set_length(&mut encoded.text, len as u64);
+    let placed = placement::in_memory(store, hashed_key, encoded, len, copy).ok()?;
+    Some(complete_object(placed, len as u64, head.details))
 }
 
 /// Builds a complete object with a new head and the body of a stored one.
 fn with_body_of(
     store: &SharedStore,
-    under: HashedKey<'_>,
+    hashed_key: HashedKey<'_>,
     head: PendingHead,
     representation: &Representation,
 ) -> Option<StoredObject> {
     // Inline bodies share their block with the old head, so they are copied.
-    let Some(content) = representation.content().elsewhere() else {
+    let Some(content) = representation.content().clone_separate() else {
         let len = usize::try_from(representation.len()).ok()?;
         let body = Bytes::copy_from_slice(representation.body(0..len)?);
-        return whole(store, under, head, &[body]);
+        return build_whole(store, hashed_key, head, &[body]);
     };
-    let mut built = head.built;
+    let mut encoded = head.encoded;
     let len = representation.len();
-    built.map.set_length(&mut built.text, len);
-    let placed = placement::head_alone(store, under, built, content).ok()?;
-    Some(complete_object(placed, len, head.about))
+    encoded.map.set_length(&mut encoded.text, len);
+    let placed = placement::head_alone(store, hashed_key, encoded, content).ok()?;
+    Some(complete_object(placed, len, head.details))
 }
 
 /// Builds the object of a handler's response.
-fn complete_object(placed: PlacedResponse, len: u64, about: HeadDetails) -> StoredObject {
+fn complete_object(placed: PlacedResponse, len: u64, details: HeadDetails) -> StoredObject {
     // Handlers choose the content coding themselves, so the coding here is identity.
-    let representation = Representation::new(placed, len, about.modified_s, about.selecting);
+    let representation = Representation::new(placed, len, details.modified_s, details.selecting);
     StoredObject {
         kind: ObjectKind::Representation(representation),
-        validity: ObjectValidity::Lifetime(about.lifetime),
+        validity: ObjectValidity::Lifetime(details.lifetime),
     }
 }
 
 /// The fields that are not stored.
-fn own_fields(fields: &ResponseFields, left_out: &FieldNames) -> Option<Box<ResponseFields>> {
-    let own: ResponseFields = fields
+fn client_only_fields(
+    fields: &ResponseFields,
+    excluded_fields: &FieldNames,
+) -> Option<Box<ResponseFields>> {
+    let client_fields: ResponseFields = fields
         .iter()
-        .filter(|(name, _)| left_out.has(name.as_bytes()))
+        .filter(|(name, _)| excluded_fields.contains(name.as_bytes()))
         .collect();
-    (!own.is_empty()).then(|| Box::new(own))
+    (!client_fields.is_empty()).then(|| Box::new(client_fields))
 }
 
 /// Whether a body may be within the limit.

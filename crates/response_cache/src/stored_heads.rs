@@ -8,12 +8,12 @@ use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::{EncodedHead, HeadEncoder};
 use lowroad_site_rules::SiteFields;
 
-/// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `left_out` names
+/// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `excluded_fields` names
 /// the fields that are not stored.
 pub fn write_head(
     status: StatusCode,
     fields: &ResponseFields,
-    left_out: &FieldNames,
+    excluded_fields: &FieldNames,
     rules: &SiteFields<'_>,
 ) -> EncodedHead {
     let mut head = HeadEncoder::start(status);
@@ -22,39 +22,43 @@ pub fn write_head(
     }
     // Age is recomputed from the stored value at each use. Trailers are not stored, so Trailer is dropped.
     // Fields for one client, and those that the cache adds itself, are not stored.
-    let kept = |name: &str| {
-        let is_dropped = [TAG_FIELD, "Age", "Trailer"].iter().any(|it| is(name, it));
-        !is_dropped && !left_out.has(name.as_bytes())
+    let is_retained = |name: &str| {
+        let is_dropped = [TAG_FIELD, "Age", "Trailer"]
+            .iter()
+            .any(|it| name_is(name, it));
+        !is_dropped && !excluded_fields.contains(name.as_bytes())
     };
-    let has = |name: &str| fields.values(name).next().is_some();
+    let has_field = |name: &str| fields.values(name).next().is_some();
     let fields = || {
-        let kept = fields.iter().filter(|(name, _)| kept(name));
-        kept.filter(|(name, value)| rules.keeps(name, value))
+        let retained = fields.iter().filter(|(name, _)| is_retained(name));
+        retained.filter(|(name, value)| rules.keeps(name, value))
     };
-    for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
+    for (name, value) in fields().filter(|(name, _)| !is_content_field(name)) {
         head.field(name, value);
     }
-    for (name, value) in rules.added(has) {
+    for (name, value) in rules.added(has_field) {
         head.field(name, value.as_bytes());
     }
     head.begin_content();
-    for (name, value) in fields().filter(|(name, _)| is_about_bytes(name)) {
+    for (name, value) in fields().filter(|(name, _)| is_content_field(name)) {
         head.field(name, value);
     }
     head.finish_open()
 }
 
 /// Whether a field describes the content; a 304 omits these (RFC 9110 §15.4.5).
-fn is_about_bytes(name: &str) -> bool {
+fn is_content_field(name: &str) -> bool {
     const ABOUT: [&str; 4] = [
         "Content-Encoding",
         "Content-Language",
         "Content-Type",
         "Accept-Ranges",
     ];
-    ABOUT.iter().any(|known| is(name, known))
+    ABOUT
+        .iter()
+        .any(|content_field| name_is(name, content_field))
 }
 
-fn is(name: &str, known: &str) -> bool {
-    name.eq_ignore_ascii_case(known)
+fn name_is(name: &str, expected: &str) -> bool {
+    name.eq_ignore_ascii_case(expected)
 }

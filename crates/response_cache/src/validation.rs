@@ -6,7 +6,7 @@ use lowroad_handler::{HandlerFailure, ResponseFields};
 use lowroad_http::fields::{FieldLines, FieldName, FieldNames, StandardHeader};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::StatusCode;
-use lowroad_routes::compression_handler::{self, fields::names_coding};
+use lowroad_routes::compression_handler::{self, fields::includes_accept_encoding};
 use lowroad_site_rules::SiteFields;
 use lowroad_store::clock;
 use lowroad_store::object::{ObjectKind, Representation};
@@ -28,20 +28,20 @@ pub fn conditions(stale: &StoredObject) -> Vec<u8> {
     };
     let stored = representation.head.all(representation.bytes()).fields();
     let validators =
-        StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
+        StoredValidators::from_fields(stored.map(|(name, value)| (name_bytes(name), value)));
     let conditions = validation::conditions(validators, []);
     if let Some(tags) = conditions.if_none_match {
-        put(&mut lines, b"If-None-Match", &tags);
+        push_line(&mut lines, b"If-None-Match", &tags);
     }
     if let Some(date) = conditions.if_modified_since {
-        put(&mut lines, b"If-Modified-Since", &date);
+        push_line(&mut lines, b"If-Modified-Since", &date);
     }
     lines
 }
 
-pub(super) fn name_of(name: FieldName<'_>) -> &[u8] {
+pub(super) fn name_bytes(name: FieldName<'_>) -> &[u8] {
     match name {
-        FieldName::Known(known) => known.as_str().as_bytes(),
+        FieldName::Known(header) => header.as_str().as_bytes(),
         FieldName::Other(name) => name.as_bytes(),
     }
 }
@@ -57,16 +57,20 @@ const CONDITIONS: [&[u8]; 4] = [
 
 /// Field lines with these conditions in place of their own.
 pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
-    let is_condition = |name: &[u8]| CONDITIONS.iter().any(|own| name.eq_ignore_ascii_case(own));
+    let is_condition = |name: &[u8]| {
+        CONDITIONS
+            .iter()
+            .any(|condition| name.eq_ignore_ascii_case(condition))
+    };
     let mut out = Vec::with_capacity(lines.len() + conditions.len());
     for (name, value) in FieldLines::new(lines).filter(|(name, _)| !is_condition(name)) {
-        put(&mut out, name, value);
+        push_line(&mut out, name, value);
     }
     out.extend_from_slice(conditions);
     out
 }
 
-fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     for part in [name, b": ", value, b"\r\n"] {
         lines.extend_from_slice(part);
     }
@@ -88,54 +92,57 @@ pub struct StaleResponse {
     /// The origin gets the cache's conditions: a 304 is about the stored response, not about the client's copy.
     pub is_validated: bool,
     /// The request's cache directives.
-    pub asked: RequestDirectives,
+    pub directives: RequestDirectives,
 }
 
 impl StaleResponse {
     /// Whether a 304 names another version than the stored one, which makes it unusable (RFC 9111 §4.3.4).
-    pub fn is_mistaken(&self, answer: &Result<HandlerReply, HandlerFailure>) -> bool {
+    pub fn is_other_version(&self, answer: &Result<HandlerReply, HandlerFailure>) -> bool {
         let (Ok(reply), Some(representation)) = (answer, self.object.representation()) else {
             return false;
         };
         let stored = representation.head.all(representation.bytes()).fields();
         let stored =
-            StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
-        let news = reply.response.fields.iter();
-        let news =
-            StoredValidators::from_fields(news.map(|(name, value)| (name.as_bytes(), value)));
+            StoredValidators::from_fields(stored.map(|(name, value)| (name_bytes(name), value)));
+        let response_validators = reply.response.fields.iter();
+        let response_validators = StoredValidators::from_fields(
+            response_validators.map(|(name, value)| (name.as_bytes(), value)),
+        );
         self.is_validated
             && reply.status() == StatusCode::NOT_MODIFIED
-            && validation::selected(&[stored], 0, news).is_none()
+            && validation::selected(&[stored], 0, response_validators).is_none()
     }
 
     /// Applies the response to a HEAD: it updates the stored response if it is for the same representation, else
     /// invalidates it (RFC 9111 §4.3.5).
-    pub fn hear_head(
+    pub fn apply_head(
         &self,
         reply: &HandlerReply,
-        storing: &StoreRequest,
+        store_request: &StoreRequest,
         request: RequestLines<'_>,
     ) {
         let stored = self.object.representation();
-        let (RequestedPart::Head, Some(representation)) = (storing.key.wants, stored) else {
+        let (RequestedPart::Head, Some(representation)) =
+            (store_request.key.requested_part, stored)
+        else {
             return;
         };
         // A page made from a stored object may have other content than the response to HEAD describes.
-        let is_made = reply.response.made_from.is_some();
-        if is_made
+        let is_derived = reply.response.source.is_some();
+        if is_derived
             || reply.status() != StatusCode::OK
             || representation.head.status() != StatusCode::OK
         {
             return;
         }
-        let renewed = || renew(storing, &self.object, &reply.response.fields, request);
-        let is_over = match head_says(representation, reply) {
+        let renewed = || renew(store_request, &self.object, &reply.response.fields, request);
+        let is_outdated = match compare_head(representation, reply) {
             HeadComparison::Same => renewed().is_none(),
             HeadComparison::Other => true,
             HeadComparison::Nothing => false,
         };
-        if is_over {
-            storing.forget(&self.object);
+        if is_outdated {
+            store_request.delete(&self.object);
         }
     }
 
@@ -144,7 +151,7 @@ impl StaleResponse {
     pub fn outcome(
         &self,
         answer: &Result<HandlerReply, HandlerFailure>,
-        storing: Option<&StoreRequest>,
+        store_request: Option<&StoreRequest>,
         request: RequestLines<'_>,
     ) -> Option<StoredResponse> {
         let stale = &self.object;
@@ -156,63 +163,76 @@ impl StaleResponse {
             && self.is_validated
             && status == StatusCode::NOT_MODIFIED
         {
-            let renewed =
-                storing.and_then(|storing| renew(storing, stale, &reply.response.fields, request));
+            let renewed = store_request.and_then(|store_request| {
+                renew(store_request, stale, &reply.response.fields, request)
+            });
             // The new fields forbid storage: this client still gets the validated response.
-            if let (None, Some(storing)) = (&renewed, storing) {
-                storing.forget(stale);
+            if let (None, Some(store_request)) = (&renewed, store_request) {
+                store_request.delete(stale);
             }
             let object = renewed.as_ref().unwrap_or(stale);
             return Some(StoredResponse::from_object(object, HitKind::Validated));
         }
         // The errors of RFC 5861 §4.
         let is_error = matches!(status.code(), 500 | 502..=504);
-        let may_stand_in = is_error && stale.validity.stands_in(&self.asked, clock::now_ms());
-        may_stand_in.then(|| StoredResponse::from_object(stale, HitKind::OnError))
+        let can_use_stale = is_error
+            && stale
+                .validity
+                .is_usable_on_error(&self.directives, clock::now_ms());
+        can_use_stale.then(|| StoredResponse::from_object(stale, HitKind::OnError))
     }
 }
 
 /// Compares the response to HEAD with the stored response.
-fn head_says(representation: &Representation, reply: &HandlerReply) -> HeadComparison {
+fn compare_head(representation: &Representation, reply: &HandlerReply) -> HeadComparison {
     let stored = representation.head.all(representation.bytes()).fields();
-    let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
-    let news = reply.response.fields.iter();
-    let news: Vec<_> = news.map(|(name, value)| (name.as_bytes(), value)).collect();
+    let stored: Vec<_> = stored
+        .map(|(name, value)| (name_bytes(name), value))
+        .collect();
+    let head_fields = reply.response.fields.iter();
+    let head_fields: Vec<_> = head_fields
+        .map(|(name, value)| (name.as_bytes(), value))
+        .collect();
     // Content-Length of a HEAD response is that of the GET (RFC 9110 §8.6).
     let has_len = match reply.len() {
         BodyLen::Known(len) => len == representation.len(),
         BodyLen::None | BodyLen::Unknown => true,
     };
     match has_len {
-        true => validation::head_says(&stored, &news),
+        true => validation::compare_head(&stored, &head_fields),
         false => HeadComparison::Other,
     }
 }
 
 /// Renews a stored response with the fields of a 304 (RFC 9111 §3.2, §4.3.4).
 pub(super) fn renew(
-    storing: &StoreRequest,
+    store_request: &StoreRequest,
     stale: &StoredObject,
-    news: &ResponseFields,
+    new_fields: &ResponseFields,
     request: RequestLines<'_>,
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
     // The stored lifetime comes from the site's header rules, not from the origin.
     let status = representation.head.status();
-    let rules = SiteFields::new(&storing.rules, request.path, status);
-    if rules.change_lifetime() && !news.give_lifetime() {
+    let rules = SiteFields::new(&store_request.rules, request.path, status);
+    if rules.changes_lifetime() && !new_fields.has_lifetime() {
         return None;
     }
-    let fields = merged(representation, news);
-    storing.renew(representation, &fields, request)
+    let fields = merged(representation, new_fields);
+    store_request.renew(representation, &fields, request)
 }
 
 /// The fields of a stored response, updated with new ones.
-pub(super) fn merged(representation: &Representation, news: &ResponseFields) -> ResponseFields {
+pub(super) fn merged(
+    representation: &Representation,
+    new_fields: &ResponseFields,
+) -> ResponseFields {
     let bytes = representation.bytes();
     let stored = representation.head.all(bytes).fields();
-    let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
-    let new: Vec<_> = news
+    let stored: Vec<_> = stored
+        .map(|(name, value)| (name_bytes(name), value))
+        .collect();
+    let new: Vec<_> = new_fields
         .iter()
         .map(|(name, value)| (name.as_bytes(), value))
         .collect();
@@ -225,14 +245,14 @@ pub(super) fn merged(representation: &Representation, news: &ResponseFields) -> 
     let is_vary = |(name, _): &&(&[u8], &[u8])| name.eq_ignore_ascii_case(b"vary");
     let vary = stored.iter().filter(is_vary).map(|(_, value)| *value);
     if fields
-        .known(StandardHeader::ContentEncoding)
+        .standard_values(StandardHeader::ContentEncoding)
         .next()
         .is_some()
-        && names_coding(vary)
+        && includes_accept_encoding(vary)
     {
         compression_handler::fields::vary(&mut fields);
     }
-    if let Some(date) = news.date().or(representation.head.date(bytes)) {
+    if let Some(date) = new_fields.date().or(representation.head.date(bytes)) {
         fields.set_date(*date);
     }
     fields

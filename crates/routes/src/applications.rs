@@ -22,21 +22,21 @@ pub struct ApplicationSet(Vec<(ApplicationConfig, ApplicationSupervisor)>);
 #[derive(Default)]
 pub struct ApplicationChanges {
     /// Started applications.
-    begun: Vec<(ApplicationConfig, StartDecision)>,
+    started: Vec<(ApplicationConfig, StartDecision)>,
     /// Applications to be stopped; they run while this exists.
-    gone: Vec<(ApplicationConfig, ApplicationSupervisor)>,
+    stopping: Vec<(ApplicationConfig, ApplicationSupervisor)>,
 }
 
 /// Checks that applications can be started; returns a warning for each failure that a server tolerates.
 ///
 /// # Errors
 /// A failure for which a server refuses to start.
-pub fn check(wanted: &[ApplicationConfig]) -> Result<Vec<String>, String> {
+pub fn check(configs: &[ApplicationConfig]) -> Result<Vec<String>, String> {
     let failure = |application: &ApplicationConfig| {
-        let failed = supervisor::check(&supervised(application)).err()?;
-        Some(format!("application {}: {failed}", application.name))
+        let error = supervisor::check(&application_spec(application)).err()?;
+        Some(format!("application {}: {error}", application.name))
     };
-    Ok(wanted.iter().filter_map(failure).collect())
+    Ok(configs.iter().filter_map(failure).collect())
 }
 
 impl ApplicationSet {
@@ -45,35 +45,35 @@ impl ApplicationSet {
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn keep(
+    pub fn update(
         &mut self,
-        wanted: &[ApplicationConfig],
+        configs: &[ApplicationConfig],
         logger: &ErrorLogger,
     ) -> Result<ApplicationChanges, String> {
         let old = std::mem::take(&mut self.0);
-        let (same, gone): (Vec<_>, Vec<_>) = old
+        let (unchanged, removed): (Vec<_>, Vec<_>) = old
             .into_iter()
-            .partition(|(application, _)| wanted.contains(application));
-        self.0 = same;
-        let is_new = |it: &&ApplicationConfig| !self.0.iter().any(|(known, _)| known == *it);
-        let begun: Vec<ApplicationConfig> = wanted.iter().filter(is_new).cloned().collect();
-        let (replaced, gone): (Vec<_>, Vec<_>) = gone
+            .partition(|(application, _)| configs.contains(application));
+        self.0 = unchanged;
+        let is_new = |it: &&ApplicationConfig| !self.0.iter().any(|(running, _)| running == *it);
+        let new_configs: Vec<ApplicationConfig> = configs.iter().filter(is_new).cloned().collect();
+        let (replaced, stopping): (Vec<_>, Vec<_>) = removed
             .into_iter()
             // Two applications can't listen at one address: these end before their successors start.
-            .partition(|(old, _)| begun.iter().any(|new| is_in_the_way(old, new)));
+            .partition(|(old, _)| new_configs.iter().any(|new| conflicts_with(old, new)));
         // Signalled first, so that they stop in parallel.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
         drop(replaced);
         let mut changed = ApplicationChanges {
-            begun: Vec::new(),
-            gone,
+            started: Vec::new(),
+            stopping,
         };
-        for application in begun {
+        for application in new_configs {
             let supervisor = start(&application, logger)
                 .map_err(|error| format!("application {}: {error}", application.name))?;
             changed
-                .begun
-                .push((application.clone(), supervisor.begins()));
+                .started
+                .push((application.clone(), supervisor.start_decision()));
             self.0.push((application, supervisor));
         }
         Ok(changed)
@@ -89,23 +89,23 @@ impl ApplicationSet {
 
 impl ApplicationChanges {
     /// Waits until all started applications with a `ready` URL accept connections, each within its time limit and only
-    /// if it can be started, or until `is_over`. Blocks.
-    pub fn wait(&self, logger: &ErrorLogger, is_over: impl Fn() -> bool) {
-        for (application, begins) in &self.begun {
+    /// if it can be started, or until `is_ending`. Blocks.
+    pub fn wait(&self, logger: &ErrorLogger, is_ending: impl Fn() -> bool) {
+        for (application, decision) in &self.started {
             let Some(url) = &application.ready else {
                 continue;
             };
-            let end = Instant::now() + Duration::from_millis(application.start_timeout_ms);
-            while !is_over() && !accepts(url) {
+            let deadline = Instant::now() + Duration::from_millis(application.start_timeout_ms);
+            while !is_ending() && !accepts_connections(url) {
                 // The supervisor has given up, so the timeout need not pass.
-                if begins.never() {
+                if decision.is_impossible() {
                     let name = &application.name;
                     logger.warn(format_args!(
                         "application {name} can't be started; the server continues without it"
                     ));
                     break;
                 }
-                if Instant::now() >= end {
+                if Instant::now() >= deadline {
                     let (name, ms) = (&application.name, application.start_timeout_ms);
                     logger.warn(format_args!(
                         "application {name} accepts no connections at {url} after {ms} ms; the \
@@ -118,26 +118,26 @@ impl ApplicationChanges {
         }
     }
 
-    /// Stops old applications once they have no requests (`is_over`), or after their longest `stop_timeout`. Blocks.
-    pub fn let_go(self, is_over: impl Fn() -> bool) {
-        let stop_ms = self.gone.iter().map(|(old, _)| old.stop_timeout_ms);
+    /// Stops old applications once they have no requests (`can_stop`), or after their longest `stop_timeout`. Blocks.
+    pub fn stop_removed(self, can_stop: impl Fn() -> bool) {
+        let stop_ms = self.stopping.iter().map(|(old, _)| old.stop_timeout_ms);
         let Some(stop_ms) = stop_ms.max() else {
             return;
         };
-        let end = Instant::now() + Duration::from_millis(stop_ms);
+        let deadline = Instant::now() + Duration::from_millis(stop_ms);
         // Requests in progress may still need the old application.
-        while !is_over() && Instant::now() < end {
+        while !can_stop() && Instant::now() < deadline {
             thread::sleep(READY_PAUSE);
         }
         // Signalled first, so that they stop in parallel.
-        self.gone
+        self.stopping
             .iter()
             .for_each(|(_, supervisor)| supervisor.end());
     }
 }
 
 /// Whether an application can't start while another runs.
-fn is_in_the_way(old: &ApplicationConfig, new: &ApplicationConfig) -> bool {
+fn conflicts_with(old: &ApplicationConfig, new: &ApplicationConfig) -> bool {
     match (&old.ready, &new.ready) {
         (Some(old), Some(new)) => old == new,
         // Without `ready`, the address is unknown and may be the same.
@@ -151,10 +151,10 @@ fn start(
 ) -> std::io::Result<ApplicationSupervisor> {
     let (logger, name) = (logger.clone(), application.name.clone());
     let notice: OperatorNotice = Arc::new(move |line| logger.info(format_args!("{name}: {line}")));
-    ApplicationSupervisor::start(supervised(application), notice)
+    ApplicationSupervisor::start(application_spec(application), notice)
 }
 
-fn supervised(application: &ApplicationConfig) -> supervisor::ApplicationSpec {
+fn application_spec(application: &ApplicationConfig) -> supervisor::ApplicationSpec {
     supervisor::ApplicationSpec {
         command: application.command.clone(),
         folder: application.folder.clone(),
@@ -163,7 +163,7 @@ fn supervised(application: &ApplicationConfig) -> supervisor::ApplicationSpec {
     }
 }
 
-fn accepts(url: &OriginUrl) -> bool {
+fn accepts_connections(url: &OriginUrl) -> bool {
     match url {
         OriginUrl::Unix(path) => UnixStream::connect(path).is_ok(),
         OriginUrl::Http { host, port, .. } => TcpStream::connect((host.as_str(), *port)).is_ok(),

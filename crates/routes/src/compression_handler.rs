@@ -30,11 +30,11 @@ use crate::counts::increment;
 use stream::CompressedStream;
 
 /// Longer bodies are compressed in steps even if they are complete, so that other tasks get a turn in between.
-const AT_ONCE_LEN_MAX: usize = 64 << 10;
+const WHOLE_LEN_MAX: usize = 64 << 10;
 
 /// The limit on concurrent compressions in one configuration, and counters of all.
 pub struct CompressionLimits {
-    turns: Arc<ConcurrencyLimit>,
+    limit: Arc<ConcurrencyLimit>,
     counts: Arc<CompressionCounters>,
 }
 
@@ -59,19 +59,19 @@ impl CompressionLimits {
     /// Creates a limit of `max` compressions at a time.
     pub fn new(max: usize, counts: Arc<CompressionCounters>) -> CompressionLimits {
         CompressionLimits {
-            turns: ConcurrencyLimit::new(max),
+            limit: ConcurrencyLimit::new(max),
             counts,
         }
     }
 
-    fn turn(&self) -> Option<Permit> {
-        let turn = self.turns.try_acquire();
+    fn try_acquire(&self) -> Option<Permit> {
+        let permit = self.limit.try_acquire();
         // Without a permit, the response is sent uncompressed instead of waiting.
-        increment(match turn {
+        increment(match permit {
             Some(_) => &self.counts.compressed,
             None => &self.counts.refused,
         });
-        turn
+        permit
     }
 }
 
@@ -85,7 +85,7 @@ pub struct CompressingHandler {
 
 impl CompressingHandler {
     /// Wraps a route's handler, unless its responses are sent unchanged.
-    pub fn around(
+    pub fn wrap(
         inner: Arc<dyn Handler>,
         route: &config::RouteConfig,
         site: &config::CompressConfig,
@@ -104,66 +104,66 @@ impl CompressingHandler {
         })
     }
 
-    async fn answer(
+    async fn await_and_compress(
         self: Arc<Self>,
-        answering: impl Future<Output = Result<HandlerResponse, HandlerFailure>>,
-        asked: CompressionInput,
+        future: impl Future<Output = Result<HandlerResponse, HandlerFailure>>,
+        input: CompressionInput,
     ) -> Result<HandlerResponse, HandlerFailure> {
-        let mut response = answering.await?;
-        Ok(match self.turn(&mut response, &asked) {
-            Some(turn) => compressed(response, asked.coding, turn).await,
+        let mut response = future.await?;
+        Ok(match self.admit(&mut response, &input) {
+            Some(permit) => compress(response, input.coding, permit).await,
             None => response,
         })
     }
 
     /// Adds Vary to a response if it depends on Accept-Encoding, and returns a permit if it is to be compressed.
-    fn turn(&self, response: &mut HandlerResponse, asked: &CompressionInput) -> Option<Permit> {
+    fn admit(&self, response: &mut HandlerResponse, input: &CompressionInput) -> Option<Permit> {
         // The client's copy was compressed, so its tag is the weak form of the handler's.
         if response.status == StatusCode::NOT_MODIFIED {
-            fields::mark_unchanged(&mut response.fields, &asked.weak_tags);
+            fields::mark_unchanged(&mut response.fields, &input.weak_tags);
             return None;
         }
-        let len = len_of(&response.content, asked.is_head);
+        let len = len_of(&response.content, input.is_head);
         // A stream of unknown length may be long.
         let is_long = len.is_none_or(|len| len >= self.len_min);
-        if !is_long || !is_body(&response.content) || !fields::allow(response) {
+        if !is_long || !is_body(&response.content) || !fields::may_compress(response) {
             return None;
         }
         // Also if this response is sent uncompressed: a cache must not give it to all clients (RFC 9110 §12.5.5).
         fields::vary(&mut response.fields);
-        if asked.coding == ContentCoding::Identity {
+        if input.coding == ContentCoding::Identity {
             return None;
         }
-        if asked.is_head {
+        if input.is_head {
             // Without a length, only the handler knows whether the body is long enough.
-            let coding = len.map(|_| asked.coding);
+            let coding = len.map(|_| input.coding);
             mark_head(response, coding);
             return None;
         }
-        self.compressors.turn()
+        self.compressors.try_acquire()
     }
 }
 
 impl Handler for CompressingHandler {
-    fn within(&self) -> Option<&dyn Handler> {
+    fn inner_handler(&self) -> Option<&dyn Handler> {
         Some(&*self.inner)
     }
 
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
-        let asked = CompressionInput::from_request(&request, self.codings);
+        let input = CompressionInput::from_request(&request, self.codings);
         match self.inner.clone().begin(worker, request) {
             HandlerResult::Ready(Err(failure)) => HandlerResult::Ready(Err(failure)),
-            HandlerResult::Ready(Ok(mut response)) => match self.turn(&mut response, &asked) {
+            HandlerResult::Ready(Ok(mut response)) => match self.admit(&mut response, &input) {
                 None => HandlerResult::Ready(Ok(response)),
-                Some(turn) => HandlerResult::OnRuntime(Box::pin(async move {
-                    Ok(compressed(response, asked.coding, turn).await)
+                Some(permit) => HandlerResult::OnRuntime(Box::pin(async move {
+                    Ok(compress(response, input.coding, permit).await)
                 })),
             },
-            HandlerResult::OnRuntime(answering) => {
-                HandlerResult::OnRuntime(Box::pin(self.answer(answering, asked)))
+            HandlerResult::OnRuntime(future) => {
+                HandlerResult::OnRuntime(Box::pin(self.await_and_compress(future, input)))
             }
-            HandlerResult::OnWorker(answering) => {
-                HandlerResult::OnWorker(Box::pin(self.answer(answering, asked)))
+            HandlerResult::OnWorker(future) => {
+                HandlerResult::OnWorker(Box::pin(self.await_and_compress(future, input)))
             }
         }
     }
@@ -183,11 +183,11 @@ impl CompressionInput {
         let accepted = joined(request, b"accept-encoding");
         let mut weak_tags = joined(request, b"if-none-match");
         // Only weak tags may have been made here.
-        if !weak_tags.windows(2).any(|two| two == b"W/") {
+        if !weak_tags.windows(2).any(|pair| pair == b"W/") {
             weak_tags.clear();
         }
         CompressionInput {
-            coding: content_coding::choose(&FieldLineValues::one(&accepted), codings),
+            coding: content_coding::choose(&FieldLineValues::from_value(&accepted), codings),
             is_head: request.method == Method::Head,
             weak_tags,
         }
@@ -198,7 +198,7 @@ impl CompressionInput {
 fn joined(request: &HandlerRequest, name: &[u8]) -> Vec<u8> {
     let lines = request
         .fields()
-        .filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        .filter(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
     let values: Vec<&[u8]> = lines.map(|(_, value)| value).collect();
     values.join(&b","[..])
 }
@@ -217,7 +217,7 @@ fn len_of(content: &ResponseContent, is_head: bool) -> Option<u64> {
         // The body here is that of HEAD, not of GET.
         _ if is_head => None,
         ResponseContent::Bytes(bytes) => Some(bytes.len() as u64),
-        ResponseContent::Stream { stream, .. } => stream.len_of_rest().map(|len| len as u64),
+        ResponseContent::Stream { stream, .. } => stream.remaining_len().map(|len| len as u64),
         ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
             None
         }
@@ -233,17 +233,17 @@ fn mark_head(response: &mut HandlerResponse, coding: Option<ContentCoding>) {
 }
 
 /// Compresses the body, at once or as it arrives.
-async fn compressed(
+async fn compress(
     mut response: HandlerResponse,
     coding: ContentCoding,
-    turn: Permit,
+    permit: Permit,
 ) -> HandlerResponse {
-    if let Some(whole) = take_whole(&mut response.content) {
-        let given = whole.clone();
+    if let Some(body) = take_complete_body(&mut response.content) {
+        let input = body.clone();
         // On the runtime, never on a worker.
         let job = tokio::spawn(async move {
-            let _turn = turn;
-            at_once(&given, coding)
+            let _permit = permit;
+            compress_whole(&input, coding)
         });
         response.content = ResponseContent::Bytes(match job.await {
             Ok(Some(short)) => {
@@ -251,7 +251,7 @@ async fn compressed(
                 short
             }
             // Incompressible, or the task panicked.
-            _ => whole,
+            _ => body,
         });
         return response;
     }
@@ -261,39 +261,39 @@ async fn compressed(
     };
     let (from, len) = match response.content {
         ResponseContent::Stream { stream, len } => (stream, len),
-        ResponseContent::Bytes(bytes) => (stream_of(bytes), None),
+        ResponseContent::Bytes(bytes) => (stream_from(bytes), None),
         other => {
             response.content = other;
             return response;
         }
     };
     fields::mark(&mut response.fields, Some(coding));
-    let (to, stream) = stream(stream::WAITING_LEN_MAX);
+    let (to, stream) = stream(stream::BUFFERED_LEN_MAX);
     // On the runtime: compression would delay a worker's other connections.
-    tokio::spawn(CompressedStream::new(from, len, to, encoder, turn).run());
+    tokio::spawn(CompressedStream::new(from, len, to, encoder, permit).run());
     response.content = ResponseContent::Stream { len: None, stream };
     response
 }
 
 /// Takes the body if it is complete and short enough to be compressed at once.
-fn take_whole(content: &mut ResponseContent) -> Option<Bytes> {
+fn take_complete_body(content: &mut ResponseContent) -> Option<Bytes> {
     match content {
-        ResponseContent::Bytes(bytes) if bytes.len() <= AT_ONCE_LEN_MAX => {
+        ResponseContent::Bytes(bytes) if bytes.len() <= WHOLE_LEN_MAX => {
             Some(std::mem::take(bytes))
         }
         // Bytes have no trailers, so a body with trailers stays a stream.
         ResponseContent::Stream { stream, len } if !stream.has_trailers() => {
-            let here = stream.len_of_rest()?;
+            let available_len = stream.remaining_len()?;
             // A body shorter than announced must remain cut.
-            let is_all = len.is_none_or(|len| len == here as u64);
-            (is_all && here <= AT_ONCE_LEN_MAX).then(|| drained(stream, here))
+            let is_complete = len.is_none_or(|len| len == available_len as u64);
+            (is_complete && available_len <= WHOLE_LEN_MAX).then(|| drain(stream, available_len))
         }
         _ => None,
     }
 }
 
 /// Reads a stream that has ended.
-fn drained(stream: &BodyReceiver, len: usize) -> Bytes {
+fn drain(stream: &BodyReceiver, len: usize) -> Bytes {
     let mut context = Context::from_waker(Waker::noop());
     let mut all: Vec<u8> = Vec::new();
     loop {
@@ -305,7 +305,7 @@ fn drained(stream: &BodyReceiver, len: usize) -> Bytes {
     }
 }
 
-fn stream_of(bytes: Bytes) -> BodyReceiver {
+fn stream_from(bytes: Bytes) -> BodyReceiver {
     let (to, stream) = stream(0);
     // It can't fail: the receiver is alive.
     let _ = to.push(bytes);
@@ -314,7 +314,7 @@ fn stream_of(bytes: Bytes) -> BodyReceiver {
 }
 
 /// The compressed body, unless it is not shorter.
-fn at_once(body: &[u8], coding: ContentCoding) -> Option<Bytes> {
+fn compress_whole(body: &[u8], coding: ContentCoding) -> Option<Bytes> {
     let mut encoder = BodyEncoder::new(coding).ok()?;
     encoder.write(body).ok()?;
     let short = encoder.finish().ok()?;

@@ -11,7 +11,7 @@ use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 
 /// Whether there are no conditions.
-pub fn are_none(conditions: &RouteConditions) -> bool {
+pub fn is_unconditional(conditions: &RouteConditions) -> bool {
     let RouteConditions {
         methods,
         headers,
@@ -21,23 +21,25 @@ pub fn are_none(conditions: &RouteConditions) -> bool {
 }
 
 /// Whether a request meets all conditions.
-pub fn hold(conditions: &RouteConditions, request: &Request<'_>) -> bool {
+pub fn are_met(conditions: &RouteConditions, request: &Request<'_>) -> bool {
     let RouteConditions {
         methods,
         headers,
         cookies,
     } = conditions;
     let method = request.method.as_str();
-    (methods.is_empty() || methods.iter().any(|one| one == method))
+    (methods.is_empty() || methods.iter().any(|listed| listed == method))
         && headers.iter().all(|(name, value)| {
-            let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
+            let has_name =
+                |(field_name, _): &(&[u8], &[u8])| field_name.eq_ignore_ascii_case(name.as_bytes());
             // Any of several fields of the name may match.
-            let mut values = request.fields().filter(named);
-            values.any(|(_, found)| is(value, found))
+            let mut values = request.fields().filter(has_name);
+            values.any(|(_, actual)| value_matches(value, actual))
         })
         && cookies.iter().all(|(name, value)| {
-            let mut named = request_cookies(request).filter(|(known, _)| is_named(known, name));
-            named.any(|(_, found)| is(value, found))
+            let mut cookie_values =
+                request_cookies(request).filter(|(cookie_name, _)| name_matches(cookie_name, name));
+            cookie_values.any(|(_, actual)| value_matches(value, actual))
         })
 }
 
@@ -55,10 +57,10 @@ pub fn request_cookies<'b>(
     })
 }
 
-fn is(wanted: &Option<String>, found: &[u8]) -> bool {
-    wanted
+fn value_matches(expected: &Option<String>, actual: &[u8]) -> bool {
+    expected
         .as_ref()
-        .is_none_or(|wanted| wanted.as_bytes() == found)
+        .is_none_or(|expected| expected.as_bytes() == actual)
 }
 
 /// Whether the name of a condition ends in a wildcard.
@@ -67,7 +69,7 @@ pub fn has_wildcard(name: &str) -> bool {
 }
 
 /// Whether a condition of this name is for a cookie.
-fn is_named(cookie: &[u8], name: &str) -> bool {
+fn name_matches(cookie: &[u8], name: &str) -> bool {
     match name.strip_suffix('*') {
         Some(prefix) => cookie.starts_with(prefix.as_bytes()),
         None => cookie == name.as_bytes(),
@@ -80,9 +82,9 @@ pub fn text(conditions: &RouteConditions) -> String {
     if !conditions.methods.is_empty() {
         parts.push(conditions.methods.join(", "));
     }
-    for (sign, named) in [(": ", &conditions.headers), ("=", &conditions.cookies)] {
-        parts.extend(named.iter().map(|(name, value)| match value {
-            Some(value) => format!("{name}{sign}{value}"),
+    for (separator, pairs) in [(": ", &conditions.headers), ("=", &conditions.cookies)] {
+        parts.extend(pairs.iter().map(|(name, value)| match value {
+            Some(value) => format!("{name}{separator}{value}"),
             None => name.clone(),
         }));
     }
@@ -101,7 +103,7 @@ pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
         let headers = conditions.headers.iter().map(|(name, _)| name.as_str());
         for name in headers.chain(cookie) {
             // Each field once in Vary.
-            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }
         }
@@ -111,7 +113,7 @@ pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
 
 /// Whether a route depends on a field in which proxies report a client or its request. Stored responses are not selected by
 /// such a field, so that of one route would answer the requests of another.
-pub fn read_reports(routes: &[RouteConfig]) -> bool {
+pub fn depend_on_reports(routes: &[RouteConfig]) -> bool {
     let mut headers = routes.iter().flat_map(|route| &route.conditions.headers);
     headers.any(|(name, _)| forwarding::is_report(name.as_bytes()))
 }
@@ -125,22 +127,22 @@ pub struct VaryingHandler {
 }
 
 impl Handler for VaryingHandler {
-    fn within(&self) -> Option<&dyn Handler> {
+    fn inner_handler(&self) -> Option<&dyn Handler> {
         Some(&*self.inner)
     }
 
     fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> HandlerResult {
         let vary = self.vary.clone();
-        let with_vary = move |answer: Result<HandlerResponse, HandlerFailure>| {
-            answer.map(|response| response.field("Vary", &*vary))
+        let with_vary = move |result: Result<HandlerResponse, HandlerFailure>| {
+            result.map(|response| response.field("Vary", &*vary))
         };
         match self.inner.clone().begin(worker, request) {
-            HandlerResult::Ready(answer) => HandlerResult::Ready(with_vary(answer)),
-            HandlerResult::OnRuntime(answering) => {
-                HandlerResult::OnRuntime(Box::pin(async move { with_vary(answering.await) }))
+            HandlerResult::Ready(result) => HandlerResult::Ready(with_vary(result)),
+            HandlerResult::OnRuntime(future) => {
+                HandlerResult::OnRuntime(Box::pin(async move { with_vary(future.await) }))
             }
-            HandlerResult::OnWorker(answering) => {
-                HandlerResult::OnWorker(Box::pin(async move { with_vary(answering.await) }))
+            HandlerResult::OnWorker(future) => {
+                HandlerResult::OnWorker(Box::pin(async move { with_vary(future.await) }))
             }
         }
     }

@@ -12,7 +12,7 @@ pub struct RouteCounters {
     /// Requests that wait for a response head now.
     pub waiting: AtomicU64,
     /// Requests answered from the store.
-    pub kept: AtomicU64,
+    pub store_hits: AtomicU64,
     /// Requests that joined an equal one's call.
     pub shared: AtomicU64,
 }
@@ -20,14 +20,14 @@ pub struct RouteCounters {
 impl RouteCounters {
     /// The counters as text.
     pub fn text(&self) -> String {
-        let number = |count: &AtomicU64| count.load(Relaxed);
+        let load = |count: &AtomicU64| count.load(Relaxed);
         format!(
             "{} calls, {} failed, {} waiting now, {} answered from stored responses, {} by another request's call",
-            number(&self.calls),
-            number(&self.failed),
-            number(&self.waiting),
-            number(&self.kept),
-            number(&self.shared)
+            load(&self.calls),
+            load(&self.failed),
+            load(&self.waiting),
+            load(&self.store_hits),
+            load(&self.shared)
         )
     }
 }

@@ -21,7 +21,7 @@ pub struct FailureGroup {
     /// The number of the logged failure.
     pub number: String,
     /// The count of failures without a line.
-    pub more: u64,
+    pub unlogged: u64,
     until_ms: u64,
 }
 
@@ -49,14 +49,14 @@ impl RouteFailures {
         let same = kinds
             .iter()
             .position(|kind| kind.status == status && kind.reason == reason);
-        let alike = || {
+        let similar = || {
             kinds
                 .iter()
                 .rposition(|kind| is_full && kind.status == status)
         };
-        if let Some(at) = same.or_else(alike) {
+        if let Some(at) = same.or_else(similar) {
             // Counted only: the line at the end of the interval gives the number.
-            kinds[at].more += 1;
+            kinds[at].unlogged += 1;
             return FailureNotice::Another(kinds[at].number.clone());
         }
         let number = number();
@@ -64,14 +64,14 @@ impl RouteFailures {
             status,
             reason: reason.into(),
             number: number.clone(),
-            more: 0,
+            unlogged: 0,
             until_ms: now_ms + INTERVAL_MS,
         });
         FailureNotice::Line(number)
     }
 
     /// Takes the groups after their time is over.
-    pub fn take_over(&self, now_ms: u64) -> Vec<FailureGroup> {
+    pub fn take_expired(&self, now_ms: u64) -> Vec<FailureGroup> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kinds
             .extract_if(.., |kind| kind.until_ms <= now_ms)
@@ -93,15 +93,15 @@ mod tests {
         assert_eq!(count(502, 1, "b"), FailureNotice::Another("a".into()));
         assert_eq!(count(504, 2, "c"), FailureNotice::Line("c".into()));
         assert_eq!(count(502, 9_999, "d"), FailureNotice::Another("a".into()));
-        assert_eq!(faults.take_over(9_999), []);
-        let over = faults.take_over(10_000);
+        assert_eq!(faults.take_expired(9_999), []);
+        let over = faults.take_expired(10_000);
         let over: Vec<_> = over
             .iter()
-            .map(|kind| (kind.status, &*kind.number, kind.more))
+            .map(|kind| (kind.status, &*kind.number, kind.unlogged))
             .collect();
         assert_eq!(over, [(502, "a", 2)]);
         assert_eq!(count(502, 10_001, "e"), FailureNotice::Line("e".into()));
-        assert_eq!(faults.take_over(10_002)[0].more, 0);
+        assert_eq!(faults.take_expired(10_002)[0].unlogged, 0);
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
         assert_eq!(count("garbage", "b"), FailureNotice::Line("b".into()));
         assert_eq!(count("refused", "c"), FailureNotice::Another("a".into()));
         let more: Vec<u64> = faults
-            .take_over(10_000)
+            .take_expired(10_000)
             .iter()
-            .map(|kind| kind.more)
+            .map(|kind| kind.unlogged)
             .collect();
         assert_eq!(more, [1, 0]);
     }

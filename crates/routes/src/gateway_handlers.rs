@@ -141,6 +141,6 @@ impl OpenedKind for Arc<GatewayConnections> {
 pub fn spawner() -> Result<(), String> {
     // CGI programs of the same user must not inspect or control it.
     hide_process()?;
-    let served = PacketChannel::to_parent().and_then(spawner::serve);
-    served.map_err(|error| error.to_string())
+    let result = PacketChannel::to_parent().and_then(spawner::serve);
+    result.map_err(|error| error.to_string())
 }

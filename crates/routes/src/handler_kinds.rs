@@ -100,7 +100,7 @@ pub fn built_in(
     workers: &[WorkerHandle],
     notice: OperatorNotice,
 ) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
-    Ok(listed([
+    Ok(into_vec([
         #[cfg(feature = "modules")]
         Arc::new(crate::modules::ModuleRuntimes::default()),
         #[cfg(feature = "programs")]
@@ -112,6 +112,6 @@ pub fn built_in(
     ]))
 }
 
-fn listed<const N: usize>(kinds: [Arc<dyn HandlerKind>; N]) -> Vec<Arc<dyn HandlerKind>> {
+fn into_vec<const N: usize>(kinds: [Arc<dyn HandlerKind>; N]) -> Vec<Arc<dyn HandlerKind>> {
     kinds.into()
 }

@@ -40,8 +40,8 @@ impl HandlerKind for ModuleRuntimes {
         let mut catalog = ModuleCatalog::default();
         for module in &config.modules {
             // A module that can't be opened fails the start or reload.
-            let opened = self.one(module, &linked, context)?;
-            catalog.insert(&module.name, opened);
+            let handle = self.open_module(module, &linked, context)?;
+            catalog.insert(&module.name, handle);
         }
         Ok(Box::new(catalog))
     }
@@ -75,7 +75,7 @@ impl OpenedKind for ModuleCatalog {
 }
 
 impl ModuleRuntimes {
-    fn one(
+    fn open_module(
         &self,
         module: &ModuleConfig,
         linked: &[LinkedModule],

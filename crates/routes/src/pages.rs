@@ -58,10 +58,10 @@ impl HandlerKind for FormKeys {
     /// Drops stored responses of pages when their templates change.
     fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<ChangeFeed>) {
         let (store, changes) = (store.clone(), changes.clone());
-        self.sites.tell(Box::new(move |name| {
+        self.sites.set_listener(Box::new(move |name| {
             store.purge(&PurgeRequest::Tag(name.as_bytes()), PurgeMode::Hard);
             // The feed carries URLs only, so the levels below discard all copies.
-            changes.tell();
+            changes.notify();
         }));
     }
 }

@@ -21,15 +21,15 @@ pub fn from_response(response: &HandlerResponse) -> Option<InternalRedirect> {
     if let ResponseContent::Local(target) = &response.content {
         return Some(InternalRedirect::Local(target.clone()));
     }
-    let named = |name: &str| Some(response.fields.values(name).next()?.to_vec());
-    let path = named(PATH_INSTEAD).map(InternalRedirect::Path);
-    path.or_else(|| named(FILE_INSTEAD).map(InternalRedirect::File))
+    let field = |name: &str| Some(response.fields.values(name).next()?.to_vec());
+    let path = field(PATH_INSTEAD).map(InternalRedirect::Path);
+    path.or_else(|| field(FILE_INSTEAD).map(InternalRedirect::File))
 }
 
 /// Whether a field describes the program's own response or addresses this server, so that it is not sent with the
 /// target.
-pub fn is_own(name: &str) -> bool {
-    const OWN: [&str; 9] = [
+pub fn is_response_specific(name: &str) -> bool {
+    const RESPONSE_SPECIFIC: [&str; 9] = [
         PATH_INSTEAD,
         FILE_INSTEAD,
         "Accept-Ranges",
@@ -40,16 +40,21 @@ pub fn is_own(name: &str) -> bool {
         "Last-Modified",
         "Location",
     ];
-    OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
+    RESPONSE_SPECIFIC
+        .iter()
+        .any(|specific| name.eq_ignore_ascii_case(specific))
 }
 
 /// The fields of a redirecting response that are sent with the target.
-pub fn kept(fields: &ResponseFields) -> ResponseFields {
-    let mut kept = ResponseFields::new();
-    for (name, value) in fields.iter().filter(|(name, _)| !is_own(name)) {
-        kept.push(name, value);
+pub fn carried_fields(fields: &ResponseFields) -> ResponseFields {
+    let mut carried = ResponseFields::new();
+    for (name, value) in fields
+        .iter()
+        .filter(|(name, _)| !is_response_specific(name))
+    {
+        carried.push(name, value);
     }
-    kept
+    carried
 }
 
 /// Adds the fields of the redirecting response. They concern the requested path, so they replace fields of the same
@@ -57,10 +62,10 @@ pub fn kept(fields: &ResponseFields) -> ResponseFields {
 pub fn add_fields(first: &ResponseFields, response: &mut HandlerResponse) {
     let is_error = response.status.code() >= 400;
     let fields = match is_error {
-        false => joined(first, &response.fields),
+        false => join_fields(first, &response.fields),
         true => {
             let mut fields = response.fields.clone();
-            for (name, value) in first.iter().filter(|(name, _)| adds(name)) {
+            for (name, value) in first.iter().filter(|(name, _)| accumulates(name)) {
                 fields.push(name, value);
             }
             fields
@@ -70,14 +75,14 @@ pub fn add_fields(first: &ResponseFields, response: &mut HandlerResponse) {
 }
 
 /// The fields of the first redirect, and those of the second with other names.
-pub fn joined(first: &ResponseFields, second: &ResponseFields) -> ResponseFields {
+pub fn join_fields(first: &ResponseFields, second: &ResponseFields) -> ResponseFields {
     let mut fields = ResponseFields::new();
     if let Some(date) = second.date() {
         fields.set_date(*date);
     }
     for (name, value) in second.iter() {
         // Cookies and Vary accumulate; of other fields, the first response's count.
-        if adds(name) || first.values(name).next().is_none() {
+        if accumulates(name) || first.values(name).next().is_none() {
             fields.push(name, value);
         }
     }
@@ -88,6 +93,6 @@ pub fn joined(first: &ResponseFields, second: &ResponseFields) -> ResponseFields
 }
 
 /// Whether fields of this name are added instead of replaced.
-fn adds(name: &str) -> bool {
+fn accumulates(name: &str) -> bool {
     name.eq_ignore_ascii_case("Set-Cookie") || name.eq_ignore_ascii_case("Vary")
 }

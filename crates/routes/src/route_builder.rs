@@ -31,12 +31,12 @@ pub struct HandlerRuntime {
     kinds: Vec<Arc<dyn HandlerKind>>,
     /// The account of spooled bodies, for all configurations.
     account: Arc<SpoolAccount>,
-    compressed: Arc<compression_handler::CompressionCounters>,
+    compression_counters: Arc<compression_handler::CompressionCounters>,
 }
 
 /// The handlers of one configuration.
 pub struct HandlerSet<'p> {
-    programs: &'p HandlerRuntime,
+    handler_runtime: &'p HandlerRuntime,
     kinds: OpenedKinds,
     spools: Arc<SpoolLimits>,
     compressors: Arc<CompressionLimits>,
@@ -58,15 +58,16 @@ impl HandlerRuntime {
     /// # Errors
     /// A thread can't be started.
     pub fn start(logger: ErrorLogger, workers: Vec<WorkerHandle>) -> io::Result<HandlerRuntime> {
-        let hears = logger.clone();
-        let notice: OperatorNotice = Arc::new(move |text| hears.warn(format_args!("{text}")));
+        let notice_logger = logger.clone();
+        let notice: OperatorNotice =
+            Arc::new(move |text| notice_logger.warn(format_args!("{text}")));
         Ok(HandlerRuntime {
             lanes: LaneThreads::start(workers.len())?,
             kinds: handler_kinds::built_in(&workers, notice).map_err(io::Error::other)?,
             logger,
             workers,
             account: Arc::new(SpoolAccount::new(temp_files_max())),
-            compressed: Arc::default(),
+            compression_counters: Arc::default(),
         })
     }
 
@@ -107,10 +108,12 @@ impl HandlerRuntime {
         let kinds = OpenedKinds(kinds.collect::<Result<_, _>>()?);
         let logger = self.logger.clone();
         let notice: OperatorNotice = Arc::new(move |text| logger.warn(format_args!("{text}")));
-        let compressors =
-            CompressionLimits::new(config.limits.compressors_max, self.compressed.clone());
+        let compressors = CompressionLimits::new(
+            config.limits.compressors_max,
+            self.compression_counters.clone(),
+        );
         Ok(HandlerSet {
-            programs: self,
+            handler_runtime: self,
             compressors: Arc::new(compressors),
             spools: SpoolLimits::open(&config.buffering, self.account.clone(), notice)?,
             kinds,
@@ -128,10 +131,10 @@ impl HandlerRuntime {
 
     /// The counters by kind: WebAssembly modules, pages, spooled bodies and compression.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
-        let waiting = self.account.list();
-        let compressed = self.compressed.list();
+        let spooled = self.account.list();
+        let compression = self.compression_counters.list();
         let kinds = self.kinds.iter().flat_map(|kind| kind.counts());
-        kinds.chain(waiting).chain(compressed).collect()
+        kinds.chain(spooled).chain(compression).collect()
     }
 }
 
@@ -142,7 +145,7 @@ impl HandlerSet<'_> {
     /// As for `HandlerRuntime::open`.
     pub fn routes(&self, site: &config::SiteConfig) -> Result<RouteTable, String> {
         let vary = conditions::vary(&site.routes);
-        let read_reports = conditions::read_reports(&site.routes);
+        let depends_on_reports = conditions::depend_on_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
             // All routes of the site: a cache must know the fields that chose among them.
@@ -162,11 +165,11 @@ impl HandlerSet<'_> {
                 handler = Arc::new(BufferingHandler::new(handler, self.spools.clone()));
             }
             let handler =
-                CompressingHandler::around(handler, rules, &site.compress, &self.compressors);
+                CompressingHandler::wrap(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
             let mut route = Route::new(rules, label, handler, spools);
             // Reports of proxies are not part of any key.
-            route.keeps_nothing |= read_reports;
+            route.never_stores |= depends_on_reports;
             Ok(route)
         });
         let routes = routes.collect::<Result<_, String>>()?;
@@ -187,12 +190,12 @@ impl HandlerSet<'_> {
         let route = RouteContext {
             rules,
             symlinks,
-            logger: &self.programs.logger,
+            logger: &self.handler_runtime.logger,
             spools: rules.response_buffering.then(|| self.spools.clone()),
         };
         let mut found = self.kinds.0.iter().filter_map(|kind| kind.handler(&route));
-        let lacking = || Err("a route whose handler this build lacks".into());
-        found.next().unwrap_or_else(lacking)
+        let missing_kind = || Err("a route whose handler this build lacks".into());
+        found.next().unwrap_or_else(missing_kind)
     }
 }
 

@@ -38,14 +38,14 @@ impl RouteIndex {
             .0
             .resize_with(patterns.patterns.len(), PatternRoutes::default);
         for (number, route) in routes.iter().enumerate() {
-            let of_pattern = &mut index.0[patterns.index_of[number]];
+            let pattern_routes = &mut index.0[patterns.index_of[number]];
             let first = match route.missing {
-                true => &mut of_pattern.first_missing,
-                false => &mut of_pattern.first,
+                true => &mut pattern_routes.first_missing,
+                false => &mut pattern_routes.first,
             };
             // Routes are tried in order, so the first of a pattern stands for all.
             first.get_or_insert(number);
-            of_pattern.insert(number, &route.conditions);
+            pattern_routes.insert(number, &route.conditions);
         }
         index
     }
@@ -61,15 +61,17 @@ impl RouteIndex {
         found.min()
     }
 
-    /// The first route by pattern for which `fit` holds. Tests only candidates of the index.
+    /// The first route by pattern for which `predicate` holds. Tests only candidates of the index.
     pub(crate) fn find(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
-        fit: impl Fn(usize) -> bool,
+        predicate: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let found = self.find_patterns(matches);
-        found.filter_map(|routes| routes.find(request, &fit)).min()
+        found
+            .filter_map(|routes| routes.find(request, &predicate))
+            .min()
     }
 
     fn find_patterns(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &PatternRoutes> {
@@ -85,16 +87,16 @@ impl PatternRoutes {
             cookies,
         } = conditions;
         // A condition with a value excludes more requests than one without.
-        let named = |all: &[(String, Option<String>)]| {
+        let most_selective = |all: &[(String, Option<String>)]| {
             // The index finds whole names only; the caller verifies the others.
-            let whole = || all.iter().filter(|(name, _)| !has_wildcard(name));
-            let exact = whole().find(|(_, content)| content.is_some());
-            exact.or(whole().next()).cloned()
+            let exact_names = || all.iter().filter(|(name, _)| !has_wildcard(name));
+            let exact = exact_names().find(|(_, content)| content.is_some());
+            exact.or(exact_names().next()).cloned()
         };
         // Under one condition only, the most selective kind; the caller verifies all.
-        if let Some((name, content)) = named(headers) {
+        if let Some((name, content)) = most_selective(headers) {
             self.by_field.insert(&name, content.as_deref(), number);
-        } else if let Some((name, content)) = named(cookies) {
+        } else if let Some((name, content)) = most_selective(cookies) {
             self.by_cookie.insert(&name, content.as_deref(), number);
         } else if methods.is_empty() {
             self.unconditional.push(number);
@@ -108,21 +110,25 @@ impl PatternRoutes {
         }
     }
 
-    fn find(&self, request: &Request<'_>, fit: &impl Fn(usize) -> bool) -> Option<usize> {
-        let fits = |number: &usize| fit(*number);
+    fn find(&self, request: &Request<'_>, predicate: &impl Fn(usize) -> bool) -> Option<usize> {
+        let fits = |number: &usize| predicate(*number);
         let unconditional = self.unconditional.iter().copied().find(fits);
         // The common case of a pattern without conditions.
-        let is_plain =
+        let is_unconditional =
             self.by_field.is_empty() && self.by_cookie.is_empty() && self.by_method.is_empty();
-        if is_plain {
+        if is_unconditional {
             return unconditional;
         }
-        let of_method = self.by_method.get(request.method.as_str());
-        let of_method = of_method.into_iter().flatten().copied().find(fits);
-        let of_field = self.by_field.get(request.fields());
-        let of_cookie = self.by_cookie.get(request_cookies(request));
-        let conditional = of_field.chain(of_cookie).copied().filter(fits).min();
-        [unconditional, of_method, conditional]
+        let method_match = self.by_method.get(request.method.as_str());
+        let method_match = method_match.into_iter().flatten().copied().find(fits);
+        let field_matches = self.by_field.get(request.fields());
+        let cookie_matches = self.by_cookie.get(request_cookies(request));
+        let conditional = field_matches
+            .chain(cookie_matches)
+            .copied()
+            .filter(fits)
+            .min();
+        [unconditional, method_match, conditional]
             .into_iter()
             .flatten()
             .min()
@@ -137,7 +143,7 @@ mod tests {
     use lowroad_http::h1::parse;
     use lowroad_http::limits::RequestLimits;
 
-    use super::super::conditions::hold;
+    use super::super::conditions::are_met;
     use super::*;
     use lowroad_site_rules::SitePatterns;
 
@@ -157,7 +163,7 @@ mod tests {
         let head = parse(request.as_bytes(), &RequestLimits::default());
         let request = head.expect("a request").expect("a whole one").request;
         let fits =
-            |route: &config::RouteConfig| !route.missing && hold(&route.conditions, &request);
+            |route: &config::RouteConfig| !route.missing && are_met(&route.conditions, &request);
         let patterns = SitePatterns::new(site);
         let looks = Cell::new(0);
         let index = RouteIndex::new(&site.routes);

@@ -35,21 +35,21 @@ pub struct Route {
     /// The handler is an origin: its responses are stored, reused and validated by RFC 9111.
     pub is_origin: bool,
     /// Its responses have Cache-Status (RFC 9211).
-    pub says_cache_status: bool,
+    pub sends_cache_status: bool,
     /// The storage policy of its responses.
     pub policy: StoragePolicy,
     /// No response is stored or shared.
-    pub keeps_nothing: bool,
+    pub never_stores: bool,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Only rewrites and internal redirects can reach it.
     pub is_internal: bool,
     /// Its responses may be internal redirects.
-    leads_within: bool,
+    allows_internal_redirects: bool,
     /// Cache directives of requests are honoured.
-    honours_requests: bool,
+    honours_request_directives: bool,
     /// A response was stored, so a look-up in the store pays off.
-    stores: Arc<AtomicBool>,
+    has_stored: Arc<AtomicBool>,
     /// The last call answered at once, so that waiting for another call's response would not help.
     is_instant: AtomicBool,
     /// The scope in which its requests are counted.
@@ -62,9 +62,9 @@ pub struct Route {
     missing: bool,
     conditions: RouteConditions,
     /// Its paths may have encoded slashes and backslashes, which the handler interprets.
-    takes_slashes: bool,
+    allows_encoded_slashes: bool,
     /// It answers all requests, regardless of files.
-    is_for_all: bool,
+    matches_all_requests: bool,
     /// The index file of folders on the FastCGI server's machine (`script_root`).
     remote_index: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Route {
             handler,
             spools,
             is_origin,
-            says_cache_status: is_origin && rules.caching.status_field,
+            sends_cache_status: is_origin && rules.caching.status_field,
             policy: StoragePolicy {
                 shared_only: rules.keep == ResponseStorage::Shared,
                 ..match is_origin {
@@ -98,16 +98,16 @@ impl Route {
                     false => StoragePolicy::PROGRAM,
                 }
             },
-            keeps_nothing: rules.keep == ResponseStorage::Never,
+            never_stores: rules.keep == ResponseStorage::Never,
             bypass: rules.caching.bypass.as_ref().map(bypass),
-            leads_within: match rules.to {
+            allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
                 RouteTo::Origin(_) => rules.internal_redirects,
                 RouteTo::Module(_) | RouteTo::Pages(_) => false,
             },
             is_internal: rules.internal,
-            honours_requests: rules.caching.request_directives,
-            stores: Arc::default(),
+            honours_request_directives: rules.caching.request_directives,
+            has_stored: Arc::default(),
             is_instant: AtomicBool::new(false),
             metric_scope: MetricScope::default(),
             counts: RouteCounters::default(),
@@ -115,53 +115,53 @@ impl Route {
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             conditions: rules.conditions.clone(),
-            takes_slashes: !matches!(rules.to, RouteTo::Pages(_)),
+            allows_encoded_slashes: !matches!(rules.to, RouteTo::Pages(_)),
             remote_index: remote_index(&rules.to),
-            is_for_all: !rules.missing
+            matches_all_requests: !rules.missing
                 && rules.pattern.to_string() == "/**"
-                && conditions::are_none(&rules.conditions),
+                && conditions::is_unconditional(&rules.conditions),
         }
     }
 
     /// The cache directives of a request, as far as this route honours them.
-    pub fn asked(&self, request: &Request<'_>) -> RequestDirectives {
+    pub fn request_directives(&self, request: &Request<'_>) -> RequestDirectives {
         match self.is_origin {
             // The common case: no field needs to be read.
-            true if !request.concerns_caches() => RequestDirectives {
+            true if !request.affects_caching() => RequestDirectives {
                 is_get: request.method == Method::Get,
                 ..RequestDirectives::GET
             },
             true => RequestDirectives::read(
                 request.method == Method::Get,
                 request.fields(),
-                self.honours_requests,
+                self.honours_request_directives,
             ),
             false => RequestDirectives::GET,
         }
     }
 
     /// The internal redirect of a response, if the route permits them.
-    pub fn elsewhere(&self, response: &HandlerResponse) -> Option<InternalRedirect> {
-        self.leads_within
+    pub fn internal_redirect(&self, response: &HandlerResponse) -> Option<InternalRedirect> {
+        self.allows_internal_redirects
             .then(|| response_redirect::from_response(response))?
     }
 
     /// Whether a request bypasses the cache: no stored response is used, and none is stored.
     pub fn bypasses(&self, request: &Request<'_>) -> bool {
         let bypass = self.bypass.as_ref();
-        bypass.is_some_and(|bypass| bypass.has(request.raw_target(), request.fields()))
+        bypass.is_some_and(|bypass| bypass.matches(request.raw_target(), request.fields()))
     }
 
     /// Whether a response was ever stored.
     pub fn is_storing(&self) -> bool {
-        self.stores.load(Relaxed)
+        self.has_stored.load(Relaxed)
     }
 
     /// Records that a response was stored.
     pub fn begin_storing(&self) {
         // Stores only on a change: workers share the cache line.
         if !self.is_storing() {
-            self.stores.store(true, Relaxed);
+            self.has_stored.store(true, Relaxed);
         }
     }
 
@@ -180,7 +180,7 @@ impl Route {
 
     /// Whether the handler may be called with this method. PURGE is not forwarded to an origin, which may trust this
     /// server more than the client.
-    pub fn takes(&self, method: Method) -> bool {
+    pub fn accepts_method(&self, method: Method) -> bool {
         takes(method) && !(self.is_origin && method == Method::Purge)
     }
 
@@ -202,11 +202,11 @@ impl RouteTable {
     }
 
     /// Takes over whether routes store, for sites that continue with the same stored responses.
-    pub fn storing_as(mut self, others: &RouteTable) -> RouteTable {
-        for (route, other) in self.all.iter_mut().zip(&others.all) {
+    pub fn with_storing_flags_of(mut self, previous: &RouteTable) -> RouteTable {
+        for (route, previous_route) in self.all.iter_mut().zip(&previous.all) {
             // The table is new, so nothing else refers to its routes.
             if let Some(route) = Arc::get_mut(route) {
-                route.stores = other.stores.clone();
+                route.has_stored = previous_route.has_stored.clone();
             }
         }
         self
@@ -244,7 +244,7 @@ impl RouteTable {
         request: &Request<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
         // The common case of a reverse proxy: no pattern is matched.
-        if let Some(first) = self.all.first().filter(|route| route.is_for_all) {
+        if let Some(first) = self.all.first().filter(|route| route.matches_all_requests) {
             return Ok(Some(first));
         }
         if self.index.first(matches, false).is_none() {
@@ -263,7 +263,7 @@ impl RouteTable {
         request: &Request<'_>,
     ) -> Option<&Arc<Route>> {
         let first = self.find(matches, request, |_| true);
-        first.filter(|route| route.takes_slashes)
+        first.filter(|route| route.allows_encoded_slashes)
     }
 
     /// The path of the index file for a folder that only the FastCGI server's machine may have.
@@ -281,7 +281,7 @@ impl RouteTable {
         request: &Request<'_>,
     ) -> Option<&Arc<Route>> {
         let route = self.find_route(matches, request).ok().flatten()?;
-        (route.remote_index.is_some() && route.takes(request.method)).then_some(route)
+        (route.remote_index.is_some() && route.accepts_method(request.method)).then_some(route)
     }
 
     /// A route for a path without a file, regardless of the route's other conditions.
@@ -298,16 +298,16 @@ impl RouteTable {
         self.find(matches, request, |route| route.missing)
     }
 
-    /// The first route for a request with a path that is also `fit`.
+    /// The first route for a request with a path that is also `predicate`.
     fn find(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
-        fit: impl Fn(&Route) -> bool,
+        predicate: impl Fn(&Route) -> bool,
     ) -> Option<&Arc<Route>> {
         let found = self.index.find(matches, request, |number| {
             let route = self.all.get(number);
-            route.is_some_and(|it| fit(it) && conditions::hold(&it.conditions, request))
+            route.is_some_and(|it| predicate(it) && conditions::are_met(&it.conditions, request))
         });
         self.all.get(found?)
     }
@@ -329,7 +329,7 @@ pub struct NoRoute;
 fn policy(caching: &CacheConfig) -> StoragePolicy {
     StoragePolicy {
         ttl_secs: caching.ttl_s,
-        guessed_secs_max: caching.guessed_s_max,
+        heuristic_secs_max: caching.guessed_s_max,
         refusals: caching.refusals,
         encoding_in_key: caching.encoding_in_key,
         stale_while_revalidate_secs: caching.stale_while_revalidate_s,
@@ -349,7 +349,7 @@ fn bypass(rules: &CacheBypass) -> BypassRules {
         cookies: rules.cookies,
         cache_control: rules.cache_control,
         // An invalid path excludes all of them rather than none.
-        excluded: ExcludedPaths::read(&rules.paths).unwrap_or_else(|_| ExcludedPaths::everything()),
+        excluded: ExcludedPaths::read(&rules.paths).unwrap_or_else(|_| ExcludedPaths::all_paths()),
     }
 }
 
@@ -358,7 +358,7 @@ pub struct WaitCount(Arc<Route>);
 
 impl WaitCount {
     /// Begins to count.
-    pub fn at(route: &Arc<Route>) -> WaitCount {
+    pub fn start(route: &Arc<Route>) -> WaitCount {
         increment(&route.counts.waiting);
         WaitCount(route.clone())
     }

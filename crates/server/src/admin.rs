@@ -16,6 +16,6 @@ mod problem;
 pub mod service;
 
 pub use commands::{
-    EVERY_SERVER, ServerFilter, ask_status, ask_to_explain, ask_to_purge, explanation, reload,
-    statuses, stop,
+    EVERY_SERVER, ServerFilter, explanation, print_explanation, print_status, reload,
+    request_purge, statuses, stop,
 };

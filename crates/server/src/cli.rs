@@ -60,7 +60,7 @@ pub enum CliCommand {
     Config {
         /// What to describe
         #[command(subcommand)]
-        what: ConfigCommand,
+        command: ConfigCommand,
     },
     /// Reload the configuration of the running server, and wait until it is in force
     Reload(ControlArgs),
@@ -70,7 +70,7 @@ pub enum CliCommand {
     New {
         /// What to create
         #[command(subcommand)]
-        what: NewArgs,
+        template: NewArgs,
     },
     /// Build and run bootable images of a site, which need no operating system
     Image {

@@ -51,8 +51,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     admin_socket(&config, &mut warnings);
     disk_cache(&config, &mut warnings);
     // The server opens certificates and keys before it gives up root, so they are checked as root.
-    let (refused, doubts) = lowroad_tls_listener::check(&config);
-    warnings.extend(doubts);
+    let (tls_problems, tls_warnings) = lowroad_tls_listener::check(&config);
+    warnings.extend(tls_warnings);
     // Changes to the server's user, as `run` does, so that the checks below meet the same permissions.
     if problems.is_empty()
         && let (Some(account), _) = account::account(&config)?
@@ -60,13 +60,13 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
         account.leave_root(Some(file))?;
         cli::load(file)?;
         // After the start, changed certificates are read as the server's user.
-        let (now, _) = lowroad_tls_listener::check(&config);
-        let new = now.iter().flat_map(|text| text.lines());
+        let (current_problems, _) = lowroad_tls_listener::check(&config);
+        let new = current_problems.iter().flat_map(|text| text.lines());
         // Problems that also exist for root are reported once.
-        let new = new.filter(|line| !refused.iter().any(|text| text.contains(line)));
+        let new = new.filter(|line| !tls_problems.iter().any(|text| text.contains(line)));
         warnings.extend(new.map(|line| format!("after the start: {line}")));
     }
-    problems.extend(refused);
+    problems.extend(tls_problems);
     problems.extend(spool::check_folder(&config.buffering).err());
     logs(&as_user, &mut problems);
     roots(&config, &mut problems);
@@ -82,11 +82,11 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
-        let lines = placed(&problems.join("\n"), &text, file);
+        let lines = locate_problems(&problems.join("\n"), &text, file);
         return Err(lines.join("\n"));
     }
     if !warnings.is_empty() {
-        let lines = placed(&warnings.join("\n"), &text, file);
+        let lines = locate_problems(&warnings.join("\n"), &text, file);
         terminal_output::note(format_args!("{}", lines.join("\n")));
         return Ok(CheckOutcome::Warnings);
     }
@@ -142,14 +142,14 @@ fn host_bits(config: &Config) -> Vec<String> {
 }
 
 /// Prefixes each problem with the first line of the file that contains the problem's path, if there is one.
-pub fn placed(problems: &str, text: &str, file: &Path) -> Vec<String> {
+pub fn locate_problems(problems: &str, text: &str, file: &Path) -> Vec<String> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let lines = PathLines::new(text, folder);
-    let place = |problem: &str| match lines.find(problem) {
+    let locate = |problem: &str| match lines.find(problem) {
         Some(line) => format!("{}:{line}: {problem}", file.display()),
         None => problem.to_owned(),
     };
-    problems.lines().map(place).collect()
+    problems.lines().map(locate).collect()
 }
 
 /// The first line of a configuration at which each path occurs.
@@ -180,9 +180,9 @@ impl PathLines {
             let ends = rest.match_indices([':', ' ', ',']).map(|(at, _)| at);
             ends.chain([rest.len()]).map(|end| &rest[..end])
         });
-        let known = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
+        let matches = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
         // The longest: a folder's path may begin that of a file in it.
-        known.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
+        matches.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
     }
 }
 
@@ -215,8 +215,8 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     let Some(path) = &config.server.ticket_keys else {
         return;
     };
-    let able = can_write(path).map_err(|error| error.to_string());
-    if let Err(error) = able.and_then(|()| lowroad_tls_listener::check_ticket_keys(path)) {
+    let writable = can_write(path).map_err(|error| error.to_string());
+    if let Err(error) = writable.and_then(|()| lowroad_tls_listener::check_ticket_keys(path)) {
         problems.push(format!("ticket_keys: {}: {error}", path.display()));
     }
 }
@@ -233,7 +233,7 @@ fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
 fn disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.disk_cache.as_deref();
     let failure = path.and_then(|path| DiskFolder::check(path).err());
-    warnings.extend(failure.map(|error| without_disk_cache(&error)));
+    warnings.extend(failure.map(|error| disk_cache_warning(&error)));
 }
 
 /// Checks whether the server's user can reach the disk cache's folder, in which it opens files.
@@ -245,28 +245,28 @@ fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let denied = found
         .err()
         .filter(|it| it.kind() == io::ErrorKind::PermissionDenied);
-    let warning = denied.map(|error| without_disk_cache(&FolderError::System(path.clone(), error)));
+    let warning = denied.map(|error| disk_cache_warning(&FolderError::System(path.clone(), error)));
     // If the user has not changed, `disk_cache` has reported it already.
     warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
 }
 
-fn without_disk_cache(why: &FolderError) -> String {
-    format!("continues without disk_cache: {why}")
+fn disk_cache_warning(reason: &FolderError) -> String {
+    format!("continues without disk_cache: {reason}")
 }
 
 /// Checks the files for TLS to origins. The privileged helper opens those that only root can read.
 #[cfg(feature = "programs")]
 fn origins(config: &Config, problems: &mut Vec<String>) {
     let routes = config.sites.iter().flat_map(|site| &site.routes);
-    let mut wrong = BTreeSet::new();
+    let mut failures = BTreeSet::new();
     for route in routes {
         if let RouteTo::Origin(origin) = &route.to
             && let Err(error) = lowroad_routes::gateway_handlers::check_tls(origin)
         {
-            wrong.insert(error);
+            failures.insert(error);
         }
     }
-    problems.extend(wrong);
+    problems.extend(failures);
 }
 
 /// The paths of log files.
@@ -322,8 +322,8 @@ fn roots(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-fn access(path: &Path, how: Access) -> io::Result<()> {
-    Ok(accessat(CWD, path, how, AtFlags::EACCESS)?)
+fn access(path: &Path, mode: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, mode, AtFlags::EACCESS)?)
 }
 
 /// Checks the environment variables (`${NAME}`) of database URLs.

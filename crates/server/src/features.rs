@@ -40,9 +40,9 @@ pub fn built_in() -> Vec<&'static str> {
 ///
 /// # Errors
 /// The given text, and the name of the feature.
-pub fn need(feature: BuildFeature, what: &str) -> Result<(), String> {
+pub fn need(feature: BuildFeature, subject: &str) -> Result<(), String> {
     match LACKING.contains(&feature) {
-        true => Err(format!("{what}: {}", MissingFeature(feature))),
+        true => Err(format!("{subject}: {}", MissingFeature(feature))),
         false => Ok(()),
     }
 }

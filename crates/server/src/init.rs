@@ -20,7 +20,7 @@ use crate::terminal_output;
 /// Environment variable of the server proper, so that it does not become an init process, too.
 const VARIABLE: &str = "LOWROAD_UNDER_INIT";
 /// Signals for the server.
-const PASSED_ON: [(i32, Signal); 6] = [
+const FORWARDED: [(i32, Signal); 6] = [
     (SIGHUP, Signal::HUP),
     (SIGINT, Signal::INT),
     (SIGQUIT, Signal::QUIT),
@@ -73,7 +73,7 @@ fn end_with_init() {
 fn start() -> std::io::Result<(Child, Signals)> {
     // Registered before the child starts, so that no signal is lost.
     let signals = Signals::new(
-        PASSED_ON
+        FORWARDED
             .map(|(number, _)| number)
             .into_iter()
             .chain([SIGCHLD]),
@@ -98,8 +98,8 @@ fn reap(server: Child, mut signals: Signals) -> ExitCode {
     let server = Pid::from_child(&server);
     loop {
         for number in signals.wait() {
-            let passed_on = PASSED_ON.iter().find(|(known, _)| *known == number);
-            if let Some((_, signal)) = passed_on {
+            let forwarded = FORWARDED.iter().find(|(listed, _)| *listed == number);
+            if let Some((_, signal)) = forwarded {
                 // The server isn't reaped yet, so its process number can't have been reused.
                 let _ = kill_process(server, *signal);
             }

@@ -65,7 +65,7 @@ pub trait LevelKeeper {
     ///
     /// # Errors
     /// When no thread can be started.
-    fn answer(&self, running: Arc<Mutex<RunningServer>>) -> io::Result<()>;
+    fn start_answering(&self, running: Arc<Mutex<RunningServer>>) -> io::Result<()>;
 
     /// Ends the level. The kernel gets its connections with their next segments, so the server must still accept.
     fn end(self: Box<Self>);
@@ -78,17 +78,20 @@ pub trait FrontServer {
     ///
     /// # Errors
     /// A message for the user.
-    fn intercept(&mut self, listeners: &mut ListenerSet, opened: &NewSockets)
-    -> Result<(), String>;
+    fn intercept(
+        &mut self,
+        listeners: &mut ListenerSet,
+        new_sockets: &NewSockets,
+    ) -> Result<(), String>;
 
     /// Reports readiness, and sends SIGTERM as an event when the supervising process has ended.
     ///
     /// # Errors
     /// When no thread or descriptor is available.
-    fn serves(&self, news: Sender<MainEvent>) -> io::Result<()>;
+    fn report_ready(&self, events: Sender<MainEvent>) -> io::Result<()>;
 
     /// Ends the interception: new connections go to the other server.
-    fn let_go(&mut self);
+    fn end_interception(&mut self);
 }
 
 #[cfg(test)]

@@ -22,16 +22,16 @@ const FD_LIMIT_MAX: u64 = 1 << 20;
 
 /// Raises the limit of descriptors. Returns the limit and a warning, if it is too low.
 pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
-    let now = descriptors::remember();
+    let current_limit = descriptors::remember();
     let (soft, hard) = (
-        now.current.unwrap_or(u64::MAX),
-        now.maximum.unwrap_or(u64::MAX),
+        current_limit.current.unwrap_or(u64::MAX),
+        current_limit.maximum.unwrap_or(u64::MAX),
     );
     let needed = config.limits.connections_max as u64 + RESERVED;
     // Only root can exceed the hard limit, and only a configured number asks for that.
-    let asked = match config.server.fd_limit {
+    let requested = match config.server.fd_limit {
         0 => hard.min(FD_LIMIT_MAX),
-        asked => asked,
+        requested => requested,
     };
     let raise = |to: u64| {
         let new = Rlimit {
@@ -41,8 +41,8 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
         setrlimit(Resource::Nofile, new).ok().map(|()| to)
     };
     // Without the privilege the kernel refuses to raise the hard limit: then as far as it allows.
-    let reached = raise(asked)
-        .or_else(|| raise(asked.min(hard)))
+    let reached = raise(requested)
+        .or_else(|| raise(requested.min(hard)))
         .unwrap_or(soft);
     let text = (reached < needed).then(|| {
         format!(
@@ -57,8 +57,8 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
 
 /// The number of connections that a number of descriptors allows.
 fn connections_for(fd_limit: u64) -> usize {
-    let left = fd_limit.saturating_sub(RESERVED);
-    usize::try_from(left)
+    let available = fd_limit.saturating_sub(RESERVED);
+    usize::try_from(available)
         .unwrap_or(usize::MAX)
         .max(CONNECTIONS_MIN)
 }
@@ -89,12 +89,12 @@ pub fn settings(config: &Config, listeners: &ListenerSet, fd_limit: u64) -> Work
         connections_max: limits.connections_max.min(connections_for(fd_limit)),
         connections_per_address_max: narrow(limits.connections_per_address_max as u64),
         requests_max: narrow(limits.requests_per_connection_max),
-        introduced: proxy_protocol_listeners(config, listeners),
+        proxy_protocol_listeners: proxy_protocol_listeners(config, listeners),
         h2: lowroad_http::h2::H2Settings {
             limits: http,
             section_len_max: section_len_max(limits),
             // WebSocket over HTTP/2 (RFC 8441).
-            takes_connect_protocol: true,
+            accepts_connect_protocol: true,
             streams_max: u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX),
             ..Default::default()
         },
@@ -114,21 +114,24 @@ fn proxy_protocol_listeners(
     listeners: &ListenerSet,
 ) -> Vec<ProxyProtocolListener> {
     let mut all: Vec<ProxyProtocolListener> = Vec::new();
-    let places = listeners.places(&config.sites);
+    let addresses = listeners.addresses_for(&config.sites);
     for site in config
         .sites
         .iter()
         .filter(|it| !it.proxy_protocol.is_empty())
     {
-        for listener in places.for_site(site) {
+        for listener in addresses.for_site(site) {
             // All sites of a listener have the same setting, so the first one counts.
-            if !all.iter().any(|known| known.listener == listener) {
+            if !all.iter().any(|listed| listed.listener == listener) {
                 let from = site
                     .proxy_protocol
                     .iter()
                     .map(AddressPrefix::range)
                     .collect();
-                all.push(ProxyProtocolListener { listener, from });
+                all.push(ProxyProtocolListener {
+                    listener,
+                    proxies: from,
+                });
             }
         }
     }

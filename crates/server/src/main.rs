@@ -66,9 +66,9 @@ static MEMORY: CountingAllocator<MimallocAllocator> = CountingAllocator(Mimalloc
 /// ends that call only, and the server's other threads continue with their next piece of work
 /// (`lowroad_engine::panic_policy`). In processes that are no servers every panic aborts.
 fn end_on_panic(is_server: bool) {
-    let say = std::panic::take_hook();
+    let previous_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        say(panic);
+        previous_hook(panic);
         let is_contained = is_server && (!panic_policy::is_vital() || tasks::polls());
         if !is_contained {
             std::process::abort();
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: CliCommand) -> ExitCode {
-    let done = match command {
+    let result = match command {
         CliCommand::Serve(serve) => serve
             .config()
             .and_then(|config| process::run(config, None, None)),
@@ -119,12 +119,12 @@ fn run(command: CliCommand) -> ExitCode {
             checked => checked.map(|_| ()),
         },
         CliCommand::Config {
-            what: ConfigCommand::Docs { folder },
+            command: ConfigCommand::Docs { folder },
         } => config_docs::write(folder.as_deref()),
         CliCommand::Completions { shell } => man_pages::completions(shell),
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
-        CliCommand::Reload(told) => admin::reload(&told),
-        CliCommand::Stop(told) => admin::stop(&told),
+        CliCommand::Reload(args) => admin::reload(&args),
+        CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),
         #[cfg(feature = "modules")]
         CliCommand::ModuleHost => lowroad_routes::modules::host(),
@@ -149,7 +149,7 @@ fn run(command: CliCommand) -> ExitCode {
                 gid: group,
             },
         ),
-        CliCommand::New { what } => scaffold::write(&what),
+        CliCommand::New { template } => scaffold::write(&template),
         CliCommand::Explain(explain) => softirq::explain(&explain),
         CliCommand::Attach(attach) => softirq::attach(&attach),
         CliCommand::Detach(detach) => softirq::detach(&detach),
@@ -161,7 +161,7 @@ fn run(command: CliCommand) -> ExitCode {
     };
     // The helper that opens root's files must not outlive the command.
     lowroad_privileges::helper::end();
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             terminal_output::note(message);

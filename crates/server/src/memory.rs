@@ -11,14 +11,14 @@ pub fn fit_cache(server: &mut ProcessConfig) {
     if server.is_cache_chosen {
         return;
     }
-    if let Some(len) = here_len() {
+    if let Some(len) = available_len() {
         server.cache_len_max = server.cache_len_max.min(len / 4);
         server.cache_object_len_max = server.cache_object_len_max.min(server.cache_len_max / 4);
     }
 }
 
 /// The available memory in bytes; `None` if the system does not report it.
-fn here_len() -> Option<u64> {
+fn available_len() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok();
     let machine = meminfo.and_then(|text| total(&text));
     let read = |name: &str| fs::read_to_string(Path::new("/proc/self").join(name));
@@ -63,7 +63,7 @@ impl<'m> CgroupHierarchy<'m> {
         // Fields 4 and 5 are the root and the mount point.
         let mut mount = mount.split(' ').skip(3);
         // Optional fields end at " - "; type, source and super options follow (proc_pid_mountinfo(5)).
-        let (root, at) = (mount.next()?, mount.next()?);
+        let (root, mount_point) = (mount.next()?, mount.next()?);
         let mut kind = kind.split(' ');
         let is_v1 = match kind.next()? {
             "cgroup2" => false,
@@ -73,7 +73,7 @@ impl<'m> CgroupHierarchy<'m> {
         let options = kind.nth(1).unwrap_or_default();
         // Version 1 has one hierarchy for each controller.
         (!is_v1 || has_memory(options)).then_some(CgroupHierarchy {
-            mount: Path::new(at),
+            mount: Path::new(mount_point),
             root: Path::new(root),
             is_v1,
         })
@@ -85,15 +85,15 @@ impl<'m> CgroupHierarchy<'m> {
         let group = lines.find_map(|mut parts| {
             let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
             // Version 2 has hierarchy number 0 and an empty list of controllers (cgroups(7)).
-            let is_own = match self.is_v1 {
+            let applies = match self.is_v1 {
                 true => has_memory(controllers),
                 false => number == "0" && controllers.is_empty(),
             };
-            is_own.then_some(Path::new(path))
+            applies.then_some(Path::new(path))
         })?;
         // In a container, the path may be the host's, beyond the mount: then the mount is the only known group.
-        let below = group.strip_prefix(self.root).unwrap_or(Path::new(""));
-        let own: PathBuf = self.mount.join(below);
+        let relative = group.strip_prefix(self.root).unwrap_or(Path::new(""));
+        let group_folder: PathBuf = self.mount.join(relative);
         let name = if self.is_v1 {
             "memory.limit_in_bytes"
         } else {
@@ -105,7 +105,8 @@ impl<'m> CgroupHierarchy<'m> {
             text.trim().parse().ok()
         };
         // A parent's limit applies to all its descendants.
-        own.ancestors()
+        group_folder
+            .ancestors()
             .take_while(|folder| folder.starts_with(self.mount))
             .filter_map(limit)
             .min()

@@ -52,7 +52,7 @@ pub fn module(name: &str, language: ModuleLanguage) -> Result<Vec<ScaffoldFile>,
             .replace("NAME", name)
     };
     // Only the skeleton has placeholders; the API is copied unchanged.
-    let own = skeleton.iter().map(|(path, text)| (fill(path), fill(text)));
+    let skeleton_files = skeleton.iter().map(|(path, text)| (fill(path), fill(text)));
     let api = match language {
         ModuleLanguage::Rust => API,
         ModuleLanguage::C => HEADER,
@@ -60,7 +60,7 @@ pub fn module(name: &str, language: ModuleLanguage) -> Result<Vec<ScaffoldFile>,
     let api = api
         .iter()
         .map(|(path, text)| ((*path).to_string(), (*text).to_string()));
-    Ok(own.chain(api).collect())
+    Ok(skeleton_files.chain(api).collect())
 }
 
 fn is_name(name: &str) -> bool {

@@ -56,7 +56,7 @@ use crate::events::MainEvent;
 use crate::level::{FrontServer, LevelKeeper};
 use crate::memory;
 use crate::reload;
-use crate::running_server::{RunningServer, WorkerBox, keep_applications, lock};
+use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
 use crate::site_files::SiteFollower;
 use crate::{limits, softirq};
 
@@ -93,9 +93,9 @@ pub fn run(
     // Ports below 1024 need root or CAP_NET_BIND_SERVICE (ip(7)).
     let mut listeners = ListenerSet::default();
     // One socket for each worker and listener.
-    let opened = listeners.open(&config, worker_count(&config))?;
+    let new_sockets = listeners.open(&config, worker_count(&config))?;
     if let Some(front) = &mut front {
-        front.intercept(&mut listeners, &opened)?;
+        front.intercept(&mut listeners, &new_sockets)?;
     }
     // Before root is given up: usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
@@ -106,7 +106,8 @@ pub fn run(
     let changes = Arc::<ChangeFeed>::default();
     // Before `drop_root` changes the owner of the folder's files.
     let disk_cache = take_disk_cache(&config, &logger)?;
-    let own = softirq::managed_level::start(&config, logs.access_sink(), &logger, &changes)?;
+    let managed_level =
+        softirq::managed_level::start(&config, logs.access_sink(), &logger, &changes)?;
     let helper_note = match &account {
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
@@ -115,7 +116,7 @@ pub fn run(
     account::forget_ambient_capabilities();
     // Otherwise programs of the same user could read secrets of this process in /proc.
     hide_process()?;
-    for note in [fd_note, own.note, user_note, helper_note]
+    for note in [fd_note, managed_level.note, user_note, helper_note]
         .into_iter()
         .flatten()
     {
@@ -125,34 +126,36 @@ pub fn run(
     let text = |error: std::io::Error| format!("can't start: {error}");
     // The first threads: credentials and environment are final by now.
     let helpers = HelperPool::start(config.server.helpers).map_err(text)?;
-    let drivers: Vec<EpollDriver> = opened
+    let drivers: Vec<EpollDriver> = new_sockets
         .iter()
         .map(|_| EpollDriver::new(helpers.clone()))
         .collect::<Result<_, _>>()
         .map_err(text)?;
-    let locals = drivers.iter().map(|driver| driver.local().clone());
-    let programs = HandlerRuntime::start(logger.clone(), locals.collect()).map_err(text)?;
-    let (tier, unsaved) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
+    let worker_handles = drivers.iter().map(|driver| driver.local().clone());
+    let handler_runtime =
+        HandlerRuntime::start(logger.clone(), worker_handles.collect()).map_err(text)?;
+    let (tier, purge_waiters) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
     // After root is given up: handlers open their files as the server's user.
     let mut running = prepare(ServerParts {
         config,
         listeners,
         tls,
         helpers: &helpers,
-        programs,
+        handler_runtime,
         logger,
         tier,
         changes,
     })?;
-    if let (Some(tier), Some(unsaved)) = (running.store.tier(), unsaved) {
+    if let (Some(tier), Some(purge_waiters)) = (running.store.tier(), purge_waiters) {
         let (store, logger) = (running.store.clone(), running.logger.clone());
-        tier.keep_up(unsaved, store, logger).map_err(text)?;
+        tier.start_maintenance(purge_waiters, store, logger)
+            .map_err(text)?;
     }
     running.tls.keep(&running.config, &running.logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
-    running.softirq = own.health;
-    let (sender, news) = channel();
+    running.softirq = managed_level.health;
+    let (sender, events) = channel();
     let settings = Arc::new(limits::settings(
         &running.config,
         &running.listeners,
@@ -160,15 +163,15 @@ pub fn run(
     ));
     for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, log) = (settings.clone(), logs.access_sink());
-        let place = WorkerPlace {
+        let parameters = WorkerPlace {
             number,
             settings,
             log,
         };
-        start_worker(&mut running, place, driver, sender.clone()).map_err(text)?;
+        start_worker(&mut running, parameters, driver, sender.clone()).map_err(text)?;
     }
     listen_for_signals(sender.clone()).map_err(text)?;
-    let is_told_to_end = end_signals().map_err(text)?;
+    let end_requested = end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
     admin.serve(running.clone(), sender.clone()).map_err(text)?;
     if let Some(address) = admin.tcp_address() {
@@ -176,33 +179,33 @@ pub fn run(
         logger.info(format_args!("metrics and commands at http://{address}/"));
     }
     // Requests of the level's daemon need workers, so they are answered only now.
-    if let Some(keeper) = &own.keeper {
-        keeper.answer(running.clone()).map_err(text)?;
+    if let Some(keeper) = &managed_level.keeper {
+        keeper.start_answering(running.clone()).map_err(text)?;
     }
-    keep_sites(running.clone()).map_err(text)?;
-    let is_over = || is_told_to_end.load(Ordering::Relaxed);
+    start_site_follower(running.clone()).map_err(text)?;
+    let is_ending = || end_requested.load(Ordering::Relaxed);
     let applications = lock(&running).config.applications.clone();
-    keep_applications(&running, &applications, is_over)?;
+    update_applications(&running, &applications, is_ending)?;
     // Only now: with few descriptors the first clients would take those that the start needs.
-    listen(&lock(&running), opened);
-    warn_of_unserved(&lock(&running));
+    listen(&lock(&running), new_sockets);
+    warn_about_unserved(&lock(&running));
     announce(&lock(&running));
     if let Some(front) = &front {
-        front.serves(sender).map_err(text)?;
+        front.report_ready(sender).map_err(text)?;
     }
     // Without a supervisor there is no socket to notify, and the call fails.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let logger = lock(&running).logger.clone();
-    let outside = ProcessEnvironment {
+    let environment = ProcessEnvironment {
         source: source.as_deref(),
-        is_over: &is_over,
+        is_ending: &is_ending,
         reopen_logs: &|| logs.reopen(&logger),
-        keeper: own.keeper,
+        keeper: managed_level.keeper,
         front,
     };
-    live(&running, &news, outside);
-    lock(&running).programs.end();
+    run_main_loop(&running, &events, environment);
+    lock(&running).handler_runtime.end();
     lock(&running).applications.end();
     if let Some(tier) = lock(&running).store.tier() {
         tier.end();
@@ -225,7 +228,7 @@ fn take_disk_cache(config: &Config, logger: &ErrorLogger) -> Result<Option<DiskF
         Ok(folder) => Ok(Some(folder)),
         Err(error @ FolderError::Taken(_)) => Err(format!("disk_cache: {error}")),
         Err(error) => {
-            go_on_without(path, &error, logger);
+            disable_disk_cache(path, &error, logger);
             Ok(None)
         }
     }
@@ -233,8 +236,8 @@ fn take_disk_cache(config: &Config, logger: &ErrorLogger) -> Result<Option<DiskF
 
 /// Logs the reason why the disk cache is off, and invalidates the folder's contents: purges from now on are not
 /// recorded there.
-fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &ErrorLogger) {
-    logger.error(format_args!("continues without disk_cache: {why}"));
+fn disable_disk_cache(path: &Path, reason: &dyn std::fmt::Display, logger: &ErrorLogger) {
+    logger.error(format_args!("continues without disk_cache: {reason}"));
     if disk_cache::give_up(path).is_err() && path.is_dir() {
         logger.error(format_args!(
             "disk_cache: responses that are purged now may reappear when {} is usable again",
@@ -252,12 +255,12 @@ fn open_tier(
 ) -> Option<(Arc<DiskCache>, PurgeWaiters)> {
     let (folder, path) = (folder?, config.server.disk_cache.as_ref()?);
     let len_max = config.server.disk_cache_len_max;
-    let opened = DiskCache::open(folder, path, len_max, helpers.clone());
-    let say = |error: &std::io::Error| {
-        let why = format!("the store in {} can't be opened: {error}", path.display());
-        go_on_without(path, &why, logger);
+    let result = DiskCache::open(folder, path, len_max, helpers.clone());
+    let report = |error: &std::io::Error| {
+        let reason = format!("the store in {} can't be opened: {error}", path.display());
+        disable_disk_cache(path, &reason, logger);
     };
-    opened.inspect_err(say).ok()
+    result.inspect_err(report).ok()
 }
 
 /// The parts of which the running server consists, opened or started before it.
@@ -266,7 +269,7 @@ struct ServerParts<'a> {
     listeners: ListenerSet,
     tls: TlsListeners,
     helpers: &'a HelperPool,
-    programs: HandlerRuntime,
+    handler_runtime: HandlerRuntime,
     logger: ErrorLogger,
     tier: Option<Arc<DiskCache>>,
     changes: Arc<ChangeFeed>,
@@ -279,21 +282,21 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         listeners,
         tls,
         helpers,
-        programs,
+        handler_runtime,
         logger,
         tier,
         changes,
     } = parts;
-    let opened = programs.open(&config)?;
-    let sites = SiteTable::new(&config, &listeners, &tls, &opened, None)
+    let handler_set = handler_runtime.open(&config)?;
+    let sites = SiteTable::new(&config, &listeners, &tls, &handler_set, None)
         .map_err(|error| error.to_string())?;
-    let handlers = opened.kinds();
+    let handlers = handler_set.kinds();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
-    store.purging().log_to(logger.clone());
+    store.store_purges().log_to(logger.clone());
     let store = store.with_variants_max(config.server.cache_variants_max);
-    let store = Arc::new(store.before(tier));
-    programs.drop_changed(&store, &changes);
+    let store = Arc::new(store.with_disk_cache(tier));
+    handler_runtime.drop_changed(&store, &changes);
     let object_len_max = config.server.cache_object_len_max;
     let watcher = FolderWatcher::start(changes.clone());
     let loader = FileLoader::new(store.clone(), watcher, changes.clone(), object_len_max);
@@ -301,7 +304,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         sites: Arc::new(sites),
         listeners,
         tls,
-        programs,
+        handler_runtime,
         handlers,
         applications: ApplicationSet::default(),
         changes,
@@ -382,25 +385,27 @@ struct WorkerPlace {
 
 fn start_worker(
     running: &mut RunningServer,
-    place: WorkerPlace,
+    parameters: WorkerPlace,
     driver: EpollDriver,
-    news: Sender<MainEvent>,
+    events: Sender<MainEvent>,
 ) -> std::io::Result<()> {
     let mailbox: WorkerBox = WorkerMailbox::new(driver.waker());
-    let own = mailbox.clone();
-    let post: OutcomeSender =
-        Arc::new(move |id, outcome: HandlerOutcome| own.post(MailboxMessage::Outcome(id, outcome)));
-    let own = mailbox.clone();
-    let post_interim: PostInterim =
-        Arc::new(move |id, interim| own.post(MailboxMessage::Interim(id, Box::new(interim))));
-    let log = place
+    let outcome_mailbox = mailbox.clone();
+    let post: OutcomeSender = Arc::new(move |id, outcome: HandlerOutcome| {
+        outcome_mailbox.post(MailboxMessage::Outcome(id, outcome))
+    });
+    let interim_mailbox = mailbox.clone();
+    let post_interim: PostInterim = Arc::new(move |id, interim| {
+        interim_mailbox.post(MailboxMessage::Interim(id, Box::new(interim)))
+    });
+    let log = parameters
         .log
         .map(|(sink, format)| WorkerAccessLog::new(sink, format));
-    let runtime = running.programs.runtime(place.number);
+    let runtime = running.handler_runtime.runtime(parameters.number);
     let calls = HandlerCalls {
-        worker: place.number,
+        worker: parameters.number,
         runtime: runtime.clone(),
-        local: driver.local().clone(),
+        worker_handle: driver.local().clone(),
         post,
         post_interim,
         store: running.store.clone(),
@@ -416,7 +421,7 @@ fn start_worker(
         driver,
         web,
         mailbox.clone(),
-        place.settings,
+        parameters.settings,
         admission,
         counters.clone(),
     );
@@ -424,9 +429,9 @@ fn start_worker(
     running.counters.push(counters);
     running.cache_counters.push(cache_counters);
     running.request_metrics.push(request_metrics);
-    let cpu = running.config.server.affinity.then_some(place.number);
+    let cpu = running.config.server.affinity.then_some(parameters.number);
     thread::Builder::new()
-        .name(format!("worker-{}", place.number))
+        .name(format!("worker-{}", parameters.number))
         .spawn(move || {
             if let Some(cpu) = cpu {
                 // Pinning is an optimization: if it fails, the kernel schedules the worker.
@@ -437,14 +442,14 @@ fn start_worker(
             // A panic here ends the process: the other workers would be half a server.
             panic_policy::vital(|| worker.run());
             // The main thread may have stopped waiting after the drain timeout.
-            let _ = news.send(MainEvent::WorkerEnded);
+            let _ = events.send(MainEvent::WorkerEnded);
         })?;
     Ok(())
 }
 
 /// Gives each worker its listening sockets.
-fn listen(running: &RunningServer, opened: Vec<Vec<(ListenerId, ListenSocket)>>) {
-    for (worker, sockets) in running.workers.iter().zip(opened) {
+fn listen(running: &RunningServer, new_sockets: Vec<Vec<(ListenerId, ListenSocket)>>) {
+    for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         for (id, listener) in sockets {
             worker.post(MailboxMessage::Listen(id, listener));
         }
@@ -456,7 +461,7 @@ struct ProcessEnvironment<'a> {
     /// The configuration file.
     source: Option<&'a std::path::Path>,
     /// Whether a signal has requested the end.
-    is_over: &'a dyn Fn() -> bool,
+    is_ending: &'a dyn Fn() -> bool,
     reopen_logs: &'a dyn Fn(),
     /// The processes of the softirq level, if it runs.
     keeper: Option<Box<dyn LevelKeeper>>,
@@ -465,33 +470,33 @@ struct ProcessEnvironment<'a> {
 }
 
 /// Handles signals and events until all workers have drained, or the drain timeout has passed.
-fn live(
+fn run_main_loop(
     running: &Mutex<RunningServer>,
-    news: &Receiver<MainEvent>,
-    mut with: ProcessEnvironment<'_>,
+    events: &Receiver<MainEvent>,
+    mut environment: ProcessEnvironment<'_>,
 ) {
     let mut drain_end: Option<Instant> = None;
     let mut alive = lock(running).workers.len();
     while alive > 0 {
-        let left = drain_end.map(|end| end.saturating_duration_since(Instant::now()));
-        let told = match left {
-            Some(left) => news.recv_timeout(left),
-            None => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let remaining = drain_end.map(|end| end.saturating_duration_since(Instant::now()));
+        let event = match remaining {
+            Some(remaining) => events.recv_timeout(remaining),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match told {
+        match event {
             Ok(MainEvent::WorkerEnded) => alive -= 1,
             Ok(MainEvent::Signal(SIGHUP)) => {
-                (with.reopen_logs)();
+                (environment.reopen_logs)();
                 // `reload` has logged the result.
-                let _ = reload::reload(running, with.source, with.is_over);
+                let _ = reload::reload(running, environment.source, environment.is_ending);
             }
-            Ok(MainEvent::Reload(asked)) => {
-                (with.reopen_logs)();
-                let done = reload::reload(running, with.source, with.is_over);
+            Ok(MainEvent::Reload(reply)) => {
+                (environment.reopen_logs)();
+                let result = reload::reload(running, environment.source, environment.is_ending);
                 // The admin client may have closed its connection.
-                let _ = asked.send(done);
+                let _ = reply.send(result);
             }
-            Ok(MainEvent::Signal(SIGUSR1)) => (with.reopen_logs)(),
+            Ok(MainEvent::Signal(SIGUSR1)) => (environment.reopen_logs)(),
             // A second end signal ends the process without a drain.
             Ok(MainEvent::Signal(_)) if drain_end.is_some() => {
                 lock(running)
@@ -501,11 +506,11 @@ fn live(
             }
             Ok(MainEvent::Signal(_)) => {
                 // First, while the listeners are still open: the kernel gives them the level's connections.
-                if let Some(keeper) = with.keeper.take() {
+                if let Some(keeper) = environment.keeper.take() {
                     keeper.end();
                 }
-                if let Some(front) = &mut with.front {
-                    front.let_go();
+                if let Some(front) = &mut environment.front {
+                    front.end_interception();
                 }
                 drain_end = Some(drain(&lock(running)));
             }
@@ -530,7 +535,7 @@ fn drain(running: &RunningServer) -> Instant {
     Instant::now() + Duration::from_millis(timeout_ms + EXIT_GRACE_MS)
 }
 
-fn listen_for_signals(news: Sender<MainEvent>) -> std::io::Result<()> {
+fn listen_for_signals(events: Sender<MainEvent>) -> std::io::Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])?;
     thread::Builder::new()
@@ -538,7 +543,7 @@ fn listen_for_signals(news: Sender<MainEvent>) -> std::io::Result<()> {
         .spawn(move || {
             for signal in signals.forever() {
                 // The main thread has ended.
-                if news.send(MainEvent::Signal(signal)).is_err() {
+                if events.send(MainEvent::Signal(signal)).is_err() {
                     return;
                 }
             }
@@ -548,39 +553,39 @@ fn listen_for_signals(news: Sender<MainEvent>) -> std::io::Result<()> {
 
 /// Returns a flag that is true after an end signal, for code that runs while the main thread does not read events.
 fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
-    let told = Arc::<AtomicBool>::default();
+    let end_requested = Arc::<AtomicBool>::default();
     for signal in [SIGTERM, SIGINT, SIGQUIT] {
-        signal_hook::flag::register(signal, told.clone())?;
+        signal_hook::flag::register(signal, end_requested.clone())?;
     }
-    Ok(told)
+    Ok(end_requested)
 }
 
 /// Follows the files that sites refer to: error pages, certificates and roots.
-fn keep_sites(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
+fn start_site_follower(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
     panic_policy::start("sites", move || {
         let mut follower = SiteFollower::default();
         loop {
             follower.follow(&running);
-            tell_of_faults(&running);
+            log_repeated_faults(&running);
             thread::sleep(SITES_INTERVAL);
         }
     })
 }
 
 /// Logs how many program failures repeated one that is already in the log.
-fn tell_of_faults(running: &Mutex<RunningServer>) {
+fn log_repeated_faults(running: &Mutex<RunningServer>) {
     // The lock ends here, so that reports do not delay a reload.
     let (sites, logger) = {
         let running = lock(running);
         (running.sites.clone(), running.logger.clone())
     };
     for route in sites.all.iter().flat_map(|site| site.routes.iter()) {
-        for kind in route.faults.take_over(clock::now_ms()) {
-            if kind.more > 0 {
-                let (number, status, more) = (&kind.number, kind.status, kind.more);
+        for kind in route.faults.take_expired(clock::now_ms()) {
+            if kind.unlogged > 0 {
+                let (number, status, unlogged) = (&kind.number, kind.status, kind.unlogged);
                 let label = &route.label;
                 let line = format_args!(
-                    "fault {number}: {status} of {label}, and {more} more of the same kind"
+                    "fault {number}: {status} of {label}, and {unlogged} more of the same kind"
                 );
                 match status {
                     500.. => logger.error(line),
@@ -592,8 +597,12 @@ fn tell_of_faults(running: &Mutex<RunningServer>) {
 }
 
 /// Warns of sites that serve nothing at `/`, and of sockets that serve no site.
-fn warn_of_unserved(running: &RunningServer) {
-    for fault in running.listeners.places(&running.config.sites).faults() {
+fn warn_about_unserved(running: &RunningServer) {
+    for fault in running
+        .listeners
+        .addresses_for(&running.config.sites)
+        .faults()
+    {
         running.logger.warn(format_args!("{fault}"));
     }
     for site in &running.sites.all {
@@ -601,10 +610,12 @@ fn warn_of_unserved(running: &RunningServer) {
             matches!(site.rules.config.root, SiteRoot::Folder(_)) && !site.rules.config.listing;
         if is_folder
             && !site.rules.has_route(b"/")
-            && site.guard.is_none()
-            && let Some(why) = explain_files::find_cause(site, b"", b"/")
+            && site.access_policy.is_none()
+            && let Some(reason) = explain_files::find_cause(site, b"", b"/")
         {
-            running.logger.warn(format_args!("/ is not served: {why}"));
+            running
+                .logger
+                .warn(format_args!("/ is not served: {reason}"));
         }
     }
 }
@@ -612,15 +623,15 @@ fn warn_of_unserved(running: &RunningServer) {
 /// Prints the sites and their URLs to standard output.
 fn announce(running: &RunningServer) {
     let mut lines = String::new();
-    let places = running.listeners.places(&running.config.sites);
+    let addresses = running.listeners.addresses_for(&running.config.sites);
     for site in &running.sites.all {
-        let urls = urls(running, &places, &site.rules.config);
+        let urls = urls(running, &addresses, &site.rules.config);
         let listing = if site.rules.config.listing {
             ", listing folders"
         } else {
             ""
         };
-        let what = match site.rules.config.root {
+        let content = match site.rules.config.root {
             SiteRoot::None if site.routes.is_empty() => "redirects".to_owned(),
             SiteRoot::None => site
                 .routes
@@ -630,7 +641,7 @@ fn announce(running: &RunningServer) {
                 .join(", "),
             _ => site.rules.base().display().to_string(),
         };
-        let line = format!("serving {what}{listing} at {}\n", urls.join(" "));
+        let line = format!("serving {content}{listing} at {}\n", urls.join(" "));
         lines.push_str(&line);
     }
     let cache_mb = running.config.server.cache_len_max >> 20;
@@ -648,21 +659,21 @@ fn announce(running: &RunningServer) {
 
 fn urls(
     running: &RunningServer,
-    places: &ListenerAddresses<'_>,
+    listener_addresses: &ListenerAddresses<'_>,
     site: &lowroad_config::SiteConfig,
 ) -> Vec<String> {
     let url = |id: &ListenerId| {
-        let scheme = match running.sites.offer(*id) {
+        let scheme = match running.sites.tls_endpoint(*id) {
             Some(_) => "https",
             None => "http",
         };
         let mut addresses = running.listeners.addresses.iter();
-        match addresses.find(|(known, _)| known == id) {
+        match addresses.find(|(listener_id, _)| listener_id == id) {
             Some((_, address)) => format!("{scheme}://{}/", reachable(*address)),
             None => "a Unix socket".into(),
         }
     };
-    places.for_site(site).iter().map(url).collect()
+    listener_addresses.for_site(site).iter().map(url).collect()
 }
 
 /// An address at which this machine reaches a listener; for the unspecified address, loopback.

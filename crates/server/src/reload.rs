@@ -23,12 +23,12 @@ use lowroad_tls_listener::TlsListeners;
 use crate::features;
 use crate::limits;
 use crate::memory;
-use crate::running_server::{RunningServer, keep_applications, lock};
+use crate::running_server::{RunningServer, lock, update_applications};
 
 /// Maximum wait until workers take the new sites. A worker never blocks for long; a late one switches later.
-const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again and puts it in force once its applications accept connections or `is_over` returns
+/// Reads the configuration again and puts it in force once its applications accept connections or `is_ending` returns
 /// true. Returns the log's message.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
 pub fn reload(
     running: &Mutex<RunningServer>,
     source: Option<&Path>,
-    is_over: &dyn Fn() -> bool,
+    is_ending: &dyn Fn() -> bool,
 ) -> Result<String, String> {
     let logger = lock(running).logger.clone();
     let Some(source) = source else {
@@ -58,21 +58,21 @@ pub fn reload(
     let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
         // As at the start: otherwise the default cache size would look like a change that needs a restart.
         memory::fit_cache(&mut config.server);
-        apply(running, config, is_over).map_err(|text| vec![text])
+        apply(running, config, is_ending).map_err(|text| vec![text])
     });
-    let done = match applied {
-        Ok(before) => {
+    let result = match applied {
+        Ok(previous) => {
             let text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
             // Reported first, since this waits for requests in progress.
-            before.end(is_over);
+            previous.end(is_ending);
             Ok(text)
         }
         Err(problems) => {
-            let says = |problem: &String| {
+            let describe = |problem: &String| {
                 format!("reload {number}: the previous configuration stays in force: {problem}")
             };
-            let lines: Vec<String> = problems.iter().map(says).collect();
+            let lines: Vec<String> = problems.iter().map(describe).collect();
             lines
                 .iter()
                 .for_each(|line| logger.error(format_args!("{line}")));
@@ -80,23 +80,27 @@ pub fn reload(
         }
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    done
+    result
 }
 
 /// Reopens the folders of `changed` sites that were replaced on the disk. Holds no lock while it reads the disk.
-pub fn follow_moved(running: &Mutex<RunningServer>, sites: &Arc<SiteTable>, changed: &[usize]) {
+pub fn reopen_moved_folders(
+    running: &Mutex<RunningServer>,
+    sites: &Arc<SiteTable>,
+    changed: &[usize],
+) {
     let (config, listeners) = {
         let running = lock(running);
         (running.config.clone(), running.listeners.clone())
     };
-    let Some(renewed) = sites.renewed(changed, &config, &listeners) else {
+    let Some(new_sites) = sites.with_moved_folders(changed, &config, &listeners) else {
         return;
     };
     let running = &mut lock(running);
     // A reload in the meantime has opened the folders itself.
     if Arc::ptr_eq(&running.sites, sites) {
         // A late worker serves files of a moment ago, so this does not wait.
-        let _ = serve(running, Arc::new(renewed));
+        let _ = serve(running, Arc::new(new_sites));
         running
             .logger
             .info(format_args!("the folder of a site was replaced"));
@@ -112,7 +116,7 @@ impl DrainingWorkers {
     /// must hold no lock.
     fn wait(self, logger: &ErrorLogger) {
         // No value is ever sent: the channel disconnects when the last worker drops its message.
-        if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(HEARD_TIMEOUT) {
+        if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(SWITCH_TIMEOUT) {
             logger.warn(format_args!(
                 "a worker has not received the new configuration yet, and uses the old one until then"
             ));
@@ -122,38 +126,38 @@ impl DrainingWorkers {
 
 /// Posts new sites to all workers. Each answers from them as soon as it takes the message.
 fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers {
-    let (unheard, heard) = channel();
+    let (done_sender, done_receiver) = channel();
     for worker in &running.workers {
-        let command = WorkerCommand::Sites(sites.clone(), unheard.clone());
+        let command = WorkerCommand::Sites(sites.clone(), done_sender.clone());
         worker.post(MailboxMessage::Command(command));
     }
     // Frees responses of sites that no longer exist. Late workers, helper threads and calls in progress may still add
     // some; they are never requested, and the cache evicts them.
     running.store.retain(sites.key_filter());
     running.sites = sites;
-    running.changes.tell();
-    DrainingWorkers(heard)
+    running.changes.notify();
+    DrainingWorkers(done_receiver)
 }
 
 /// The previous configuration's sites and applications, which serve the requests that are in progress.
 struct PreviousConfig {
     sites: Arc<SiteTable>,
-    changed: ApplicationChanges,
+    application_changes: ApplicationChanges,
 }
 
 impl PreviousConfig {
     /// Ends applications that the new configuration does not have, after their requests are answered.
-    fn end(self, is_over: &dyn Fn() -> bool) {
+    fn end(self, is_ending: &dyn Fn() -> bool) {
         let sites = self.sites;
-        let is_over = || is_over() || !sites.have_requests_under_way();
-        self.changed.let_go(is_over);
+        let can_stop = || is_ending() || !sites.has_requests_in_progress();
+        self.application_changes.stop_removed(can_stop);
     }
 }
 
 /// A configuration that was checked completely and can be put in force.
 struct PreparedConfig {
     config: Config,
-    opened: NewSockets,
+    new_sockets: NewSockets,
     sites: SiteTable,
     tls: TlsListeners,
     handlers: OpenedKinds,
@@ -162,65 +166,72 @@ struct PreparedConfig {
 fn apply(
     running: &Mutex<RunningServer>,
     config: Config,
-    is_over: &dyn Fn() -> bool,
+    is_ending: &dyn Fn() -> bool,
 ) -> Result<PreviousConfig, String> {
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
     // Without the lock: applications may start slowly, and admin requests must be answered in the meantime.
-    let changed = keep_applications(running, applications, is_over).inspect_err(|_| {
-        // The applications failed, so the sockets that only the new configuration has are closed again.
-        let running = &mut *lock(running);
-        running.listeners.close_unused(&running.config);
-    })?;
-    let (hearing, sites, logger) = {
+    let application_changes =
+        update_applications(running, applications, is_ending).inspect_err(|_| {
+            // The applications failed, so the sockets that only the new configuration has are closed again.
+            let running = &mut *lock(running);
+            running.listeners.close_unused(&running.config);
+        })?;
+    let (draining, sites, logger) = {
         let running = &mut *lock(running);
         let sites = running.sites.clone();
-        let hearing = put_in_force(running, prepared);
-        (hearing, sites, running.logger.clone())
+        let draining = activate(running, prepared);
+        (draining, sites, running.logger.clone())
     };
     // Drained workers do not read their mailboxes any more.
-    if !is_over() {
-        hearing.wait(&logger);
+    if !is_ending() {
+        draining.wait(&logger);
     }
-    Ok(PreviousConfig { sites, changed })
+    Ok(PreviousConfig {
+        sites,
+        application_changes,
+    })
 }
 
 /// Opens sockets, handlers, certificates and sites: all fallible steps come before the first visible change.
 fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig, String> {
     // Sockets first: they fail most often, for example on a port in use.
-    let opened = running.listeners.open(&config, running.workers.len())?;
-    let sites = running.programs.open(&config).and_then(|programs| {
-        let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
-        let sites = SiteTable::new(
-            &config,
-            &running.listeners,
-            &tls,
-            &programs,
-            Some(&running.sites),
-        );
-        let sites = sites.map_err(|error| error.to_string())?;
-        // Warnings do not keep the configuration from being used.
-        for fault in sites.faults() {
-            running.logger.warn(format_args!("{fault}"));
-        }
-        Ok((sites, tls, programs.kinds()))
-    });
+    let new_sockets = running.listeners.open(&config, running.workers.len())?;
+    let sites = running
+        .handler_runtime
+        .open(&config)
+        .and_then(|handler_set| {
+            let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
+            let sites = SiteTable::new(
+                &config,
+                &running.listeners,
+                &tls,
+                &handler_set,
+                Some(&running.sites),
+            );
+            let sites = sites.map_err(|error| error.to_string())?;
+            // Warnings do not keep the configuration from being used.
+            for fault in sites.faults() {
+                running.logger.warn(format_args!("{fault}"));
+            }
+            Ok((sites, tls, handler_set.kinds()))
+        });
     let (sites, tls, handlers) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
     Ok(PreparedConfig {
         config,
-        opened,
+        new_sockets,
         sites,
         tls,
         handlers,
     })
 }
 
-fn put_in_force(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWorkers {
+fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWorkers {
     let PreparedConfig {
         config,
-        opened,
+        new_sockets,
         sites,
         tls,
         handlers,
@@ -230,14 +241,14 @@ fn put_in_force(running: &mut RunningServer, prepared: PreparedConfig) -> Draini
     // Only now: a failed reload keeps all its sockets.
     let unused = running.listeners.close_unused(&config);
     // The sites go first: the old sites do not know the new listeners.
-    let hearing = serve(running, Arc::new(sites));
+    let draining = serve(running, Arc::new(sites));
     running.tls = tls;
     // On failure the previous certificate jobs go on.
     if let Err(error) = running.tls.keep(&config, &running.logger) {
         running.logger.error(format_args!("{error}"));
     }
     running.handlers = handlers;
-    for (worker, sockets) in running.workers.iter().zip(opened) {
+    for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         // Before the listeners: the settings name those that expect a PROXY header.
         worker.post(MailboxMessage::Settings(settings.clone()));
         for (id, listener) in sockets {
@@ -261,5 +272,5 @@ fn put_in_force(running: &mut RunningServer, prepared: PreparedConfig) -> Draini
             .warn(format_args!("changes in [server] and [log] need a restart"));
     }
     running.config = config;
-    hearing
+    draining
 }

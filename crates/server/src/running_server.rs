@@ -43,7 +43,7 @@ pub struct RunningServer {
     /// Certificates and settings of the TLS listeners.
     pub tls: TlsListeners,
     /// The handlers' runtime: modules, CGI, FastCGI, origins.
-    pub programs: HandlerRuntime,
+    pub handler_runtime: HandlerRuntime,
     /// The handler kinds of the configuration.
     pub handlers: OpenedKinds,
     /// Supervised applications.
@@ -78,15 +78,15 @@ pub struct RunningServer {
     pub started: Instant,
 }
 
-/// Starts and ends applications until exactly the wanted ones run, and waits until they accept connections or `is_over`
+/// Starts and ends applications until exactly the wanted ones run, and waits until they accept connections or `is_ending`
 /// returns true. Blocks only its caller, the main thread: the shared state is locked for moments.
 ///
 /// # Errors
-/// As [`ApplicationSet::keep`].
-pub fn keep_applications(
+/// As [`ApplicationSet::update`].
+pub fn update_applications(
     running: &Mutex<RunningServer>,
-    wanted: &[ApplicationConfig],
-    is_over: impl Fn() -> bool,
+    configs: &[ApplicationConfig],
+    is_ending: impl Fn() -> bool,
 ) -> Result<ApplicationChanges, String> {
     // Taken out of the shared state, so that starting processes does not hold the lock.
     let (mut applications, logger) = {
@@ -94,11 +94,11 @@ pub fn keep_applications(
         let applications = std::mem::take(&mut running.applications);
         (applications, running.logger.clone())
     };
-    let changed = applications.keep(wanted, &logger);
+    let changes = applications.update(configs, &logger);
     lock(running).applications = applications;
-    let changed = changed?;
-    changed.wait(&logger, is_over);
-    Ok(changed)
+    let changes = changes?;
+    changes.wait(&logger, is_ending);
+    Ok(changes)
 }
 
 /// Locks the shared state. A poisoned lock is valid: a background thread that panicked has left the state consistent,

@@ -10,8 +10,8 @@ use crate::terminal_output;
 ///
 /// # Errors
 /// The obstacle, and a remedy.
-pub fn write(what: &NewArgs) -> Result<(), String> {
-    let NewArgs::Module { name, language } = what;
+pub fn write(template: &NewArgs) -> Result<(), String> {
+    let NewArgs::Module { name, language } = template;
     let files = module_template::module(name, *language)?;
     let folder = Path::new(name);
     // Never overwrites: the folder may hold the user's own work.

@@ -11,21 +11,21 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// # Errors
 /// No descriptors are left: a message for the operator.
 pub fn receive(signals: &[i32]) -> Result<UnixStream, String> {
-    let registered = UnixStream::pair().and_then(|(read, write)| {
+    let result = UnixStream::pair().and_then(|(read, write)| {
         read.set_nonblocking(true)?;
         for signal in signals {
             signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
         }
         Ok(read)
     });
-    registered.map_err(|error| format!("signals: {error}"))
+    result.map_err(|error| format!("signals: {error}"))
 }
 
 /// As [`receive`], for SIGINT and SIGTERM.
 ///
 /// # Errors
 /// As [`receive`].
-pub fn stops() -> Result<UnixStream, String> {
+pub fn receive_end_signals() -> Result<UnixStream, String> {
     receive(&[SIGINT, SIGTERM])
 }
 
@@ -35,10 +35,10 @@ pub fn stops() -> Result<UnixStream, String> {
 /// The kernel refuses: a message for the operator.
 pub fn discard(signals: &[i32]) -> Result<(), String> {
     let mut signals = signals.iter();
-    let discarded = signals.try_for_each(|signal| {
+    let result = signals.try_for_each(|signal| {
         // A handler, unlike SIG_IGN, is reset by execve(2), so children have the default action.
         let flag = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(*signal, flag).map(drop)
     });
-    discarded.map_err(|error| format!("signals: {error}"))
+    result.map_err(|error| format!("signals: {error}"))
 }

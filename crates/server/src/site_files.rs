@@ -67,10 +67,10 @@ impl SiteFollower {
             .filter(|number| sites.all[**number].pages.refresh());
         // Listeners, like the softirq level, must drop responses with an old error page.
         if refreshed.count() > 0 {
-            lock(running).changes.tell();
+            lock(running).changes.notify();
         }
         if !changed.is_empty() {
-            reload::follow_moved(running, &sites, &changed);
+            reload::reopen_moved_folders(running, &sites, &changed);
         }
         tls.follow(self.watcher.as_deref().filter(|_| !is_full), &logger);
     }

@@ -31,14 +31,23 @@ pub fn status(running: &RunningServer) -> String {
         "open",
         &format!("{} connections", running.admission.open()),
     );
-    add_up(&mut out, running.counters.iter().map(|of| of.list()));
+    add_up(
+        &mut out,
+        running.counters.iter().map(|counters| counters.list()),
+    );
     let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
     line(&mut out, "log_lines_lost", &lost.to_string());
     let (shards, arena_used) = running.store.counters();
-    let sum = |of: fn(&lowroad_cache::StoreCounters) -> u64| {
-        shards.iter().map(of).sum::<u64>().to_string()
+    let sum = |field: fn(&lowroad_cache::StoreCounters) -> u64| {
+        shards.iter().map(field).sum::<u64>().to_string()
     };
-    add_up(&mut out, running.cache_counters.iter().map(|of| of.list()));
+    add_up(
+        &mut out,
+        running
+            .cache_counters
+            .iter()
+            .map(|counters| counters.list()),
+    );
     line(&mut out, "cache_inserted", &sum(|c| c.inserted));
     line(&mut out, "cache_evicted", &sum(|c| c.evicted));
     line(&mut out, "cache_refused", &sum(|c| c.refused));
@@ -56,7 +65,7 @@ pub fn status(running: &RunningServer) -> String {
     line(&mut out, "purges", &purges.purges.to_string());
     line(&mut out, "purges_kept", &purges.rules.to_string());
     line(&mut out, "purges_dropped", &purges.dropped.to_string());
-    line(&mut out, "purged_found", &purges.gone.to_string());
+    line(&mut out, "purged_found", &purges.deleted.to_string());
     line(&mut out, "purged_stale", &purges.stale.to_string());
     line(&mut out, "arena_bytes", &arena_used.to_string());
     disk_cache(running, &mut out);
@@ -72,7 +81,7 @@ pub fn status(running: &RunningServer) -> String {
         "file_watches_refused",
         &watches.refused.to_string(),
     );
-    programs(running, &mut out);
+    write_route_counters(running, &mut out);
     out
 }
 
@@ -82,13 +91,13 @@ fn add_up(
     lists: impl Iterator<Item = impl IntoIterator<Item = (&'static str, u64)>>,
 ) {
     let mut sums: Vec<(&str, u64)> = Vec::new();
-    for (at, list) in lists.enumerate() {
-        for (place, (name, value)) in list.into_iter().enumerate() {
+    for (worker, list) in lists.enumerate() {
+        for (index, (name, value)) in list.into_iter().enumerate() {
             // The first worker's list gives the names and the order.
-            if at == 0 {
+            if worker == 0 {
                 sums.push((name, value));
             } else {
-                sums[place].1 += value;
+                sums[index].1 += value;
             }
         }
     }
@@ -130,13 +139,13 @@ fn disk_cache(running: &RunningServer, out: &mut String) {
 }
 
 /// Prints the counters of traffic classes, access rules, routes, origins and modules.
-fn programs(running: &RunningServer, out: &mut String) {
+fn write_route_counters(running: &RunningServer, out: &mut String) {
     let classes = running.sites.classes.iter();
     for (name, value) in classes.flat_map(|classes| classes.counts()) {
         line(out, &format!("class.{name}"), &value.to_string());
     }
     for site in &running.sites.all {
-        for text in site.guard.iter().flat_map(|guard| guard.status()) {
+        for text in site.access_policy.iter().flat_map(|policy| policy.status()) {
             line(out, "rule", &format!("{} {text}", site.rules.label));
         }
         for route in site.routes.iter() {
@@ -146,13 +155,13 @@ fn programs(running: &RunningServer, out: &mut String) {
                 route.name(),
                 route.counts.text()
             );
-            if let Some(own) = route.handler.status() {
-                text.push_str(&format!(", {own}"));
+            if let Some(handler_status) = route.handler.status() {
+                text.push_str(&format!(", {handler_status}"));
             }
             line(out, "route", &text);
         }
     }
-    for text in running.programs.origins().lines() {
+    for text in running.handler_runtime.origins().lines() {
         line(out, "origin", &text);
     }
     for (module, counts) in running.handlers.counts() {
@@ -160,7 +169,7 @@ fn programs(running: &RunningServer, out: &mut String) {
             line(out, &format!("module.{module}.{name}"), &value.to_string());
         }
     }
-    for (name, value) in running.programs.counts() {
+    for (name, value) in running.handler_runtime.counts() {
         line(out, name, &value.to_string());
     }
 }

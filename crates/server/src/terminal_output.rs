@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Write, stderr, stdout};
 pub fn out(text: impl Display) -> Result<(), String> {
     let mut stdout = stdout().lock();
     // Flushed here, since an error at the process's exit would be lost.
-    done(write!(stdout, "{text}").and_then(|()| stdout.flush()))
+    check_written(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 
 /// Prints a line for the operator to standard error.
@@ -19,7 +19,7 @@ pub fn note(text: impl Display) {
     let _ = writeln!(stderr(), "lowroad: {text}");
 }
 
-fn done(written: io::Result<()>) -> Result<(), String> {
+fn check_written(written: io::Result<()>) -> Result<(), String> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(format!("standard output: {error}"))
@@ -34,8 +34,8 @@ mod tests {
 
     #[test]
     fn only_a_reader_that_went_away_is_no_error() {
-        assert_eq!(done(Err(ErrorKind::BrokenPipe.into())), Ok(()));
-        let full = done(Err(ErrorKind::StorageFull.into())).expect_err("it is full");
+        assert_eq!(check_written(Err(ErrorKind::BrokenPipe.into())), Ok(()));
+        let full = check_written(Err(ErrorKind::StorageFull.into())).expect_err("it is full");
         assert!(full.starts_with("standard output: "), "{full}");
     }
 }

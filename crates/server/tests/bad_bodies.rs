@@ -10,7 +10,7 @@ fn all_refused(status: u16, says: &str, cases: &[(&str, String)]) {
 }
 
 fn all_kept(cases: &[(&str, String)]) {
-    HostileSite::new(LOWROAD).keeps(200, GOOD.1, cases);
+    HostileSite::new(LOWROAD).accepts(200, GOOD.1, cases);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_body_that_is_not_wanted_is_not_read() {
         site.refuses(405, says, &[(what, sent)]);
     }
     let sent = "POST /good.txt HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n";
-    site.keeps(405, says, &[("an empty one is no body", sent)]);
+    site.accepts(405, says, &[("an empty one is no body", sent)]);
 }
 
 #[test]

@@ -45,10 +45,10 @@ fn links(folder: &TempFolder) {
 #[test]
 fn links_beneath_the_root_are_followed_and_others_are_not() {
     let site = HostileSite::with(LOWROAD, "", links);
-    site.keeps_targets(200, GOOD.1, &["/inside.txt"]);
-    site.keeps_targets(200, "inner", &["/folder/inner.txt"]);
-    site.keeps_targets(404, NOT_FOUND, &["/dangling"]);
-    site.keeps_targets(
+    site.accepts_targets(200, GOOD.1, &["/inside.txt"]);
+    site.accepts_targets(200, "inner", &["/folder/inner.txt"]);
+    site.accepts_targets(404, NOT_FOUND, &["/dangling"]);
+    site.accepts_targets(
         403,
         NOT_FOR_READING,
         &[
@@ -78,15 +78,15 @@ fn links_are_followed_as_configured() {
         "/up/secret.txt",
         "/loop",
     ];
-    site.keeps_targets(403, NOT_FOR_READING, &all);
+    site.accepts_targets(403, NOT_FOR_READING, &all);
     let site = HostileSite::with(LOWROAD, "symlinks = \"follow\"", links);
-    site.keeps_targets(
+    site.accepts_targets(
         200,
         GOOD.1,
         &["/inside.txt", "/absolute.txt", "/out-and-in.txt"],
     );
-    site.keeps_targets(200, "secret", &["/outside.txt", "/up/secret.txt"]);
-    site.keeps_targets(403, NOT_FOR_READING, &["/zero", "/loop"]);
+    site.accepts_targets(200, "secret", &["/outside.txt", "/up/secret.txt"]);
+    site.accepts_targets(403, NOT_FOR_READING, &["/zero", "/loop"]);
     site.refuses_targets(
         "the path contains a dot segment",
         &["/sub/../../secret.txt"],
@@ -123,7 +123,7 @@ fn what_is_no_file_is_not_opened() {
         folder.file("site/.well-known/security.txt", "contact\n");
     });
     let root = site.root();
-    site.keeps_targets(
+    site.accepts_targets(
         403,
         NOT_FOR_READING,
         &[
@@ -134,9 +134,9 @@ fn what_is_no_file_is_not_opened() {
             "/shut/inner.txt",
         ],
     );
-    site.keeps_targets(403, "no index page", &["/sub/", "/"]);
-    site.keeps_targets(301, "elsewhere", &["/sub", "/queue"]);
-    site.keeps_targets(
+    site.accepts_targets(403, "no index page", &["/sub/", "/"]);
+    site.accepts_targets(301, "elsewhere", &["/sub", "/queue"]);
+    site.accepts_targets(
         404,
         NOT_FOUND,
         &[
@@ -149,7 +149,7 @@ fn what_is_no_file_is_not_opened() {
             "/.git/",
         ],
     );
-    site.keeps_targets(200, "contact", &["/.well-known/security.txt"]);
+    site.accepts_targets(200, "contact", &["/.well-known/security.txt"]);
     let device = rustix::fs::makedev(1, 5);
     match mknodat(
         CWD,
@@ -158,7 +158,7 @@ fn what_is_no_file_is_not_opened() {
         Mode::from_raw_mode(0o666),
         device,
     ) {
-        Ok(()) => site.keeps_targets(403, NOT_FOR_READING, &["/zero"]),
+        Ok(()) => site.accepts_targets(403, NOT_FOR_READING, &["/zero"]),
         Err(error) => skip(
             "a device in the root",
             &format!("it can't be made here: {error}"),
@@ -180,11 +180,11 @@ fn names_of_any_bytes() {
         folder.file("site/new\nline.txt", "line\n");
         folder.file("site/back\\slash.txt", "secret\n");
     });
-    site.keeps_targets(200, "bytes", &["/%ff%fe.txt", "/%FF%FE.txt"]);
-    site.keeps_targets(200, "long", &[&format!("/{long}")]);
-    site.keeps_targets(200, "odd", &["/a%20b%c3%a4%3f%23%25.txt"]);
-    site.keeps_targets(200, "line", &["/new%0Aline.txt"]);
-    site.keeps_targets(
+    site.accepts_targets(200, "bytes", &["/%ff%fe.txt", "/%FF%FE.txt"]);
+    site.accepts_targets(200, "long", &[&format!("/{long}")]);
+    site.accepts_targets(200, "odd", &["/a%20b%c3%a4%3f%23%25.txt"]);
+    site.accepts_targets(200, "line", &["/new%0Aline.txt"]);
+    site.accepts_targets(
         404,
         NOT_FOUND,
         &["/%ff", "/%ff%fe", &format!("/{long}n"), &"/nn".repeat(2000)],

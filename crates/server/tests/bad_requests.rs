@@ -12,7 +12,7 @@ fn all_refused(status: u16, says: &str, cases: &[(&str, &[u8])]) {
 }
 
 fn all_kept(status: u16, says: &str, cases: &[(&str, &[u8])]) {
-    HostileSite::new(LOWROAD).keeps(status, says, cases);
+    HostileSite::new(LOWROAD).accepts(status, says, cases);
 }
 
 /// A GET with these field lines.
@@ -55,7 +55,7 @@ fn methods_that_are_not_allowed_are_told_which_are() {
     ] {
         let sent = format!("{method} /good.txt HTTP/1.1\r\nHost: test\r\n\r\n");
         let says = "This page can only be read (GET, HEAD).";
-        site.keeps(405, says, &[(method, &sent)]);
+        site.accepts(405, says, &[(method, &sent)]);
         let with_body =
             format!("{method} /good.txt HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\nabc");
         site.refuses(405, says, &[(method, with_body)]);

@@ -14,7 +14,7 @@ const NOT_FOUND: &str = "No page was found at this address.";
 #[test]
 fn forms_of_a_target() {
     let site = HostileSite::new(LOWROAD);
-    site.keeps_targets(
+    site.accepts_targets(
         200,
         GOOD.1,
         &[
@@ -28,7 +28,7 @@ fn forms_of_a_target() {
             "///good.txt",
         ],
     );
-    site.keeps_targets(403, "no index page", &["http://test", "http://test?x"]);
+    site.accepts_targets(403, "no index page", &["http://test", "http://test?x"]);
     site.refuses_targets(
         "the request target is invalid",
         &[
@@ -65,9 +65,9 @@ fn forms_of_a_target() {
         "POST *",
     ];
     site.refuses(400, "the request target is invalid", &named(&invalid));
-    site.keeps(405, "not changed", &named(&["CONNECT test:80"]));
+    site.accepts(405, "not changed", &named(&["CONNECT test:80"]));
     let options = ["OPTIONS *", "OPTIONS http://test", "OPTIONS /nothing/here"];
-    site.keeps(204, "", &named(&options));
+    site.accepts(204, "", &named(&options));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn escapes_that_are_none_or_hide_something() {
             "/..%2f..%2fsecret.txt",
         ],
     );
-    site.keeps_targets(
+    site.accepts_targets(
         404,
         NOT_FOUND,
         &[
@@ -136,7 +136,7 @@ fn escapes_that_are_none_or_hide_something() {
             "/%c0%afgood.txt",
         ],
     );
-    site.keeps_targets(
+    site.accepts_targets(
         200,
         GOOD.1,
         &["/%67ood.txt", "/good%2etxt", "/%67%6F%6f%64.txt"],
@@ -175,7 +175,7 @@ fn dots_in_every_disguise() {
             "/../site/good.txt",
         ],
     );
-    site.keeps_targets(
+    site.accepts_targets(
         404,
         NOT_FOUND,
         &[
@@ -209,7 +209,7 @@ fn dots_in_every_disguise() {
         assert!(client.wait_for_close(), "{target}");
     }
     let path = site.folder.path().display().to_string();
-    site.keeps_targets(404, NOT_FOUND, &[&format!("{path}/secret.txt")]);
+    site.accepts_targets(404, NOT_FOUND, &[&format!("{path}/secret.txt")]);
 }
 
 #[test]

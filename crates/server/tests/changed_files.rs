@@ -54,7 +54,7 @@ fn download(server: &TestServer, change: impl FnOnce()) -> Vec<u8> {
         LEN - 1
     ));
     while client.received.len() < START_LEN {
-        assert!(client.more(), "the connection ended");
+        assert!(client.receive_once(), "the connection ended");
     }
     change();
     client.wait_for_close();

@@ -91,7 +91,7 @@ fn replaced_by_rename() {
     let modified = fs::metadata(site.root("a")).and_then(|meta| meta.modified());
     let new = site
         .folder
-        .file_of("elsewhere/new", "two", modified.expect("a date"));
+        .file_modified_at("elsewhere/new", "two", modified.expect("a date"));
     fs::rename(new, site.root("a")).expect("renamed");
     site.notices("/a", "two");
 }
@@ -315,7 +315,7 @@ fn permissions_and_dates_count() {
     mode(&site.root("a"), 0o644);
     site.notices("/a", "one");
     let dated = std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777);
-    site.folder.file_of("root/b", "one", dated);
+    site.folder.file_modified_at("root/b", "one", dated);
     wait_until("the new date", || {
         let got = site.client.get("/b", "");
         (got.field("last-modified") == Some("Sun, 06 Nov 1994 08:49:37 GMT")).then_some(())

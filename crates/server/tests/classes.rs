@@ -44,7 +44,7 @@ impl Front {
     fn of(classes: &str) -> Front {
         let gate = Arc::new(Gate::default());
         let at_origin = gate.clone();
-        let origin = TestOrigin::saying(move |asked: &OriginRequest| {
+        let origin = TestOrigin::with_response(move |asked: &OriginRequest| {
             at_origin.pass();
             let body = &asked.target;
             let caching = match body.contains("stored") {
@@ -143,7 +143,7 @@ fn shares_are_held_under_load() {
     for begun in 1..=60 {
         front.gate.open(1);
         front.is_asked(4 + begun);
-        let asked = front.origin.asked();
+        let asked = front.origin.requests();
         let later = &asked[4..];
         let gold = later.iter().filter(|asked| asked.target.contains("gold"));
         let (gold, due) = (gold.count() as f64, begun as f64 * 0.75);

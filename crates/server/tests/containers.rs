@@ -129,7 +129,7 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
     let hosts = folder.file("hosts", "127.0.0.1 localhost\n");
     let switch = folder.file("nsswitch.conf", "hosts: files\n");
     folder.file("www/a.txt", "a");
-    let origin = TestOrigin::saying(|_| {
+    let origin = TestOrigin::with_response(|_| {
         "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 2\r\n\r\nhi".into()
     });
     let port = origin.url().rsplit(':').next().expect("a port").to_owned();

@@ -192,7 +192,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
     let held = idle(server, 40);
     drop((held, inside));
     crowded.status.wait_for("open", 0);
-    assert!(crowded.server.runs());
+    assert!(crowded.server.is_running());
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_server_with_few_descriptors_serves_some_and_answers_all() {
         wait_until("a place", || {
             (server.get("/good.txt").status == 200).then_some(())
         });
-        assert!(server.runs());
+        assert!(server.is_running());
     }
 }
 

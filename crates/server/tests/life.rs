@@ -134,10 +134,10 @@ fn what_is_under_way_is_finished() {
     body.send("GET /medium HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
     let mut slow = server.connect();
     slow.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(slow.more());
+    assert!(slow.receive_once());
     let mut pipelined = server.connect();
     pipelined.send("GET /medium HTTP/1.1\r\nHost: a\r\n\r\n".repeat(400));
-    assert!(pipelined.more());
+    assert!(pipelined.receive_once());
 
     server.signal("TERM");
     server.wait_for_error_line("draining");
@@ -178,7 +178,7 @@ fn stuck(server: &str) -> (TempFolder, TestServer, TestClient) {
     let server = run(&folder, server);
     let mut client = server.connect();
     client.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(client.more());
+    assert!(client.receive_once());
     (folder, server, client)
 }
 
@@ -198,7 +198,7 @@ fn a_second_signal_ends_at_once() {
     let (_folder, mut server, mut client) = stuck("drain_timeout = \"1h\"");
     server.signal("TERM");
     server.wait_for_error_line("draining: 1 connections, at most 3600000 ms");
-    assert!(server.runs());
+    assert!(server.is_running());
     server.signal("TERM");
     server.wait_for_error_line("second signal");
     assert!(server.wait_for_end().success());

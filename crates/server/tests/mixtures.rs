@@ -228,7 +228,7 @@ fn half_sent() -> (TempFolder, PathBuf, TestServer, TestClient) {
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(client.more());
+    assert!(client.receive_once());
     (folder, path, server, client)
 }
 
@@ -293,7 +293,7 @@ fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
         let (_folder, path, _server, mut client) = half_sent();
         // By then the digest of the whole file is known.
         while client.received.len() < 2 << 20 {
-            assert!(client.more(), "{what}");
+            assert!(client.receive_once(), "{what}");
         }
         change(&path);
         let got = client.whole_response().expect(what);
@@ -372,7 +372,7 @@ fn answers_from_memory_outlive_their_file() {
     let mut client = server.connect();
     // More responses than sockets hold, so that the change happens among them.
     client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(COUNT));
-    assert!(client.more());
+    assert!(client.receive_once());
     fs::write(path, vec![b'B'; 50_000]).expect("written");
     // Other clients get the new version while the old one is still being sent.
     lowroad_testkit::wait_until("the new version", || {

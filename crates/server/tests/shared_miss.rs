@@ -254,7 +254,7 @@ fn measure(options: &[&str]) {
     let cpu = cpu_ms(server.pid()) - cpu;
     let highest_kib = kib(server.pid(), "VmHWM:");
     let begun = times.recv().expect("it has begun");
-    let large = origin.asked();
+    let large = origin.requests();
     let large = large.iter().filter(|asked| asked.target == "/large");
     println!(
         "{options:?}: {} requests at the origin; all had asked after {} ms",

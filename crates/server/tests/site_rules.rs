@@ -239,7 +239,7 @@ fn methods_are_denied_and_head_is_a_get() {
 
 #[test]
 fn programs_are_behind_the_rules_and_so_is_what_they_answered_before() {
-    let origin = TestOrigin::saying(|_| {
+    let origin = TestOrigin::with_response(|_| {
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: public, max-age=600\r\n\r\nhi"
             .into()
     });
@@ -310,7 +310,7 @@ fn a_burst_may_come() {
 
 #[test]
 fn the_client_is_whom_a_trusted_proxy_names() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let seen = asked.field("x-forwarded-for").unwrap_or_default();
         let len = seen.len();
         format!("HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: {len}\r\n\r\n{seen}")
@@ -502,7 +502,7 @@ fn several_requests_of_one_connection_wait_for_it_in_their_order() {
 
 #[test]
 fn a_body_waits_with_its_request() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let body = String::from_utf8_lossy(&asked.body).into_owned();
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
@@ -629,7 +629,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
 
 #[test]
 fn a_fallback_may_be_a_program_s() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let said = format!("{} {}", asked.target, String::from_utf8_lossy(&asked.body));
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{said}",
@@ -650,7 +650,7 @@ fn a_fallback_may_be_a_program_s() {
 
 #[test]
 fn a_route_says_what_is_kept_of_its_responses() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let control = asked.target.trim_start_matches('/').replace('+', ", ");
         format!("HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nContent-Length: 2\r\n\r\nhi")
     });

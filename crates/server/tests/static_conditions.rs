@@ -28,7 +28,7 @@ fn serve() -> (TempFolder, TestServer) {
     let folder = TempFolder::new();
     for (path, len) in FILES {
         let dated = UNIX_EPOCH + Duration::from_secs(DATED_S);
-        folder.file_of(&path[1..], pattern(len), dated);
+        folder.file_modified_at(&path[1..], pattern(len), dated);
     }
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     (folder, server)
@@ -296,11 +296,11 @@ fn a_file_of_the_same_length_and_time_has_another_tag() {
     for dated_s in [0, 1, 315_532_800, DATED_S] {
         let dated = UNIX_EPOCH + Duration::from_secs(dated_s);
         let folder = TempFolder::new();
-        folder.file_of("file", "first half", dated);
+        folder.file_modified_at("file", "first half", dated);
         let server = TestServer::serve(PROGRAM, &folder, &[]);
         let old = etag(&server, "/file");
         assert_eq!(resumed(&server, &old), (206, b" half".to_vec()));
-        folder.file_of("new", "other part", dated);
+        folder.file_modified_at("new", "other part", dated);
         std::fs::rename(folder.path().join("new"), folder.path().join("file")).expect("renamed");
         lowroad_testkit::wait_until("the other file", || {
             (server.get("/file").body == b"other part").then_some(())

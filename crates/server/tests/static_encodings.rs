@@ -260,12 +260,12 @@ fn a_sibling_older_than_its_original_is_not_served() {
     let folder = TempFolder::new();
     let now = SystemTime::now();
     let ago = |seconds| now - Duration::from_secs(seconds);
-    folder.file_of("older.bin", "original", ago(100));
-    folder.file_of("older.bin.gz", "sibling", ago(101));
-    folder.file_of("same.bin", "original", ago(100));
-    folder.file_of("same.bin.gz", "sibling", ago(100));
-    folder.file_of("older.txt", prose(3_000), ago(100));
-    folder.file_of("older.txt.gz", "sibling", ago(101));
+    folder.file_modified_at("older.bin", "original", ago(100));
+    folder.file_modified_at("older.bin.gz", "sibling", ago(101));
+    folder.file_modified_at("same.bin", "original", ago(100));
+    folder.file_modified_at("same.bin.gz", "sibling", ago(100));
+    folder.file_modified_at("older.txt", prose(3_000), ago(100));
+    folder.file_modified_at("older.txt.gz", "sibling", ago(101));
     std::fs::create_dir(folder.path().join("same.bin.br")).expect("a folder");
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();

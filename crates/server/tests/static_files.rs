@@ -25,10 +25,10 @@ fn pattern(len: usize) -> Vec<u8> {
 /// One file for each way of sending: inline, from the arena, from its file.
 fn site() -> TempFolder {
     let folder = TempFolder::new();
-    folder.file_of("small.txt", "hello", dated());
-    folder.file_of("medium.bin", pattern(100_000), dated());
-    folder.file_of("large.bin", pattern(3 << 20), dated());
-    folder.file_of("empty.txt", "", dated());
+    folder.file_modified_at("small.txt", "hello", dated());
+    folder.file_modified_at("medium.bin", pattern(100_000), dated());
+    folder.file_modified_at("large.bin", pattern(3 << 20), dated());
+    folder.file_modified_at("empty.txt", "", dated());
     folder
 }
 

@@ -40,10 +40,10 @@ pub enum RequestOutcome {
 
 impl RequestOutcome {
     /// The outcome of a request with a response that was stored, or was found in the store after all.
-    pub fn from_hit(way: HitKind, is_origin: bool) -> RequestOutcome {
+    pub fn from_hit(hit_kind: HitKind, is_origin: bool) -> RequestOutcome {
         match is_origin {
-            true => RequestOutcome::Stored(way),
-            false => RequestOutcome::ProgramStored(way),
+            true => RequestOutcome::Stored(hit_kind),
+            false => RequestOutcome::ProgramStored(hit_kind),
         }
     }
 
@@ -137,15 +137,15 @@ impl AccessRecord {
         self.started_us = exchange.started_us;
         self.status = status;
         self.outcome = outcome;
-        self.tls = exchange.secured.as_ref().map_or("", |it| it.version);
+        self.tls = exchange.tls.as_ref().map_or("", |it| it.version);
     }
 
     fn set_request(&mut self, request: &Request<'_>, exchange: &Exchange) {
         // An unverified name would let clients write any user into the log.
         if exchange.is_user
-            && let Some(shown) = BasicCredentials::from_request(request)
+            && let Some(credentials) = BasicCredentials::from_request(request)
         {
-            self.user.extend_from_slice(shown.user.as_bytes());
+            self.user.extend_from_slice(credentials.user.as_bytes());
         }
         self.line
             .extend_from_slice(request.method.as_str().as_bytes());
@@ -193,7 +193,7 @@ impl AccessRecord {
         }
     }
 
-    fn entry(&self, body_len: u64, whole: bool, now_us: u64) -> AccessEntry<'_> {
+    fn entry(&self, body_len: u64, is_complete: bool, now_us: u64) -> AccessEntry<'_> {
         AccessEntry {
             peer: self.peer,
             user: &self.user,
@@ -202,7 +202,7 @@ impl AccessRecord {
             host: &self.host,
             status: self.status,
             body_bytes: body_len,
-            whole,
+            whole: is_complete,
             referer: &self.referer,
             user_agent: &self.user_agent,
             duration_us: now_us.saturating_sub(self.started_us),
@@ -268,7 +268,7 @@ impl WorkerAccessLog {
         status: StatusCode,
     ) -> Box<AccessRecord> {
         let mut record = self.begin_record(exchange, status.code(), RequestOutcome::Made);
-        self.start_now(&mut record);
+        self.mark_started(&mut record);
         record.set_partial(partial, exchange);
         record
     }
@@ -282,7 +282,7 @@ impl WorkerAccessLog {
         exchange: &Exchange,
     ) -> Box<AccessRecord> {
         let mut record = self.begin_record(exchange, 0, RequestOutcome::Passed);
-        self.start_now(&mut record);
+        self.mark_started(&mut record);
         match request {
             Some(request) => record.set_request(request, exchange),
             None => record.set_malformed(input),
@@ -307,22 +307,28 @@ impl WorkerAccessLog {
     }
 
     /// For requests without a marked start.
-    fn start_now(&self, record: &mut AccessRecord) {
+    fn mark_started(&self, record: &mut AccessRecord) {
         if self.is_precise {
             record.started_us = clock::monotonic_us();
         }
     }
 
-    /// Writes a line; `whole` is false for a truncated response.
-    pub fn write(&mut self, record: Box<AccessRecord>, body_len: u64, whole: bool, now_ms: u64) {
+    /// Writes a line; `is_complete` is false for a truncated response.
+    pub fn write(
+        &mut self,
+        record: Box<AccessRecord>,
+        body_len: u64,
+        is_complete: bool,
+        now_ms: u64,
+    ) {
         // The combined format has no durations, so the coarse clock is enough.
         let now_us = match self.is_precise {
             true => clock::monotonic_us(),
             false => now_ms * 1000,
         };
-        let entry = record.entry(body_len, whole, now_us);
+        let entry = record.entry(body_len, is_complete, now_us);
         self.formatter.append(&entry, &mut self.lines);
-        self.spare.put(record);
+        self.spare.recycle(record);
         if self.lines.len() >= BATCH_LEN {
             self.flush();
         }
@@ -354,7 +360,7 @@ impl SpareRecords {
         record.unwrap_or_else(|| Box::new(AccessRecord::new()))
     }
 
-    fn put(&mut self, mut record: Box<AccessRecord>) {
+    fn recycle(&mut self, mut record: Box<AccessRecord>) {
         let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
         // A burst, or a request with long fields, must not hold memory for good.
         if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
@@ -378,7 +384,7 @@ mod tests {
             for text in record.texts() {
                 text.resize(len, b'x');
             }
-            spare.put(record);
+            spare.recycle(record);
         }
         assert_eq!(spare.records.len(), SPARE_COUNT_MAX);
         for _ in 0..SPARE_COUNT_MAX {

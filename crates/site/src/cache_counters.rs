@@ -39,8 +39,8 @@ impl CacheCounters {
             RequestOutcome::Hit => self.hits.bump(),
             RequestOutcome::Stale => self.count_hit_stale(),
             RequestOutcome::Miss => self.misses.bump(),
-            RequestOutcome::Stored(way) | RequestOutcome::ProgramStored(way) => {
-                self.count_stored(way)
+            RequestOutcome::Stored(hit_kind) | RequestOutcome::ProgramStored(hit_kind) => {
+                self.count_stored(hit_kind)
             }
             RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::Passed => {
                 self.passes.bump()
@@ -48,8 +48,8 @@ impl CacheCounters {
         }
     }
 
-    fn count_stored(&self, way: HitKind) {
-        match way {
+    fn count_stored(&self, hit_kind: HitKind) {
+        match hit_kind {
             HitKind::Hit => return self.hits.bump(),
             HitKind::OnError => return self.count_hit_stale(),
             HitKind::Made => {}

@@ -47,9 +47,9 @@ use crate::sites::{Site, SitePath, SiteTable};
 use access::{AccessRefusal, CheckedPassword};
 use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
-use handling::admitted;
+use handling::handle_admitted;
 use lookup::ResponseLookup;
-use path::{decoded, may_have};
+use path::{decode_path, has_required_certificate};
 
 pub use context::RequestDecision;
 pub use effects::{DiskRecall, Effects, LoadProgress, TraceEvent};
@@ -78,7 +78,7 @@ pub struct RequestDecider<'d, W> {
     /// All sites.
     pub sites: &'d SiteTable,
     /// The effects that are open to the decision: stored responses, loads, handler calls.
-    pub world: &'d W,
+    pub effects: &'d W,
     /// Receives the faults.
     pub logger: &'d ErrorLogger,
     /// Reusable buffers.
@@ -128,7 +128,7 @@ impl SiteService {
     fn decider(&mut self) -> RequestDecider<'_, HandlerCalls> {
         RequestDecider {
             sites: &self.sites,
-            world: &self.calls,
+            effects: &self.calls,
             logger: &self.logger,
             scratch: &mut self.scratch,
         }
@@ -142,27 +142,33 @@ impl SiteService {
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
-        let PendingRequest { request, waiting } = *pending;
+        let PendingRequest {
+            request,
+            wait_context,
+        } = *pending;
         let request = request.get();
-        let method = waiting.inner.as_ref().map(|inner| inner.asked().0);
-        let mut to = RequestResponder {
+        let method = wait_context
+            .rewritten_target
+            .as_ref()
+            .map(|rewritten| rewritten.client_target().0);
+        let mut responder = RequestResponder {
             request: &request,
             exchange,
             response,
         };
-        let decision = self.decider().go_on(waiting, outcome, &mut to);
+        let decision = self.decider().resume(wait_context, outcome, &mut responder);
         match method.filter(|method| *method != request.method) {
-            None => self.answered(decision, &request, exchange),
+            None => self.record_decision(decision, &request, exchange),
             // A rewritten request may run with another method; the log records the method that the client sent.
             Some(method) => {
-                let mut asked = request.clone();
-                asked.method = method;
-                self.answered(decision, &asked, exchange)
+                let mut logged_request = request.clone();
+                logged_request.method = method;
+                self.record_decision(decision, &logged_request, exchange)
             }
         }
     }
 
-    fn answered(
+    fn record_decision(
         &mut self,
         decision: RequestDecision,
         request: &Request<'_>,
@@ -170,13 +176,16 @@ impl SiteService {
     ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         match decision {
             RequestDecision::Deferred(pending)
-                if matches!(pending.waiting.waits_for, WaitReason::Body) =>
+                if matches!(pending.wait_context.wait_reason, WaitReason::Body) =>
             {
                 ServiceOutcome::AfterBody(pending)
             }
             RequestDecision::Deferred(pending) => ServiceOutcome::Deferred {
                 // Only a handler's call is worth cancelling when the client leaves.
-                gives_up: matches!(pending.waiting.waits_for, WaitReason::Program { .. }),
+                cancel_on_disconnect: matches!(
+                    pending.wait_context.wait_reason,
+                    WaitReason::Program { .. }
+                ),
                 pending,
             },
             RequestDecision::Answered(status, logged) => {
@@ -196,34 +205,35 @@ impl<W: Effects> RequestDecider<'_, W> {
     pub fn decide(
         self,
         request: &Request<'_>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         let mut name = [0; 256];
         let found = self
             .sites
-            .find(to.exchange.listener, request.authority, &mut name);
+            .find(responder.exchange.listener, request.authority, &mut name);
         let Some(found) = found else {
-            self.world.trace(TraceEvent::NoSite);
-            return generated_response(to.refuse(None, StatusCode::MISDIRECTED_REQUEST));
+            self.effects.trace(TraceEvent::NoSite);
+            return generated_response(responder.refuse(None, StatusCode::MISDIRECTED_REQUEST));
         };
         let (site, host) = (found.site, &name[..found.host_len]);
-        to.exchange.metric_scope = site.metric_scope.number();
-        self.world.trace(TraceEvent::Site(site));
-        if let Some(guard) = &site.guard
-            && let Err(status) = access::identify_client(guard, self.world, site, to)
+        responder.exchange.metric_scope = site.metric_scope.number();
+        self.effects.trace(TraceEvent::Site(site));
+        if let Some(access_policy) = &site.access_policy
+            && let Err(status) =
+                access::identify_client(access_policy, self.effects, site, responder)
         {
             return generated_response(status);
         }
         // RFC 9110 §15.5.20: the connection was made for a name with other certificates.
-        if let Some(secured) = &to.exchange.secured
+        if let Some(tls) = &responder.exchange.tls
             && self
                 .sites
-                .is_misdirected(to.exchange.listener, secured, request.authority)
+                .is_misdirected(responder.exchange.listener, tls, request.authority)
         {
-            self.world.trace(TraceEvent::OtherCertificate);
-            return generated_response(to.refuse(None, StatusCode::MISDIRECTED_REQUEST));
+            self.effects.trace(TraceEvent::OtherCertificate);
+            return generated_response(responder.refuse(None, StatusCode::MISDIRECTED_REQUEST));
         }
-        let forwarded = to.exchange.forwarded.clone();
+        let forwarded = responder.exchange.forwarded.clone();
         let reported = forwarded.as_ref().and_then(|it| it.authority.as_deref());
         let mut client_request;
         let request = match reported {
@@ -235,22 +245,22 @@ impl<W: Effects> RequestDecider<'_, W> {
                 &client_request
             }
         };
-        let to = &mut RequestResponder {
+        let responder = &mut RequestResponder {
             request,
-            exchange: to.exchange,
-            response: to.response,
+            exchange: responder.exchange,
+            response: responder.response,
         };
-        let reads = matches!(request.method, Method::Get | Method::Head);
+        let is_get_or_head = matches!(request.method, Method::Get | Method::Head);
         let (path, query, plain) = match request.target {
             RequestTarget::Origin { path, query, plain } => (path, query, plain),
-            _ if reads => {
-                self.world
+            _ if is_get_or_head => {
+                self.effects
                     .trace(TraceEvent::BadTarget("the target is not a path"));
                 return generated_response(
-                    to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST),
+                    responder.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST),
                 );
             }
-            _ => return generated_response(to.other_method(SitePath { site, path: b"/" })),
+            _ => return generated_response(responder.other_method(SitePath { site, path: b"/" })),
         };
         // A path that no file can have (such as one with an encoded slash) may still be a handler's.
         let mut is_for_files = true;
@@ -260,15 +270,15 @@ impl<W: Effects> RequestDecider<'_, W> {
         } else {
             // A decoded path is never longer.
             self.scratch.path.resize(raw_path.len(), 0);
-            match decoded(site, raw_path, &mut self.scratch.path) {
+            match decode_path(site, raw_path, &mut self.scratch.path) {
                 Ok((path, is_plain)) => {
                     is_for_files = is_plain;
                     path
                 }
                 Err(refusal) => {
-                    self.world.trace(TraceEvent::BadTarget(refusal.as_str()));
+                    self.effects.trace(TraceEvent::BadTarget(refusal.as_str()));
                     return generated_response(
-                        to.refuse_target(SitePath { site, path: b"/" }, refusal),
+                        responder.refuse_target(SitePath { site, path: b"/" }, refusal),
                     );
                 }
             }
@@ -277,17 +287,21 @@ impl<W: Effects> RequestDecider<'_, W> {
         if let Some(token) = path.strip_prefix(CHALLENGES)
             && let Some(answer) = self.sites.challenge(token)
         {
-            return generated_response(to.text(&answer));
+            return generated_response(responder.text(&answer));
         }
-        if !to.exchange.is_https()
-            && let Some(location) = to_tls(self.sites, site, to)
+        if !responder.exchange.is_https()
+            && let Some(location) = https_location(self.sites, site, responder)
         {
-            self.world.trace(TraceEvent::Redirect(&location));
-            return generated_response(to.redirect_to_tls(&location));
+            self.effects.trace(TraceEvent::Redirect(&location));
+            return generated_response(responder.redirect_to_tls(&location));
         }
-        let asked = RequestContext {
+        let context = RequestContext {
             site,
-            host: if site.rules.per_host() { host } else { &[] },
+            host: if site.rules.has_host_folders() {
+                host
+            } else {
+                &[]
+            },
             path,
             raw_path,
             matches: site
@@ -296,56 +310,67 @@ impl<W: Effects> RequestDecider<'_, W> {
             query,
             is_for_files,
             is_fallback: false,
-            inner: None,
+            rewritten_target: None,
         };
         // Before the access rules: no password is verified for a client without the certificate.
-        if !may_have(&asked.matches, to.exchange) {
-            self.world.trace(TraceEvent::NoClientCertificate);
-            return generated_response(to.refuse(Some(asked.at()), StatusCode::FORBIDDEN));
+        if !has_required_certificate(&context.matches, responder.exchange) {
+            self.effects.trace(TraceEvent::NoClientCertificate);
+            return generated_response(
+                responder.refuse(Some(context.site_path()), StatusCode::FORBIDDEN),
+            );
         }
         if request.method == Method::Purge
             // Otherwise a handler may answer PURGE itself.
             && (!site.rules.config.purge_from.is_empty() || site.routes.is_empty())
         {
-            return purge::answer(self.world, &asked, to);
+            return purge::handle_purge(self.effects, &context, responder);
         }
         // Before the access rules: refusals count against the class's rate, too.
         if let Some(classes) = &self.sites.classes
-            && let Err(status) = in_class(classes, self.world, asked.at(), to)
+            && let Err(status) =
+                admit_to_class(classes, self.effects, context.site_path(), responder)
         {
             return generated_response(status);
         }
-        if let Some(guard) = &site.guard {
-            match access::pass(guard, 0, self.world, asked.passing(), to) {
+        if let Some(access_policy) = &site.access_policy {
+            match access::apply_rules(
+                access_policy,
+                0,
+                self.effects,
+                context.access_check(),
+                responder,
+            ) {
                 Ok(()) => {}
                 Err(AccessRefusal::Answered(status)) => return generated_response(status),
-                Err(AccessRefusal::Waits(rule)) => return asked.wait_for_password(to, rule),
+                Err(AccessRefusal::Waits(rule)) => {
+                    return context.wait_for_password(responder, rule);
+                }
             }
         }
         let lookup = ResponseLookup {
             sites: self.sites,
-            world: self.world,
+            effects: self.effects,
             logger: self.logger,
             key: &mut self.scratch.key,
         };
-        admitted(lookup, &asked, to)
+        handle_admitted(lookup, &context, responder)
     }
 
     /// Resumes the decision where the request had to wait.
-    fn go_on(
+    fn resume(
         self,
         mut pending: WaitContext,
         outcome: Option<HandlerOutcome>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         // The target of the wait: after a rewrite, it is not the request's.
-        let (raw_path, query) = match (&pending.inner, to.request.target) {
-            (Some(inner), _) => (inner.path(), inner.query()),
+        let (raw_path, query) = match (&pending.rewritten_target, responder.request.target) {
+            (Some(rewritten), _) => (rewritten.path(), rewritten.query()),
             (None, RequestTarget::Origin { path, query, .. }) => (path, query),
             (None, _) => (&*pending.path, None),
         };
         let path = RequestPath::new(raw_path, &pending.path);
-        let asked = RequestContext {
+        let context = RequestContext {
             site: &pending.site,
             host: &pending.host,
             path: &pending.path,
@@ -357,62 +382,80 @@ impl<W: Effects> RequestDecider<'_, W> {
             query,
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,
-            inner: pending.inner.as_ref(),
+            rewritten_target: pending.rewritten_target.as_ref(),
         };
         let mut lookup = ResponseLookup {
             sites: self.sites,
-            world: self.world,
+            effects: self.effects,
             logger: self.logger,
             key: &mut self.scratch.key,
         };
-        let Some(end) = pending.waits_for.end(outcome) else {
+        let Some(wait_end) = pending.wait_reason.end(outcome) else {
             // Refused, not resumed: a wrong event must not let a request pass that waits for its password check.
-            let what = "a request was resumed by an event that it did not wait for";
-            self.logger.error(format_args!("internal error: {what}"));
-            return generated_response(to.refuse(Some(asked.at()), StatusCode::INTERNAL_ERROR));
+            let message = "a request was resumed by an event that it did not wait for";
+            self.logger.error(format_args!("internal error: {message}"));
+            return generated_response(
+                responder.refuse(Some(context.site_path()), StatusCode::INTERNAL_ERROR),
+            );
         };
-        match end {
+        match wait_end {
             WaitEnd::File { body, loaded } => {
-                to.exchange.body = body;
-                lookup.on_loaded(&asked, loaded, to)
+                responder.exchange.body = body;
+                lookup.on_loaded(&context, loaded, responder)
             }
             WaitEnd::Reply { route, reply } => {
-                lookup.on_reply(&asked, route, reply.map(|reply| *reply), to)
+                lookup.on_reply(&context, route, reply.map(|reply| *reply), responder)
             }
             WaitEnd::Stored {
                 route,
                 path,
                 is_variant,
                 stored,
-            } => lookup.on_stored(&asked, RoutedPath { path, route }, stored, is_variant, to),
-            WaitEnd::Unshared { route, path } => lookup.call_alone(&asked, path, route, to),
-            WaitEnd::Disk { route, path, next } => {
-                lookup.ask_in_turn(&asked, path, route, next, to)
+            } => lookup.on_stored(
+                &context,
+                RoutedPath { path, route },
+                stored,
+                is_variant,
+                responder,
+            ),
+            WaitEnd::Unshared { route, path } => {
+                lookup.call_alone(&context, path, route, responder)
             }
-            WaitEnd::Purge { are_kept } => purge::told(asked.at(), are_kept, to),
+            WaitEnd::Disk { route, path, next } => {
+                lookup.continue_lookup(&context, path, route, next, responder)
+            }
+            WaitEnd::Purge { is_durable } => {
+                purge::respond(context.site_path(), is_durable, responder)
+            }
             WaitEnd::Password {
                 body,
                 rule,
                 checked,
             } => {
-                to.exchange.body = body;
-                let Some(guard) = &asked.site.guard else {
+                responder.exchange.body = body;
+                let Some(access_policy) = &context.site.access_policy else {
                     return generated_response(
-                        to.refuse(Some(asked.at()), StatusCode::INTERNAL_ERROR),
+                        responder.refuse(Some(context.site_path()), StatusCode::INTERNAL_ERROR),
                     );
                 };
-                let world = lookup.world;
+                let effects = lookup.effects;
                 let checked = CheckedPassword {
                     rule,
                     outcome: checked,
                 };
-                match access::go_on(guard, checked, world, asked.passing(), to) {
-                    Ok(()) => admitted(lookup, &asked, to),
+                match access::resume_after_password(
+                    access_policy,
+                    checked,
+                    effects,
+                    context.access_check(),
+                    responder,
+                ) {
+                    Ok(()) => handle_admitted(lookup, &context, responder),
                     Err(AccessRefusal::Answered(status)) => generated_response(status),
-                    Err(AccessRefusal::Waits(rule)) => asked.wait_for_password(to, rule),
+                    Err(AccessRefusal::Waits(rule)) => context.wait_for_password(responder, rule),
                 }
             }
-            WaitEnd::Body => lookup.serve(&asked, to),
+            WaitEnd::Body => lookup.serve(&context, responder),
         }
     }
 }
@@ -428,29 +471,33 @@ const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// Finds the class of a request and takes one request of the class's rate; answers the request if the rate is exceeded.
 #[inline(never)]
-fn in_class(
+fn admit_to_class(
     classes: &Arc<ClassTable>,
-    world: &impl Effects,
-    at: SitePath<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    effects: &impl Effects,
+    site_path: SitePath<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), StatusCode> {
-    let chosen = classes.choose(to.request, at.path, to.exchange.peer);
-    world.trace(TraceEvent::Class(&chosen));
-    let taken = world.take(chosen.class(), to.exchange.now_ms);
-    taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
+    let class_choice = classes.choose(responder.request, site_path.path, responder.exchange.peer);
+    effects.trace(TraceEvent::Class(&class_choice));
+    let result = effects.take(class_choice.class(), responder.exchange.now_ms);
+    result.map_err(|retry_after_s| responder.refuse_rate_limited(site_path, retry_after_s))
 }
 
 /// The https location for a request in plain text, if its site redirects to TLS.
-fn to_tls(sites: &SiteTable, site: &Site, to: &RequestResponder<'_, '_>) -> Option<Vec<u8>> {
+fn https_location(
+    sites: &SiteTable,
+    site: &Site,
+    responder: &RequestResponder<'_, '_>,
+) -> Option<Vec<u8>> {
     site.rules.config.tls.as_ref().filter(|tls| tls.redirect)?;
-    let request = to.request;
+    let request = responder.request;
     let mut name = [0; 256];
     // Without an authority there is no host name to redirect to.
     let host = host::normalize(request.authority?, &mut name)?;
-    let mut location = match &to.exchange.forwarded {
+    let mut location = match &responder.exchange.forwarded {
         // The client connects to the proxy, which listens on the default port.
         Some(forwarded) if forwarded.is_https.is_some() => [b"https://", host].concat(),
-        _ => sites.over_tls(site, host)?,
+        _ => sites.https_url(site, host)?,
     };
     let RequestTarget::Origin { path, query, .. } = request.target else {
         return None;
@@ -464,7 +511,7 @@ fn to_tls(sites: &SiteTable, site: &Site, to: &RequestResponder<'_, '_>) -> Opti
 }
 
 /// The site of a refused request, and its path ("/" if it can't be decoded).
-fn site_of<'s>(
+fn find_site<'s>(
     sites: &'s SiteTable,
     listener: ListenerId,
     partial: &PartialRequest<'s>,
@@ -475,7 +522,7 @@ fn site_of<'s>(
     let raw_path = partial.path().unwrap_or(b"/");
     // A decoded path is never longer.
     scratch.resize(raw_path.len(), 0);
-    let path = match decoded(site, raw_path, scratch) {
+    let path = match decode_path(site, raw_path, scratch) {
         Ok((path, _)) => path,
         Err(_) => b"/",
     };
@@ -488,12 +535,14 @@ impl HttpService for SiteService {
     type Record = ResponseRecord;
     type Command = WorkerCommand;
 
-    fn has_layer(&self, listener: ListenerId) -> bool {
-        self.sites.offer(listener).is_some()
+    fn has_tls(&self, listener: ListenerId) -> bool {
+        self.sites.tls_endpoint(listener).is_some()
     }
 
-    fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
-        self.sites.offer(listener).map(|offer| offer.layer())
+    fn tls_session(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
+        self.sites
+            .tls_endpoint(listener)
+            .map(|endpoint| endpoint.new_session())
     }
 
     #[inline]
@@ -502,15 +551,15 @@ impl HttpService for SiteService {
         listener: ListenerId,
         head: Option<&H1RequestHead<'_>>,
     ) -> Option<PassThroughTarget> {
-        let way = self.sites.pass_through(listener)?;
+        let target = self.sites.pass_through(listener)?;
         // Other requests go to the server behind unchanged.
         let is_understood =
             head.is_some_and(|head| proxy_scope::is_understood(head, &mut self.scratch.path));
         (!is_understood).then_some(PassThroughTarget {
-            to: way.to,
-            from: Some(way.from),
+            server: target.to,
+            source: Some(target.from),
             connect_timeout_ms: CONNECT_TIMEOUT_MS,
-            idle_timeout_ms: way.idle_timeout_ms,
+            idle_timeout_ms: target.idle_timeout_ms,
         })
     }
 
@@ -537,13 +586,13 @@ impl HttpService for SiteService {
         if let Some(log) = &self.log {
             log.mark_start(exchange);
         }
-        let mut to = RequestResponder {
+        let mut responder = RequestResponder {
             request,
             exchange,
             response,
         };
-        let decision = self.decider().decide(request, &mut to);
-        self.answered(decision, request, exchange)
+        let decision = self.decider().decide(request, &mut responder);
+        self.record_decision(decision, request, exchange)
     }
 
     fn resume(
@@ -567,13 +616,13 @@ impl HttpService for SiteService {
 
     fn refuse(
         &mut self,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         partial: &PartialRequest<'_>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> Option<ResponseRecord> {
-        let at = match why {
-            ConnectionRefusal::Request(_) | ConnectionRefusal::Timeout => site_of(
+        let site_path = match refusal {
+            ConnectionRefusal::Request(_) | ConnectionRefusal::Timeout => find_site(
                 &self.sites,
                 exchange.listener,
                 partial,
@@ -582,10 +631,10 @@ impl HttpService for SiteService {
             // No request was read, so there is no site.
             ConnectionRefusal::Overload | ConnectionRefusal::ClearText => None,
         };
-        if let Some(at) = &at {
-            exchange.metric_scope = at.site.metric_scope.number();
+        if let Some(site_path) = &site_path {
+            exchange.metric_scope = site_path.site.metric_scope.number();
         }
-        let status = crate::responder::refused(why, at, response);
+        let status = crate::responder::write_refusal(refusal, site_path, response);
         let log = self.log.as_mut();
         let access = log.map(|log| log.record_refused(partial, exchange, status));
         let made = RequestOutcome::Made;
@@ -594,16 +643,16 @@ impl HttpService for SiteService {
 
     fn refuse_pending(
         &mut self,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         pending: Box<PendingRequest>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> Option<ResponseRecord> {
-        let at = SitePath {
-            site: &pending.waiting.site,
-            path: &pending.waiting.path,
+        let site_path = SitePath {
+            site: &pending.wait_context.site,
+            path: &pending.wait_context.path,
         };
-        let status = crate::responder::refused(why, Some(at), response);
+        let status = crate::responder::write_refusal(refusal, Some(site_path), response);
         let made = RequestOutcome::Made;
         self.cache_counters.count(made);
         let log = self.log.as_mut();
@@ -622,27 +671,27 @@ impl HttpService for SiteService {
         self.sent(record, 0, false, exchange.now_ms);
     }
 
-    fn proxy_header_rejected(&mut self, proxy: IpAddr, why: &'static str) {
+    fn proxy_header_rejected(&mut self, proxy: IpAddr, reason: &'static str) {
         let proxy = proxy.to_canonical();
         // The logger counts repeated messages, so that a proxy can't flood the log.
         self.logger
-            .warn(format_args!("connection from {proxy} closed: {why}"));
+            .warn(format_args!("connection from {proxy} closed: {reason}"));
     }
 
-    fn sent(&mut self, record: ResponseRecord, body_len: u64, whole: bool, now_ms: u64) {
-        self.metrics.sent(&record, body_len, whole);
+    fn sent(&mut self, record: ResponseRecord, body_len: u64, is_complete: bool, now_ms: u64) {
+        self.metrics.sent(&record, body_len, is_complete);
         if let Some((log, access)) = self.log.as_mut().zip(record.access) {
-            log.write(access, body_len, whole, now_ms);
+            log.write(access, body_len, is_complete, now_ms);
         }
     }
 
     fn command(&mut self, command: WorkerCommand) {
         match command {
-            WorkerCommand::Sites(sites, unheard) => {
+            WorkerCommand::Sites(sites, done_signal) => {
                 // The calls keep the last site's objects, which would keep an old site alive.
-                self.calls.forget();
+                self.calls.clear_last_site();
                 self.sites = sites;
-                drop(unheard);
+                drop(done_signal);
             }
             WorkerCommand::Offer(offer) => self.offer(*offer),
         }

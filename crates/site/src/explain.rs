@@ -76,7 +76,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
         view.addresses
             .iter()
             .filter(|(_, address)| address.port() == port)
-            .filter(|(id, _)| view.sites.offer(*id).is_some() == is_https)
+            .filter(|(id, _)| view.sites.tls_endpoint(*id).is_some() == is_https)
     };
     // By name, the first listener of the port is as good as any.
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
@@ -91,10 +91,10 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
         Ok(Some(_)) => {
             let loader = view.fetcher.loader();
             // Watches that only the explanation needs are removed again.
-            loader.without_trace(|| walk(view, *listener, &head, &mut out));
+            loader.without_watching(|| walk(view, *listener, &head, &mut out));
         }
         Ok(None) => line(&mut out, "answer", "none: the request is not complete"),
-        Err(refusal) => refused(refusal.status(), refusal.as_str(), &mut out),
+        Err(refusal) => write_refusal(refusal.status(), refusal.as_str(), &mut out),
     }
     Some(out)
 }
@@ -105,51 +105,55 @@ pub fn is_https(url: &str) -> bool {
     scheme.eq_ignore_ascii_case("https")
 }
 
-fn refused(status: StatusCode, why: &str, out: &mut String) {
+fn write_refusal(status: StatusCode, reason: &str, out: &mut String) {
     let answer = format!("{} {}", status.code(), status.reason());
     line(out, "answer", &answer);
-    line(out, "why", why);
+    line(out, "why", reason);
 }
 
 /// Decides as for a client and writes the steps to `out`.
 fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) {
-    let mut unsent = DetachedResponse::default();
-    let Some(request) = unsent.request(head.as_bytes(), &view.limits) else {
+    let mut detached = DetachedResponse::default();
+    let Some(request) = detached.request(head.as_bytes(), &view.limits) else {
         return line(out, "answer", "none: the request is not complete");
     };
     let unix_s = (clock::unix_ns() / 1_000_000_000) as u64;
     let mut exchange = Exchange::without_client(
         listener,
         Ipv4Addr::LOCALHOST.into(),
-        unsent.protocol(),
+        detached.protocol(),
         clock::now_ms(),
         unix_s,
     );
     // As if the client had made the TLS connection for this host.
-    exchange.secured = agreed(view, listener, &request);
+    exchange.tls = assumed_tls(view, listener, &request);
     let date = date::format(exchange.unix_s);
-    let mut to = RequestResponder {
+    let mut responder = RequestResponder {
         request: &request,
         exchange: &mut exchange,
-        response: &mut unsent.response(&date),
+        response: &mut detached.response(&date),
     };
     let trace = ExplainTrace {
         view,
-        seen: RefCell::default(),
+        notes: RefCell::default(),
     };
     let decider = RequestDecider {
         sites: &view.sites,
-        world: &trace,
+        effects: &trace,
         logger: &view.logger,
         scratch: &mut DecisionScratch::default(),
     };
-    let decision = decider.decide(&request, &mut to);
-    trace.seen.into_inner().tell(&decision, out);
+    let decision = decider.decide(&request, &mut responder);
+    trace.notes.into_inner().write_to(&decision, out);
 }
 
 /// The TLS parameters that a client of the request's host would have negotiated, at a listener with TLS.
-fn agreed(view: &ExplainView, listener: ListenerId, request: &Request<'_>) -> Option<Arc<TlsInfo>> {
-    view.sites.offer(listener)?;
+fn assumed_tls(
+    view: &ExplainView,
+    listener: ListenerId,
+    request: &Request<'_>,
+) -> Option<Arc<TlsInfo>> {
+    view.sites.tls_endpoint(listener)?;
     let mut name = [0; 256];
     let host = host::normalize(request.authority.unwrap_or_default(), &mut name);
     let server_name = host.map(|host| String::from_utf8_lossy(host).into());
@@ -162,7 +166,7 @@ fn agreed(view: &ExplainView, listener: ListenerId, request: &Request<'_>) -> Op
 /// The effects of an explanation: loads files on its own thread, calls no handler, and records the steps.
 struct ExplainTrace<'v> {
     view: &'v ExplainView,
-    seen: RefCell<TraceNotes>,
+    notes: RefCell<TraceNotes>,
 }
 
 /// The text for a body that is sent from the disk cache.
@@ -172,12 +176,12 @@ const ON_DISK: &str = "from the disk cache, by sendfile";
 #[derive(Default)]
 struct TraceNotes {
     site: Option<String>,
-    why: Option<String>,
+    reason: Option<String>,
     /// Length and type.
     content: Option<String>,
     route: Option<String>,
     /// The level that answers if nothing else does.
-    maker: &'static str,
+    answering_level: &'static str,
     class: Option<String>,
     /// The client that a trusted proxy reports.
     client: Option<String>,
@@ -192,9 +196,9 @@ struct TraceNotes {
     /// The object had to be loaded.
     is_loaded: bool,
     /// The other content codings of the object.
-    choices: String,
+    other_codings: String,
     trust: &'static str,
-    more: Vec<(&'static str, String)>,
+    details: Vec<(&'static str, String)>,
     /// The response is in the disk cache, but not in memory.
     is_on_disk: bool,
 }
@@ -209,41 +213,41 @@ impl Effects for ExplainTrace<'_> {
         self.view.store.peek(hash, key)
     }
 
-    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
-        self.view.store.peek_kept(hash, key)
+    fn find_unpurged(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+        self.view.store.peek_valid(hash, key)
     }
 
-    fn fetch(&self, want: LoadRequest, _: ExchangeId) -> LoadProgress {
-        self.seen.borrow_mut().is_loaded = true;
+    fn fetch(&self, request: LoadRequest, _: ExchangeId) -> LoadProgress {
+        self.notes.borrow_mut().is_loaded = true;
         // `make`, not `load`: nothing is stored.
-        let object = self.view.fetcher.loader().make(&want);
-        LoadProgress::Loaded(LoadOutcome::new(&want, object))
+        let object = self.view.fetcher.loader().build(&request);
+        LoadProgress::Loaded(LoadOutcome::new(&request, object))
     }
 
-    fn recall(&self, recalling: &DiskRecall<'_>, _: ExchangeId) -> bool {
+    fn recall(&self, lookup: &DiskRecall<'_>, _: ExchangeId) -> bool {
         let DiskRecall {
             site, key, request, ..
-        } = recalling;
+        } = lookup;
         let store = &self.view.store;
         let len = store.tier().and_then(|tier| {
             let primary = disk_cache::primary(&site.rules.disk_id, key)?;
-            tier.look(store, &primary, request.lines())
+            tier.find_len(store, &primary, request.lines())
         });
         if let Some(len) = len {
-            self.seen.borrow_mut().on_disk(len);
+            self.notes.borrow_mut().record_on_disk(len);
         }
         len.is_some()
     }
 
     fn call(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) -> CallStatus {
-        let outline = RouteProbe {
+        let probe = RouteProbe {
             target: &target(call.request),
             peer: exchange.peer,
             fields: call.request.fields(),
         };
-        self.seen.borrow_mut().alias = alias(call.rules, call.path);
-        if let Some(whom) = call.route.handler.whom(&outline) {
-            self.seen.borrow_mut().more.push(("asks", whom));
+        self.notes.borrow_mut().alias = alias(call.rules, call.path);
+        if let Some(upstream) = call.route.handler.explain_member(&probe) {
+            self.notes.borrow_mut().details.push(("asks", upstream));
         }
         // The handler is not called.
         CallStatus::Runs(Box::new(()))
@@ -263,112 +267,113 @@ impl Effects for ExplainTrace<'_> {
         _: ExchangeId,
     ) -> Option<PasswordOutcome> {
         // Without an effect on the number of attempts.
-        Some(passwords.look(&credentials))
+        Some(passwords.verify_blocking(&credentials))
     }
 
-    fn trace(&self, step: TraceEvent<'_>) {
-        let mut seen = self.seen.borrow_mut();
-        match step {
+    fn trace(&self, event: TraceEvent<'_>) {
+        let mut notes = self.notes.borrow_mut();
+        match event {
             TraceEvent::NoSite => {
-                let why = "no site at this address has this name, and none is the default";
-                seen.why = Some(why.into());
+                let reason = "no site at this address has this name, and none is the default";
+                notes.reason = Some(reason.into());
             }
             TraceEvent::Site(site) => {
                 let root = match site.rules.config.root {
                     SiteRoot::None => "no files".into(),
                     _ => format!("root {}", site.rules.base().display()),
                 };
-                seen.site = Some(format!("{} ({root})", site.rules.label));
+                notes.site = Some(format!("{} ({root})", site.rules.label));
             }
             TraceEvent::OtherCertificate => {
-                seen.why = Some("the name in the handshake has other certificates".into());
+                notes.reason = Some("the name in the handshake has other certificates".into());
             }
             TraceEvent::NoClientCertificate => {
-                seen.why =
+                notes.reason =
                     Some("the path is in client_paths, and the client sent no certificate".into());
             }
-            TraceEvent::Class(chosen) => seen.class = Some(chosen.text()),
-            TraceEvent::Rule(rule) => seen.rules.push(rule.text()),
+            TraceEvent::Class(class_choice) => notes.class = Some(class_choice.text()),
+            TraceEvent::Rule(rule) => notes.rules.push(rule.text()),
             TraceEvent::NotAllowedForms(matches, forms) => {
                 for form in matches.form_texts(forms) {
                     let form = String::from_utf8_lossy(&form).into_owned();
                     let form = form.escape_debug();
                     let text = format!("no earlier rule allows the form {form} of the path");
-                    seen.rules.push(text);
+                    notes.rules.push(text);
                 }
             }
-            TraceEvent::Refused(_) => seen.is_refused = true,
+            TraceEvent::Refused(_) => notes.is_refused = true,
             TraceEvent::Ruled => {}
-            TraceEvent::Client(client) => seen.client = Some(client.to_string()),
-            TraceEvent::BadTarget(why) => seen.why = Some(why.into()),
+            TraceEvent::Client(client) => notes.client = Some(client.to_string()),
+            TraceEvent::BadTarget(reason) => notes.reason = Some(reason.into()),
             TraceEvent::InternalRoute(route) => {
-                seen.why = Some(format!(
+                notes.reason = Some(format!(
                     "{} is an internal route: only rewrites and programs can reach it",
                     route.label
                 ));
             }
             TraceEvent::Internal(alias) => {
                 let path = &alias.path;
-                seen.why = Some(format!(
+                notes.reason = Some(format!(
                     "{path} is an internal alias, which clients can't reach"
                 ));
             }
-            TraceEvent::Rewrite(rewrite, to) => {
-                let to = String::from_utf8_lossy(to);
-                seen.rewrites.push(format!("{} to {to}", rewrite.from));
+            TraceEvent::Rewrite(rewrite, target) => {
+                let target = String::from_utf8_lossy(target);
+                notes.rewrites.push(format!("{} to {target}", rewrite.from));
             }
-            TraceEvent::Redirect(to) => {
-                let to = String::from_utf8_lossy(to);
-                seen.why = Some(format!("a redirect rule: to {to}"));
+            TraceEvent::Redirect(location) => {
+                let location = String::from_utf8_lossy(location);
+                notes.reason = Some(format!("a redirect rule: to {location}"));
             }
-            TraceEvent::Found(asked, object) => {
-                seen.found(object);
-                seen.alias = alias(&asked.site.rules, asked.path);
+            TraceEvent::Found(context, object) => {
+                notes.record_found(object);
+                notes.alias = alias(&context.site.rules, context.path);
                 if let ObjectKind::Refused(..) | ObjectKind::NoIndex(_) = object.kind {
-                    seen.why = explain_files::find_cause(asked.site, asked.host, asked.path)
-                        .or(seen.why.take());
+                    notes.reason =
+                        explain_files::find_cause(context.site, context.host, context.path)
+                            .or(notes.reason.take());
                 }
             }
-            TraceEvent::Chosen(object) => seen.chosen(object, self.view.object_len_max),
+            TraceEvent::Chosen(object) => notes.record_chosen(object, self.view.object_len_max),
             TraceEvent::Route(route) => {
-                seen.route = Some(route.label.clone());
-                seen.maker = match route.is_origin {
+                notes.route = Some(route.label.clone());
+                notes.answering_level = match route.is_origin {
                     true => "origin: fetched from it",
                     false => "module: generated for each request",
                 };
             }
             TraceEvent::Unused(key, found) => {
-                let why = key.and_then(|key| self.view.store.refusals.find(key.hash));
-                seen.unused(key, found.map(|(object, _)| &**object), why);
+                let reason = key.and_then(|key| self.view.store.refusals.find(key.hash));
+                notes.record_unused(key, found.map(|(object, _)| &**object), reason);
             }
-            TraceEvent::Reused(_, object) => seen.reused(object),
+            TraceEvent::Reused(_, object) => notes.record_reused(object),
         }
     }
 }
 
 impl TraceNotes {
-    fn found(&mut self, base: &StoredObject) {
+    fn record_found(&mut self, base: &StoredObject) {
         self.trust = match base.validity.is_watched() {
             true => "watched: the kernel reports changes",
             false => "not watched: checked again after half a second",
         };
         match &base.kind {
             ObjectKind::Representation(identity) => {
-                let choices: Vec<&str> = identity
+                let other_codings: Vec<&str> = identity
                     .encodings()
                     .iter()
                     .map(ContentCoding::as_str)
                     .collect();
-                self.choices = match choices.is_empty() {
+                self.other_codings = match other_codings.is_empty() {
                     true => "no other".into(),
-                    false => choices.join(", "),
+                    false => other_codings.join(", "),
                 };
             }
             ObjectKind::Folder(_) => {
-                self.why = Some("it is a folder, so the path must end in a slash".into())
+                self.reason = Some("it is a folder, so the path must end in a slash".into())
             }
             ObjectKind::Refused(status, _) => {
-                self.why = Some(error_page::explanation(*status).into())
+                self.reason = Some(error_page::explanation(*status).into())
             }
             ObjectKind::NoIndex(_)
             | ObjectKind::Index(..)
@@ -377,20 +382,20 @@ impl TraceNotes {
         }
     }
 
-    fn chosen(&mut self, object: &StoredObject, object_len_max: u64) {
+    fn record_chosen(&mut self, object: &StoredObject, object_len_max: u64) {
         let Some(sent) = object.representation() else {
             return;
         };
         let content_type = String::from_utf8_lossy(sent.content_type());
         self.content = Some(format!("{} bytes, {content_type}", sent.len()));
-        let choices = &self.choices;
+        let other_codings = &self.other_codings;
         let encoding = sent.encoding.as_str();
-        let encoding = format!("{encoding}; available besides identity: {choices}");
+        let encoding = format!("{encoding}; available besides identity: {other_codings}");
         let in_memory = match self.is_loaded {
             true => "not now: a helper thread would load it",
             false => "yes",
         };
-        let (stored, how) = match sent.content() {
+        let (stored, method) = match sent.content() {
             BodyLocation::File(_) => {
                 let stored = format!("no: longer than cache_object ({object_len_max} bytes)");
                 (stored, "from its file, by sendfile")
@@ -405,70 +410,72 @@ impl TraceNotes {
             ),
         };
         let etag = String::from_utf8_lossy(sent.validators().etag).into_owned();
-        self.more = vec![
+        self.details = vec![
             ("encoding", encoding),
             ("etag", etag),
             ("stored", stored),
             ("fresh", self.trust.into()),
-            ("level", format!("worker, {how}")),
+            ("level", format!("worker, {method}")),
         ];
     }
 
     /// Records the stored response that can't be used, or the reason for its absence.
-    fn unused(
+    fn record_unused(
         &mut self,
         key: Option<&CacheKey>,
         found: Option<&StoredObject>,
-        why: Option<StorageRefusal>,
+        reason: Option<StorageRefusal>,
     ) {
         let Some(key) = key else {
             let stored = "no: such a request always goes to the origin (keep = \"never\", a body, \
                           preconditions, credentials, Connection; with `attach --worker` also \
                           Cookie, Cache-Control and excluded paths)";
-            return self.more.push(("stored", stored.into()));
+            return self.details.push(("stored", stored.into()));
         };
-        let (host, target) = key::parts_of_program(&key.bytes).unwrap_or_default();
+        let (host, target) = key::handler_key_parts(&key.bytes).unwrap_or_default();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        self.more
+        self.details
             .push(("key", format!("{}{}", text(host), text(target))));
         let lifetime = found.and_then(|object| object.validity.lifetime());
-        let stored = match (lifetime, why) {
+        let stored = match (lifetime, reason) {
             (Some(lifetime), _) => {
-                let over_ms = clock::now_ms().saturating_sub(lifetime.until_ms());
+                let stale_ms = clock::now_ms().saturating_sub(lifetime.until_ms());
                 let source = source(lifetime.source);
                 format!(
                     "yes, but stale for {} s, by {source}: it would be validated",
-                    over_ms / 1000
+                    stale_ms / 1000
                 )
             }
-            (None, Some(why)) => format!("no, and the last response was not stored: {why}"),
+            (None, Some(reason)) => format!("no, and the last response was not stored: {reason}"),
             (None, None) => "no: not requested recently, or evicted".into(),
         };
-        self.more.push(("stored", stored));
-        if let Some(known) = found.and_then(StoredObject::representation) {
-            let status = known.head.status();
+        self.details.push(("stored", stored));
+        if let Some(representation) = found.and_then(StoredObject::representation) {
+            let status = representation.head.status();
             let status = format!("{} {}", status.code(), status.reason());
-            self.more.push(("stored status", status));
+            self.details.push(("stored status", status));
         }
-        found.into_iter().for_each(|object| self.variant(object));
+        found
+            .into_iter()
+            .for_each(|object| self.record_variant(object));
     }
 
     /// Records the request fields that select a stored response beside its key (RFC 9111 §4.1).
-    fn variant(&mut self, object: &StoredObject) {
+    fn record_variant(&mut self, object: &StoredObject) {
         let selecting = object.selecting();
         for (name, value) in selecting.into_iter().flat_map(SelectingFields::iter) {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-            self.more
+            self.details
                 .push(("variant", format!("{}: {}", text(name), text(value))));
         }
     }
 
-    fn reused(&mut self, object: &StoredObject) {
+    fn record_reused(&mut self, object: &StoredObject) {
         let Some(lifetime) = object.validity.lifetime() else {
             return;
         };
         let now_ms = clock::now_ms();
-        let left_s = lifetime.until_ms().saturating_sub(now_ms) / 1000;
+        let remaining_s = lifetime.until_ms().saturating_sub(now_ms) / 1000;
         let age_s = lifetime.age_s(now_ms);
         let content = object.representation().map(Representation::content);
         let stored = match (&object.kind, content) {
@@ -478,24 +485,24 @@ impl TraceNotes {
             _ => "yes",
         };
         let source = source(lifetime.source);
-        let fresh = format!("{age_s} s old, for another {left_s} s, by {source}");
+        let fresh = format!("{age_s} s old, for another {remaining_s} s, by {source}");
         let level = "worker, from the program's stored response";
-        self.more = vec![
+        self.details = vec![
             ("stored", stored.into()),
             ("fresh", fresh),
             ("level", level.into()),
         ];
-        self.variant(object);
+        self.record_variant(object);
     }
 
     /// Records that a body of `len` bytes would be loaded from disk.
-    fn on_disk(&mut self, len: u64) {
+    fn record_on_disk(&mut self, len: u64) {
         self.is_on_disk = true;
         let stored = format!("yes: on the disk, {len} bytes; its head is not in memory now");
-        self.more = vec![("stored", stored), ("level", format!("worker, {ON_DISK}"))];
+        self.details = vec![("stored", stored), ("level", format!("worker, {ON_DISK}"))];
     }
 
-    fn tell(self, decision: &RequestDecision, out: &mut String) {
+    fn write_to(self, decision: &RequestDecision, out: &mut String) {
         if let Some(site) = &self.site {
             line(out, "site", site);
         }
@@ -510,13 +517,13 @@ impl TraceNotes {
                 let by_rule = self
                     .is_refused
                     .then(|| "by the last of these rules".to_string());
-                let why = by_rule.or(self.why).filter(|_| self.more.is_empty());
-                why.iter().for_each(|why| line(out, "why", why));
+                let reason = by_rule.or(self.reason).filter(|_| self.details.is_empty());
+                reason.iter().for_each(|reason| line(out, "why", reason));
             }
             RequestDecision::Deferred(_) if self.is_on_disk => {}
-            RequestDecision::Deferred(_) => line(out, "level", self.maker),
+            RequestDecision::Deferred(_) => line(out, "level", self.answering_level),
         }
-        self.more
+        self.details
             .iter()
             .for_each(|(name, value)| line(out, name, value));
         if let Some(route) = &self.route {

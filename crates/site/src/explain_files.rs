@@ -12,31 +12,36 @@ use crate::sites::Site;
 /// The cause for a decoded path below the folder of a site (of `host`, if each host has a folder); `None` if there is
 /// no cause any more.
 pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
-    let below = site.rules.below(host, path);
+    let location = site.rules.locate(host, path);
     // Before the walk, as in the server: the file may well exist.
-    if below.is_hidden(&site.rules) {
+    if location.is_hidden(&site.rules) {
         return Some(
             "names that begin with a dot are not served; set hidden = true to serve them".into(),
         );
     }
-    let mut at = match below.folder.as_os_str().is_empty() {
-        true => below.base.to_path_buf(),
-        false => below.base.join(&below.folder),
+    let mut current = match location.folder.as_os_str().is_empty() {
+        true => location.base.to_path_buf(),
+        false => location.base.join(&location.folder),
     };
-    if let Some(why) = unusable(&at, false) {
-        return Some(format!("{}: {why}", at.display()));
+    if let Some(reason) = unusable(&current, false) {
+        return Some(format!("{}: {reason}", current.display()));
     }
-    let relative = below.relative();
+    let relative = location.relative();
     let mut parts = relative.components().peekable();
     while let Some(part) = parts.next() {
-        at.push(part);
+        current.push(part);
         let is_last = parts.peek().is_none();
-        if let Some(why) = step(site, below.base, &at, is_last && !path.ends_with(b"/")) {
-            return Some(format!("{}: {why}", at.display()));
+        if let Some(reason) = check_component(
+            site,
+            location.base,
+            &current,
+            is_last && !path.ends_with(b"/"),
+        ) {
+            return Some(format!("{}: {reason}", current.display()));
         }
     }
     match path.ends_with(b"/") {
-        true => index(site, below.base, &at),
+        true => index(site, location.base, &current),
         false => None,
     }
 }
@@ -47,8 +52,8 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
         let file = folder.join(name);
         if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             // The first existing index file decides; `None`: it can be read.
-            let why = step(site, base, &file, true)?;
-            return Some(format!("{}: {why}", file.display()));
+            let reason = check_component(site, base, &file, true)?;
+            return Some(format!("{}: {reason}", file.display()));
         }
     }
     let names = site.rules.config.index.join(" or ");
@@ -64,12 +69,12 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
 }
 
 /// The reason why the walk ends at one component of the path.
-fn step(site: &Site, base: &Path, at: &Path, is_file: bool) -> Option<String> {
-    let is_link = statat(CWD, at, AtFlags::SYMLINK_NOFOLLOW)
+fn check_component(site: &Site, base: &Path, path: &Path, is_file: bool) -> Option<String> {
+    let is_link = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
     // Before the target is examined: it may be outside the site's folder.
     if is_link {
-        let leads_out = || leaves(base, at);
+        let leads_out = || leads_outside(base, path);
         match site.rules.config.symlinks {
             SymlinkPolicy::None => {
                 return Some(
@@ -87,25 +92,25 @@ fn step(site: &Site, base: &Path, at: &Path, is_file: bool) -> Option<String> {
             SymlinkPolicy::Beneath | SymlinkPolicy::Follow => {}
         }
     }
-    unusable(at, is_file)
+    unusable(path, is_file)
 }
 
 /// Whether a link leads out of a folder or has an absolute target: neither is followed.
-fn leaves(base: &Path, link: &Path) -> bool {
+fn leads_outside(base: &Path, link: &Path) -> bool {
     // openat2(2) with RESOLVE_BENEATH refuses absolute links even if they lead back.
-    let leads_to = std::fs::read_link(link).unwrap_or_default();
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
-    leads_to.is_absolute() || !real(link).starts_with(real(base))
+    let target = std::fs::read_link(link).unwrap_or_default();
+    let resolve = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
+    target.is_absolute() || !resolve(link).starts_with(resolve(base))
 }
 
 /// The reason why this process can't read a file or enter a folder.
-fn unusable(at: &Path, is_file: bool) -> Option<String> {
-    let stat = match statat(CWD, at, AtFlags::empty()) {
+fn unusable(path: &Path, is_file: bool) -> Option<String> {
+    let stat = match statat(CWD, path, AtFlags::empty()) {
         Ok(stat) => stat,
-        Err(error) => return Some(in_words(error)),
+        Err(error) => return Some(describe(error)),
     };
     let kind = FileType::from_raw_mode(stat.st_mode);
-    let wanted = match (kind, is_file) {
+    let access = match (kind, is_file) {
         (FileType::Directory, _) => Access::EXEC_OK,
         (FileType::RegularFile, true) => Access::READ_OK,
         (FileType::RegularFile, false) => {
@@ -114,21 +119,21 @@ fn unusable(at: &Path, is_file: bool) -> Option<String> {
         _ => return Some("neither a file nor a folder".into()),
     };
     // With the effective user, as open(2) would.
-    let may = accessat(CWD, at, wanted, AtFlags::EACCESS);
-    may.err().map(in_words)
+    let result = accessat(CWD, path, access, AtFlags::EACCESS);
+    result.err().map(describe)
 }
 
-fn in_words(error: Errno) -> String {
+fn describe(error: Errno) -> String {
     match error {
         Errno::NOENT | Errno::NOTDIR => "no file or folder has this name".into(),
-        Errno::ACCESS | Errno::PERM => format!("{} can't read it", me()),
+        Errno::ACCESS | Errno::PERM => format!("{} can't read it", server_account()),
         Errno::LOOP => "a loop of symbolic links".into(),
         other => other.to_string(),
     }
 }
 
 /// The user account of the server.
-fn me() -> String {
+fn server_account() -> String {
     let uid = nix::unistd::Uid::effective();
     match nix::unistd::User::from_uid(uid) {
         Ok(Some(user)) => format!("the server's user {}", user.name),

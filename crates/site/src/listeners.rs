@@ -56,7 +56,7 @@ impl ListenerSet {
     }
 
     /// The listener that accepts connections to an address: its own, else the wildcard of its family, else `[::]`.
-    pub fn at(&self, local: SocketAddr) -> Option<ListenerId> {
+    pub fn find_by_address(&self, local: SocketAddr) -> Option<ListenerId> {
         let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, local.port()));
         let candidates = match local {
@@ -64,21 +64,23 @@ impl ListenerSet {
             SocketAddr::V4(_) => [local, any_v4, any],
             SocketAddr::V6(_) => [local, any, any],
         };
-        let id = |wanted: SocketAddr| {
-            let mut known = self.addresses.iter();
+        let id = |candidate: SocketAddr| {
+            let mut entries = self.addresses.iter();
             let same = |address: SocketAddr| {
-                (address.ip(), address.port()) == (wanted.ip(), wanted.port())
+                (address.ip(), address.port()) == (candidate.ip(), candidate.port())
             };
-            known.find(|(_, address)| same(*address)).map(|(id, _)| *id)
+            entries
+                .find(|(_, address)| same(*address))
+                .map(|(id, _)| *id)
         };
         candidates.into_iter().find_map(id)
     }
 
-    /// Records that connections to `asked` arrive at listener `id` from now on.
-    pub fn stand_for(&mut self, id: ListenerId, asked: SocketAddr) {
-        for (known, address) in &mut self.addresses {
-            if *known == id {
-                *address = asked;
+    /// Records that connections to `client_address` arrive at listener `id` from now on.
+    pub fn set_address(&mut self, id: ListenerId, client_address: SocketAddr) {
+        for (listener_id, address) in &mut self.addresses {
+            if *listener_id == id {
+                *address = client_address;
             }
         }
     }
@@ -88,11 +90,11 @@ impl ListenerSet {
     /// # Errors
     /// The text names the address that can't be opened and the reason. Nothing is changed then.
     pub fn open(&mut self, config: &Config, workers: usize) -> Result<NewSockets, String> {
-        let mut opened: NewSockets = (0..workers).map(|_| Vec::new()).collect();
-        self.adopt(&mut opened)?;
+        let mut new_sockets: NewSockets = (0..workers).map(|_| Vec::new()).collect();
+        self.adopt(&mut new_sockets)?;
         // With sockets of a supervisor, the server opens none itself.
         if !self.adopted.is_empty() {
-            return Ok(opened);
+            return Ok(new_sockets);
         }
         // Each address once, though several sites may name it.
         let mut added = Vec::new();
@@ -105,23 +107,24 @@ impl ListenerSet {
         // The workers have closed these by now.
         self.closing.retain(|(_, end)| *end > now);
         let mut ids = Vec::new();
-        for (at, address) in added.iter().enumerate() {
-            let id = ListenerId(self.next + at as u16);
+        for (index, address) in added.iter().enumerate() {
+            let id = ListenerId(self.next + index as u16);
             // The probe would find this process's own sockets at a port in use; there, only bind reports conflicts.
-            let others = || self.ids.keys().chain(&added[..at]);
-            let free = address.port() != 0 && !others().any(|own| own.port() == address.port());
+            let own_addresses = || self.ids.keys().chain(&added[..index]);
+            let needs_probe =
+                address.port() != 0 && !own_addresses().any(|other| other.port() == address.port());
             let mut open = |address: SocketAddr| {
-                if free {
+                if needs_probe {
                     self.probe(address)?;
                 }
-                open_all(address, id, &mut opened)
+                open_all(address, id, &mut new_sockets)
             };
             let real = match open(*address) {
                 // Without IPv6, the IPv6 wildcard falls back to the IPv4 wildcard.
                 Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
                     open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
                 }
-                opened => opened,
+                result => result,
             };
             let real =
                 real.map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
@@ -133,7 +136,7 @@ impl ListenerSet {
             self.addresses.push((id, real));
             self.next += 1;
         }
-        Ok(opened)
+        Ok(new_sockets)
     }
 
     /// Checks that an address is free. After this server closes an address, its workers accept the last connections
@@ -158,32 +161,35 @@ impl ListenerSet {
 
     /// Removes the addresses that a configuration no longer names, and returns their numbers.
     pub fn close_unused(&mut self, config: &Config) -> Vec<ListenerId> {
-        let used = |address: &SocketAddr| {
+        let is_used = |address: &SocketAddr| {
             config
                 .sites
                 .iter()
-                .any(|site| site.addresses().any(|own| own == address))
+                .any(|site| site.addresses().any(|listed| listed == address))
         };
         let unused: Vec<_> = self
             .ids
             .iter()
-            .filter(|(address, _)| !used(address))
+            .filter(|(address, _)| !is_used(address))
             .map(|(a, id)| (*a, *id))
             .collect();
         let end = Instant::now() + CLOSING_TIMEOUT;
         for (address, id) in &unused {
             self.ids.remove(address);
-            let known = self.addresses.iter().find(|(known, _)| known == id);
-            let real = known.map_or(*address, |(_, real)| *real);
+            let entry = self
+                .addresses
+                .iter()
+                .find(|(listener_id, _)| listener_id == id);
+            let real = entry.map_or(*address, |(_, real)| *real);
             // Until then, a new listener at the port waits for the workers to close theirs.
             self.closing.push((real, end));
-            self.addresses.retain(|(known, _)| known != id);
+            self.addresses.retain(|(listener_id, _)| listener_id != id);
         }
         unused.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Takes the supervisor's sockets on the first call.
-    fn adopt(&mut self, opened: &mut NewSockets) -> Result<(), String> {
+    fn adopt(&mut self, new_sockets: &mut NewSockets) -> Result<(), String> {
         // A process that has opened listeners has already taken them, or was started without them.
         if self.next > 0 {
             return Ok(());
@@ -199,7 +205,7 @@ impl ListenerSet {
                 scheme,
             });
             self.addresses.extend(address.map(|address| (id, address)));
-            for sockets in opened.iter_mut() {
+            for sockets in new_sockets.iter_mut() {
                 // All workers accept from the one socket of the supervisor.
                 sockets.push((id, listener.share().map_err(text)?));
             }
@@ -221,10 +227,10 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 fn open_all(
     address: SocketAddr,
     id: ListenerId,
-    opened: &mut NewSockets,
+    new_sockets: &mut NewSockets,
 ) -> io::Result<SocketAddr> {
     let mut real = address;
-    for sockets in opened {
+    for sockets in new_sockets {
         // The first socket resolves port 0; the others share its port by SO_REUSEPORT.
         let listener = ListenSocket::open(real)?;
         real = listener.address().unwrap_or(real);
@@ -258,7 +264,7 @@ mod tests {
             ..ListenerSet::default()
         };
         let at = |listeners: &ListenerSet, text: &str| {
-            let found = listeners.at(text.parse().expect("an address"));
+            let found = listeners.find_by_address(text.parse().expect("an address"));
             found.map(|id| id.0)
         };
         let all = listening(&["[::]:80", "0.0.0.0:80", "192.0.2.1:80", "[2001:db8::1]:80"]);

@@ -43,9 +43,9 @@ pub struct RequestResponder<'r, 'o> {
 impl RequestResponder<'_, '_> {
     /// Sends a representation, subject to the request's conditions and ranges.
     #[inline]
-    pub fn send(&mut self, at: SitePath<'_>, representation: &Representation) -> StatusCode {
+    pub fn send(&mut self, site_path: SitePath<'_>, representation: &Representation) -> StatusCode {
         if preconditions::may_differ(self.request) {
-            return self.send_on_condition(at, representation, None);
+            return self.send_on_condition(site_path, representation, None);
         }
         self.send_whole(representation);
         StatusCode::OK
@@ -54,48 +54,52 @@ impl RequestResponder<'_, '_> {
     /// Sends a stored response again, with extra headers. Conditions and ranges apply only to a 200 (RFC 9110 §13.2.1).
     pub fn send_again(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         representation: &Representation,
-        aside: &ExtraHeaders<'_>,
+        extra_headers: &ExtraHeaders<'_>,
     ) -> StatusCode {
         let status = representation.head.status();
         // The common request has neither conditions nor ranges.
         if status == StatusCode::OK && preconditions::may_differ(self.request) {
-            return self.send_on_condition(at, representation, Some(aside));
+            return self.send_on_condition(site_path, representation, Some(extra_headers));
         }
-        self.send_whole_with(representation, aside);
+        self.send_whole_with(representation, extra_headers);
         status
     }
 
-    /// Sends a file that a program named, with fields of the program's response. `at` is the file's path; `asked` is
+    /// Sends a file that a program named, with fields of the program's response. `site_path` is the file's path; `client_path` is
     /// the path that the client requested.
     pub fn send_for_program(
         &mut self,
-        at: SitePath<'_>,
-        asked: SitePath<'_>,
+        site_path: SitePath<'_>,
+        client_path: SitePath<'_>,
         representation: &Representation,
         fields: &ResponseFields,
     ) -> StatusCode {
-        let aside = ExtraHeaders {
+        let extra_headers = ExtraHeaders {
             program: Some(ProgramFields {
                 fields,
-                at: asked,
-                is_about_bytes: true,
+                client_path,
+                includes_content_fields: true,
             }),
             ..ExtraHeaders::default()
         };
-        self.send_again(at, representation, &aside)
+        self.send_again(site_path, representation, &extra_headers)
     }
 
-    fn send_whole_with(&mut self, representation: &Representation, aside: &ExtraHeaders<'_>) {
+    fn send_whole_with(
+        &mut self,
+        representation: &Representation,
+        extra_headers: &ExtraHeaders<'_>,
+    ) {
         let fields = representation.head.all(representation.bytes());
-        let head = self.begin(representation.head.status(), fields, Some(aside));
+        let head = self.begin(representation.head.status(), fields, Some(extra_headers));
         if head.end(BodyLen::Known(representation.len())) {
-            let whole = ByteRange {
+            let range = ByteRange {
                 start: 0,
                 end: representation.len(),
             };
-            append(representation, whole, self.response);
+            append(representation, range, self.response);
         }
     }
 
@@ -104,16 +108,16 @@ impl RequestResponder<'_, '_> {
         &mut self,
         status: StatusCode,
         fields: StoredSection<'_>,
-        aside: Option<&ExtraHeaders<'_>>,
+        extra_headers: Option<&ExtraHeaders<'_>>,
     ) -> HeadBuilder<'_> {
-        let date = aside.and_then(|aside| aside.date);
+        let date = extra_headers.and_then(|extra_headers| extra_headers.date);
         let mut head = self.response.head_dated(status, date);
-        match aside.and_then(|aside| aside.program.as_ref()) {
+        match extra_headers.and_then(|extra_headers| extra_headers.program.as_ref()) {
             None => drop(head.encoded(fields)),
-            Some(program) => program.put(status, fields, &mut head),
+            Some(program) => program.write(status, fields, &mut head),
         }
-        if let Some(aside) = aside {
-            aside.put(&mut head);
+        if let Some(extra_headers) = extra_headers {
+            extra_headers.write(&mut head);
         }
         head
     }
@@ -126,64 +130,71 @@ impl RequestResponder<'_, '_> {
 
     /// Sends a stored response of known length with a few header lines between head and body.
     #[inline(always)]
-    pub fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
-        let built = PreparedResponse {
+    pub fn send_built(&mut self, representation: &Representation, extra_lines: &[u8]) {
+        let prepared = PreparedResponse {
             status: representation.head.status(),
             bytes: representation.bytes(),
             is_dated: representation.head.is_dated(),
             head_len: representation.head.h1_len(),
             body_len: representation.len(),
             is_inline: matches!(representation.content(), BodyLocation::Inline),
-            aside,
+            extra_fields: extra_lines,
         };
-        if self.response.built(&built, || representation.block()) {
-            let whole = ByteRange {
+        if self
+            .response
+            .write_prepared(&prepared, || representation.block())
+        {
+            let range = ByteRange {
                 start: 0,
                 end: representation.len(),
             };
-            append(representation, whole, self.response);
+            append(representation, range, self.response);
         }
     }
 
     /// Evaluates preconditions first, then the range if If-Range allows (RFC 9110 §13.2.2).
     fn send_on_condition(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         representation: &Representation,
-        aside: Option<&ExtraHeaders<'_>>,
+        extra_headers: Option<&ExtraHeaders<'_>>,
     ) -> StatusCode {
         let validators = representation.validators();
         let now_s = self.exchange.unix_s;
         match preconditions::evaluate(self.request, &validators, now_s) {
-            PreconditionOutcome::NotModified => return self.not_modified(representation, aside),
+            PreconditionOutcome::NotModified => {
+                return self.not_modified(representation, extra_headers);
+            }
             PreconditionOutcome::Failed => {
-                return self.refuse(Some(at), StatusCode::PRECONDITION_FAILED);
+                return self.refuse(Some(site_path), StatusCode::PRECONDITION_FAILED);
             }
             PreconditionOutcome::Proceed => {}
         }
         let ranges = preconditions::ranges(self.request, &validators, now_s, representation.len());
         match ranges {
             RangesSpecifier::Whole => {
-                match aside {
-                    Some(aside) => self.send_whole_with(representation, aside),
+                match extra_headers {
+                    Some(extra_headers) => self.send_whole_with(representation, extra_headers),
                     None => self.send_whole(representation),
                 }
                 StatusCode::OK
             }
-            RangesSpecifier::One(range) => self.send_range(representation, range, aside),
-            RangesSpecifier::Many(ranges) => self.send_ranges(representation, &ranges, aside),
-            RangesSpecifier::Unsatisfiable => self.unsatisfiable(at, representation),
+            RangesSpecifier::One(range) => self.send_range(representation, range, extra_headers),
+            RangesSpecifier::Many(ranges) => {
+                self.send_ranges(representation, &ranges, extra_headers)
+            }
+            RangesSpecifier::Unsatisfiable => self.unsatisfiable(site_path, representation),
         }
     }
 
     fn not_modified(
         &mut self,
         representation: &Representation,
-        aside: Option<&ExtraHeaders<'_>>,
+        extra_headers: Option<&ExtraHeaders<'_>>,
     ) -> StatusCode {
         let fields = representation.head.shared(representation.bytes());
-        let aside = aside.map(ExtraHeaders::without_content);
-        let head = self.begin(StatusCode::NOT_MODIFIED, fields, aside.as_ref());
+        let extra_headers = extra_headers.map(ExtraHeaders::without_content);
+        let head = self.begin(StatusCode::NOT_MODIFIED, fields, extra_headers.as_ref());
         head.end(BodyLen::None);
         StatusCode::NOT_MODIFIED
     }
@@ -192,10 +203,10 @@ impl RequestResponder<'_, '_> {
         &mut self,
         representation: &Representation,
         range: ByteRange,
-        aside: Option<&ExtraHeaders<'_>>,
+        extra_headers: Option<&ExtraHeaders<'_>>,
     ) -> StatusCode {
         let fields = representation.head.all(representation.bytes());
-        let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, aside);
+        let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, extra_headers);
         head.content_range(range.start, range.end, representation.len());
         if head.end(BodyLen::Known(range.end - range.start)) {
             append(representation, range, self.response);
@@ -208,13 +219,13 @@ impl RequestResponder<'_, '_> {
         &mut self,
         representation: &Representation,
         ranges: &RangeSet,
-        aside: Option<&ExtraHeaders<'_>>,
+        extra_headers: Option<&ExtraHeaders<'_>>,
     ) -> StatusCode {
         let boundary = boundary(self.exchange, representation);
-        let program = aside.and_then(|aside| aside.program.as_ref());
+        let program = extra_headers.and_then(|extra_headers| extra_headers.program.as_ref());
         let content_type = program.and_then(ProgramFields::content_type);
         let content_type = content_type.unwrap_or(representation.content_type());
-        let aside = aside.map(ExtraHeaders::without_content);
+        let extra_headers = extra_headers.map(ExtraHeaders::without_content);
         let part_heads: Vec<Vec<u8>> = ranges
             .iter()
             .map(|range| part_head(&boundary, content_type, representation.len(), range))
@@ -225,7 +236,7 @@ impl RequestResponder<'_, '_> {
         // Known before the first byte, so the response needs no chunked coding.
         let len = heads_len as u64 + ranges_len + end.len() as u64;
         let fields = representation.head.shared(representation.bytes());
-        let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, aside.as_ref());
+        let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, extra_headers.as_ref());
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
         // The parts are of the encoded representation (RFC 9110 §14.2).
@@ -235,19 +246,23 @@ impl RequestResponder<'_, '_> {
         }
         if head.end(BodyLen::Known(len)) {
             for (part_head, range) in part_heads.into_iter().zip(ranges.iter()) {
-                self.response.bytes(part_head.into());
+                self.response.write_bytes(part_head.into());
                 append(representation, *range, self.response);
             }
-            self.response.bytes(end.into());
+            self.response.write_bytes(end.into());
         }
         StatusCode::PARTIAL_CONTENT
     }
 
-    fn unsatisfiable(&mut self, at: SitePath<'_>, representation: &Representation) -> StatusCode {
+    fn unsatisfiable(
+        &mut self,
+        site_path: SitePath<'_>,
+        representation: &Representation,
+    ) -> StatusCode {
         // A 416 gives the current length (RFC 9110 §15.5.17).
         let value = format!("bytes */{}", representation.len());
         self.page(
-            Some(at),
+            Some(site_path),
             StatusCode::RANGE_NOT_SATISFIABLE,
             None,
             &[("Content-Range", value.as_bytes())],
@@ -256,14 +271,18 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Answers OPTIONS; refuses other methods with 405.
-    pub fn other_method(&mut self, at: SitePath<'_>) -> StatusCode {
+    pub fn other_method(&mut self, site_path: SitePath<'_>) -> StatusCode {
         if self.request.method != Method::Options {
-            return self.refuse(Some(at), StatusCode::METHOD_NOT_ALLOWED);
+            return self.refuse(Some(site_path), StatusCode::METHOD_NOT_ALLOWED);
         }
         // OPTIONS: the allowed methods are the answer (RFC 9110 §9.3.7).
         let mut head = self.response.head(StatusCode::NO_CONTENT);
         head.field("Allow", ALLOW.as_bytes());
-        let rules = SiteFields::new(&at.site.rules, at.path, StatusCode::NO_CONTENT);
+        let rules = SiteFields::new(
+            &site_path.site.rules,
+            site_path.path,
+            StatusCode::NO_CONTENT,
+        );
         for (name, value) in rules.added(|name| name.eq_ignore_ascii_case("Allow")) {
             head.field(name, value.as_bytes());
         }
@@ -274,12 +293,12 @@ impl RequestResponder<'_, '_> {
     /// Redirects the client.
     pub fn redirect(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         status: StatusCode,
         location: &[u8],
     ) -> StatusCode {
         self.page(
-            Some(at),
+            Some(site_path),
             status,
             Some("The page has moved."),
             &[("Location", location)],
@@ -307,63 +326,67 @@ impl RequestResponder<'_, '_> {
         head.field("Content-Type", b"application/octet-stream")
             .field("Cache-Control", b"no-store");
         if head.end(BodyLen::Known(text.len() as u64)) {
-            self.response.copied(text.as_bytes());
+            self.response.write_copied(text.as_bytes());
         }
         StatusCode::OK
     }
 
     /// Sends an error page.
-    pub fn refuse(&mut self, at: Option<SitePath<'_>>, status: StatusCode) -> StatusCode {
-        self.page(at, status, None, &[]);
+    pub fn refuse(&mut self, site_path: Option<SitePath<'_>>, status: StatusCode) -> StatusCode {
+        self.page(site_path, status, None, &[]);
         status
     }
 
     /// Refuses a body that exceeds the limit, before any of it is read.
-    pub fn refuse_body(&mut self, at: SitePath<'_>) -> StatusCode {
-        self.refuse_target(at, RequestRefusal::BodyTooLarge)
+    pub fn refuse_body(&mut self, site_path: SitePath<'_>) -> StatusCode {
+        self.refuse_target(site_path, RequestRefusal::BodyTooLarge)
     }
 
     /// Refuses a folder without an index file or a listing.
-    pub fn refuse_folder(&mut self, at: SitePath<'_>) -> StatusCode {
+    pub fn refuse_folder(&mut self, site_path: SitePath<'_>) -> StatusCode {
         let status = StatusCode::FORBIDDEN;
-        self.page(Some(at), status, Some(error_page::NO_INDEX), &[]);
+        self.page(Some(site_path), status, Some(error_page::NO_INDEX), &[]);
         status
     }
 
     /// Refuses a request that exceeds a rate, with Retry-After.
-    pub fn refuse_often(&mut self, at: SitePath<'_>, retry_after_s: u64) -> StatusCode {
+    pub fn refuse_rate_limited(
+        &mut self,
+        site_path: SitePath<'_>,
+        retry_after_s: u64,
+    ) -> StatusCode {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let seconds = retry_after_s.to_string();
         let fields: [(&str, &[u8]); 2] = [
             ("Cache-Control", b"no-store"),
             (RETRY_AFTER, seconds.as_bytes()),
         ];
-        self.page(Some(at), status, None, &fields);
+        self.page(Some(site_path), status, None, &fields);
         status
     }
 
     /// Refuses by an access rule. Uncacheable, because the rule may admit another client.
     pub fn refuse_by_rule(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         status: StatusCode,
         fields: &[(&str, &[u8])],
     ) -> StatusCode {
         let mut all = vec![("Cache-Control", &b"no-store"[..])];
         all.extend_from_slice(fields);
-        self.page(Some(at), status, None, &all);
+        self.page(Some(site_path), status, None, &all);
         status
     }
 
     /// Sends an error page for a handler. Uncacheable, because the handler may answer a moment later.
     pub fn refuse_program(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         status: StatusCode,
         explanation: Option<&str>,
     ) {
         self.page(
-            Some(at),
+            Some(site_path),
             status,
             explanation,
             &[("Cache-Control", b"no-store")],
@@ -371,23 +394,32 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Refuses a target that is not a valid path.
-    pub fn refuse_target(&mut self, at: SitePath<'_>, refusal: RequestRefusal) -> StatusCode {
+    pub fn refuse_target(
+        &mut self,
+        site_path: SitePath<'_>,
+        refusal: RequestRefusal,
+    ) -> StatusCode {
         // Closed: a target with two readings may be an attempt at request smuggling on a connection that clients share.
         self.response.close();
         self.exchange.is_refused = true;
-        self.page(Some(at), refusal.status(), Some(refusal.as_str()), &[]);
+        self.page(
+            Some(site_path),
+            refusal.status(),
+            Some(refusal.as_str()),
+            &[],
+        );
         refusal.status()
     }
 
     fn page(
         &mut self,
-        at: Option<SitePath<'_>>,
+        site_path: Option<SitePath<'_>>,
         status: StatusCode,
         explanation: Option<&str>,
         fields: &[(&str, &[u8])],
     ) {
         let page = ErrorBody {
-            at,
+            site_path,
             status,
             explanation,
             fields,
@@ -397,12 +429,12 @@ impl RequestResponder<'_, '_> {
 }
 
 /// Answers input that is not a complete request. Returns the status for the log.
-pub fn refused(
-    why: ConnectionRefusal,
-    at: Option<SitePath<'_>>,
+pub fn write_refusal(
+    cause: ConnectionRefusal,
+    site_path: Option<SitePath<'_>>,
     response: &mut ResponseWriter<'_>,
 ) -> StatusCode {
-    let (status, explanation) = match why {
+    let (status, explanation) = match cause {
         ConnectionRefusal::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
         ConnectionRefusal::Timeout => (StatusCode::REQUEST_TIMEOUT, None),
         ConnectionRefusal::Overload => (StatusCode::SERVICE_UNAVAILABLE, None),
@@ -412,7 +444,7 @@ pub fn refused(
         ),
     };
     let page = ErrorBody {
-        at,
+        site_path,
         status,
         explanation,
         fields: &[],
@@ -423,7 +455,7 @@ pub fn refused(
 
 /// An error page to be written.
 struct ErrorBody<'p> {
-    at: Option<SitePath<'p>>,
+    site_path: Option<SitePath<'p>>,
     status: StatusCode,
     explanation: Option<&'p str>,
     fields: &'p [(&'p str, &'p [u8])],
@@ -432,9 +464,11 @@ struct ErrorBody<'p> {
 fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
     let status = page.status;
     // The site's own error page, if it has one for this status.
-    let own = page.at.and_then(|at| at.site.pages.find(status.code()));
-    let (content_type, body) = match own {
-        Some(own) => (own.content_type, own.body),
+    let site_page = page
+        .site_path
+        .and_then(|site_path| site_path.site.pages.find(status.code()));
+    let (content_type, body) = match site_page {
+        Some(site_page) => (site_page.content_type, site_page.body),
         None => {
             let explanation = page
                 .explanation
@@ -443,34 +477,38 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
             ("text/html; charset=utf-8".into(), Bytes::from(bytes))
         }
     };
-    let mut own = page.fields.to_vec();
+    let mut response_fields = page.fields.to_vec();
     // Allow is required in a 405 (RFC 9110 §15.5.6).
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        own.push(("Allow", ALLOW.as_bytes()));
+        response_fields.push(("Allow", ALLOW.as_bytes()));
     }
-    let has = |own: &[(&str, &[u8])], name: &str| {
-        own.iter()
-            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+    let has = |fields: &[(&str, &[u8])], name: &str| {
+        fields
+            .iter()
+            .any(|(field_name, _)| field_name.eq_ignore_ascii_case(name))
     };
     // Suggests a time to the client (RFC 9110 §15.6.4).
-    if status == StatusCode::SERVICE_UNAVAILABLE && !has(&own, RETRY_AFTER) {
-        own.push((RETRY_AFTER, RETRY_AFTER_S));
+    if status == StatusCode::SERVICE_UNAVAILABLE && !has(&response_fields, RETRY_AFTER) {
+        response_fields.push((RETRY_AFTER, RETRY_AFTER_S));
     }
     let rules = page
-        .at
-        .map(|at| SiteFields::new(&at.site.rules, at.path, status));
+        .site_path
+        .map(|site_path| SiteFields::new(&site_path.site.rules, site_path.path, status));
     // Without a site, no header rules apply.
     let rules = rules.unwrap_or_default();
     let mut head = response.head(status);
     head.field("Content-Type", content_type.as_bytes());
-    for (name, value) in own.iter().filter(|(name, value)| rules.keeps(name, value)) {
+    for (name, value) in response_fields
+        .iter()
+        .filter(|(name, value)| rules.keeps(name, value))
+    {
         head.field(name, value);
     }
-    for (name, value) in rules.added(|name| has(&own, name)) {
+    for (name, value) in rules.added(|name| has(&response_fields, name)) {
         head.field(name, value.as_bytes());
     }
     if head.end(BodyLen::Known(body.len() as u64)) {
-        response.bytes(body);
+        response.write_bytes(body);
     }
 }
 
@@ -481,38 +519,38 @@ pub fn append(
     response: &mut ResponseWriter<'_>,
 ) {
     // The casts are exact: ranges are cut to the representation's length, which is a usize for bodies in memory.
-    let within = range.start as usize..range.end as usize;
+    let body_range = range.start as usize..range.end as usize;
     match representation.content() {
-        BodyLocation::File(file) => response.part(BodyPart::File {
+        BodyLocation::File(file) => response.write_part(BodyPart::File {
             file: file.clone(),
             range: range.start..range.end,
         }),
-        BodyLocation::Segment(segment) => response.part(BodyPart::File {
+        BodyLocation::Segment(segment) => response.write_part(BodyPart::File {
             file: segment.file.clone(),
             range: segment.offset + range.start..segment.offset + range.end,
         }),
-        BodyLocation::Block(block) => response.part(BodyPart::Block {
+        BodyLocation::Block(block) => response.write_part(BodyPart::Block {
             block: block.clone(),
-            range: within,
+            range: body_range,
         }),
         // Pieces in ascending order; those outside the range are skipped.
         BodyLocation::Pieces(pieces) => {
             for piece in &pieces.0 {
-                if let Some(within) = piece.within(range) {
-                    response.part(BodyPart::Block {
+                if let Some(block_range) = piece.intersect(range) {
+                    response.write_part(BodyPart::Block {
                         block: piece.block.clone(),
-                        range: within,
+                        range: block_range,
                     });
                 }
             }
         }
         // Only listings are on the heap, with `--cache 0`; they are never requested by range.
-        BodyLocation::Heap(data) if within == (0..data.len()) => {
-            response.part(BodyPart::Bytes((**data).clone()))
+        BodyLocation::Heap(data) if body_range == (0..data.len()) => {
+            response.write_part(BodyPart::Bytes((**data).clone()))
         }
         BodyLocation::Inline | BodyLocation::Heap(_) => {
-            if let Some(bytes) = representation.body(within) {
-                response.copied(bytes);
+            if let Some(bytes) = representation.body(body_range) {
+                response.write_copied(bytes);
             }
         }
     }

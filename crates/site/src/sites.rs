@@ -39,7 +39,7 @@ pub struct SiteTable {
     pub classes: Option<Arc<ClassTable>>,
     addresses: Vec<(ListenerId, SocketAddr)>,
     /// The TLS endpoint of each listener, indexed by `ListenerId`.
-    offers: Vec<Option<Arc<TlsEndpoint>>>,
+    tls_endpoints: Vec<Option<Arc<TlsEndpoint>>>,
     /// The configured TLS addresses and their listeners.
     tls_ids: Vec<(SocketAddr, ListenerId)>,
     /// The TLS of the listeners, if there is any.
@@ -59,11 +59,11 @@ pub struct Site {
     /// The routes to handlers.
     pub routes: Arc<RouteTable>,
     /// The access policy, if the site has access rules or trusted proxies.
-    pub guard: Option<Arc<AccessPolicy>>,
+    pub access_policy: Option<Arc<AccessPolicy>>,
     /// Addresses that may send PURGE.
     pub purge_from: PrefixSet,
     /// The site has rewrites or internal aliases.
-    pub leads_within: bool,
+    pub has_internal_redirects: bool,
     /// The scope in which its requests are counted that no route answers.
     pub metric_scope: MetricScope,
     identity: SiteFingerprint,
@@ -97,7 +97,7 @@ pub struct SitePath<'a> {
 }
 
 impl SiteTable {
-    /// Builds the sites of a configuration; `before` holds the sites that are served until now.
+    /// Builds the sites of a configuration; `previous` holds the sites that are served until now.
     ///
     /// # Errors
     /// A root can't be opened; the text names it and the reason.
@@ -105,93 +105,104 @@ impl SiteTable {
         config: &config::Config,
         listeners: &ListenerSet,
         tls: &TlsListeners,
-        programs: &HandlerSet<'_>,
-        before: Option<&SiteTable>,
+        handlers: &HandlerSet<'_>,
+        previous: Option<&SiteTable>,
     ) -> io::Result<SiteTable> {
-        let mut id_next = before.map_or(1, |before| before.id_next);
-        let scopes = before
-            .map(|before| before.scopes.clone())
+        let mut id_next = previous.map_or(1, |previous| previous.id_next);
+        let scopes = previous
+            .map(|previous| previous.scopes.clone())
             .unwrap_or_default();
-        let mut earlier = before.map(EarlierSites::new).unwrap_or_default();
+        let mut earlier = previous.map(EarlierSites::new).unwrap_or_default();
         let mut all = Vec::new();
         for rules in &config.sites {
             let identity = SiteFingerprint::new(rules, config, BaseFolders::from_site(rules)?);
-            let routes = programs.routes(rules).map_err(io::Error::other)?;
+            let routes = handlers.routes(rules).map_err(io::Error::other)?;
             // The same number: the keys of its stored responses begin with it.
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
                     let identity = identity.continuing(&old.identity);
-                    (old.rules.id, routes.storing_as(&old.routes), identity)
+                    (
+                        old.rules.id,
+                        routes.with_storing_flags_of(&old.routes),
+                        identity,
+                    )
                 }
                 None => (take_id(&mut id_next), routes, identity),
             };
             // By names, not by fingerprint: rules may stay equal while other settings change.
-            let guarded = earlier.with_names(rules);
-            let guarded = guarded.and_then(|old| Some((&old.rules.config, old.guard.as_ref()?)));
-            let guard = AccessPolicy::new(rules, guarded, |file| earlier.users(file))?;
+            let previous_policy = earlier.with_names(rules);
+            let previous_policy = previous_policy
+                .and_then(|old| Some((&old.rules.config, old.access_policy.as_ref()?)));
+            let access_policy =
+                AccessPolicy::new(rules, previous_policy, |file| earlier.users(file))?;
             let label = lowroad_site_rules::site_label(rules, identity.bases());
             let routes = routes.with_scopes(|route| scopes.scope(&label, &route.name()));
-            let mut site = Site::new(rules, identity, id, Arc::new(routes), guard);
+            let mut site = Site::new(rules, identity, id, Arc::new(routes), access_policy);
             site.metric_scope = scopes.scope(&label, "");
             all.push(Arc::new(site));
         }
-        let classes =
-            ClassTable::from_rules(config, before.and_then(|before| before.classes.as_ref()));
+        let classes = ClassTable::from_rules(
+            config,
+            previous.and_then(|previous| previous.classes.as_ref()),
+        );
         let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
-        let places = listeners.places(&config.sites);
-        let offers = ids.map(|id| tls.offer(places.tls_address(id)?));
-        let offers = offers.collect();
+        let addresses = listeners.addresses_for(&config.sites);
+        let tls_endpoints = ids.map(|id| tls.endpoint(addresses.tls_address(id)?));
+        let tls_endpoints = tls_endpoints.collect();
         Ok(SiteTable {
-            offers,
+            tls_endpoints,
             tls: Some(tls.clone()),
             scopes,
-            ..SiteTable::at(all, id_next, classes, config, listeners)
+            ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
     }
 
     /// The same sites, with a new one for each replaced folder of the sites in `changed` (sorted indices); `None` if
     /// no folder was. A folder that can't be opened leaves its site unchanged. Blocks on the disk.
-    pub fn renewed(
+    pub fn with_moved_folders(
         &self,
         changed: &[usize],
         config: &config::Config,
         listeners: &ListenerSet,
     ) -> Option<SiteTable> {
         let mut id_next = self.id_next;
-        let moved = |number: usize, site: &Site| {
+        let find_moved = |number: usize, site: &Site| {
             changed.binary_search(&number).ok()?;
-            site.moved()
+            site.find_moved_folders()
         };
-        let anew = |(number, site): (usize, &Arc<Site>)| match moved(number, site) {
+        let rebuild = |(number, site): (usize, &Arc<Site>)| match find_moved(number, site) {
             Some(bases) => {
-                let (identity, id) = (site.identity.moved_to(bases), take_id(&mut id_next));
-                let (routes, guard) = (site.routes.clone(), site.guard.clone());
-                let mut moved = Site::new(&site.rules.config, identity, id, routes, guard);
+                let (identity, id) = (site.identity.with_bases(bases), take_id(&mut id_next));
+                let (routes, access_policy) = (site.routes.clone(), site.access_policy.clone());
+                let mut moved = Site::new(&site.rules.config, identity, id, routes, access_policy);
                 moved.metric_scope = site.metric_scope;
                 Arc::new(moved)
             }
             None => site.clone(),
         };
-        let all: Vec<Arc<Site>> = self.all.iter().enumerate().map(anew).collect();
-        let same = all
+        let all: Vec<Arc<Site>> = self.all.iter().enumerate().map(rebuild).collect();
+        let is_unchanged = all
             .iter()
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
         // Running calls count on.
         let classes = self.classes.clone();
         // Workers need not switch if nothing has moved.
-        (!same).then(|| SiteTable {
-            offers: self.offers.clone(),
+        (!is_unchanged).then(|| SiteTable {
+            tls_endpoints: self.tls_endpoints.clone(),
             tls: self.tls.clone(),
             scopes: self.scopes.clone(),
-            ..SiteTable::at(all, id_next, classes, config, listeners)
+            ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
     }
 
     /// Settings that stay in force although their files can't be read now, as texts for the log.
     pub fn faults(&self) -> impl Iterator<Item = String> {
-        let guards = self.all.iter().filter_map(|site| site.guard.as_ref());
-        let passwords = guards.flat_map(|guard| guard.passwords());
+        let policies = self
+            .all
+            .iter()
+            .filter_map(|site| site.access_policy.as_ref());
+        let passwords = policies.flat_map(|policy| policy.passwords());
         passwords.filter_map(|it| {
             let (file, fault) = (it.file().display(), it.fault()?);
             Some(format!("{file}: the previous users stay in force: {fault}"))
@@ -199,12 +210,12 @@ impl SiteTable {
     }
 
     /// Whether a request of these sites is in progress at an origin.
-    pub fn have_requests_under_way(&self) -> bool {
+    pub fn has_requests_in_progress(&self) -> bool {
         let mut routes = self.all.iter().flat_map(|site| site.routes.iter());
-        routes.any(|route| route.handler.requests_under_way() > 0)
+        routes.any(|route| route.handler.requests_in_progress() > 0)
     }
 
-    fn at(
+    fn from_sites(
         all: Vec<Arc<Site>>,
         id_next: u32,
         classes: Option<Arc<ClassTable>>,
@@ -213,9 +224,9 @@ impl SiteTable {
     ) -> SiteTable {
         let mut names: Vec<NameTable> = Vec::new();
         names.resize_with(listeners.count(), NameTable::default);
-        let places = listeners.places(&config.sites);
+        let addresses = listeners.addresses_for(&config.sites);
         for site in &all {
-            for id in places.for_site(&site.rules.config) {
+            for id in addresses.for_site(&site.rules.config) {
                 names[usize::from(id.0)].add(site);
             }
         }
@@ -224,8 +235,8 @@ impl SiteTable {
             all,
             classes,
             addresses: listeners.addresses.clone(),
-            offers: Vec::new(),
-            tls_ids: places.tls_ids(),
+            tls_endpoints: Vec::new(),
+            tls_ids: addresses.tls_ids(),
             tls: None,
             id_next,
             scopes: Arc::default(),
@@ -260,8 +271,8 @@ impl SiteTable {
 
     /// The TLS endpoint of a listener, if it has one.
     #[inline]
-    pub fn offer(&self, listener: ListenerId) -> Option<&Arc<TlsEndpoint>> {
-        self.offers.get(usize::from(listener.0))?.as_ref()
+    pub fn tls_endpoint(&self, listener: ListenerId) -> Option<&Arc<TlsEndpoint>> {
+        self.tls_endpoints.get(usize::from(listener.0))?.as_ref()
     }
 
     /// Whether the TLS connection of a request for `authority` was made for another name with other certificates, so
@@ -270,11 +281,11 @@ impl SiteTable {
     pub fn is_misdirected(
         &self,
         listener: ListenerId,
-        secured: &TlsInfo,
+        tls_info: &TlsInfo,
         authority: Option<&[u8]>,
     ) -> bool {
         let authority = authority.unwrap_or_default();
-        let server_name = secured.server_name.as_deref();
+        let server_name = tls_info.server_name.as_deref();
         let is_same = |name: &str| authority.eq_ignore_ascii_case(name.as_bytes());
         // The common case, decided without normalising the name.
         if authority.is_empty() || server_name.is_some_and(is_same) {
@@ -282,9 +293,9 @@ impl SiteTable {
         }
         let mut name = [0; 256];
         let host = host::normalize(authority, &mut name).and_then(|host| str::from_utf8(host).ok());
-        match (self.offer(listener), host) {
-            (Some(offer), Some(host)) if server_name != Some(host) => {
-                offer.is_misdirected(server_name, host)
+        match (self.tls_endpoint(listener), host) {
+            (Some(endpoint), Some(host)) if server_name != Some(host) => {
+                endpoint.is_misdirected(server_name, host)
             }
             _ => false,
         }
@@ -296,10 +307,13 @@ impl SiteTable {
     }
 
     /// The https URL of a host of a site, without a path.
-    pub fn over_tls(&self, site: &Site, host: &[u8]) -> Option<Vec<u8>> {
-        let named = site.rules.config.tls_addresses().first()?;
-        let known = self.tls_ids.iter().find(|(address, _)| address == named);
-        let port = known.map_or(named.port(), |(_, id)| self.address(*id).port());
+    pub fn https_url(&self, site: &Site, host: &[u8]) -> Option<Vec<u8>> {
+        let configured = site.rules.config.tls_addresses().first()?;
+        let entry = self
+            .tls_ids
+            .iter()
+            .find(|(address, _)| address == configured);
+        let port = entry.map_or(configured.port(), |(_, id)| self.address(*id).port());
         let mut url = [b"https://", host].concat();
         if port != 443 {
             url.extend_from_slice(format!(":{port}").as_bytes());
@@ -318,12 +332,12 @@ impl SiteTable {
     ) -> Option<SiteMatch<'_>> {
         let names = self.listeners.get(usize::from(listener.0))?;
         let authority = authority.unwrap_or(b"");
-        let nameless = names.exact.is_empty() && names.wildcard.is_empty();
+        let has_no_names = names.exact.is_empty() && names.wildcard.is_empty();
         // A request without a host (HTTP/1.0, RFC 9112 §3.2) gets the default site.
         // The common case of one site: the name is not normalised.
-        if nameless || authority.is_empty() {
+        if has_no_names || authority.is_empty() {
             let site = names.default.as_ref()?;
-            if !site.rules.per_host() {
+            if !site.rules.has_host_folders() {
                 return Some(SiteMatch { site, host_len: 0 });
             }
         }
@@ -373,16 +387,16 @@ impl Site {
         identity: SiteFingerprint,
         id: u32,
         routes: Arc<RouteTable>,
-        guard: Option<Arc<AccessPolicy>>,
+        access_policy: Option<Arc<AccessPolicy>>,
     ) -> Site {
         let compiled = SiteRules::new(id, identity.stable(), rules, identity.bases());
         Site {
             pages: ErrorPages::load(compiled.base(), rules),
             rules: Arc::new(compiled),
             routes,
-            guard,
+            access_policy,
             purge_from: PrefixSet::new(&rules.purge_from),
-            leads_within: !rules.rewrites.is_empty()
+            has_internal_redirects: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
             metric_scope: MetricScope::default(),
             identity,
@@ -391,7 +405,7 @@ impl Site {
 
     /// The configured folders, if one of them now is another folder and all can be opened: the folder was replaced, or
     /// a symbolic link in its path changed. Blocks on the disk.
-    fn moved(&self) -> Option<BaseFolders> {
+    fn find_moved_folders(&self) -> Option<BaseFolders> {
         // An unreadable folder may come back: the site keeps the one that it has.
         let found = BaseFolders::from_site(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)

@@ -18,8 +18,8 @@ impl<T> Default for FieldMap<T> {
 }
 
 impl<T> FieldMap<T> {
-    /// Adds a value for a field of this name, with any content if `wanted` is none.
-    pub fn insert(&mut self, name: &str, wanted: Option<&str>, value: T) {
+    /// Adds a value for a field of this name, with any content if `content` is none.
+    pub fn insert(&mut self, name: &str, content: Option<&str>, value: T) {
         let name = name.to_ascii_lowercase().into_bytes();
         // Sorted by name: a look-up is a binary search that allocates nothing.
         let at = match self.position(&name) {
@@ -29,8 +29,8 @@ impl<T> FieldMap<T> {
                 at
             }
         };
-        let wanted = wanted.map(|wanted| wanted.as_bytes().into());
-        self.names[at].1.entry(wanted).or_default().push(value);
+        let content = content.map(|content| content.as_bytes().into());
+        self.names[at].1.entry(content).or_default().push(value);
     }
 
     /// Whether it has no values.
@@ -63,6 +63,6 @@ impl<T> FieldMap<T> {
         // Field names are case-insensitive (RFC 9110 §5.1).
         let lower = || name.iter().map(u8::to_ascii_lowercase);
         self.names
-            .binary_search_by(|(known, _)| known.iter().copied().cmp(lower()))
+            .binary_search_by(|(entry_name, _)| entry_name.iter().copied().cmp(lower()))
     }
 }

@@ -62,7 +62,7 @@ impl SiteRules {
     }
 
     /// Where the file of a decoded path is, for a host.
-    pub fn below<'p>(&self, host: &[u8], path: &'p [u8]) -> FolderPath<'_, 'p> {
+    pub fn locate<'p>(&self, host: &[u8], path: &'p [u8]) -> FolderPath<'_, 'p> {
         match self.alias(path) {
             Some((_, base, rest)) => FolderPath {
                 base,
@@ -96,21 +96,21 @@ impl SiteRules {
         matches: &PathMatches<'_>,
         path: &'p [u8],
     ) -> Option<(&config::AliasConfig, &Arc<Path>, &'p [u8])> {
-        let within = matches.aliases().filter_map(|number| {
+        let candidates = matches.aliases().filter_map(|number| {
             let alias = self.config.aliases.get(number)?;
             let base = self.folders.aliases.get(number)?;
             Some((alias, base, alias.within(path)?))
         });
         // Of nested aliases, the innermost applies.
-        within.max_by_key(|(alias, ..)| alias.path.len())
+        candidates.max_by_key(|(alias, ..)| alias.path.len())
     }
 
     /// The path, percent-encoded, of a file by its absolute path, if it is in the folder of an internal alias.
     pub fn internal_path(&self, file: &[u8]) -> Option<Vec<u8>> {
         let aliases = self.config.aliases.iter().zip(&self.folders.aliases);
         let mut internal = aliases.filter(|(alias, _)| alias.internal);
-        let (alias, rest) = internal.find_map(|(alias, real)| {
-            let within = |folder: &Path| {
+        let (alias, rest) = internal.find_map(|(alias, real_folder)| {
+            let strip_folder = |folder: &Path| {
                 let folder = folder.as_os_str().as_bytes();
                 // A slash must follow the folder: `/srv/ab` is not in `/srv/a`.
                 let folder = folder.strip_suffix(b"/").unwrap_or(folder);
@@ -118,7 +118,10 @@ impl SiteRules {
                     .filter(|rest| rest.starts_with(b"/"))
             };
             // A program may name the file by the configured folder or by its path without symbolic links.
-            Some((alias, within(real).or_else(|| within(&alias.folder))?))
+            Some((
+                alias,
+                strip_folder(real_folder).or_else(|| strip_folder(&alias.folder))?,
+            ))
         })?;
         let mut path = Vec::with_capacity(alias.path.len() + rest.len());
         // The path is decoded again like a client's.
@@ -142,7 +145,7 @@ impl SiteRules {
 
     /// The absolute folder of a host's files.
     pub fn folder(&self, host: &[u8]) -> Arc<Path> {
-        match self.per_host() {
+        match self.has_host_folders() {
             true => self.base().join(self.host_folder(host)).into(),
             false => self.folders.base.clone(),
         }
@@ -150,7 +153,7 @@ impl SiteRules {
 
     /// Whether each host has its own folder.
     #[inline]
-    pub fn per_host(&self) -> bool {
+    pub fn has_host_folders(&self) -> bool {
         matches!(self.config.root, SiteRoot::PerHost { .. })
     }
 }

@@ -41,8 +41,8 @@ impl<'a> SiteFields<'a> {
         let (_, numbers) = rules.header_patterns.match_path(path);
         let mut fields = SiteFields::from_rules(site, &numbers);
         if status.code() >= 400 {
-            fields.take_out("Cache-Control");
-            fields.take_out("Expires");
+            fields.discard_earlier("Cache-Control");
+            fields.discard_earlier("Expires");
         }
         fields
     }
@@ -64,11 +64,11 @@ impl<'a> SiteFields<'a> {
         for rule in numbers.iter().filter_map(|at| site.headers.get(*at)) {
             for name in &rule.remove {
                 // A later rule for a name replaces the earlier ones.
-                fields.take_out(name);
+                fields.discard_earlier(name);
                 fields.removed.push(name);
             }
             for (name, value) in &rule.set {
-                fields.take_out(name);
+                fields.discard_earlier(name);
                 fields.set.push((name, value));
             }
             let lines = |(name, value): &'a (String, String)| (name.as_str(), value.as_str());
@@ -80,11 +80,11 @@ impl<'a> SiteFields<'a> {
 
     /// The fields of a program's response with the rules applied. To an interim response, rules add only fields of names
     /// that it has: `set` and `default` describe the final response.
-    pub fn apply(&self, own: &ResponseFields, status: StatusCode) -> ResponseFields {
+    pub fn apply(&self, original: &ResponseFields, status: StatusCode) -> ResponseFields {
         let is_interim = status.code() < 200 && status != StatusCode::SWITCHING_PROTOCOLS;
-        let has = |name: &str| own.values(name).next().is_some();
+        let has = |name: &str| original.values(name).next().is_some();
         let mut fields = ResponseFields::new();
-        for (name, value) in own.for_clients() {
+        for (name, value) in original.for_clients() {
             if self.keeps(name.as_str(), value) {
                 fields.push(name.as_str(), value);
             }
@@ -106,8 +106,9 @@ impl<'a> SiteFields<'a> {
     /// that the rules may be applied to a response again.
     pub fn keeps(&self, name: &str, value: &[u8]) -> bool {
         !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name))
-            && !has(&self.set, name)
-            && !(self.appended.iter()).any(|line| is(line, name) && line.1.as_bytes() == value)
+            && !contains_name(&self.set, name)
+            && !(self.appended.iter())
+                .any(|line| has_name(line, name) && line.1.as_bytes() == value)
     }
 
     /// The lines to add to a response that has fields of these names.
@@ -115,14 +116,16 @@ impl<'a> SiteFields<'a> {
         &self,
         response_has: impl Fn(&str) -> bool,
     ) -> impl Iterator<Item = HeaderPair<'a>> {
-        let is_there = |name: &str| {
+        let is_present = |name: &str| {
             // A removed field counts as missing, so that a default can take its place.
-            let is_kept = !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
-            is_kept && response_has(name) || has(&self.set, name) || has(&self.appended, name)
+            let is_retained = !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
+            is_retained && response_has(name)
+                || contains_name(&self.set, name)
+                || contains_name(&self.appended, name)
         };
         let mut defaults: Vec<HeaderPair<'a>> = Vec::new();
         for line in &self.defaults {
-            if !is_there(line.0) && !has(&defaults, line.0) {
+            if !is_present(line.0) && !contains_name(&defaults, line.0) {
                 defaults.push(*line);
             }
         }
@@ -139,15 +142,15 @@ impl<'a> SiteFields<'a> {
     }
 
     /// Whether the lifetime that clients are given is another than the response's own.
-    pub fn change_lifetime(&self) -> bool {
+    pub fn changes_lifetime(&self) -> bool {
         !self.keeps("Cache-Control", b"") || !self.keeps("Expires", b"")
     }
 
     /// Earlier rules for a name no longer count.
-    fn take_out(&mut self, name: &str) {
+    fn discard_earlier(&mut self, name: &str) {
         self.removed.retain(|it| !it.eq_ignore_ascii_case(name));
         for lines in [&mut self.set, &mut self.appended, &mut self.defaults] {
-            lines.retain(|line| !is(line, name));
+            lines.retain(|line| !has_name(line, name));
         }
     }
 }
@@ -180,11 +183,11 @@ impl HeaderPatterns {
     }
 }
 
-fn has(lines: &[HeaderPair<'_>], name: &str) -> bool {
-    lines.iter().any(|line| is(line, name))
+fn contains_name(lines: &[HeaderPair<'_>], name: &str) -> bool {
+    lines.iter().any(|line| has_name(line, name))
 }
 
-fn is(line: &HeaderPair<'_>, name: &str) -> bool {
+fn has_name(line: &HeaderPair<'_>, name: &str) -> bool {
     line.0.eq_ignore_ascii_case(name)
 }
 

@@ -96,14 +96,14 @@ impl SiteRules {
 
     /// Whether paths with encoded slashes or backslashes may be answered: no file has one.
     #[inline]
-    pub fn takes_slashes(&self) -> bool {
+    pub fn allows_encoded_slashes(&self) -> bool {
         !self.config.routes.is_empty() || !self.config.redirects.is_empty()
     }
 }
 
 /// The content codings that a configuration names.
-pub fn content_codings(named: &[config::OfferedCoding]) -> CodingSet {
-    named.iter().fold(CodingSet::EMPTY, |codings, coding| {
+pub fn content_codings(configured: &[config::OfferedCoding]) -> CodingSet {
+    configured.iter().fold(CodingSet::EMPTY, |codings, coding| {
         codings.with(match coding {
             config::OfferedCoding::Br => ContentCoding::Brotli,
             config::OfferedCoding::Zstd => ContentCoding::Zstd,

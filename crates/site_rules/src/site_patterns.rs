@@ -185,8 +185,9 @@ impl PathMatches<'_> {
     /// The texts of some forms of the path.
     pub fn form_texts(&self, forms: FormSet) -> Vec<Vec<u8>> {
         let all = path_forms(self.path, self.raw_path.unwrap_or(self.path)).enumerate();
-        let chosen = all.filter(|(index, _)| FormSet::from_index(*index).without(forms).is_empty());
-        chosen.map(|(_, form)| form).collect()
+        let selected =
+            all.filter(|(index, _)| FormSet::from_index(*index).without(forms).is_empty());
+        selected.map(|(_, form)| form).collect()
     }
 
     /// Whether the path requires a client certificate.
@@ -260,9 +261,9 @@ impl NumberedBuilder {
 
 /// Names of index files, which the path of a folder may stand for.
 pub fn indexes(site: &config::SiteConfig) -> impl Iterator<Item = &str> {
-    let of_programs = site.routes.iter().filter_map(|route| match &route.to {
+    let program_indexes = site.routes.iter().filter_map(|route| match &route.to {
         RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),
         _ => None,
     });
-    site.index.iter().map(String::as_str).chain(of_programs)
+    site.index.iter().map(String::as_str).chain(program_indexes)
 }

@@ -8,12 +8,12 @@ pub fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Units of `seen`, 2^30 ns each, from then to now, as `units_since` in `bpf/connections.h`: an entry that is read
+/// Units of `last_seen`, 2^30 ns each, from then to now, as `units_since` in `bpf/connections.h`: an entry that is read
 /// after the clock may already have the next unit, which counts as 0.
 #[must_use]
-pub(crate) fn units_since(now_ns: u64, seen: u16) -> u16 {
+pub(crate) fn units_since(now_ns: u64, last_seen: u16) -> u16 {
     // Truncated: units wrap as those of the programs do.
-    let units = ((now_ns >> 30) as u16).wrapping_sub(seen);
+    let units = ((now_ns >> 30) as u16).wrapping_sub(last_seen);
     if units == u16::MAX { 0 } else { units }
 }
 

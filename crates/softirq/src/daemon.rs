@@ -46,19 +46,19 @@ pub struct DaemonContext<'a> {
     /// Limits and rules of publication.
     pub learning: LearnSettings,
     /// Rules of the level bypass.
-    pub rest: bypass::LevelBypassRules,
+    pub bypass_rules: bypass::LevelBypassRules,
     /// Connects to the server.
     pub connect: ServerConnector,
     /// The server is one of ours: it decides itself which responses are for all clients.
-    pub is_own: bool,
+    pub is_lowroad: bool,
     /// Returns the server's response without a connection, if the server supports that.
-    pub offered: Option<OfferLookup>,
+    pub offer_lookup: Option<OfferLookup>,
     /// Which clients are answered.
     pub admission: AdmissionPolicy,
     /// Receives each answer, for the access log.
-    pub answered: Box<dyn FnMut(&LevelEvent<'_>) + 'a>,
+    pub on_answer: Box<dyn FnMut(&LevelEvent<'_>) + 'a>,
     /// Receives messages for the operator.
-    pub note: Box<dyn FnMut(&str) + 'a>,
+    pub notify: Box<dyn FnMut(&str) + 'a>,
     /// Once it is set, lifetimes are limited to a second.
     pub brief: &'a AtomicBool,
     /// Number of purges made by the server, not by an operator; incremented before the purge.
@@ -84,35 +84,39 @@ impl DaemonContext<'_> {
     /// # Errors
     /// When the kernel refuses an operation.
     pub fn run(mut self) -> Result<(), LevelError> {
-        let count = self.learning.under_way_max;
-        let asker =
-            || AddressFetcher::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
-        let (jobs, done) = fetchers::start(asker, count)?;
+        let count = self.learning.in_progress_max;
+        let new_fetcher = || {
+            AddressFetcher::new(&self.connect, !self.is_lowroad)
+                .with_offer_lookup(self.offer_lookup.clone())
+        };
+        let (jobs, done) = fetchers::start(new_fetcher, count)?;
         // The callback can't borrow the loop's state, so it collects keys for it.
-        let asked = Mutex::new(Vec::new());
-        let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
+        let requested_keys = Mutex::new(Vec::new());
+        let mut on_answer = std::mem::replace(&mut self.on_answer, Box::new(|_| {}));
         let events = EventRing::new(self.level, |event| match event {
             LevelEvent::Asked { hash, key } => {
-                if let (Ok(mut asked), Some(key)) = (asked.lock(), RequestKey::read(key)) {
-                    asked.push((key, *hash));
+                if let (Ok(mut requested_keys), Some(key)) =
+                    (requested_keys.lock(), RequestKey::read(key))
+                {
+                    requested_keys.push((key, *hash));
                 }
             }
-            LevelEvent::Answered { .. } => answered(event),
+            LevelEvent::Answered { .. } => on_answer(event),
         })?;
-        let mut work = DaemonLoop {
+        let mut daemon_loop = DaemonLoop {
             level: self.level,
             learner: ResponseLearner::new(self.learning.clone()),
             publisher: ResponsePublisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
             changes: self.changes,
-            changes_seen: 0,
+            handled_changes: 0,
             filter: None,
-            resting: BypassControl::new(self.rest.clone()),
-            told: (!self.is_own).then(BTreeSet::new),
+            bypass_control: BypassControl::new(self.bypass_rules.clone()),
+            reported_pages: (!self.is_lowroad).then(BTreeSet::new),
         };
         let mut handovers = migration::MigrationWatch::default();
-        work.admit(self.admission, &mut self.note);
+        daemon_loop.admit(self.admission, &mut self.notify);
         let (mut next_tick_ns, mut next_second_ns) = (0, 0);
         let mut rotated_in = None;
         let mut addresses = Vec::new();
@@ -126,21 +130,21 @@ impl DaemonContext<'_> {
                     self.level.set_addresses(&current)?;
                     addresses = current;
                 }
-                work.admit(self.admission, &mut self.note);
-                if let Some(text) = handovers.look(self.level, now_ns)? {
-                    (self.note)(&text);
+                daemon_loop.admit(self.admission, &mut self.notify);
+                if let Some(text) = handovers.check(self.level, now_ns)? {
+                    (self.notify)(&text);
                 }
-                if let Some(text) = work.rest(now_ns)? {
-                    (self.note)(&text);
+                if let Some(text) = daemon_loop.update_bypass(now_ns)? {
+                    (self.notify)(&text);
                 }
             }
             if now_ns >= next_tick_ns {
                 next_tick_ns = now_ns + TICK_NS;
-                self.level.beat(now_ns, &date_now());
+                self.level.write_heartbeat(now_ns, &date_now());
                 if self.brief.load(Ordering::Relaxed) {
-                    work.learner.limit_lifetimes(1);
+                    daemon_loop.learner.limit_lifetimes(1);
                 }
-                work.tick(now_ns)?;
+                daemon_loop.tick(now_ns)?;
             }
             // Once per period, while no valid cookie depends on the key.
             let period = level::idle_key_period(now_ns);
@@ -149,20 +153,24 @@ impl DaemonContext<'_> {
                 self.level.rotate_cookie_key(now_ns)?;
             }
             let has_more = events.take()?;
-            let heard = asked.lock().map(|mut asked| std::mem::take(&mut *asked));
-            for (key, hash) in heard.unwrap_or_default() {
+            let new_keys = requested_keys
+                .lock()
+                .map(|mut requested_keys| std::mem::take(&mut *requested_keys));
+            for (key, hash) in new_keys.unwrap_or_default() {
                 let mut actions = Vec::new();
-                work.learner.asked(key, hash, now_ns, &mut actions);
-                work.act(actions)?;
+                daemon_loop
+                    .learner
+                    .process_request(key, hash, now_ns, &mut actions);
+                daemon_loop.perform(actions)?;
             }
-            let patience = if has_more {
+            let wait_time = if has_more {
                 Duration::ZERO
             } else {
                 LOOK_INTERVAL
             };
             // Waiting for results is also the pause of the loop.
-            match done.recv_timeout(patience) {
-                Ok(result) => work.fetched(result, &mut self.note)?,
+            match done.recv_timeout(wait_time) {
+                Ok(result) => daemon_loop.fetched(result, &mut self.notify)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -195,52 +203,54 @@ struct DaemonLoop<'a> {
     purges: u32,
     changes: &'a AtomicU32,
     /// Those of the purges that the server made.
-    changes_seen: u32,
+    handled_changes: u32,
     /// The input filter as of a second ago.
     filter: Option<FirewallRules>,
-    resting: BypassControl,
+    bypass_control: BypassControl,
     /// Pages that were reported as not learnable; `None`: no reports.
-    told: Option<BTreeSet<String>>,
+    reported_pages: Option<BTreeSet<String>>,
 }
 
 impl DaemonLoop<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), LevelError> {
         let mut actions = Vec::new();
-        self.purge_if_asked(&mut actions);
+        self.apply_external_purges(&mut actions);
         // Slots freed here are available to the learner's actions below.
         self.publisher.recycle(self.level, now_ns)?;
         let (publisher, level) = (&self.publisher, self.level);
         let hits = |serial, _: &RequestKey| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);
-        self.resting.tick(level, &mut self.learner, now_ns);
-        self.act(actions)
+        self.bypass_control.tick(level, &mut self.learner, now_ns);
+        self.perform(actions)
     }
 
-    fn rest(&mut self, now_ns: u64) -> Result<Option<String>, LevelError> {
-        self.resting.look(self.level, &mut self.learner, now_ns)
+    fn update_bypass(&mut self, now_ns: u64) -> Result<Option<String>, LevelError> {
+        self.bypass_control
+            .update(self.level, &mut self.learner, now_ns)
     }
 
     /// Detects input filters, and restricts the level to clients that the kernel has admitted. If that can't be
     /// determined, a filter is assumed.
-    fn admit(&mut self, admission: AdmissionPolicy, note: &mut dyn FnMut(&str)) {
-        let before = self.filter;
-        let found = FirewallRules::since(before).unwrap_or_else(|_| FirewallRules::unknown());
-        if before == Some(found) {
+    fn admit(&mut self, admission: AdmissionPolicy, notify: &mut dyn FnMut(&str)) {
+        let previous = self.filter;
+        let rules =
+            FirewallRules::read_since(previous).unwrap_or_else(|_| FirewallRules::unknown());
+        if previous == Some(rules) {
             return;
         }
-        self.filter = Some(found);
+        self.filter = Some(rules);
         let is_required = match admission {
-            AdmissionPolicy::Auto => found.is_there,
+            AdmissionPolicy::Auto => rules.has_rules,
             AdmissionPolicy::Known => true,
             AdmissionPolicy::All => false,
         };
         // The new rules may exclude clients that the old ones admitted.
         self.level.forget_admitted(crate::clock::now_ns());
         self.level.set_admission(is_required);
-        if before.is_some_and(|before| before.is_there) == found.is_there {
+        if previous.is_some_and(|previous| previous.has_rules) == rules.has_rules {
             return;
         }
-        note(match (found.is_there, admission) {
+        notify(match (rules.has_rules, admission) {
             (true, AdmissionPolicy::All) => UNFILTERED,
             (true, _) => FILTERED,
             (false, _) => "this machine no longer filters its input",
@@ -249,7 +259,7 @@ impl DaemonLoop<'_> {
 
     /// Processes purges by other processes. It retires everything, since responses that are still requested are soon
     /// fetched again.
-    fn purge_if_asked(&mut self, actions: &mut Vec<LearnAction>) {
+    fn apply_external_purges(&mut self, actions: &mut Vec<LearnAction>) {
         let purges = self.level.purges();
         let counted = purges.wrapping_sub(self.purges);
         if counted == 0 {
@@ -260,19 +270,19 @@ impl DaemonLoop<'_> {
         // Our own server purges at each file change, which is no reason to end a bypass.
         let changes = self.changes.load(Ordering::Relaxed);
         // The server counts before it purges, so its count may be ahead of the purges.
-        let changes = changes.wrapping_sub(self.changes_seen).min(counted);
-        self.changes_seen = self.changes_seen.wrapping_add(changes);
+        let changes = changes.wrapping_sub(self.handled_changes).min(counted);
+        self.handled_changes = self.handled_changes.wrapping_add(changes);
         if changes < counted {
             let now_ns = crate::clock::now_ns();
-            self.resting
-                .begin_anew(self.level, &mut self.learner, now_ns);
+            self.bypass_control
+                .start_over(self.level, &mut self.learner, now_ns);
         }
     }
 
     fn fetched(
         &mut self,
         done: FetchCompletion,
-        note: &mut dyn FnMut(&str),
+        notify: &mut dyn FnMut(&str),
     ) -> Result<(), LevelError> {
         let FetchCompletion {
             ticket,
@@ -281,37 +291,47 @@ impl DaemonLoop<'_> {
         } = done;
         let mut actions = Vec::new();
         // Before the result is used: a response fetched before a purge must not be published after it.
-        self.purge_if_asked(&mut actions);
+        self.apply_external_purges(&mut actions);
         match &result {
             Err(FetchError::Connect(_)) => {
-                note(UNREACHABLE);
+                notify(UNREACHABLE);
             }
-            Err(gone @ FetchError::AddressGone(_)) => {
-                note(&format!("responses can't be fetched from there: {gone}"));
+            Err(error @ FetchError::AddressGone(_)) => {
+                notify(&format!("responses can't be fetched from there: {error}"));
             }
             _ => {}
         }
         self.learner
             .fetched(ticket, result, crate::clock::now_ns(), &mut actions);
-        self.tell(&key, &actions, note);
-        self.act(actions)
+        self.report_denial(&key, &actions, notify);
+        self.perform(actions)
     }
 
     /// Reports a denial that the operator may be able to remedy.
-    fn tell(&mut self, key: &RequestKey, actions: &[LearnAction], note: &mut dyn FnMut(&str)) {
-        let Some(told) = &mut self.told else { return };
+    fn report_denial(
+        &mut self,
+        key: &RequestKey,
+        actions: &[LearnAction],
+        notify: &mut dyn FnMut(&str),
+    ) {
+        let Some(reported_pages) = &mut self.reported_pages else {
+            return;
+        };
         let denials = actions.iter().filter_map(|action| match action {
             LearnAction::Deny { reason, .. } => Some(reason),
             _ => None,
         });
-        let Some(reason) = denials.into_iter().find(|reason| is_worth_telling(reason)) else {
+        let Some(reason) = denials
+            .into_iter()
+            .find(|reason| is_worth_reporting(reason))
+        else {
             return;
         };
         // The set prevents repetitions, and bounds the messages.
-        if told.len() < TOLD_MAX && told.insert(key.url()) {
-            note(&format!("{} is left to the server: {reason}", key.url()));
-            if told.len() == TOLD_MAX {
-                note(
+        if reported_pages.len() < TOLD_MAX && reported_pages.insert(key.url()) {
+            notify(&format!("{} is left to the server: {reason}", key.url()));
+            if reported_pages.len() == TOLD_MAX {
+                notify(
                     "further pages that are left to the server are not logged: `lowroad explain \
                       URL` shows the reason for each",
                 );
@@ -319,20 +339,20 @@ impl DaemonLoop<'_> {
         }
     }
 
-    fn act(&mut self, actions: Vec<LearnAction>) -> Result<(), LevelError> {
+    fn perform(&mut self, actions: Vec<LearnAction>) -> Result<(), LevelError> {
         let mut refused = Vec::new();
         for action in actions {
-            self.act_one(action, &mut refused)?;
+            self.perform_one(action, &mut refused)?;
         }
         // Those are denials, which can't be refused.
         for action in refused {
-            self.act_one(action, &mut Vec::new())?;
+            self.perform_one(action, &mut Vec::new())?;
         }
         Ok(())
     }
 
     /// Carries out one action; refused publications add to `refused`.
-    fn act_one(
+    fn perform_one(
         &mut self,
         action: LearnAction,
         refused: &mut Vec<LearnAction>,
@@ -355,37 +375,41 @@ impl DaemonLoop<'_> {
                 serial,
                 key,
                 prepared,
-                born_ns,
+                generated_ns: born_ns,
                 expires_ns,
                 replaces,
                 hash,
             } => {
-                let what = PublishRequest {
+                let request = PublishRequest {
                     key: key.as_bytes(),
                     bytes: &prepared.bytes,
                     head_len: prepared.head_len,
                     date_at: prepared.date_at,
                     age_at: prepared.age_at,
                     status: prepared.status,
-                    born_ns,
+                    generated_ns: born_ns,
                     expires_ns,
                 };
-                let published = self.publisher.publish(self.level, serial, &what, replaces);
+                let published = self
+                    .publisher
+                    .publish(self.level, serial, &request, replaces);
                 if published.is_err() {
-                    let denied = self.learner.not_published(hash, crate::clock::now_ns());
+                    let denied = self
+                        .learner
+                        .reject_publication(hash, crate::clock::now_ns());
                     refused.extend(denied);
                 }
             }
             LearnAction::Extend {
                 serial,
-                born_ns,
+                generated_ns: born_ns,
                 expires_ns,
                 ..
             } => self
                 .publisher
                 .extend(self.level, serial, born_ns, expires_ns),
-            LearnAction::Retire { gone } => {
-                let serials = gone.iter().map(|one| one.serial);
+            LearnAction::Retire { withdrawn } => {
+                let serials = withdrawn.iter().map(|response| response.serial);
                 self.publisher.retire(self.level, serials)?;
             }
             LearnAction::Deny {
@@ -402,7 +426,7 @@ impl DaemonLoop<'_> {
 }
 
 /// Reasons that the response itself does not show.
-fn is_worth_telling(reason: &FetchDenial) -> bool {
+fn is_worth_reporting(reason: &FetchDenial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
 }
 

@@ -74,9 +74,9 @@ pub struct InterfaceFacts {
     /// Bits `NETDEV_XDP_ACT_`; `None` if the kernel does not report them.
     pub xdp_features: Option<u64>,
     /// A foreign XDP program is attached.
-    pub has_other_xdp: bool,
+    pub has_foreign_xdp: bool,
     /// One of our programs is attached.
-    pub has_own_xdp: bool,
+    pub has_lowroad_xdp: bool,
     /// The features negotiated by a virtio device and its driver.
     pub virtio: Option<u64>,
     /// Queues in use, and their maximum.
@@ -104,9 +104,9 @@ pub struct DoctorFinding {
     /// The result.
     pub verdict: DoctorVerdict,
     /// The subject.
-    pub what: String,
+    pub subject: String,
     /// The reason, or the state.
-    pub why: String,
+    pub reason: String,
     /// The remedy; empty if there is nothing to do.
     pub advice: String,
 }

@@ -9,7 +9,7 @@ pub enum LevelError {
     /// A system call or libbpf failed: the operation, and its error.
     System {
         /// The operation.
-        what: String,
+        operation: String,
         /// Its error.
         error: io::Error,
     },
@@ -22,15 +22,15 @@ pub enum LevelError {
 }
 
 impl LevelError {
-    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> LevelError {
-        let what = what.into();
-        move |error| LevelError::System { what, error }
+    pub(crate) fn system(operation: impl Into<String>) -> impl FnOnce(io::Error) -> LevelError {
+        let operation = operation.into();
+        move |error| LevelError::System { operation, error }
     }
 
-    pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> LevelError {
-        let what = what.into();
+    pub(crate) fn bpf(operation: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> LevelError {
+        let operation = operation.into();
         move |error| LevelError::System {
-            what,
+            operation,
             error: io::Error::other(error.to_string()),
         }
     }
@@ -39,7 +39,7 @@ impl LevelError {
 impl fmt::Display for LevelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LevelError::System { what, error } => write!(f, "{what}: {error}"),
+            LevelError::System { operation, error } => write!(f, "{operation}: {error}"),
             LevelError::Verifier(text) => {
                 write!(f, "the kernel rejected the programs:\n{text}")
             }

@@ -122,7 +122,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
         }
         // Leftover bytes could be taken for the next response.
         if response.keeps_connection() && input.bytes.is_empty() {
-            self.keep(key.local(), input.stream);
+            self.return_to_pool(key.local(), input.stream);
         }
         Ok(response.fetched(unix_secs()))
     }
@@ -138,7 +138,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
         None
     }
 
-    fn keep(&mut self, local: SocketAddr, stream: TcpStream) {
+    fn return_to_pool(&mut self, local: SocketAddr, stream: TcpStream) {
         // The oldest is the most likely to be closed by the origin soon.
         if self.pool.len() == POOL_MAX {
             self.pool.remove(0);
@@ -259,8 +259,8 @@ impl FetchInput {
 
     /// Timeout of the next call.
     fn wait(&self) -> Result<Duration, FetchError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let wait = left.min(Duration::from_millis(self.limits.wait_ms));
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let wait = remaining.min(Duration::from_millis(self.limits.wait_ms));
         // A timeout of 0 would mean none.
         if wait.is_zero() {
             return Err(FetchError::TimedOut);

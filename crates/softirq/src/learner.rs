@@ -36,7 +36,7 @@ use self::jobs::{FetchJob, FetchJobs};
 use self::responses::{LearnedResponse, LearnedResponses, ResponseTimes};
 pub use self::settings::LearnSettings;
 pub use self::verdict::{FetchDenial, PublishableResponse, VerdictTerms, judge};
-use crate::pattern::{RequestPattern, is_meant};
+use crate::pattern::{RequestPattern, matches_pattern};
 use crate::response::FetchError;
 use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
 use lowroad_wire::key::RequestKey;
@@ -53,7 +53,7 @@ const DENIED_MAX: usize = 16_384;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnCounters {
     /// Keys that were reported.
-    pub asked: u64,
+    pub reported: u64,
     /// Fetches started.
     pub fetches: u64,
     /// Responses published.
@@ -69,7 +69,7 @@ pub struct LearnCounters {
     /// Responses replaced because their successor differed or was not storable.
     pub replaced: u64,
     /// Fetches discarded because of a purge in the meantime.
-    pub overtaken: u64,
+    pub outdated: u64,
     /// Keys not fetched because fetching was paused.
     pub paused: u64,
     /// Keys with the hash of another key.
@@ -97,7 +97,7 @@ impl ResponseLearner {
     /// Starts without published responses.
     pub fn new(settings: LearnSettings) -> ResponseLearner {
         ResponseLearner {
-            account: FetchBudget::new(settings.trust.clone()),
+            account: FetchBudget::new(settings.budget_rules.clone()),
             settings,
             jobs: FetchJobs::default(),
             published: LearnedResponses::default(),
@@ -125,7 +125,7 @@ impl ResponseLearner {
 
     /// Numbers of running fetches, and of waiting keys.
     pub fn busy(&self) -> (usize, usize) {
-        (self.jobs.under_way(), self.jobs.waiting())
+        (self.jobs.in_progress(), self.jobs.waiting())
     }
 
     /// End of a pause in which no new key is fetched, because fetches brought too few hits; `None`: no pause.
@@ -139,13 +139,19 @@ impl ResponseLearner {
     }
 
     /// Resets the fetch budget: past results do not predict future requests any more.
-    pub fn trust_anew(&mut self) {
-        self.account.begin_anew();
+    pub fn reset_budget(&mut self) {
+        self.account.reset();
     }
 
     /// Processes a repeated request for a key that is not published.
-    pub fn asked(&mut self, key: RequestKey, hash: u64, now_ns: u64, out: &mut Vec<LearnAction>) {
-        self.counters.asked += 1;
+    pub fn process_request(
+        &mut self,
+        key: RequestKey,
+        hash: u64,
+        now_ns: u64,
+        out: &mut Vec<LearnAction>,
+    ) {
+        self.counters.reported += 1;
         if let Some(entry) = self.published.by_hash(hash) {
             if entry.key != key {
                 self.counters.collisions += 1;
@@ -156,18 +162,18 @@ impl ResponseLearner {
                 return;
             }
             self.counters.expired += 1;
-            let gone = self.published.remove(hash);
-            retire(gone, out);
+            let withdrawn = self.published.remove(hash);
+            retire(withdrawn, out);
         }
         if self.denied.get(&hash).is_some_and(|until| *until > now_ns) {
             return;
         }
         match FetchDenial::for_path(&key.parts(), &self.settings) {
-            Some(excluded) => self.deny(hash, excluded, now_ns, out),
+            Some(denial) => self.deny(hash, denial, now_ns, out),
             None if !self.account.allows(now_ns) => self.counters.paused += 1,
             None => self.enqueue(key, hash, now_ns, out),
         }
-        self.pump(now_ns, out);
+        self.start_fetches(now_ns, out);
     }
 
     /// Processes the end of a fetch.
@@ -182,14 +188,14 @@ impl ResponseLearner {
         let Some(job) = self.jobs.end(ticket) else {
             return;
         };
-        if job.overtaken {
+        if job.is_outdated {
             // The response from before the purge is unusable, but clients still request the key.
-            self.counters.overtaken += 1;
+            self.counters.outdated += 1;
             self.enqueue(job.key, job.hash, now_ns, out);
         } else {
-            self.conclude(job, result, now_ns, out);
+            self.process_result(job, result, now_ns, out);
         }
-        self.pump(now_ns, out);
+        self.start_fetches(now_ns, out);
     }
 
     /// Processes timeouts, expiry and validation; to be called several times a second. `hits` returns the number of
@@ -203,37 +209,42 @@ impl ResponseLearner {
         self.denied.retain(|_, until| *until > now_ns);
         let fetch_ns_max = self.settings.fetch_secs_max * SECOND_NS;
         // A fetcher may be stuck; its late result will be ignored.
-        for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
+        for ticket in self
+            .jobs
+            .started_before(now_ns.saturating_sub(fetch_ns_max))
+        {
             self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
         }
         // Reading all counters is expensive, so it is done once a second.
-        let of_all = now_ns >= self.next_count_ns;
-        if of_all {
+        let counts_all = now_ns >= self.next_count_ns;
+        if counts_all {
             self.next_count_ns = now_ns.saturating_add(SECOND_NS);
         }
         // Before the expiry below, so that the last hits of expired responses count.
-        let new = self.published.count_hits(now_ns, of_all, hits);
-        self.account.pay(new.hits, new.promised, now_ns);
-        let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
-        self.counters.expired += gone.len() as u64;
-        retire(gone, out);
-        for (key, hash, hits) in self.published.due(now_ns) {
+        let new = self.published.count_hits(now_ns, counts_all, hits);
+        self.account.credit(new.hits, new.projected, now_ns);
+        let withdrawn = self.published.remove_where(|e| e.expires_ns <= now_ns);
+        self.counters.expired += withdrawn.len() as u64;
+        retire(withdrawn, out);
+        for (key, hash, hits) in self.published.due_entries(now_ns) {
             // Half of the queue is reserved for new keys.
             let has_room = self.jobs.waiting() < self.settings.waiting_max.div_ceil(2);
-            if has_room && (FetchBudget::is_paid_by(hits) || self.account.allows(now_ns)) {
+            if has_room && (FetchBudget::covers_fetch(hits) || self.account.allows(now_ns)) {
                 self.wait(key, hash);
             }
         }
-        self.pump(now_ns, out);
+        self.start_fetches(now_ns, out);
     }
 
     /// Retires matching responses. Matching fetches in progress are discarded and repeated, since the origin may have
     /// responded before the change that caused the purge.
     pub fn purge(&mut self, pattern: &RequestPattern, out: &mut Vec<LearnAction>) {
-        let gone = self.published.remove_where(|e| is_meant(pattern, &e.key));
-        self.counters.purged += gone.len() as u64;
-        retire(gone, out);
-        self.jobs.overtake(|key| is_meant(pattern, key));
+        let withdrawn = self
+            .published
+            .remove_where(|e| matches_pattern(pattern, &e.key));
+        self.counters.purged += withdrawn.len() as u64;
+        retire(withdrawn, out);
+        self.jobs.mark_outdated(|key| matches_pattern(pattern, key));
         if *pattern == RequestPattern::All {
             self.denied.clear();
         }
@@ -254,20 +265,20 @@ impl ResponseLearner {
     /// Enqueues a key and charges the fetch budget.
     fn wait(&mut self, key: RequestKey, hash: u64) {
         if self.jobs.enqueue(key, hash) {
-            self.account.take();
+            self.account.charge();
         }
     }
 
     /// Starts as many fetches as the limit allows.
-    fn pump(&mut self, now_ns: u64, out: &mut Vec<LearnAction>) {
-        while self.jobs.under_way() < self.settings.under_way_max {
+    fn start_fetches(&mut self, now_ns: u64, out: &mut Vec<LearnAction>) {
+        while self.jobs.in_progress() < self.settings.in_progress_max {
             let Some((key, hash)) = self.jobs.next_waiting() else {
                 return;
             };
             let entry = self.published.by_hash(hash).filter(|e| e.key == key);
             // A key with conditional fields is fetched with these, not with ours.
-            let asks_after = entry.filter(|_| !key.parts().is_conditional());
-            let previous = asks_after.map(|e| Arc::clone(&e.stored));
+            let revalidated = entry.filter(|_| !key.parts().is_conditional());
+            let previous = revalidated.map(|e| Arc::clone(&e.stored));
             let validators = previous
                 .as_deref()
                 .map(RevalidationFields::from_response)
@@ -276,8 +287,8 @@ impl ResponseLearner {
                 key: key.clone(),
                 hash,
                 previous: previous.filter(|_| !validators.is_empty()),
-                begun_ns: now_ns,
-                overtaken: false,
+                start_ns: now_ns,
+                is_outdated: false,
             });
             self.counters.fetches += 1;
             out.push(LearnAction::Fetch {
@@ -289,7 +300,7 @@ impl ResponseLearner {
     }
 
     /// Processes the result of a fetch.
-    fn conclude(
+    fn process_result(
         &mut self,
         job: FetchJob,
         result: Result<FetchedResponse, FetchError>,
@@ -300,7 +311,7 @@ impl ResponseLearner {
             key: job.key.parts(),
             settings: &self.settings,
             // Includes the waiting time on both sides of the socket: the age is rather too high than too low.
-            delay_ms: now_ns.saturating_sub(job.begun_ns) / MILLISECOND_NS,
+            delay_ms: now_ns.saturating_sub(job.start_ns) / MILLISECOND_NS,
         };
         match judge(result, job.previous.as_deref(), &terms) {
             Ok(accepted) => self.accept(job, accepted, now_ns, out),
@@ -315,8 +326,8 @@ impl ResponseLearner {
         now_ns: u64,
         out: &mut Vec<LearnAction>,
     ) {
-        let born_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
-        let expires_ns = now_ns.saturating_add(accepted.left_ms * MILLISECOND_NS);
+        let generated_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
+        let expires_ns = now_ns.saturating_add(accepted.remaining_ms * MILLISECOND_NS);
         let with_age = self.settings.with_age;
         // Identical bytes: only the times change, and the slot, its counters and memos stay valid.
         if let Some(entry) = self.published.by_hash_mut(job.hash)
@@ -329,7 +340,7 @@ impl ResponseLearner {
                 serial,
                 key: job.key,
                 hash,
-                born_ns,
+                generated_ns,
                 expires_ns,
             });
             return;
@@ -359,24 +370,24 @@ impl ResponseLearner {
             key,
             hash,
             prepared: accepted.prepared,
-            born_ns,
+            generated_ns,
             expires_ns,
-            replaces: old.first().map(|gone| gone.serial),
+            replaces: old.first().map(|response| response.serial),
         });
         retire(old, out);
     }
 
     /// Evicts until a response of this length fits; false if it can't fit at all.
     fn make_room(&mut self, len: usize, out: &mut Vec<LearnAction>) -> bool {
-        let mut gone = Vec::new();
+        let mut withdrawn = Vec::new();
         while !self.has_room(len) {
             match self.published.evict() {
-                Some(one) => gone.push(one),
+                Some(evicted) => withdrawn.push(evicted),
                 None => break,
             }
         }
-        self.counters.evicted += gone.len() as u64;
-        retire(gone, out);
+        self.counters.evicted += withdrawn.len() as u64;
+        retire(withdrawn, out);
         self.has_room(len)
     }
 
@@ -398,18 +409,18 @@ impl ResponseLearner {
             && let Some(entry) = self.published.by_hash_mut(job.hash)
         {
             // Answered with until it expires; validation is retried later.
-            entry.put_off(now_ns.saturating_add(self.settings.denied_secs * SECOND_NS));
+            entry.postpone(now_ns.saturating_add(self.settings.denied_secs * SECOND_NS));
             *self.counters.denied.entry(denial.label()).or_default() += 1;
             return;
         }
-        let gone = self.published.remove(job.hash);
-        self.counters.replaced += gone.len() as u64;
-        retire(gone, out);
+        let withdrawn = self.published.remove(job.hash);
+        self.counters.replaced += withdrawn.len() as u64;
+        retire(withdrawn, out);
         self.deny(job.hash, denial, now_ns, out);
     }
 
     /// Reports that a response could not be published under this hash: no room, or an unusable head.
-    pub fn not_published(&mut self, hash: u64, now_ns: u64) -> Vec<LearnAction> {
+    pub fn reject_publication(&mut self, hash: u64, now_ns: u64) -> Vec<LearnAction> {
         let mut out = Vec::new();
         // It was entered when its publication was requested.
         self.published.remove(hash);
@@ -437,8 +448,8 @@ impl ResponseLearner {
     }
 }
 
-fn retire(gone: Vec<WithdrawnResponse>, out: &mut Vec<LearnAction>) {
-    if !gone.is_empty() {
-        out.push(LearnAction::Retire { gone });
+fn retire(withdrawn: Vec<WithdrawnResponse>, out: &mut Vec<LearnAction>) {
+    if !withdrawn.is_empty() {
+        out.push(LearnAction::Retire { withdrawn });
     }
 }

@@ -40,8 +40,8 @@ pub struct SoftirqLevel {
     store: MappedArray<u64>,
     /// Bytes of the store, with the margin.
     store_len: u32,
-    response_places: u32,
-    asked: MappedArray<layout::asked>,
+    response_slots: u32,
+    request_counts: MappedArray<layout::asked>,
     reasons: MapHandle,
     events: MapHandle,
     denied: MapHandle,
@@ -72,24 +72,24 @@ impl SoftirqLevel {
     /// When a map can't be opened or mapped.
     pub(crate) fn with_maps(
         folder: &Path,
-        named: impl Fn(&str) -> Result<MapHandle, LevelError>,
+        open_map: impl Fn(&str) -> Result<MapHandle, LevelError>,
     ) -> Result<Self, LevelError> {
-        let (responses, store) = (named("responses")?, named("response_store")?);
+        let (responses, store) = (open_map("responses")?, open_map("response_store")?);
         Ok(Self {
-            control: memory(&named("control")?)?,
-            connections: memory(&named("connections")?)?,
-            index: memory(&named("response_index")?)?,
+            control: memory(&open_map("control")?)?,
+            connections: memory(&open_map("connections")?)?,
+            index: memory(&open_map("response_index")?)?,
             responses: memory(&responses)?,
-            response_hits: words(&named("response_hits")?)?,
+            response_hits: words(&open_map("response_hits")?)?,
             store: words(&store)?,
             store_len: store.value_size(),
-            response_places: responses.max_entries(),
-            asked: memory(&named("request_counts")?)?,
-            reasons: named("reasons")?,
-            events: named("events")?,
-            denied: named("denied_clients")?,
-            addresses: named("addresses")?,
-            grace: named("admission_grace")?,
+            response_slots: responses.max_entries(),
+            request_counts: memory(&open_map("request_counts")?)?,
+            reasons: open_map("reasons")?,
+            events: open_map("events")?,
+            denied: open_map("denied_clients")?,
+            addresses: open_map("addresses")?,
+            grace: open_map("admission_grace")?,
             folder: folder.to_owned(),
         })
     }
@@ -111,14 +111,14 @@ impl SoftirqLevel {
         MapCapacity {
             connection_buckets: len_of_map(&self.connections),
             index_buckets: len_of_map(&self.index),
-            response_places: self.response_places,
+            response_slots: self.response_slots,
             store_len: self.store_len,
         }
     }
 
     /// Copies the control of another level for a trial: with the same rules, but as if that level were awake, accepted
     /// all clients and reported misses.
-    pub(crate) fn steer_as(&self, other: &SoftirqLevel) {
+    pub(crate) fn copy_control(&self, other: &SoftirqLevel) {
         let mut control = other.control();
         control.mode = layout::MODE_SERVE;
         control.heartbeat_ns = now_ns();
@@ -126,8 +126,8 @@ impl SoftirqLevel {
         control.handover_broken = layout::HANDOVER_WORKS;
         control.settings |= layout::SETTING_LEARN;
         // A trial has neither a client address to check nor a log.
-        let of_clients = layout::SETTING_ADMIT | layout::SETTING_DENY;
-        control.settings &= !(of_clients | layout::SETTING_LOG);
+        let client_settings = layout::SETTING_ADMIT | layout::SETTING_DENY;
+        control.settings &= !(client_settings | layout::SETTING_LOG);
         self.control.write(0, control);
     }
 
@@ -142,8 +142,8 @@ impl SoftirqLevel {
         if control.hash_key.mix == [0; 2] {
             let cookie_keys = [[random()?, random()?], [random()?, random()?]];
             self.set(offset_of!(layout::control, cookie_key), cookie_keys);
-            let drawn = hash::draw().map_err(LevelError::system("random numbers"))?;
-            self.set(offset_of!(layout::control, hash_key), drawn);
+            let secrets = hash::random_key().map_err(LevelError::system("random numbers"))?;
+            self.set(offset_of!(layout::control, hash_key), secrets);
         }
         self.set_settings(settings);
         // An earlier daemon may have left a pause, a migration problem or a bypass.
@@ -183,18 +183,18 @@ impl SoftirqLevel {
     }
 
     /// Writes the heartbeat, and the date if it has changed.
-    pub fn beat(&self, now_ns: u64, date: &[u8; 29]) {
+    pub fn write_heartbeat(&self, now_ns: u64, date: &[u8; 29]) {
         let control = self.control();
         let next = (control.date_now & 1) ^ 1;
-        let mut fresh = layout::date::default();
-        fresh.text[..29].copy_from_slice(date);
-        fresh.sum = u32::from(layout::sum_of(date));
+        let mut new_date = layout::date::default();
+        new_date.text[..29].copy_from_slice(date);
+        new_date.sum = u32::from(layout::sum_of(date));
         let current = index(next ^ 1);
-        if control.dates[current].text != fresh.text {
+        if control.dates[current].text != new_date.text {
             // The programs use the other slot until `date_now` changes.
-            let place =
+            let offset =
                 offset_of!(layout::control, dates) + index(next) * size_of::<layout::date>();
-            self.set(place, fresh);
+            self.set(offset, new_date);
             self.set(offset_of!(layout::control, date_now), next);
         }
         // After the date: with the first heartbeat the level starts to answer.
@@ -224,7 +224,7 @@ impl SoftirqLevel {
     }
 
     /// Stops answering on a port.
-    pub fn take_port_off(&self, port: u16) {
+    pub fn stop_port(&self, port: u16) {
         // In this order: without its drain mark the port would be answered again for a moment.
         self.set_port(offset_of!(layout::control, ports), port, false);
         self.set_port(offset_of!(layout::control, leaving), port, false);
@@ -245,23 +245,23 @@ impl SoftirqLevel {
     }
 
     /// Sets one bit of a field that has one for each port.
-    fn set_port(&self, field: usize, port: u16, wanted: bool) {
+    fn set_port(&self, field: usize, port: u16, is_set: bool) {
         let at = field + usize::from(port >> 6) * size_of::<u64>();
         let word: u64 = self.control.get(0, at);
         let bit = 1 << (port & 63);
-        let word = if wanted { word | bit } else { word & !bit };
+        let word = if is_set { word | bit } else { word & !bit };
         self.set(at, word);
     }
 
     /// The number of response slots.
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.responses.len()
     }
 
     /// The same, as the size of a map.
-    pub(crate) fn response_places(&self) -> u32 {
-        self.response_places
+    pub(crate) fn response_slots(&self) -> u32 {
+        self.response_slots
     }
 
     /// The number of bytes that published responses may take.
@@ -315,12 +315,12 @@ impl SoftirqLevel {
     /// Suppresses reports of this hash until the given time.
     pub fn deny(&self, hash: u64, until_ns: u64) {
         // The programs index their table of requests by the same bits.
-        let place = index(lower(hash) & 0xffff);
-        let wanted = layout::asked {
+        let slot = index(lower(hash) & 0xffff);
+        let entry = layout::asked {
             tag: upper(hash),
             not_before: lower(until_ns >> 30),
         };
-        self.asked.write(place, wanted);
+        self.request_counts.write(slot, entry);
     }
 
     pub(crate) fn events(&self) -> &MapHandle {

@@ -13,7 +13,7 @@ use crate::clock::units_since;
 use crate::error::LevelError;
 use crate::layout;
 use crate::level::SoftirqLevel;
-use crate::level::connections::ends_of;
+use crate::level::connections::endpoints;
 use crate::machine::netlink::{self, KernelSocket};
 use crate::machine::tcp_settings::{self, TcpSettings};
 
@@ -52,57 +52,57 @@ impl MigrationWatch {
     ///
     /// # Errors
     /// When counters can't be read.
-    pub fn look(
+    pub fn check(
         &mut self,
         level: &SoftirqLevel,
         now_ns: u64,
     ) -> Result<Option<String>, LevelError> {
         let settings = TcpSettings::read();
-        let known = level.control().settings;
+        let current = level.control().settings;
         // Sysctls may change while the level runs.
-        if known & tcp_settings::BITS != settings.bits() {
-            level.set_settings(known & !tcp_settings::BITS | settings.bits());
+        if current & tcp_settings::BITS != settings.bits() {
+            level.set_settings(current & !tcp_settings::BITS | settings.bits());
         }
         // Whether any connection is tracked varies with the traffic, so it is no change of settings.
         let set = TcpSettings {
-            are_tracked: false,
+            is_tracking: false,
             ..settings
         };
         let have_changed = self.settings.replace(set) != Some(set);
         let counts = counts(level)?;
-        let wants_to_see = self.judge.wants_to_see(&counts);
+        let needs_samples = self.judge.needs_samples(&counts);
         // A walk through the table is expensive, so it is done on suspicion only.
-        let seen = if wants_to_see {
-            look_through(level, now_ns)
+        let connections = if needs_samples {
+            sample_connections(level, now_ns)
         } else {
             Vec::new()
         };
-        let has_socket = |who: &SocketAddrV6, server: &SocketAddrV6| {
+        let has_socket = |client: &SocketAddrV6, server: &SocketAddrV6| {
             // A failed query is no evidence.
             !matches!(
-                netlink::socket_of(*server, *who),
+                netlink::socket_of(*server, *client),
                 Ok(KernelSocket::Listener)
             )
         };
-        let before = self.judge.problem();
+        let previous = self.judge.problem();
         let has_cookies = settings.cookies != Some(0);
         self.judge.settings(has_cookies, have_changed);
-        self.judge.look(&counts, &seen, has_socket, now_ns);
+        self.judge.update(&counts, &connections, has_socket, now_ns);
         let now = self.judge.problem();
         if level.control().handover_broken != now {
             level.set_handover(now);
         }
-        Ok((now != before).then(|| self.told(now, before)))
+        Ok((now != previous).then(|| self.message(now, previous)))
     }
 
-    fn told(&self, now: layout::handover_problem, before: layout::handover_problem) -> String {
-        match (describe(now), self.judge.pause_s(), before) {
-            (Some(why), Some(pause_s), _) => format!(
-                "{why}; all connections are left to the kernel; the next attempt is in {pause_s} \
+    fn message(&self, now: layout::handover_problem, previous: layout::handover_problem) -> String {
+        match (describe(now), self.judge.pause_s(), previous) {
+            (Some(reason), Some(pause_s), _) => format!(
+                "{reason}; all connections are left to the kernel; the next attempt is in {pause_s} \
                  s, or when these settings change"
             ),
-            (Some(why), None, _) => {
-                format!("{why}; until then all connections are left to the kernel")
+            (Some(reason), None, _) => {
+                format!("{reason}; until then all connections are left to the kernel")
             }
             (None, _, _) => "connections are answered and migrated again".to_owned(),
         }
@@ -110,31 +110,31 @@ impl MigrationWatch {
 }
 
 fn counts(level: &SoftirqLevel) -> Result<MigrationCounters, LevelError> {
-    let all = level.counters()?;
-    let of = |reason| all[index(reason)];
+    let counters = level.counters()?;
+    let count = |reason| counters[index(reason)];
     Ok(MigrationCounters {
-        handed: of(layout::reason_tcp_handed),
-        kept: of(layout::reason_tcp_kept),
-        refused: of(layout::reason_tcp_not_handed),
+        migrated: count(layout::reason_tcp_handed),
+        succeeded: count(layout::reason_tcp_kept),
+        refused: count(layout::reason_tcp_not_handed),
     })
 }
 
 /// Recently active connections that have migrated.
-fn look_through(level: &SoftirqLevel, now_ns: u64) -> Vec<MigratedConnection> {
+fn sample_connections(level: &SoftirqLevel, now_ns: u64) -> Vec<MigratedConnection> {
     let mut found = Vec::new();
-    for way in level.entries() {
-        let age = u32::from(units_since(now_ns, way.seen));
-        let state = u32::from(way.state);
-        let is_handed = state == layout::STATE_HANDED;
+    for entry in level.entries() {
+        let age = u32::from(units_since(now_ns, entry.seen));
+        let state = u32::from(entry.state);
+        let is_migrating = state == layout::STATE_HANDED;
         // Connections that the kernel had from the start have no handshake of this level.
-        let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
-        if age <= judge::FRESH && (is_handed || is_kept) {
-            let (server, client) = ends_of(&way.tuple);
+        let has_kernel_socket = state == layout::STATE_KERNEL && entry.handshake != 0;
+        if age <= judge::FRESH && (is_migrating || has_kernel_socket) {
+            let (server, client) = endpoints(&entry.tuple);
             found.push(MigratedConnection {
                 client,
                 server,
-                seen: way.seen,
-                is_kept,
+                last_seen: entry.seen,
+                has_kernel_socket,
             });
         }
     }

@@ -6,7 +6,7 @@ pub use lowroad_cache::pattern::{RequestPattern, RequestPatternError, decode_esc
 
 /// Whether the pattern matches the response with this key, at any address.
 #[must_use]
-pub fn is_meant(pattern: &RequestPattern, key: &RequestKey) -> bool {
+pub fn matches_pattern(pattern: &RequestPattern, key: &RequestKey) -> bool {
     let parts = key.parts();
-    pattern.takes(parts.host, Some(parts.port), parts.target)
+    pattern.matches(parts.host, Some(parts.port), parts.target)
 }

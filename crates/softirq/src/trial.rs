@@ -66,12 +66,12 @@ impl TrialOutcome {
     /// Why it is punted, passed or dropped: one of [`REASONS`]. `None`: it is answered.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
-        let named = |begin: &str| self.exits.iter().find(|exit| exit.starts_with(begin));
-        if named("answer_").is_some() {
+        let exit_with = |prefix: &str| self.exits.iter().find(|exit| exit.starts_with(prefix));
+        if exit_with("answer_").is_some() {
             return None;
         }
         let ends = ["up_", "pass_", "drop_"];
-        let reason = ends.iter().find_map(|begin| named(begin)).copied();
+        let reason = ends.iter().find_map(|prefix| exit_with(prefix)).copied();
         // Each frame is counted at its exit.
         reason.or(self.exits.first().copied())
     }
@@ -96,11 +96,11 @@ impl ProgramTrial {
         {
             fan_out::fill_with(&maps.map_handle("fan_out")?, parts.fd(), LOOPBACK)?;
         }
-        let own = SoftirqLevel::with_maps(level.folder(), |name| maps.map_handle(name))?;
-        own.steer_as(level);
+        let trial_level = SoftirqLevel::with_maps(level.folder(), |name| maps.map_handle(name))?;
+        trial_level.copy_control(level);
         Ok(ProgramTrial {
             programs,
-            level: own,
+            level: trial_level,
             port_next: AtomicU16::new(FIRST_PORT),
         })
     }
@@ -109,47 +109,54 @@ impl ProgramTrial {
     ///
     /// # Errors
     /// When programs can't be run.
-    pub fn ask(&self, head: &[u8], local: SocketAddr) -> Result<TrialOutcome, LevelError> {
+    pub fn run_request(&self, head: &[u8], local: SocketAddr) -> Result<TrialOutcome, LevelError> {
         let address = match local.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
         };
         self.level.set_addresses(&[address.octets()])?;
-        let all = || {
+        let run_all = || {
             let _listener = enter_nowhere(local)?;
-            let mut tried = self.once(head, local)?;
-            tried.field = self.field(head, local, &tried)?;
-            Ok(tried)
+            let mut outcome = self.run_request_twice(head, local)?;
+            outcome.field = self.field(head, local, &outcome)?;
+            Ok(outcome)
         };
         // Only that thread changes its network namespace.
-        let done = thread::scope(|scope| scope.spawn(all).join());
+        let done = thread::scope(|scope| scope.spawn(run_all).join());
         done.unwrap_or_else(|_| Err(LevelError::Usage("the trial ended early".to_owned())))
     }
 
     /// Runs the request twice, since the programs report a miss at the second request. To be called in a namespace with
     /// a listener.
-    fn once(&self, head: &[u8], local: SocketAddr) -> Result<TrialOutcome, LevelError> {
-        let asked = Mutex::new(None);
+    fn run_request_twice(
+        &self,
+        head: &[u8],
+        local: SocketAddr,
+    ) -> Result<TrialOutcome, LevelError> {
+        let missed_key = Mutex::new(None);
         let events = EventRing::new(&self.level, |event| {
-            if let (LevelEvent::Asked { key, .. }, Ok(mut asked)) = (event, asked.lock()) {
-                *asked = RequestKey::read(key);
+            if let (LevelEvent::Asked { key, .. }, Ok(mut missed_key)) = (event, missed_key.lock())
+            {
+                *missed_key = RequestKey::read(key);
             }
         })?;
         // The response that was used is the one with one more hit.
         let published = publisher::published(&self.level);
         let exits = self.exits_of(head, local)?;
-        let answered = publisher::published(&self.level);
+        let published_after = publisher::published(&self.level);
         self.exits_of(head, local)?;
         events.take()?;
         drop(events);
-        let before = |one: &PublishedResponse| {
-            let same = published.iter().find(|other| other.key == one.key);
-            same.map_or(0, |same| same.hits)
+        let hits_before = |response: &PublishedResponse| {
+            let earlier = published.iter().find(|other| other.key == response.key);
+            earlier.map_or(0, |earlier| earlier.hits)
         };
         Ok(TrialOutcome {
             exits,
-            response: answered.into_iter().find(|one| one.hits > before(one)),
-            key: asked.into_inner().ok().flatten(),
+            response: published_after
+                .into_iter()
+                .find(|response| response.hits > hits_before(response)),
+            key: missed_key.into_inner().ok().flatten(),
             field: None,
         })
     }
@@ -160,9 +167,9 @@ impl ProgramTrial {
         &self,
         head: &[u8],
         local: SocketAddr,
-        tried: &TrialOutcome,
+        outcome: &TrialOutcome,
     ) -> Result<Option<String>, LevelError> {
-        let Some(reason) = tried.reason().filter(|reason| reason.starts_with("up_")) else {
+        let Some(reason) = outcome.reason().filter(|reason| reason.starts_with("up_")) else {
             return Ok(None);
         };
         let text = std::str::from_utf8(head).unwrap_or_default();
@@ -222,17 +229,17 @@ impl ProgramTrial {
 
     /// Runs the program that answers, and the one behind it if the first passes the frame on.
     fn run(&self, frame: &[u8]) -> Result<Vec<u8>, LevelError> {
-        let (_, out) = self.programs.answering.try_on(frame)?;
-        match &self.programs.behind {
+        let (_, out) = self.programs.answering.run_on_frame(frame)?;
+        match &self.programs.after_xdp {
             // The mark precedes the frame.
-            Some(behind) if is_left_to_next(&out) => Ok(behind.try_on(frame)?.1),
+            Some(after_xdp) if is_passed_to_tc(&out) => Ok(after_xdp.run_on_frame(frame)?.1),
             _ => Ok(out),
         }
     }
 }
 
 /// Whether the mark in front of the frame requests the TC program.
-fn is_left_to_next(out: &[u8]) -> bool {
+fn is_passed_to_tc(out: &[u8]) -> bool {
     out.starts_with(&crate::layout::META_AGAIN.to_ne_bytes())
 }
 

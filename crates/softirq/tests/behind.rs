@@ -35,7 +35,7 @@ fn exchange(line: &Line, ends: Ends, accept: impl FnOnce() -> TcpStream) {
 }
 
 fn takes_the_place(test: &str, line: impl FnOnce() -> Line) {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
     let line = line();
@@ -76,7 +76,7 @@ fn on_loopback_too_it_takes_the_place_of_what_is_in_time_wait() {
 
 /// The reset that ends the old connection is lost: the kernel ignores it.
 fn comes_again(test: &str, tier: ProgramTier) {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
     let line = Line::cable(tier);
@@ -118,7 +118,7 @@ fn reset(stream: TcpStream) {
 
 #[test]
 fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         return skip(
             "what_is_left_of_a_handover_lets_the_next_handshake_pass",
             &reason,

@@ -58,7 +58,7 @@ fn publish(line: &Line) {
                     date_at: None,
                     age_at: None,
                     status: 200,
-                    born_ns: 0,
+                    generated_ns: 0,
                     expires_ns: lowroad_softirq::now_ns() + HOUR_NS,
                 };
                 serial += 1;
@@ -91,7 +91,7 @@ fn ask(line: &Line, ends: Ends, lens: &[usize], closes: bool) {
 }
 
 fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
     let line = line();

@@ -8,7 +8,7 @@ use lowroad_testkit::net::NetNamespace;
 
 #[test]
 fn interfaces_that_come_and_go_do_not_fail_the_list() {
-    if let Some(reason) = lowroad_testkit::net::lacks() {
+    if let Some(reason) = lowroad_testkit::net::missing_requirement() {
         lowroad_testkit::skip("interfaces_that_come_and_go_do_not_fail_the_list", &reason);
         return;
     }

@@ -76,7 +76,7 @@ fn upload() -> Vec<u8> {
 
 /// A level that answers at TC; if its requirements are missing, the test is skipped.
 fn ready(test: &str) -> Option<Line> {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         skip(test, &reason);
         return None;
     }
@@ -96,7 +96,7 @@ fn kept_connection(line: &Line) -> (TcpStream, TcpStream) {
 }
 
 fn comes_back(test: &str, line: impl FnOnce() -> Line) {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
     let line = line();
@@ -268,7 +268,7 @@ fn a_reset_from_here_ends_the_kept_socket() {
     let error = server.read(&mut [0]).expect_err("an end");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(line.count("tcp_closed"), 1);
-    assert_eq!(line.level.connections().kept, 0);
+    assert_eq!(line.level.connections().parked, 0);
 }
 
 /// A client that resets its connection leaves no entry that needs a slot.
@@ -279,14 +279,14 @@ fn a_reset_of_what_is_translated_ends_it() {
     };
     let (mut client, server) = kept_connection(&line);
     let mut server = ask_above(&mut client, REQUEST, || server);
-    assert_eq!(line.level.connections().kept, 1);
+    assert_eq!(line.level.connections().parked, 1);
     socket2::SockRef::from(&client)
         .set_linger(Some(Duration::ZERO))
         .expect("a mode");
     drop(client);
     let error = server.read(&mut [0]).expect_err("an end");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    assert_eq!(line.level.connections().kept, 0);
+    assert_eq!(line.level.connections().parked, 0);
 }
 
 /// The client reuses its port while the server has not closed yet.
@@ -323,7 +323,10 @@ fn while_the_level_goes_they_get_sockets_of_their_own() {
     }
     let used = servers.pop().expect("two");
     servers.push(ask_above(&mut clients[1], REQUEST, || used));
-    let is_any = || line.server.enter(|| parked::is_any(&line.level, |_| true));
+    let is_any = || {
+        line.server
+            .enter(|| parked::has_parked(&line.level, |_| true))
+    };
     assert!(is_any());
     line.level.set_mode(layout::MODE_DRAIN);
     let fresh = clients
@@ -352,5 +355,9 @@ fn what_is_left_is_ended_with_the_level() {
         // A timeout would be reported as WouldBlock.
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);
     }
-    assert!(!line.server.enter(|| parked::is_any(&line.level, |_| true)));
+    assert!(
+        !line
+            .server
+            .enter(|| parked::has_parked(&line.level, |_| true))
+    );
 }

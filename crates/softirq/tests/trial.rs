@@ -66,7 +66,11 @@ fn what_is_tried_leaves_no_trace() {
     for (tier, is_v6) in BOTH {
         let (bench, _shelf) = bench_with_one(tier, is_v6);
         let trial = ProgramTrial::new(&bench.level, tier).expect("programs");
-        let ask = |head: &str| trial.ask(head.as_bytes(), local(is_v6)).expect("a trial");
+        let ask = |head: &str| {
+            trial
+                .run_request(head.as_bytes(), local(is_v6))
+                .expect("a trial")
+        };
         let before = traces(&bench.level);
 
         let hit = ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -106,7 +110,9 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
         (long.as_str(), "up_long"),
     ] {
         let head = format!("GET /a HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n{line}\r\nA: b\r\n\r\n");
-        let tried = trial.ask(head.as_bytes(), local(false)).expect("a trial");
+        let tried = trial
+            .run_request(head.as_bytes(), local(false))
+            .expect("a trial");
         assert_eq!(tried.reason(), Some(reason), "{line}");
         let field = tried.field.as_deref();
         // While there are no lines yet, Host is missing anyway.
@@ -120,7 +126,9 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
         ("GET / HTTP/1.1\r\n\r\n", "up_host"),
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\nx", "up_more"),
     ] {
-        let tried = trial.ask(head.as_bytes(), local(false)).expect("a trial");
+        let tried = trial
+            .run_request(head.as_bytes(), local(false))
+            .expect("a trial");
         assert_eq!(
             (tried.reason(), tried.field),
             (Some(reason), None),
@@ -156,7 +164,7 @@ fn drawn_requests_are_tried_as_they_are_answered() {
                 what.bytes.resize(what.bytes.len() + more, b'x');
                 shelf.publish(&bench.level, reading.key.as_bytes(), &what, HOUR_NS);
             }
-            let tried = trial.ask(&request, local(is_v6)).expect("a trial");
+            let tried = trial.run_request(&request, local(is_v6)).expect("a trial");
             let exit = exit_of(&bench, is_v6, 1024 + case, &request);
             let said = tried.reason().unwrap_or("answer_hit");
             assert_eq!(said, exit, "case {case}: {}", request.escape_ascii());

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use lowroad_handler::memory::held;
+use lowroad_handler::memory::allocated_bytes;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
@@ -30,10 +30,10 @@ static OVER_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 struct RenderBudget {
     len_max: usize,
-    before: isize,
-    until: Instant,
+    held_before: isize,
+    deadline: Instant,
     /// Checks until the next look at the clock.
-    unclocked: u32,
+    checks_until_clock: u32,
     /// Left operands of operators with their right operand still to come.
     left: Vec<Value>,
 }
@@ -43,12 +43,12 @@ thread_local! {
 }
 
 /// Runs `render` with this budget of bytes and time.
-pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> T {
+pub fn with_budget<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> T {
     let budget = RenderBudget {
         len_max,
-        before: held(),
-        until: Instant::now() + time,
-        unclocked: 0,
+        held_before: allocated_bytes(),
+        deadline: Instant::now() + time,
+        checks_until_clock: 0,
         left: Vec::new(),
     };
     // Rendering does not wait, so the thread serves one page until it is done.
@@ -63,8 +63,11 @@ fn room() -> usize {
     CURRENT.with_borrow(|current| match current {
         Some(budget) => {
             // Freeing memory from before the page makes the difference negative.
-            let taken = held().wrapping_sub(budget.before).max(0).cast_unsigned();
-            budget.len_max.saturating_sub(taken)
+            let used = allocated_bytes()
+                .wrapping_sub(budget.held_before)
+                .max(0)
+                .cast_unsigned();
+            budget.len_max.saturating_sub(used)
         }
         None => usize::MAX,
     })
@@ -74,21 +77,21 @@ fn room() -> usize {
 pub fn is_late() -> bool {
     CURRENT.with_borrow(|it| {
         it.as_ref()
-            .is_some_and(|budget| Instant::now() >= budget.until)
+            .is_some_and(|budget| Instant::now() >= budget.deadline)
     })
 }
 
 /// Whether to look at the clock now. Reading it costs more than the rest of a check, and checks are frequent.
-fn is_time_to_look() -> bool {
+fn is_clock_due() -> bool {
     CURRENT.with_borrow_mut(|current| {
         current.as_mut().is_some_and(|budget| {
-            let now = budget.unclocked == 0;
-            budget.unclocked = if now {
+            let is_due = budget.checks_until_clock == 0;
+            budget.checks_until_clock = if is_due {
                 UNCLOCKED_MAX
             } else {
-                budget.unclocked - 1
+                budget.checks_until_clock - 1
             };
-            now
+            is_due
         })
     })
 }
@@ -97,9 +100,9 @@ fn is_time_to_look() -> bool {
 ///
 /// # Errors
 /// It may not; the error is to be propagated.
-pub fn ask(len: usize) -> Result<(), Error> {
+pub fn check(len: usize) -> Result<(), Error> {
     // Memory is checked at each call, the time at every 16th.
-    if is_time_to_look() && is_late() {
+    if is_clock_due() && is_late() {
         let reason = "the page takes too long to render: let it do less";
         return Err(Error::new(ErrorKind::InvalidOperation, reason));
     }
@@ -150,21 +153,21 @@ pub fn text_len(value: &Value) -> usize {
         ValueKind::String => value.as_str().map_or(0, str::len),
         ValueKind::Undefined | ValueKind::None | ValueKind::Bool | ValueKind::Number => NUMBER_LEN,
         // Other values are formatted without storing the text, only to count it.
-        _ => written(format_args!("{value}"), str::len),
+        _ => written_len(format_args!("{value}"), str::len),
     }
 }
 
 /// Bytes of a value as pretty-printed text, with quotes around strings.
 pub fn pretty_len(value: &Value) -> usize {
-    written(format_args!("{value:#?}"), str::len)
+    written_len(format_args!("{value:#?}"), str::len)
 }
 
 /// Bytes of a value as JSON, compact or pretty-printed.
 pub fn json_len(value: &Value, pretty: bool) -> usize {
     match value.as_str() {
         Some(text) => json_text_len(text),
-        None if pretty => written(format_args!("{value:#?}"), json_text_len),
-        None => written(format_args!("{value}"), json_text_len),
+        None if pretty => written_len(format_args!("{value:#?}"), json_text_len),
+        None => written_len(format_args!("{value}"), json_text_len),
     }
 }
 
@@ -214,7 +217,7 @@ pub fn texts_len(value: &Value) -> usize {
 }
 
 /// Counts the length of written text by `len_of`, until it exceeds the room left.
-pub fn written(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usize {
+pub fn written_len(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usize {
     struct BudgetCounter {
         len: usize,
         max: usize,
@@ -245,8 +248,8 @@ mod tests {
 
     #[test]
     fn a_page_has_so_much_time() {
-        assert!(within(1, TIME_MAX, || ask(0)).is_ok());
-        let late = within(1, Duration::ZERO, || ask(0)).expect_err("it is late");
+        assert!(with_budget(1, TIME_MAX, || check(0)).is_ok());
+        let late = with_budget(1, Duration::ZERO, || check(0)).expect_err("it is late");
         assert!(late.to_string().contains("too long"), "{late}");
     }
 }

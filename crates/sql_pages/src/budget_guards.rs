@@ -4,17 +4,17 @@
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, State, filters, functions};
 
-use super::budget::{self, ask, items, list_len, pretty_len, text_len, texts_len, written};
+use super::budget::{self, check, items, list_len, pretty_len, text_len, texts_len, written_len};
 
 /// The longest escape sequence of one character.
 const ESCAPED_LEN_MAX: usize = 6;
 
 /// Adds the checks to an environment.
 pub fn add_to(environment: &mut Environment<'_>) {
-    environment.add_function("_lowroad_step", || ask(0).map(|()| Value::from("")));
-    environment.add_filter("_lowroad_made", |made: Value| ask(0).map(|()| made));
+    environment.add_function("_lowroad_step", || check(0).map(|()| Value::from("")));
+    environment.add_filter("_lowroad_made", |value: Value| check(0).map(|()| value));
     environment.add_function("debug", |state: &State, args: Rest<Value>| {
-        ask(debug_len(state, &args))?;
+        check(debug_len(state, &args))?;
         Ok::<_, Error>(functions::debug(state, args))
     });
     // The left operand is evaluated first, so a stack matches nested operators.
@@ -33,7 +33,7 @@ pub fn add_to(environment: &mut Environment<'_>) {
 
 /// Checks that a value may be written, escaped unless it is marked as safe.
 pub fn emit(value: &Value) -> Result<(), Error> {
-    ask(escaped_len(value))
+    check(escaped_len(value))
 }
 
 /// An upper bound of the result's size of an operator on two values.
@@ -45,7 +45,7 @@ fn operator(environment: &mut Environment<'_>, name: &'static str, len: BinarySi
     // The left operand was evaluated before, so it lies on the stack of `push`.
     environment.add_filter(name, move |right: Value| {
         if let Some(left) = budget::pop() {
-            ask(len(&left, &right))?;
+            check(len(&left, &right))?;
         }
         Ok::<_, Error>(right)
     });
@@ -65,7 +65,7 @@ fn add_len(left: &Value, right: &Value) -> usize {
 }
 
 fn mul_len(left: &Value, right: &Value) -> usize {
-    let of = |repeated: &Value, times: &Value| {
+    let repeated_len = |repeated: &Value, times: &Value| {
         let len = match repeated.kind() {
             ValueKind::String => text_len(repeated),
             _ if is_list(repeated) => list_len(repeated),
@@ -74,7 +74,7 @@ fn mul_len(left: &Value, right: &Value) -> usize {
         len.saturating_mul(times.as_usize().unwrap_or(0))
     };
     // Either operand may be the number.
-    of(left, right).max(of(right, left))
+    repeated_len(left, right).max(repeated_len(right, left))
 }
 
 /// Bytes of a value as written.
@@ -103,7 +103,7 @@ macro_rules! guard {
                 if named.args().next().is_some() {
                     args.push(Value::from(named));
                 }
-                ask(len(&args))?;
+                check(len(&args))?;
                 original.call(state, &args)
             };
             $environment.add_filter($name, filter);
@@ -113,16 +113,16 @@ macro_rules! guard {
 
 /// Filters that return text.
 fn texts(environment: &mut Environment<'_>) {
-    let one: FilterSizeBound = |args| args.first().map_or(0, text_len);
-    guard!(environment, "string" => filters::string, one);
-    guard!(environment, "safe" => filters::safe, one);
-    guard!(environment, "trim" => filters::trim, one);
+    let first_text: FilterSizeBound = |args| args.first().map_or(0, text_len);
+    guard!(environment, "string" => filters::string, first_text);
+    guard!(environment, "safe" => filters::safe, first_text);
+    guard!(environment, "trim" => filters::trim, first_text);
     // Few letters have a longer form in the other case; all are at most half as long again.
-    let two: FilterSizeBound = |args| args.first().map_or(0, text_len).saturating_mul(2);
-    guard!(environment, "upper" => filters::upper, two);
-    guard!(environment, "lower" => filters::lower, two);
-    guard!(environment, "title" => filters::title, two);
-    guard!(environment, "capitalize" => filters::capitalize, two);
+    let twice_text: FilterSizeBound = |args| args.first().map_or(0, text_len).saturating_mul(2);
+    guard!(environment, "upper" => filters::upper, twice_text);
+    guard!(environment, "lower" => filters::lower, twice_text);
+    guard!(environment, "title" => filters::title, twice_text);
+    guard!(environment, "capitalize" => filters::capitalize, twice_text);
     guard!(environment, "escape" | "e" => filters::escape, |args| {
         args.first().map_or(0, escaped_len)
     });
@@ -142,36 +142,36 @@ fn texts(environment: &mut Environment<'_>) {
 
 /// Filters that return lists.
 fn lists(environment: &mut Environment<'_>) {
-    let one: FilterSizeBound = |args| args.first().map_or(0, list_len);
-    guard!(environment, "list" => filters::list, one);
-    guard!(environment, "items" => filters::items, one);
-    guard!(environment, "dictsort" => filters::dictsort, one);
-    guard!(environment, "reverse" => filters::reverse, one);
-    guard!(environment, "unique" => filters::unique, one);
-    guard!(environment, "select" => filters::select, one);
-    guard!(environment, "reject" => filters::reject, one);
-    guard!(environment, "selectattr" => filters::selectattr, one);
-    guard!(environment, "rejectattr" => filters::rejectattr, one);
-    guard!(environment, "map" => filters::map, one);
-    guard!(environment, "min" => filters::min, one);
-    guard!(environment, "max" => filters::max, one);
+    let first_list: FilterSizeBound = |args| args.first().map_or(0, list_len);
+    guard!(environment, "list" => filters::list, first_list);
+    guard!(environment, "items" => filters::items, first_list);
+    guard!(environment, "dictsort" => filters::dictsort, first_list);
+    guard!(environment, "reverse" => filters::reverse, first_list);
+    guard!(environment, "unique" => filters::unique, first_list);
+    guard!(environment, "select" => filters::select, first_list);
+    guard!(environment, "reject" => filters::reject, first_list);
+    guard!(environment, "selectattr" => filters::selectattr, first_list);
+    guard!(environment, "rejectattr" => filters::rejectattr, first_list);
+    guard!(environment, "map" => filters::map, first_list);
+    guard!(environment, "min" => filters::min, first_list);
+    guard!(environment, "max" => filters::max, first_list);
     // These make keys besides the items.
-    let two: FilterSizeBound = |args| args.first().map_or(0, list_len).saturating_mul(2);
-    guard!(environment, "sort" => filters::sort, two);
-    guard!(environment, "groupby" => filters::groupby, two);
+    let twice_list: FilterSizeBound = |args| args.first().map_or(0, list_len).saturating_mul(2);
+    guard!(environment, "sort" => filters::sort, twice_list);
+    guard!(environment, "groupby" => filters::groupby, twice_list);
     let all: FilterSizeBound = |args| args.iter().map(list_len).fold(0, usize::saturating_add);
     guard!(environment, "chain" => filters::chain, all);
     guard!(environment, "zip" => filters::zip, all);
     // These may pad lists, or make empty ones.
-    let counted: FilterSizeBound = |args| {
-        let more = number(args).unwrap_or(0).saturating_mul(64);
+    let by_number: FilterSizeBound = |args| {
+        let padding = number(args).unwrap_or(0).saturating_mul(64);
         args.first()
             .map_or(0, list_len)
             .saturating_mul(2)
-            .saturating_add(more)
+            .saturating_add(padding)
     };
-    guard!(environment, "batch" => filters::batch, counted);
-    guard!(environment, "slice" => filters::slice, counted);
+    guard!(environment, "batch" => filters::batch, by_number);
+    guard!(environment, "slice" => filters::slice, by_number);
     // Each piece becomes a separate text.
     guard!(environment, "split" => filters::split, |args| {
         let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
@@ -199,17 +199,17 @@ fn lines(text: &str) -> usize {
 
 /// The largest number among a filter's arguments, named ones included, except the first argument.
 fn number(args: &[Value]) -> Option<usize> {
-    let named = args
+    let kwargs = args
         .iter()
         .skip(1)
         .filter(|value| value.kind() == ValueKind::Map);
-    let named = named.flat_map(|named| {
-        let names = named.try_iter().into_iter().flatten();
+    let named_values = kwargs.flat_map(|kwargs| {
+        let names = kwargs.try_iter().into_iter().flatten();
         names
-            .filter_map(|name| named.get_item(&name).ok())
+            .filter_map(|name| kwargs.get_item(&name).ok())
             .collect::<Vec<_>>()
     });
-    let all = args.iter().skip(1).cloned().chain(named);
+    let all = args.iter().skip(1).cloned().chain(named_values);
     all.filter_map(|value| value.as_usize()).max()
 }
 
@@ -226,7 +226,7 @@ fn json_len(args: &[Value]) -> usize {
 /// The size of `debug`'s output: without arguments it prints all variables of the page.
 fn debug_len(state: &State<'_, '_>, args: &[Value]) -> usize {
     match args {
-        [] => written(format_args!("{state:#?}"), str::len),
+        [] => written_len(format_args!("{state:#?}"), str::len),
         all => all.iter().map(pretty_len).fold(0, usize::saturating_add),
     }
 }
@@ -260,9 +260,9 @@ fn replaced_len(args: &[Value]) -> usize {
 fn joined_len(args: &[Value]) -> usize {
     let Some(value) = args.first() else { return 0 };
     // Any argument may be the separator.
-    let between = args.iter().skip(1).map(text_len).max().unwrap_or(0);
-    let between = items(value).saturating_mul(between);
-    texts_len(value).saturating_add(between)
+    let separator_len = args.iter().skip(1).map(text_len).max().unwrap_or(0);
+    let separators_len = items(value).saturating_mul(separator_len);
+    texts_len(value).saturating_add(separators_len)
 }
 
 /// The size of formatted text (printf(3)): widths and precisions count in full, even for short values.
@@ -276,7 +276,7 @@ fn formatted_len(args: &[Value]) -> usize {
     for field in text.split('%').skip(1) {
         let field = match field.strip_prefix('(') {
             // `%(name)s` names its value; the specification follows the parenthesis.
-            Some(named) => named.split_once(')').map_or("", |(_, rest)| rest),
+            Some(tail) => tail.split_once(')').map_or("", |(_, rest)| rest),
             None => field,
         };
         let end = field.find(|c: char| !c.is_ascii_digit() && !"-+ #.*".contains(c));

@@ -27,12 +27,12 @@ pub fn check(template: &str) -> Result<(), RuleBreach> {
     let tokens: Result<Vec<_>, _> = tokenize(template, false, SyntaxConfig::default()).collect();
     // Invalid templates never run: the compiler reports their fault.
     let Ok(tokens) = tokens else { return Ok(()) };
-    for (at, (token, span)) in tokens.iter().enumerate() {
+    for (index, (token, span)) in tokens.iter().enumerate() {
         let Token::Ident(name) = token else { continue };
         // A member of a value with such a name is no function.
-        let is_member = at > 0 && matches!(tokens[at - 1].0, Token::Dot);
+        let is_member = index > 0 && matches!(tokens[index - 1].0, Token::Dot);
         if FUNCTIONS.contains(name) && !is_member {
-            check_call(name, &tokens[at + 1..]).map_err(|reason| RuleBreach {
+            check_call(name, &tokens[index + 1..]).map_err(|reason| RuleBreach {
                 line: usize::from(span.start_line),
                 reason,
             })?;
@@ -41,18 +41,18 @@ pub fn check(template: &str) -> Result<(), RuleBreach> {
     Ok(())
 }
 
-fn check_call(name: &str, after: &[(Token<'_>, Span)]) -> Result<(), String> {
-    let mut after = after.iter().map(|(token, _)| token);
+fn check_call(name: &str, tokens_after: &[(Token<'_>, Span)]) -> Result<(), String> {
+    let mut following = tokens_after.iter().map(|(token, _)| token);
     // Without a call the function could be passed on under another name.
-    if !matches!(after.next(), Some(Token::ParenOpen)) {
+    if !matches!(following.next(), Some(Token::ParenOpen)) {
         return Err(format!(
             "{name} is a function for statements and can only be called, as in {name}(\"SELECT \
              …\"); rename your variable"
         ));
     }
-    let is_text = matches!(after.next(), Some(Token::Str(_) | Token::String(_)));
+    let is_text = matches!(following.next(), Some(Token::Str(_) | Token::String(_)));
     // An operator behind the text would compute a statement.
-    let is_whole = matches!(after.next(), Some(Token::Comma | Token::ParenClose));
+    let is_whole = matches!(following.next(), Some(Token::Comma | Token::ParenClose));
     if is_text && is_whole {
         return Ok(());
     }

@@ -72,10 +72,8 @@ impl DatabaseSet {
     ///
     /// # Errors
     /// The database's name and the fault of its address.
-    pub fn new(
-        configured: &[lowroad_config::schema::DatabaseConfig],
-    ) -> Result<DatabaseSet, String> {
-        configured
+    pub fn new(configs: &[lowroad_config::schema::DatabaseConfig]) -> Result<DatabaseSet, String> {
+        configs
             .iter()
             .map(PageDatabase::new)
             .collect::<Result<_, _>>()
@@ -83,24 +81,22 @@ impl DatabaseSet {
     }
 
     /// The database with this name.
-    pub fn named(&self, name: &str) -> Option<&Arc<PageDatabase>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<PageDatabase>> {
         self.0.iter().find(|database| database.name == name)
     }
 }
 
 impl PageDatabase {
-    fn new(
-        configured: &lowroad_config::schema::DatabaseConfig,
-    ) -> Result<Arc<PageDatabase>, String> {
-        let timeout = Duration::from_millis(configured.timeout_ms);
-        let address = DatabaseAddress::parse(&configured.url, timeout)
-            .map_err(|reason| format!("database {}: {reason}", configured.name))?;
+    fn new(config: &lowroad_config::schema::DatabaseConfig) -> Result<Arc<PageDatabase>, String> {
+        let timeout = Duration::from_millis(config.timeout_ms);
+        let address = DatabaseAddress::parse(&config.url, timeout)
+            .map_err(|reason| format!("database {}: {reason}", config.name))?;
         Ok(Arc::new(PageDatabase {
-            name: configured.name.clone(),
+            name: config.name.clone(),
             timeout,
-            rows_max: configured.rows_max,
+            rows_max: config.rows_max,
             dialect: address.dialect(),
-            pool: DatabasePool::new(address, configured.connections_max as usize),
+            pool: DatabasePool::new(address, config.connections_max as usize),
         }))
     }
 }
@@ -137,9 +133,9 @@ fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
 
 impl PageDatabase {
     /// The page's failure for a driver's error.
-    fn fault(&self, trouble: DriverError) -> DatabaseFault {
+    fn fault(&self, driver_error: DriverError) -> DatabaseFault {
         let name = &self.name;
-        match trouble {
+        match driver_error {
             DriverError::TooManyRows => DatabaseFault::new(
                 StatusCode::INTERNAL_ERROR,
                 format!(

@@ -18,7 +18,7 @@ use super::reply::PageResponseHead;
 use super::request_values::VisitContext;
 use super::templates::TemplateSet;
 use super::value::SqlParam;
-use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, place, render_attempt, statement};
+use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, located_message, render_attempt, statement};
 
 /// The most steps; the engine allows more.
 const STEPS_MAX: u64 = 500_000;
@@ -62,21 +62,24 @@ impl DirectPage<'_> {
             let answer = match session.call(self.database, &call).await {
                 Ok(answer) => answer,
                 Err(fault) => {
-                    let (part, line) = run.place(self.page);
-                    let reason = render_attempt::told(&call, &fault);
-                    let detail = place(self.templates, part, line as usize, &reason);
+                    let (part, line) = run.source_location(self.page);
+                    let reason = render_attempt::describe_failure(&call, &fault);
+                    let detail = located_message(self.templates, part, line as usize, &reason);
                     return Some(Err(HandlerFailure::new(fault.status, detail)));
                 }
             };
             rows_len += answer.len();
             // The engine starts the page again; only reads were made, so that has no effects.
-            give(&answer, &mut run)?;
+            pass_rows(&answer, &mut run)?;
         }
         // A failed commit cannot happen for a page that only reads; the engine would report it.
         session.end().await.ok()?;
-        let said = run.reply();
-        let reply = reply(said)?;
-        reply.response(text, said.is_personal, true).ok().map(Ok)
+        let page_reply = run.reply();
+        let reply = reply(page_reply)?;
+        reply
+            .response(text, page_reply.is_personal, true)
+            .ok()
+            .map(Ok)
     }
 
     /// Renders to the next query, if there is one; `None` if the page is unsupported here.
@@ -94,7 +97,7 @@ impl DirectPage<'_> {
                 Some(DatabaseCall {
                     sql: statement.into(),
                     params,
-                    want: ResultShape::Rows,
+                    shape: ResultShape::Rows,
                     mode: CallMode::from_sql(
                         statement,
                         self.database.dialect,
@@ -109,14 +112,14 @@ impl DirectPage<'_> {
         };
         // Both, since any page may take long on a busy machine.
         if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
-            self.templates.note_heavy(self.name);
+            self.templates.mark_heavy(self.name);
         }
         Some(call)
     }
 }
 
 /// Passes a query's rows to the page; `None` if they contain bytes that are not text, which only the engine supports.
-fn give(answer: &DatabaseAnswer, run: &mut PageRun) -> Option<()> {
+fn pass_rows(answer: &DatabaseAnswer, run: &mut PageRun) -> Option<()> {
     let DatabaseAnswer::Rows(table) = answer else {
         return None;
     };
@@ -124,11 +127,11 @@ fn give(answer: &DatabaseAnswer, run: &mut PageRun) -> Option<()> {
         return None;
     }
     run.columns(table.names());
-    for at in 0..table.row_count() {
-        table.row(at).for_each(|cell| run.value(cell));
+    for row in 0..table.row_count() {
+        table.row(row).for_each(|cell| run.value(cell));
         run.row_end();
     }
-    run.answered();
+    run.finish_query();
     Some(())
 }
 
@@ -145,17 +148,17 @@ fn param(value: Cell<'_>) -> Option<SqlParam> {
     })
 }
 
-fn reply(said: &lowroad_page::PageReply) -> Option<PageResponseHead> {
+fn reply(page_reply: &lowroad_page::PageReply) -> Option<PageResponseHead> {
     let mut reply = PageResponseHead::default();
-    if let Some(code) = said.status {
+    if let Some(code) = page_reply.status {
         reply.status(code).ok()?;
     }
-    for (name, value) in &said.fields {
+    for (name, value) in &page_reply.fields {
         reply.field(name, value).ok()?;
     }
-    if let Some(seconds) = said.cache_s {
+    if let Some(seconds) = page_reply.cache_s {
         // Without tags: the functions of such pages have none.
-        reply.keep(seconds, Vec::new()).ok()?;
+        reply.set_caching(seconds, Vec::new()).ok()?;
     }
     Some(reply)
 }

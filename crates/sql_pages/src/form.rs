@@ -48,8 +48,8 @@ pub fn cookies(lines: &[u8]) -> FormPairs {
 }
 
 fn cookie(pair: &[u8]) -> Option<(String, FormValue)> {
-    let at = pair.iter().position(|byte| *byte == b'=')?;
-    let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+    let index = pair.iter().position(|byte| *byte == b'=')?;
+    let (name, value) = (pair[..index].trim_ascii(), pair[index + 1..].trim_ascii());
     // Cookies may be set by other programs, so invalid UTF-8 is replaced rather than refused.
     let value = percent_encoding::percent_decode(value).decode_utf8_lossy();
     let name = String::from_utf8_lossy(name).into_owned();
@@ -83,8 +83,8 @@ pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<FormPairs, Stri
 
 async fn multipart(content_type: &str, body: Vec<u8>) -> Result<FormPairs, multer::Error> {
     let boundary = multer::parse_boundary(content_type)?;
-    let whole = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
-    let mut parts = multer::Multipart::new(whole, boundary);
+    let body_stream = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
+    let mut parts = multer::Multipart::new(body_stream, boundary);
     let mut pairs = FormPairs::new();
     while let Some(part) = parts.next_field().await? {
         // A part without a name cannot be addressed by a page.

@@ -21,14 +21,14 @@ const LIST_VALUES_MAX: usize = 1_000;
 
 /// Adds them to an environment.
 pub fn add_to(environment: &mut Environment<'_>) {
-    environment.add_function("query", |args: Rest<Value>, named: Kwargs| {
-        call("query", ResultShape::Rows, &args, &named)
+    environment.add_function("query", |args: Rest<Value>, kwargs: Kwargs| {
+        call("query", ResultShape::Rows, &args, &kwargs)
     });
-    environment.add_function("row", |args: Rest<Value>, named: Kwargs| {
-        call("row", ResultShape::Row, &args, &named)
+    environment.add_function("row", |args: Rest<Value>, kwargs: Kwargs| {
+        call("row", ResultShape::Row, &args, &kwargs)
     });
-    environment.add_function("execute", |args: Rest<Value>, named: Kwargs| {
-        call("execute", ResultShape::Done, &args, &named)
+    environment.add_function("execute", |args: Rest<Value>, kwargs: Kwargs| {
+        call("execute", ResultShape::Done, &args, &kwargs)
     });
     environment.add_function("status", status);
     environment.add_function("header", header);
@@ -48,10 +48,10 @@ fn int(
     value: &Value,
     default: Option<Value>,
     base: Option<u32>,
-    named: Kwargs,
+    kwargs: Kwargs,
 ) -> Result<Value, Error> {
-    let number = filters::int(state, value, default, base, named);
-    number.map_err(|error| unfit(value, "integer", error))
+    let number = filters::int(state, value, default, base, kwargs);
+    number.map_err(|error| conversion_error(value, "integer", error))
 }
 
 /// The same for `float`.
@@ -59,55 +59,60 @@ fn float(
     state: &State,
     value: &Value,
     default: Option<Value>,
-    named: Kwargs,
+    kwargs: Kwargs,
 ) -> Result<Value, Error> {
-    let number = filters::float(state, value, default, named);
-    number.map_err(|error| unfit(value, "number", error))
+    let number = filters::float(state, value, default, kwargs);
+    number.map_err(|error| conversion_error(value, "number", error))
 }
 
 // Faults of the template itself, such as an unknown argument, stay errors of the page.
-fn unfit(value: &Value, wanted: &str, error: Error) -> Error {
+fn conversion_error(value: &Value, expected: &str, error: Error) -> Error {
     // Values other than text come from the page or the database, so the page is at fault.
     if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
         return error;
     }
-    let reason = format!("a text was given that is no {wanted}");
-    let stopped = render_attempt::with(|attempt| {
+    let reason = format!("a text was given that is no {expected}");
+    let result = render_attempt::with(|attempt| {
         attempt.stop = Some(RenderStop::Fault(DatabaseFault {
             status: StatusCode::BAD_REQUEST,
             reason: reason.clone(),
         }));
         Ok(())
     });
-    stopped.map_or(error, |()| wrong(reason))
+    result.map_or(error, |()| page_error(reason))
 }
 
-fn wrong(reason: impl Into<String>) -> Error {
+fn page_error(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
 }
 
-fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Result<Value, Error> {
-    let name: Option<String> = named.get("db")?;
-    named.assert_all_used()?;
+fn call(
+    function: &str,
+    shape: ResultShape,
+    args: &[Value],
+    kwargs: &Kwargs,
+) -> Result<Value, Error> {
+    let name: Option<String> = kwargs.get("db")?;
+    kwargs.assert_all_used()?;
     let Some((sql, params)) = args.split_first() else {
-        return Err(wrong(format!("{function} requires a statement")));
+        return Err(page_error(format!("{function} requires a statement")));
     };
     let sql = sql
         .to_str()
-        .ok_or_else(|| wrong("the statement is not a text"))?;
+        .ok_or_else(|| page_error("the statement is not a text"))?;
     let database = render_attempt::with(|attempt| database(attempt, name.as_deref()))?;
     // Outside of `with`: iterating over the values may call the page's functions, which need the attempt.
-    let (sql, params) = bound(&sql, params, database.dialect)?;
+    let (sql, params) = bind_params(&sql, params, database.dialect)?;
     render_attempt::with(|attempt| {
         // A loop in a template could make a call for each row.
         if attempt.calls == CALLS_MAX {
-            return Err(wrong(format!(
+            return Err(page_error(format!(
                 "a page can make at most {CALLS_MAX} database calls: join tables instead"
             )));
         }
-        let Some(mode) = CallMode::from_sql(&sql, database.dialect, want, attempt.visit.safe)
+        let Some(mode) = CallMode::from_sql(&sql, database.dialect, shape, attempt.visit.safe)
         else {
-            return Err(wrong(
+            return Err(page_error(
                 "GET and HEAD requests can only read, because any page can make a browser send \
                  them: write in response to a form with method=\"post\"",
             ));
@@ -115,48 +120,48 @@ fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Re
         let call = DatabaseCall {
             sql: sql.into(),
             params,
-            want,
+            shape,
             mode,
             len_max: attempt.room,
             rows_max: database.rows_max,
             timeout: database.timeout,
         };
-        attempt.ask(database, call)
+        attempt.next_answer(database, call)
     })
 }
 
 /// The statement with one `?` per value. A list takes several: see [`statement::spread`].
-fn bound<'s>(
+fn bind_params<'s>(
     sql: &'s str,
-    given: &[Value],
+    values: &[Value],
     dialect: SqlDialect,
 ) -> Result<(Cow<'s, str>, Vec<SqlParam>), Error> {
-    let wanted = statement::parameters(sql, dialect);
-    if wanted != given.len() {
-        return Err(wrong(format!(
-            "the statement has {wanted} placeholders (?), but {} values are given",
-            given.len()
+    let expected_count = statement::parameters(sql, dialect);
+    if expected_count != values.len() {
+        return Err(page_error(format!(
+            "the statement has {expected_count} placeholders (?), but {} values are given",
+            values.len()
         )));
     }
-    let (mut params, mut counts) = (Vec::with_capacity(given.len()), Vec::new());
-    for (at, value) in given.iter().enumerate() {
-        let of = |value: &Value| {
+    let (mut params, mut counts) = (Vec::with_capacity(values.len()), Vec::new());
+    for (index, value) in values.iter().enumerate() {
+        let convert = |value: &Value| {
             SqlParam::from_value(value)
-                .map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
+                .map_err(|reason| page_error(format!("value {} {reason}", index + 1)))
         };
         if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
-            params.push(of(value)?);
+            params.push(convert(value)?);
             continue;
         }
         let first = params.len();
         for item in value.try_iter()? {
             // Counted over all lists of the statement.
             if params.len() >= LIST_VALUES_MAX {
-                return Err(wrong(format!(
+                return Err(page_error(format!(
                     "a statement with lists takes at most {LIST_VALUES_MAX} values"
                 )));
             }
-            params.push(of(&item)?);
+            params.push(convert(&item)?);
         }
         // Rounded up to a power of two, so that a visitor can make the database prepare only a few statements, not one
         // for each length.
@@ -166,12 +171,12 @@ fn bound<'s>(
         if let Some(last) = params.last().cloned() {
             params.resize(first + count, last);
         }
-        counts.push((at, count));
+        counts.push((index, count));
     }
-    let sql = statement::spread(sql, &counts, dialect).map_err(|at| {
-        wrong(format!(
+    let sql = statement::spread(sql, &counts, dialect).map_err(|parameter| {
+        page_error(format!(
             "value {} is a list; a list is allowed only in IN (?)",
-            at + 1
+            parameter + 1
         ))
     })?;
     Ok((sql, params))
@@ -183,10 +188,12 @@ fn database(
 ) -> Result<std::sync::Arc<super::database::PageDatabase>, Error> {
     match name {
         None => attempt.database.clone().ok_or_else(|| {
-            wrong("the route has no database: set pages = \"NAME\" in the route, or pass db=\"NAME\" here")
+            page_error(
+                "the route has no database: set pages = \"NAME\" in the route, or pass db=\"NAME\" here",
+            )
         }),
-        Some(name) => attempt.databases.named(name).cloned().ok_or_else(|| {
-            wrong(format!(
+        Some(name) => attempt.databases.find(name).cloned().ok_or_else(|| {
+            page_error(format!(
                 "no database is named {name:?}: add it as [[database]]"
             ))
         }),
@@ -194,50 +201,53 @@ fn database(
 }
 
 fn status(code: u16) -> Result<Value, Error> {
-    render_attempt::with(|attempt| attempt.reply.status(code).map_err(wrong))?;
+    render_attempt::with(|attempt| attempt.reply.status(code).map_err(page_error))?;
     Ok(Value::from(""))
 }
 
 fn header(name: &str, value: &str) -> Result<Value, Error> {
-    render_attempt::with(|attempt| attempt.reply.field(name, value).map_err(wrong))?;
+    render_attempt::with(|attempt| attempt.reply.field(name, value).map_err(page_error))?;
     Ok(Value::from(""))
 }
 
-fn redirect(to: &str, named: Kwargs) -> Result<Value, Error> {
+fn redirect(target: &str, kwargs: Kwargs) -> Result<Value, Error> {
     // 303: the browser gets the next page by GET, so that a reload does not send the form again (RFC 9110 §15.4.4).
-    let code = named.get::<Option<u16>>("status")?.unwrap_or(303);
-    let outside = named.get::<Option<bool>>("outside")?.unwrap_or(false);
-    named.assert_all_used()?;
+    let code = kwargs.get::<Option<u16>>("status")?.unwrap_or(303);
+    let outside = kwargs.get::<Option<bool>>("outside")?.unwrap_or(false);
+    kwargs.assert_all_used()?;
     render_attempt::with(|attempt| {
-        attempt.reply.redirect(to, code, outside).map_err(wrong)?;
+        attempt
+            .reply
+            .redirect(target, code, outside)
+            .map_err(page_error)?;
         Err(attempt.end(RenderStop::Ended))
     })
 }
 
-fn cookie(name: &str, value: Value, named: Kwargs) -> Result<Value, Error> {
-    let path: Option<String> = named.get("path")?;
-    let same_site: Option<String> = named.get("same_site")?;
+fn cookie(name: &str, value: Value, kwargs: Kwargs) -> Result<Value, Error> {
+    let path: Option<String> = kwargs.get("path")?;
+    let same_site: Option<String> = kwargs.get("same_site")?;
     let cookie = SetCookie {
         name,
         value: &value.to_string(),
-        max_age: named.get("max_age")?,
+        max_age: kwargs.get("max_age")?,
         path: path.as_deref().unwrap_or("/"),
         // Secure defaults: not sent by forms of other sites, and hidden from scripts.
         same_site: same_site.as_deref().unwrap_or("Lax"),
-        http_only: named.get::<Option<bool>>("http_only")?.unwrap_or(true),
-        secure: named.get::<Option<bool>>("secure")?.unwrap_or(false),
+        http_only: kwargs.get::<Option<bool>>("http_only")?.unwrap_or(true),
+        secure: kwargs.get::<Option<bool>>("secure")?.unwrap_or(false),
     };
-    named.assert_all_used()?;
-    render_attempt::with(|attempt| attempt.reply.cookie(&cookie).map_err(wrong))?;
+    kwargs.assert_all_used()?;
+    render_attempt::with(|attempt| attempt.reply.cookie(&cookie).map_err(page_error))?;
     Ok(Value::from(""))
 }
 
-fn cache(seconds: u64, named: Kwargs) -> Result<Value, Error> {
-    let tags = named
+fn cache(seconds: u64, kwargs: Kwargs) -> Result<Value, Error> {
+    let tags = kwargs
         .get::<Option<Vec<String>>>("tags")?
         .unwrap_or_default();
-    named.assert_all_used()?;
-    render_attempt::with(|attempt| attempt.reply.keep(seconds, tags).map_err(wrong))?;
+    kwargs.assert_all_used()?;
+    render_attempt::with(|attempt| attempt.reply.set_caching(seconds, tags).map_err(page_error))?;
     Ok(Value::from(""))
 }
 
@@ -257,7 +267,7 @@ fn csrf_field() -> Result<Value, Error> {
 
 fn token() -> Result<String, Error> {
     render_attempt::with(|attempt| {
-        let token = attempt.visit.token().map_err(wrong)?;
+        let token = attempt.visit.token().map_err(page_error)?;
         // Set once, however many forms the page has.
         if !attempt.reply.has_token
             && let Some(value) = &token.new_cookie
@@ -272,7 +282,7 @@ fn token() -> Result<String, Error> {
                 // Also for sites without TLS, where a Secure cookie would not return.
                 secure: false,
             };
-            attempt.reply.cookie(&cookie).map_err(wrong)?;
+            attempt.reply.cookie(&cookie).map_err(page_error)?;
         }
         attempt.reply.has_token = true;
         Ok(token.token)

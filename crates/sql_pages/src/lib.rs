@@ -79,49 +79,49 @@ impl PagesHandler {
     /// # Errors
     /// The route names an unknown database.
     pub fn new(
-        configured: &lowroad_config::schema::PagesConfig,
+        config: &lowroad_config::schema::PagesConfig,
         databases: Arc<DatabaseSet>,
         key: CsrfKey,
         sites: Arc<TemplateSites>,
     ) -> Result<PagesHandler, String> {
-        let named = |name: &String| {
-            let found = databases.named(name).cloned();
+        let find = |name: &String| {
+            let found = databases.find(name).cloned();
             found.ok_or_else(|| format!("no database is named {name:?}: add it as [[database]]"))
         };
-        let database = configured.database.as_ref().map(named).transpose()?;
+        let database = config.database.as_ref().map(find).transpose()?;
         Ok(PagesHandler {
             databases,
             database,
             key,
             sites,
-            heavy: ConcurrencyLimit::in_line(HEAVY_MAX),
-            memory_len_max: configured.memory_len_max,
+            heavy: ConcurrencyLimit::with_unbounded_queue(HEAVY_MAX),
+            memory_len_max: config.memory_len_max,
         })
     }
 
     async fn answer(&self, mut request: HandlerRequest) -> Result<HandlerResponse, HandlerFailure> {
-        let (folder, way_len) = request.files();
+        let (folder, prefix_len) = request.files();
         // Below the route's base or alias, as for files.
-        let path = request.path().get(way_len..).unwrap_or_default();
+        let path = request.path().get(prefix_len..).unwrap_or_default();
         let name = templates::page_name(path).ok_or_else(HandlerFailure::not_found)?;
         let (site, templates) = self.sites.site_templates(folder);
         // Before the body is read: a missing page is 404 with any body.
-        is_there(&templates, &name)?;
+        check_exists(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;
         let direct = self.direct(&templates, &name, &visit).await;
         let mut response = match direct {
             Some(answer) => answer?,
             None => self.render(templates, name, Arc::new(visit)).await?,
         };
-        self.note(&site, &mut response);
+        self.tag_response(&site, &mut response);
         Ok(response)
     }
 
     /// Tags a response with its site's templates, and has these watched if the response may be cached.
-    fn note(&self, site: &TemplateSite, response: &mut HandlerResponse) {
-        response.made_from = Some(site.name.clone());
-        if reply::may_be_kept(&response.fields) {
-            self.sites.keeps(site);
+    fn tag_response(&self, site: &TemplateSite, response: &mut HandlerResponse) {
+        response.source = Some(site.name.clone());
+        if reply::may_be_stored(&response.fields) {
+            self.sites.mark_cached(site);
         }
     }
 
@@ -132,7 +132,7 @@ impl PagesHandler {
         request: &mut HandlerRequest,
     ) -> Result<VisitContext, HandlerFailure> {
         // Before the body is read, which could be large.
-        if !form::is_safe(request.method) && request_values::is_from_elsewhere(request) {
+        if !form::is_safe(request.method) && request_values::is_cross_site(request) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
                 format!(
@@ -142,7 +142,7 @@ impl PagesHandler {
         }
         let body_len_max = self.memory_len_max / BODY_SHARE;
         let body = request.body.read(body_len_max).await;
-        let body = body.map_err(|why| unread(name, why, body_len_max))?;
+        let body = body.map_err(|error| body_failure(name, error, body_len_max))?;
         let kind = request.field("Content-Type").unwrap_or_default();
         let kind = String::from_utf8_lossy(kind).into_owned();
         let text = String::from_utf8_lossy(&body).into_owned();
@@ -216,18 +216,18 @@ impl PagesHandler {
                 reply: PageResponseHead::default(),
                 stop: None,
             };
-            let tried = self.tried(&page, attempt).await?;
-            match tried.end {
+            let result = self.run_attempt(&page, attempt).await?;
+            match result.end {
                 PageEnd::Call(database, call) => {
-                    answers = tried.answers;
+                    answers = result.answers;
                     // Databases run between attempts, not during one: the engine's thread never waits for a database.
                     let answer = session.call(&database, &call).await;
                     rows_len += answer.as_ref().map_or(0, DatabaseAnswer::len);
-                    answers.push(answer.map(|answer| answer.value(call.want)));
+                    answers.push(answer.map(|answer| answer.value(call.shape)));
                 }
                 PageEnd::Failed(failure) => return Err(failure),
                 PageEnd::Rendered(text) => {
-                    let response = tried.reply.response(text, visit.is_personal(), visit.safe);
+                    let response = result.reply.response(text, visit.is_personal(), visit.safe);
                     let response = response.map_err(|reason| page.failure(&reason))?;
                     // Committed only after the response is known to be valid.
                     session.end().await.map_err(|fault| {
@@ -242,13 +242,13 @@ impl PagesHandler {
         }
     }
 
-    async fn tried(
+    async fn run_attempt(
         &self,
         page: &Arc<SitePage>,
         attempt: RenderAttempt,
     ) -> Result<AttemptResult, HandlerFailure> {
         if !page.templates.is_heavy(&page.name) {
-            return Ok(page.tried(attempt));
+            return Ok(page.run(attempt));
         }
         // A heavy page would delay all requests on its runtime thread.
         let permit = self.heavy.acquire(0, 0).await;
@@ -257,7 +257,7 @@ impl PagesHandler {
         let thread = tokio::task::spawn_blocking(move || {
             // The permit moves into the thread, so that an abandoned request still counts until its rendering ends.
             let _permit = permit;
-            page.tried(attempt)
+            page.run(attempt)
         });
         thread.await.map_err(|error| {
             HandlerFailure::new(
@@ -294,11 +294,11 @@ enum PageEnd {
 }
 
 impl SitePage {
-    fn tried(&self, attempt: RenderAttempt) -> AttemptResult {
+    fn run(&self, attempt: RenderAttempt) -> AttemptResult {
         let request = Value::from_dyn_object(attempt.visit.clone());
         let room = attempt.room;
         let (attempt, rendered) =
-            attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
+            attempt.run(|| budget::with_budget(room, TIME_MAX, || self.text(request)));
         // The stop has precedence: it caused the template error.
         let end = match (attempt.stop, rendered) {
             (Some(RenderStop::Call(database, call)), _) => PageEnd::Call(database, call),
@@ -323,15 +323,15 @@ impl SitePage {
         let template = self.templates.environment.get_template(&self.name)?;
         let mut text = BoundedText(Vec::with_capacity(template.source().len() * 2));
         let rendered = template.render_captured_to(context! { request }, &mut text);
-        if self.took_long(&rendered) || budget::is_late() {
-            self.templates.note_heavy(&self.name);
+        if self.was_heavy(&rendered) || budget::is_late() {
+            self.templates.mark_heavy(&self.name);
         }
         rendered.map(|_| text.0)
     }
 
     /// Whether rendering was heavy. Counted in steps rather than time, since any page may take long on a busy machine;
     /// except for a page that was ended because of its time.
-    fn took_long(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
+    fn was_heavy(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
         match rendered {
             Ok(captured) => {
                 let levels = captured.state().fuel_levels();
@@ -372,7 +372,7 @@ impl Write for BoundedText {
     }
 }
 
-fn is_there(templates: &TemplateSet, name: &str) -> Result<(), HandlerFailure> {
+fn check_exists(templates: &TemplateSet, name: &str) -> Result<(), HandlerFailure> {
     match templates.environment.get_template(name) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::TemplateNotFound => {
@@ -382,8 +382,8 @@ fn is_there(templates: &TemplateSet, name: &str) -> Result<(), HandlerFailure> {
     }
 }
 
-fn unread(name: &str, why: BodyReadError, body_len_max: usize) -> HandlerFailure {
-    match why {
+fn body_failure(name: &str, error: BodyReadError, body_len_max: usize) -> HandlerFailure {
+    match error {
         BodyReadError::TooLong => HandlerFailure::new(
             StatusCode::CONTENT_TOO_LARGE,
             format!(
@@ -403,17 +403,17 @@ fn failure(
     status: StatusCode,
     error: &minijinja::Error,
 ) -> HandlerFailure {
-    let mut at = (error.name().unwrap_or_default().to_string(), error.line());
+    let mut location = (error.name().unwrap_or_default().to_string(), error.line());
     let mut reason = reason(error);
     let mut source = std::error::Error::source(error);
     // The innermost error has the line of the fault; outer ones have those of the includes.
     while let Some(inner) = source {
-        if let Some(wrong) = inner.downcast_ref::<TemplateFault>() {
-            at = (wrong.name.clone(), Some(wrong.line));
-            reason = wrong.reason.clone();
+        if let Some(fault) = inner.downcast_ref::<TemplateFault>() {
+            location = (fault.name.clone(), Some(fault.line));
+            reason = fault.reason.clone();
         } else if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
             if let Some(name) = inner.name() {
-                at = (name.to_string(), inner.line());
+                location = (name.to_string(), inner.line());
             }
             reason = self::reason(inner);
         } else {
@@ -421,12 +421,12 @@ fn failure(
         }
         source = inner.source();
     }
-    let detail = place(templates, &at.0, at.1.unwrap_or(1), &reason);
+    let detail = located_message(templates, &location.0, location.1.unwrap_or(1), &reason);
     HandlerFailure::new(status, detail)
 }
 
 /// `FILE:LINE: reason`. A database's message may contain text of the visitor, so it is reduced to one line.
-fn place(templates: &TemplateSet, name: &str, line: usize, reason: &str) -> String {
+fn located_message(templates: &TemplateSet, name: &str, line: usize, reason: &str) -> String {
     let file = templates.root.join(name);
     let detail = format!("{}:{line}: {reason}", file.display());
     detail.replace(char::is_control, " ")

@@ -60,7 +60,11 @@ impl RenderAttempt {
     }
 
     /// The answer to the next call, if it is known.
-    pub fn ask(&mut self, database: Arc<PageDatabase>, call: DatabaseCall) -> Result<Value, Error> {
+    pub fn next_answer(
+        &mut self,
+        database: Arc<PageDatabase>,
+        call: DatabaseCall,
+    ) -> Result<Value, Error> {
         // Each attempt makes the same calls in the same order, so results are found by their number.
         let answer = self.answers.get(self.calls).cloned();
         self.calls += 1;
@@ -68,7 +72,7 @@ impl RenderAttempt {
             Some(Ok(value)) => Ok(value),
             Some(Err(fault)) => {
                 // A failed call is answered once more in this attempt, so that the error has its place in the template.
-                let error = broken(&call, &fault);
+                let error = call_error(&call, &fault);
                 // The status is that of the fault; an error of the engine alone would be 500.
                 self.stop = Some(RenderStop::Fault(fault));
                 Err(error)
@@ -84,12 +88,12 @@ impl RenderAttempt {
     }
 }
 
-fn broken(call: &DatabaseCall, fault: &DatabaseFault) -> Error {
-    Error::new(ErrorKind::InvalidOperation, told(call, fault))
+fn call_error(call: &DatabaseCall, fault: &DatabaseFault) -> Error {
+    Error::new(ErrorKind::InvalidOperation, describe_failure(call, fault))
 }
 
 /// A call's failure with the first line of its statement, for the log.
-pub fn told(call: &DatabaseCall, fault: &DatabaseFault) -> String {
+pub fn describe_failure(call: &DatabaseCall, fault: &DatabaseFault) -> String {
     let line = call.sql.trim().lines().next().unwrap_or_default();
     // Cut by characters, for the log.
     let line: String = line.chars().take(200).collect();

@@ -36,7 +36,7 @@ pub struct PageResponseHead {
     status: Option<StatusCode>,
     fields: Vec<(String, String)>,
     cookies: Vec<String>,
-    kept: Option<ReplyCaching>,
+    caching: Option<ReplyCaching>,
     /// It contains a form token, which belongs to one visitor.
     pub has_token: bool,
 }
@@ -98,16 +98,17 @@ impl PageResponseHead {
         }
         // One value per name: repeated calls replace it.
         self.fields
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+            .retain(|(field_name, _)| !field_name.eq_ignore_ascii_case(name));
         self.fields.push((name.into(), value.trim().into()));
         Ok(())
     }
 
     /// Redirects the client, within the site unless `outside` is set.
-    pub fn redirect(&mut self, to: &str, code: u16, outside: bool) -> Result<(), String> {
-        let mut inside = to.bytes();
+    pub fn redirect(&mut self, target: &str, code: u16, outside: bool) -> Result<(), String> {
+        let mut target_bytes = target.bytes();
         // Browsers read `//` and `/\` as the beginning of another host (open redirect).
-        let is_inside = inside.next() == Some(b'/') && !matches!(inside.next(), Some(b'/' | b'\\'));
+        let is_inside =
+            target_bytes.next() == Some(b'/') && !matches!(target_bytes.next(), Some(b'/' | b'\\'));
         if !is_inside && !outside {
             return Err(
                 "redirect() requires a path of this site that begins with /; write redirect(url, \
@@ -120,7 +121,10 @@ impl PageResponseHead {
         }
         self.status(code)?;
         // Encoded here, since pages often build the target from a visitor's text.
-        self.field("Location", &utf8_percent_encode(to, ADDRESS).to_string())
+        self.field(
+            "Location",
+            &utf8_percent_encode(target, ADDRESS).to_string(),
+        )
     }
 
     /// Sets a cookie.
@@ -154,13 +158,13 @@ impl PageResponseHead {
     }
 
     /// Lets caches store the page, to be invalidated by its tags.
-    pub fn keep(&mut self, seconds: u64, tags: Vec<String>) -> Result<(), String> {
+    pub fn set_caching(&mut self, seconds: u64, tags: Vec<String>) -> Result<(), String> {
         if let Some(tag) = tags.iter().find(|tag| !is_tag(tag)) {
             return Err(format!(
                 "{tag:?} is not a valid tag: 1 to 128 visible ASCII characters, no comma"
             ));
         }
-        self.kept = Some(ReplyCaching { seconds, tags });
+        self.caching = Some(ReplyCaching { seconds, tags });
         Ok(())
     }
 
@@ -172,7 +176,7 @@ impl PageResponseHead {
         personal: bool,
         safe: bool,
     ) -> Result<HandlerResponse, String> {
-        if self.kept.is_some() && (self.has_token || !self.cookies.is_empty()) {
+        if self.caching.is_some() && (self.has_token || !self.cookies.is_empty()) {
             return Err(
                 "the page calls cache(), but contains a form token or sets a cookie, which all \
                  clients would receive; remove one of them"
@@ -185,75 +189,75 @@ impl PageResponseHead {
         }
         let control = self.cache_control(personal, safe);
         self.field("Cache-Control", &control)?;
-        if let Some(kept) = self
-            .kept
+        if let Some(caching) = self
+            .caching
             .take()
             // Tags of responses that are not stored would have no effect.
-            .filter(|kept| safe && !kept.tags.is_empty())
+            .filter(|caching| safe && !caching.tags.is_empty())
         {
-            self.field("Cache-Tag", &kept.tags.join(", "))?;
+            self.field("Cache-Tag", &caching.tags.join(", "))?;
         }
-        let said = self.fields.iter().map(|(name, value)| (&**name, value));
+        let page_fields = self.fields.iter().map(|(name, value)| (&**name, value));
         let cookies = self.cookies.iter().map(|line| ("Set-Cookie", line));
-        let fields = said.chain(cookies);
+        let fields = page_fields.chain(cookies);
         Ok(HandlerResponse {
             status: self.status.unwrap_or(StatusCode::OK),
             fields: fields
                 .map(|(name, value)| (name, value.as_bytes()))
                 .collect(),
             content: ResponseContent::Bytes(text.into()),
-            made_from: None,
+            source: None,
         })
     }
 
     /// The Cache-Control. A personal response is never cached for others, even if the page asks for it.
     fn cache_control(&self, personal: bool, safe: bool) -> String {
-        let said = self.said("Cache-Control");
-        match &self.kept {
+        let page_value = self.field_value("Cache-Control");
+        match &self.caching {
             // First: no wish of the page may publish a token or a cookie.
             _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
-            _ if said.is_some() && personal => private(said.unwrap_or_default()),
-            _ if said.is_some() => said.unwrap_or_default().into(),
-            Some(kept) if safe && personal => format!("private, max-age={}", kept.seconds),
-            Some(kept) if safe => format!("max-age={}", kept.seconds),
+            _ if page_value.is_some() && personal => private(page_value.unwrap_or_default()),
+            _ if page_value.is_some() => page_value.unwrap_or_default().into(),
+            Some(caching) if safe && personal => format!("private, max-age={}", caching.seconds),
+            Some(caching) if safe => format!("max-age={}", caching.seconds),
             _ if personal => "private, no-cache".into(),
             _ => "no-cache".into(),
         }
     }
 
     fn has(&self, name: &str) -> bool {
-        self.said(name).is_some()
+        self.field_value(name).is_some()
     }
 
     /// The page's own value of a field.
-    fn said(&self, name: &str) -> Option<&str> {
+    fn field_value(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
-        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        let found = fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name))?;
         Some(&found.1)
     }
 }
 
 /// Whether these fields allow a cache to reuse the response for some time.
-pub fn may_be_kept(fields: &ResponseFields) -> bool {
-    let lasts = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
+pub fn may_be_stored(fields: &ResponseFields) -> bool {
+    let allows_reuse = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
         // Compared with the defaults of `cache_control`, which let nothing be reused without a question to the server.
         name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
         name => name.ends_with("cache-control") || name == "expires",
     };
-    fields.iter().any(lasts)
+    fields.iter().any(allows_reuse)
 }
 
 /// A Cache-Control reduced to the visitor's browser: without the directives for shared caches.
-fn private(said: &str) -> String {
-    let for_others = |directive: &&str| {
+fn private(cache_control: &str) -> String {
+    let is_for_shared_caches = |directive: &&str| {
         let name = directive.split(['=', ' ']).next().unwrap_or_default();
         ["public", "s-maxage", "private"]
             .iter()
-            .any(|known| name.eq_ignore_ascii_case(known))
+            .any(|listed| name.eq_ignore_ascii_case(listed))
     };
-    let directives = said.split(',').map(str::trim);
-    let kept = directives.filter(|it| !it.is_empty() && !for_others(it));
-    let all: Vec<_> = std::iter::once("private").chain(kept).collect();
+    let directives = cache_control.split(',').map(str::trim);
+    let retained = directives.filter(|it| !it.is_empty() && !is_for_shared_caches(it));
+    let all: Vec<_> = std::iter::once("private").chain(retained).collect();
     all.join(", ")
 }
 
@@ -317,7 +321,7 @@ mod tests {
     fn pages_are_kept_as_they_say_but_never_what_is_personal() {
         let kept = |personal, safe| {
             let mut reply = PageResponseHead::default();
-            reply.keep(60, vec!["a".into(), "b".into()]).unwrap();
+            reply.set_caching(60, vec!["a".into(), "b".into()]).unwrap();
             let response = reply.response(vec![], personal, safe).unwrap();
             (
                 field(&response, "Cache-Control").unwrap(),
@@ -344,12 +348,12 @@ mod tests {
         assert_eq!(said("no-store", true, false), "private, no-store");
         assert_eq!(said(public, false, true), "private, no-store");
         let mut reply = PageResponseHead::default();
-        reply.keep(60, vec![]).unwrap();
+        reply.set_caching(60, vec![]).unwrap();
         reply.cookie(&cookie("x")).unwrap();
         assert!(reply.response(vec![], false, true).is_err());
         assert!(
             PageResponseHead::default()
-                .keep(1, vec!["a,b".into()])
+                .set_caching(1, vec!["a,b".into()])
                 .is_err()
         );
     }

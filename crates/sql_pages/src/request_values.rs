@@ -88,8 +88,8 @@ impl VisitContext {
     fn make_token(&self) -> Result<CsrfToken, String> {
         let cookies = form::cookies(&self.lines);
         // A cookie in another form was not set by this server, and is replaced.
-        let known = text_of(&cookies, csrf::COOKIE).filter(|cookie| csrf::is_cookie(cookie));
-        let (cookie, is_new) = match known {
+        let existing = text_of(&cookies, csrf::COOKIE).filter(|cookie| csrf::is_cookie(cookie));
+        let (cookie, is_new) = match existing {
             Some(cookie) => (cookie.to_string(), false),
             None => (csrf::new_cookie()?, true),
         };
@@ -141,8 +141,8 @@ impl std::fmt::Debug for VisitContext {
     }
 }
 
-fn list(place: &OnceLock<Value>, make: impl FnOnce() -> FormPairs) -> Value {
-    place.get_or_init(|| PairList::value(make())).clone()
+fn list(cell: &OnceLock<Value>, make: impl FnOnce() -> FormPairs) -> Value {
+    cell.get_or_init(|| PairList::value(make())).clone()
 }
 
 /// A request's fields, with names in lower case.
@@ -159,7 +159,7 @@ fn copy(bytes: &[u8]) -> Box<[u8]> {
 }
 
 /// Whether the browser reports that a page of another site caused the request (Fetch Metadata: Sec-Fetch-Site).
-pub fn is_from_elsewhere(request: &HandlerRequest) -> bool {
+pub fn is_cross_site(request: &HandlerRequest) -> bool {
     let site = request.field("Sec-Fetch-Site");
     site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))
 }
@@ -176,7 +176,7 @@ pub fn has_token(request: &HandlerRequest, form: &FormPairs, key: &CsrfKey) -> b
 }
 
 fn text_of<'p>(pairs: &'p FormPairs, name: &str) -> Option<&'p str> {
-    pairs.iter().find(|(known, _)| known == name)?.1.text()
+    pairs.iter().find(|(key, _)| key == name)?.1.text()
 }
 
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
@@ -214,8 +214,8 @@ impl PairList {
     }
 
     fn all<'l>(&'l self, name: &'l str) -> impl Iterator<Item = Value> + 'l {
-        let named = self.0.iter().filter(move |(known, _)| known == name);
-        named.map(|(_, value)| value.clone())
+        let values = self.0.iter().filter(move |(key, _)| key == name);
+        values.map(|(_, value)| value.clone())
     }
 }
 

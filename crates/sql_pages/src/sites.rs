@@ -42,22 +42,22 @@ pub struct TemplateSite {
     root: Arc<Path>,
     current: Mutex<(Arc<TemplateSet>, Instant)>,
     /// Responses made of its templates may be cached.
-    is_kept: AtomicBool,
+    is_cached: AtomicBool,
 }
 
 impl TemplateSites {
     /// Sets the listener of changes. It can be set once.
-    pub fn tell(&self, listener: TemplateListener) {
+    pub fn set_listener(&self, listener: TemplateListener) {
         let is_first = self.listener.set(listener).is_ok();
         debug_assert!(is_first, "there is one");
     }
 
     /// The site in a folder and its templates, at most one check interval old.
     pub fn site_templates(&self, root: &Arc<Path>) -> (Arc<TemplateSite>, Arc<TemplateSet>) {
-        let known = self.sites.read().unwrap_or_else(PoisonError::into_inner);
-        let site = known.get(root).cloned();
+        let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let site = sites.get(root).cloned();
         // Released before `add`, which takes the write lock.
-        drop(known);
+        drop(sites);
         let site = site.unwrap_or_else(|| self.add(root));
         let templates = self.current(&site);
         (site, templates)
@@ -81,31 +81,31 @@ impl TemplateSites {
     fn current(&self, site: &TemplateSite) -> Arc<TemplateSet> {
         // Checked under the lock, so that concurrent requests check once.
         let mut current = lock(&site.current);
-        let (templates, checked) = &mut *current;
-        if checked.elapsed() >= CHECK_EVERY {
+        let (templates, checked_at) = &mut *current;
+        if checked_at.elapsed() >= CHECK_EVERY {
             if templates.have_changed() {
                 // Responses made of the new templates set it again.
-                site.is_kept.store(false, SeqCst);
+                site.is_cached.store(false, SeqCst);
                 // A new engine: parsed templates cannot be removed from the old one, which requests may still use.
                 *templates = Arc::new(TemplateSet::new(site.root.clone()));
                 self.has_changed(site);
             }
             // The interval starts after the check, which may be slow.
-            *checked = Instant::now();
+            *checked_at = Instant::now();
         }
         templates.clone()
     }
 
     fn has_changed(&self, site: &TemplateSite) {
-        if let Some(tell) = self.listener.get() {
-            tell(&site.name);
+        if let Some(notify) = self.listener.get() {
+            notify(&site.name);
         }
     }
 
     /// Responses made of a site's templates may be cached, so its templates are polled from now on. Needs a tokio
     /// runtime.
-    pub fn keeps(self: &Arc<Self>, site: &TemplateSite) {
-        site.is_kept.store(true, SeqCst);
+    pub fn mark_cached(self: &Arc<Self>, site: &TemplateSite) {
+        site.is_cached.store(true, SeqCst);
         // Needed only if a cache must learn of changes.
         if self.listener.get().is_some() && !self.is_watched.swap(true, SeqCst) {
             tokio::spawn(TemplateWatch(self.clone()).run());
@@ -113,13 +113,13 @@ impl TemplateSites {
     }
 
     /// Checks the templates of sites with cacheable responses.
-    fn look(&self) {
+    fn check_cached(&self) {
         let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
-        let kept = sites.values().filter(|site| site.is_kept.load(SeqCst));
-        let kept: Vec<_> = kept.cloned().collect();
+        let cached = sites.values().filter(|site| site.is_cached.load(SeqCst));
+        let cached: Vec<_> = cached.cloned().collect();
         // Released, since a check may wait for the disk.
         drop(sites);
-        for site in kept {
+        for site in cached {
             self.current(&site);
         }
     }
@@ -134,16 +134,16 @@ impl TemplateWatch {
         loop {
             tokio::time::sleep(pause).await;
             let sites = self.0.clone();
-            let look = move || {
-                let began = Instant::now();
-                sites.look();
-                began.elapsed()
+            let check = move || {
+                let started_at = Instant::now();
+                sites.check_cached();
+                started_at.elapsed()
             };
             // A network file system may block.
-            let Ok(took) = tokio::task::spawn_blocking(look).await else {
+            let Ok(duration) = tokio::task::spawn_blocking(check).await else {
                 return;
             };
-            pause = CHECK_EVERY.max(took * PAUSE_MIN);
+            pause = CHECK_EVERY.max(duration * PAUSE_MIN);
         }
     }
 }
@@ -162,7 +162,7 @@ impl TemplateSite {
             name: format!("\u{1}templates {number}").into(),
             root,
             current: Mutex::new((templates, Instant::now())),
-            is_kept: AtomicBool::new(false),
+            is_cached: AtomicBool::new(false),
         }
     }
 }

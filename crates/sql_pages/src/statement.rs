@@ -23,12 +23,12 @@ pub fn effect(sql: &str, dialect: SqlDialect) -> StatementEffect {
     const READING: &[&str] = &["SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE"];
     const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
     let word = first_word(sql, dialect);
-    let is = |known: &&str| known.eq_ignore_ascii_case(word);
+    let matches_word = |keyword: &&str| keyword.eq_ignore_ascii_case(word);
     // The word after WITH's subqueries decides, and EXPLAIN ANALYZE executes its statement.
-    if UNSURE.iter().any(is) {
+    if UNSURE.iter().any(matches_word) {
         return StatementEffect::Unsure;
     }
-    match READING.iter().any(is) {
+    match READING.iter().any(matches_word) {
         true if has_more(sql, dialect) => StatementEffect::Unsure,
         true => StatementEffect::Reads,
         false => StatementEffect::Writes,
@@ -102,21 +102,21 @@ pub fn spread<'s>(
         return Ok(Cow::Borrowed(sql));
     }
     let mut out = String::with_capacity(sql.len() + 64);
-    let mut at = 0;
+    let mut index = 0;
     let mut pieces = StatementPieces::new(sql, dialect).peekable();
     while let Some((kind, piece)) = pieces.next() {
         if kind != PieceKind::Parameter {
             out.push_str(piece);
             continue;
         }
-        let list = lists.iter().find(|(known, _)| *known == at);
+        let list = lists.iter().find(|(parameter, _)| *parameter == index);
         match list {
             None => out.push_str(piece),
             Some((_, count)) => {
-                let after = pieces.peek().map_or("", |(_, piece)| piece);
+                let next_piece = pieces.peek().map_or("", |(_, piece)| piece);
                 // Elsewhere a list of values would change the meaning of the statement.
-                if !ends_with_in(&out) || !after.trim_start().starts_with(')') {
-                    return Err(at);
+                if !ends_with_in(&out) || !next_piece.trim_start().starts_with(')') {
+                    return Err(index);
                 }
                 match count {
                     0 => out.push_str("NULL"),
@@ -124,7 +124,7 @@ pub fn spread<'s>(
                 }
             }
         }
-        at += 1;
+        index += 1;
     }
     Ok(Cow::Owned(out))
 }

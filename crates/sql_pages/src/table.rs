@@ -29,8 +29,8 @@ enum CellValue {
     Int(i64),
     UInt(u64),
     Float(f64),
-    Text { at: usize, len: u32 },
-    Bytes { at: usize, len: u32 },
+    Text { offset: usize, len: u32 },
+    Bytes { offset: usize, len: u32 },
 }
 
 impl RowTable {
@@ -63,14 +63,20 @@ impl RowTable {
             Cell::Float(it) => CellValue::Float(it),
             Cell::Text(it) => {
                 // One buffer for all texts: a cell costs no allocation.
-                let at = self.texts.len();
+                let offset = self.texts.len();
                 self.texts.push_str(it);
-                CellValue::Text { at, len: len(it) }
+                CellValue::Text {
+                    offset,
+                    len: len(it),
+                }
             }
             Cell::Bytes(it) => {
-                let at = self.bytes.len();
+                let offset = self.bytes.len();
                 self.bytes.extend_from_slice(it);
-                CellValue::Bytes { at, len: len(it) }
+                CellValue::Bytes {
+                    offset,
+                    len: len(it),
+                }
             }
         });
     }
@@ -85,7 +91,7 @@ impl RowTable {
     pub fn has_bytes(&self) -> bool {
         self.cells
             .iter()
-            .any(|kept| matches!(kept, CellValue::Bytes { .. }))
+            .any(|stored| matches!(stored, CellValue::Bytes { .. }))
     }
 
     /// Bytes that the table takes.
@@ -95,37 +101,40 @@ impl RowTable {
 
     /// The cells of a row.
     #[inline]
-    pub fn row(&self, at: usize) -> impl Iterator<Item = Cell<'_>> {
+    pub fn row(&self, index: usize) -> impl Iterator<Item = Cell<'_>> {
         let width = self.names.len();
-        let cells = self.cells.get(at * width..(at + 1) * width);
+        let cells = self.cells.get(index * width..(index + 1) * width);
         cells
             .unwrap_or_default()
             .iter()
-            .map(|kept| self.cell(*kept))
+            .map(|stored| self.cell(*stored))
     }
 
     #[inline]
-    fn cell(&self, kept: CellValue) -> Cell<'_> {
-        match kept {
+    fn cell(&self, stored: CellValue) -> Cell<'_> {
+        match stored {
             CellValue::Null => Cell::Null,
             CellValue::Bool(it) => Cell::Bool(it),
             CellValue::Int(it) => Cell::Int(it),
             CellValue::UInt(it) => Cell::UInt(it),
             CellValue::Float(it) => Cell::Float(it),
-            CellValue::Text { at, len } => {
-                Cell::Text(self.texts.get(range(at, len)).unwrap_or_default())
+            CellValue::Text { offset, len } => {
+                Cell::Text(self.texts.get(range(offset, len)).unwrap_or_default())
             }
-            CellValue::Bytes { at, len } => {
-                Cell::Bytes(self.bytes.get(range(at, len)).unwrap_or_default())
+            CellValue::Bytes { offset, len } => {
+                Cell::Bytes(self.bytes.get(range(offset, len)).unwrap_or_default())
             }
         }
     }
 
-    fn named(&self, row: usize, name: &str) -> Option<Value> {
+    fn column_value(&self, row: usize, name: &str) -> Option<Value> {
         // A linear search: tables have few columns.
-        let at = self.names.iter().position(|known| **known == *name)?;
-        let kept = self.cells.get(row * self.names.len() + at)?;
-        Some(match self.cell(*kept) {
+        let column = self
+            .names
+            .iter()
+            .position(|column_name| **column_name == *name)?;
+        let stored = self.cells.get(row * self.names.len() + column)?;
+        Some(match self.cell(*stored) {
             Cell::Null => Value::from(()),
             Cell::Bool(it) => Value::from(it),
             Cell::Int(it) => Value::from(it),
@@ -144,8 +153,8 @@ fn len(it: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
 }
 
 #[inline]
-fn range(at: usize, len: u32) -> Range<usize> {
-    at..at + len as usize
+fn range(offset: usize, len: u32) -> Range<usize> {
+    offset..offset + len as usize
 }
 
 /// All rows as a template's sequence.
@@ -157,7 +166,10 @@ pub fn rows(table: Arc<RowTable>) -> Value {
 pub fn first_row(table: Arc<RowTable>) -> Value {
     match table.row_count {
         0 => Value::from(()),
-        _ => Value::from_object(TableRow { table, at: 0 }),
+        _ => Value::from_object(TableRow {
+            table,
+            row_index: 0,
+        }),
     }
 }
 
@@ -170,9 +182,11 @@ impl Object for RowSequence {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        let at = key.as_usize().filter(|at| *at < self.0.row_count)?;
+        let row_index = key
+            .as_usize()
+            .filter(|row_index| *row_index < self.0.row_count)?;
         let table = self.0.clone();
-        Some(Value::from_object(TableRow { table, at }))
+        Some(Value::from_object(TableRow { table, row_index }))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -184,7 +198,7 @@ impl Object for RowSequence {
 #[derive(Debug)]
 struct TableRow {
     table: Arc<RowTable>,
-    at: usize,
+    row_index: usize,
 }
 
 impl Object for TableRow {
@@ -193,11 +207,11 @@ impl Object for TableRow {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.table.named(self.at, key.as_str()?)
+        self.table.column_value(self.row_index, key.as_str()?)
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.table.named(self.at, key)
+        self.table.column_value(self.row_index, key)
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {

@@ -25,16 +25,16 @@ pub fn instrument(name: &str, source: &str) -> String {
     let mut walk = TemplateWalk {
         source,
         tokens: &tokens,
-        added: vec![(0, format!("{{{{ {PREFIX}step() }}}}"))],
+        insertions: vec![(0, format!("{{{{ {PREFIX}step() }}}}"))],
         silent: Vec::new(),
     };
     walk.statement(&template);
     walk.bodies();
-    walk.done()
+    walk.finish()
 }
 
 /// Whether a text uses names with the reserved prefix.
-pub fn has_our_names(source: &str) -> bool {
+pub fn uses_reserved_names(source: &str) -> bool {
     source.contains(PREFIX)
 }
 
@@ -42,38 +42,38 @@ struct TemplateWalk<'w, 's> {
     source: &'s str,
     tokens: &'w [(Token<'s>, Span)],
     /// Insertions and their byte positions. Those of inner expressions come first, so that they close first.
-    added: Vec<(usize, String)>,
+    insertions: Vec<(usize, String)>,
     /// For each loop and macro, in order of the text: whether its body may end without writing a value.
     silent: Vec<bool>,
 }
 
 impl TemplateWalk<'_, '_> {
-    fn done(mut self) -> String {
+    fn finish(mut self) -> String {
         // Stable: insertions at one place keep their order, so that parentheses nest.
-        self.added.sort_by_key(|(at, _)| *at);
+        self.insertions.sort_by_key(|(position, _)| *position);
         let mut out = String::with_capacity(self.source.len() * 2);
-        let mut from = 0;
-        for (at, text) in &self.added {
-            out.push_str(&self.source[from..*at]);
+        let mut copied = 0;
+        for (position, text) in &self.insertions {
+            out.push_str(&self.source[copied..*position]);
             out.push_str(text);
-            from = *at;
+            copied = *position;
         }
-        out.push_str(&self.source[from..]);
+        out.push_str(&self.source[copied..]);
         out
     }
 
     /// Inserts a check at the beginning of loop and macro bodies that may end without one.
     fn bodies(&mut self) {
         let mut silent = std::mem::take(&mut self.silent).into_iter();
-        let mut after = false;
+        let mut in_block = false;
         for pair in self.tokens.windows(2) {
             let ((first, _), (second, span)) = (&pair[0], &pair[1]);
             if matches!(first, Token::BlockStart) {
-                after = matches!(second, Token::Ident("for" | "macro"));
+                in_block = matches!(second, Token::Ident("for" | "macro"));
             }
             // Loops and macros appear in the same order in the tokens and in the tree.
-            if after && matches!(second, Token::BlockEnd) {
-                after = false;
+            if in_block && matches!(second, Token::BlockEnd) {
+                in_block = false;
                 if silent.next() == Some(false) {
                     continue;
                 }
@@ -81,13 +81,13 @@ impl TemplateWalk<'_, '_> {
                 // Keeps the template's whitespace control for the text that follows.
                 let trim = if end.starts_with('-') { "-" } else { "" };
                 let text = format!("{{{{ {PREFIX}step() {trim}}}}}");
-                self.added.push((span.end_offset as usize, text));
+                self.insertions.push((span.end_offset as usize, text));
             }
         }
     }
 
     fn statements(&mut self, all: &[Stmt<'_>]) {
-        all.iter().for_each(|one| self.statement(one));
+        all.iter().for_each(|child| self.statement(child));
     }
 
     fn statement(&mut self, statement: &Stmt<'_>) {
@@ -152,7 +152,7 @@ impl TemplateWalk<'_, '_> {
     }
 
     fn expressions(&mut self, all: &[Expr<'_>]) {
-        all.iter().for_each(|one| self.expression(one));
+        all.iter().for_each(|child| self.expression(child));
     }
 
     fn expression(&mut self, expression: &Expr<'_>) {
@@ -161,13 +161,14 @@ impl TemplateWalk<'_, '_> {
             Expr::Slice(it) => {
                 // Inner expressions first, so that their insertions precede the outer ones at the same byte.
                 self.expression(&it.expr);
-                let ends = [&it.start, &it.stop, &it.step];
-                ends.into_iter()
+                let bounds = [&it.start, &it.stop, &it.step];
+                bounds
+                    .into_iter()
                     .flatten()
                     .for_each(|it| self.expression(it));
                 let end = it.span().end_offset as usize;
-                self.added.push((start(expression), "((".into()));
-                self.added.push((end, format!(")|{PREFIX}made)")));
+                self.insertions.push((start(expression), "((".into()));
+                self.insertions.push((end, format!(")|{PREFIX}made)")));
             }
             Expr::UnaryOp(it) => self.expression(&it.expr),
             Expr::BinOp(it) => {
@@ -213,8 +214,8 @@ impl TemplateWalk<'_, '_> {
     }
 
     fn arguments(&mut self, all: &[CallArg<'_>]) {
-        for one in all {
-            match one {
+        for argument in all {
+            match argument {
                 CallArg::Pos(it)
                 | CallArg::Kwarg(_, it)
                 | CallArg::PosSplat(it)
@@ -226,7 +227,7 @@ impl TemplateWalk<'_, '_> {
     /// Guards the operator with two operands that span `span`. It is the last operator of its kind outside brackets
     /// there, since operators of one kind are left-associative.
     fn operator(&mut self, kind: BinOpKind, span: Span) {
-        let is_it: fn(&Token<'_>) -> bool = match kind {
+        let is_operator: fn(&Token<'_>) -> bool = match kind {
             BinOpKind::Add => |token| matches!(token, Token::Plus),
             BinOpKind::Concat => |token| matches!(token, Token::Tilde),
             BinOpKind::Mul => |token| matches!(token, Token::Mul),
@@ -238,30 +239,33 @@ impl TemplateWalk<'_, '_> {
             _ => "mul",
         };
         // Tokens after the expression are outside of its span.
-        let ended = |(_, at): &(Token<'_>, Span)| at.end_offset <= span.end_offset;
-        let within = &self.tokens[..self.tokens.partition_point(ended)];
+        let ends_within =
+            |(_, token_span): &(Token<'_>, Span)| token_span.end_offset <= span.end_offset;
+        let inner = &self.tokens[..self.tokens.partition_point(ends_within)];
         // From the right: the operators are left-associative, so the last one outside of brackets is this one's.
         let mut depth = 0;
         let mut found = None;
         // Searched from the end, since the last operator at depth 0 is the outermost one.
-        for (token, at) in within.iter().rev() {
+        for (token, token_span) in inner.iter().rev() {
             match token {
                 Token::ParenClose | Token::BracketClose | Token::BraceClose => depth += 1,
                 Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth -= 1,
-                token if depth == 0 && is_it(token) => found = Some(*at),
+                token if depth == 0 && is_operator(token) => found = Some(*token_span),
                 _ => {}
             }
-            if found.is_some() || at.start_offset <= span.start_offset {
+            if found.is_some() || token_span.start_offset <= span.start_offset {
                 break;
             }
         }
-        let Some(at) = found else { return };
+        let Some(operator_span) = found else { return };
         let (start, end) = (span.start_offset as usize, span.end_offset as usize);
-        self.added.push((start, "(".into()));
+        self.insertions.push((start, "(".into()));
         let left = format!(")|{PREFIX}left ");
-        self.added.push((at.start_offset as usize, left));
-        self.added.push((at.end_offset as usize, "(".into()));
-        self.added.push((end, format!(")|{PREFIX}{name}")));
+        self.insertions
+            .push((operator_span.start_offset as usize, left));
+        self.insertions
+            .push((operator_span.end_offset as usize, "(".into()));
+        self.insertions.push((end, format!(")|{PREFIX}{name}")));
     }
 }
 
@@ -272,8 +276,8 @@ const SHORT_SUM_MAX: usize = 4;
 /// until then it is at most a few copies of existing values.
 fn is_short_sum(expression: &Expr<'_>) -> bool {
     let (mut operators, mut values, mut rest) = (0, 0, vec![expression]);
-    while let Some(one) = rest.pop() {
-        match one {
+    while let Some(current) = rest.pop() {
+        match current {
             Expr::Const(_) => {}
             Expr::Var(_) => values += 1,
             Expr::GetAttr(it) if matches!(it.expr, Expr::Var(_)) => values += 1,
@@ -290,11 +294,15 @@ fn is_short_sum(expression: &Expr<'_>) -> bool {
 
 /// Whether a body may end before it has written a value, on any path.
 fn is_silent(body: &[Stmt<'_>]) -> bool {
-    let straight =
-        |one: &&Stmt<'_>| matches!(one, Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_));
+    let always_runs = |statement: &&Stmt<'_>| {
+        matches!(
+            statement,
+            Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_)
+        )
+    };
     // Only statements that run in any case count; a condition may be false.
-    let mut begin = body.iter().take_while(straight);
-    !begin.any(|one| matches!(one, Stmt::EmitExpr(_)))
+    let mut prefix = body.iter().take_while(always_runs);
+    !prefix.any(|statement| matches!(statement, Stmt::EmitExpr(_)))
 }
 
 /// The start of an expression's first operand, without brackets around it. The engine's spans of postfix expressions

@@ -57,10 +57,10 @@ impl TemplateSet {
     pub fn new(root: Arc<Path>) -> TemplateSet {
         let files = Arc::new(Mutex::new(HashMap::new()));
         let mut environment = Environment::new();
-        let (folder, noted) = (root.clone(), files.clone());
+        let (folder, loader_files) = (root.clone(), files.clone());
         // The engine loads included templates itself, so the loader checks and records every file.
-        environment.set_loader(move |name| load(&folder, name, &noted));
-        environment.set_path_join_callback(|name, parent| joined(name, parent).into());
+        environment.set_loader(move |name| load(&folder, name, &loader_files));
+        environment.set_path_join_callback(|name, parent| resolve_name(name, parent).into());
         environment.set_auto_escape_callback(|_| AutoEscape::Html);
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
         environment.set_formatter(|out, state, value| match value.is_none() {
@@ -84,10 +84,10 @@ impl TemplateSet {
 
     /// Whether a loaded file has changed.
     pub fn have_changed(&self) -> bool {
-        let now = |path: &Path| FileStamp::at(path).ok();
+        let current_stamp = |path: &Path| FileStamp::from_path(path).ok();
         lock(&self.files)
             .iter()
-            .any(|(path, stamp)| now(path) != Some(*stamp))
+            .any(|(path, stamp)| current_stamp(path) != Some(*stamp))
     }
 
     /// Whether a page took long to render before.
@@ -96,30 +96,30 @@ impl TemplateSet {
     }
 
     /// Marks a page as slow to render.
-    pub fn note_heavy(&self, name: &str) {
+    pub fn mark_heavy(&self, name: &str) {
         // Only grows, but its names are those of existing pages.
         lock(&self.heavy).insert(name.to_string());
         // A slow page needs the engine, which has threads for it.
-        self.keep_direct(name, None);
+        self.store_direct(name, None);
     }
 
     /// The compiled page, if it needs no engine.
     pub fn direct(&self, name: &str) -> Option<Arc<CompiledPage>> {
-        let known = self.direct.read().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.direct.read().unwrap_or_else(PoisonError::into_inner);
         // `None` is remembered, too: the page needs the engine.
-        if let Some(page) = known.get(name) {
+        if let Some(page) = pages.get(name) {
             return page.clone();
         }
         // Parsed without the lock; a second parse by another thread gives the same page.
-        drop(known);
+        drop(pages);
         let page = self.parse_direct(name).map(Arc::new);
-        self.keep_direct(name, page.clone());
+        self.store_direct(name, page.clone());
         page
     }
 
-    fn keep_direct(&self, name: &str, page: Option<Arc<CompiledPage>>) {
-        let mut known = self.direct.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_string(), page);
+    fn store_direct(&self, name: &str, page: Option<Arc<CompiledPage>>) {
+        let mut pages = self.direct.write().unwrap_or_else(PoisonError::into_inner);
+        pages.insert(name.to_string(), page);
     }
 
     fn parse_direct(&self, name: &str) -> Option<CompiledPage> {
@@ -148,7 +148,7 @@ impl TemplateSet {
     /// The text of a template, if it is valid for the engine.
     fn source(&self, name: &str) -> Option<String> {
         let source = source(&self.root, name, &self.files).ok()??;
-        checked(name, source.clone()).ok()?;
+        check_source(name, source.clone()).ok()?;
         Some(source)
     }
 }
@@ -179,7 +179,7 @@ fn is_name(name: &str) -> bool {
 
 /// The name of a template referred to by another: relative to the site's folder if it begins with `/`, otherwise to
 /// the referring template's folder. Names that lead outside are left unchanged, and not found.
-fn joined(name: &str, parent: &str) -> String {
+fn resolve_name(name: &str, parent: &str) -> String {
     let mut parts: Vec<&str> = match name.strip_prefix('/') {
         Some(_) => Vec::new(),
         None => parent
@@ -207,7 +207,7 @@ type TemplateFiles = Mutex<HashMap<PathBuf, FileStamp>>;
 
 fn load(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<String>, Error> {
     match source(root, name, files)? {
-        Some(source) => checked(name, source).map(Some),
+        Some(source) => check_source(name, source).map(Some),
         None => Ok(None),
     }
 }
@@ -261,8 +261,8 @@ fn read(path: &Path, files: &TemplateFiles) -> std::io::Result<Option<String>> {
     std::fs::read_to_string(path).map(Some)
 }
 
-fn checked(name: &str, source: String) -> Result<String, Error> {
-    if template_budget::has_our_names(&source) {
+fn check_source(name: &str, source: String) -> Result<String, Error> {
+    if template_budget::uses_reserved_names(&source) {
         let reason = format!(
             "names that begin with {} are the server's",
             template_budget::PREFIX
@@ -273,20 +273,20 @@ fn checked(name: &str, source: String) -> Result<String, Error> {
     match constant::check(&source) {
         Ok(()) => Ok(template_budget::instrument(name, &source)),
         Err(breach) => {
-            let wrong = TemplateFault {
+            let fault = TemplateFault {
                 name: name.to_string(),
                 line: breach.line,
                 reason: breach.reason,
             };
-            let error = Error::new(ErrorKind::SyntaxError, wrong.to_string());
-            Err(error.with_source(wrong))
+            let error = Error::new(ErrorKind::SyntaxError, fault.to_string());
+            Err(error.with_source(fault))
         }
     }
 }
 
 /// Locks data that is consistent at each moment, so that a poisoned lock can be used.
-pub fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
-    it.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -340,18 +340,18 @@ mod tests {
         assert!(!templates.have_changed());
         std::fs::write(root.join("_other.lrp"), "longer than it was before").expect("a file");
         assert!(templates.have_changed(), "a part is a part of the page");
-        templates.note_heavy("plain.lrp");
+        templates.mark_heavy("plain.lrp");
         assert!(templates.direct("plain.lrp").is_none());
     }
 
     #[test]
     fn names_are_taken_from_the_folder_of_who_names_them() {
-        assert_eq!(joined("_b.lrp", "x/a.lrp"), "x/_b.lrp");
-        assert_eq!(joined("/_b.lrp", "x/a.lrp"), "_b.lrp");
-        assert_eq!(joined("../_b.lrp", "x/a.lrp"), "_b.lrp");
-        assert_eq!(joined("./_b.lrp", "a.lrp"), "_b.lrp");
+        assert_eq!(resolve_name("_b.lrp", "x/a.lrp"), "x/_b.lrp");
+        assert_eq!(resolve_name("/_b.lrp", "x/a.lrp"), "_b.lrp");
+        assert_eq!(resolve_name("../_b.lrp", "x/a.lrp"), "_b.lrp");
+        assert_eq!(resolve_name("./_b.lrp", "a.lrp"), "_b.lrp");
         for out in ["../../b.lrp", "/../b.lrp", "../x/../../b.lrp"] {
-            assert!(!is_name(&joined(out, "x/a.lrp")), "{out}");
+            assert!(!is_name(&resolve_name(out, "x/a.lrp")), "{out}");
         }
     }
 }

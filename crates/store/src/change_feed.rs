@@ -16,8 +16,8 @@ const PURGES_LEN_MAX: usize = 16 << 10;
 #[derive(Default)]
 pub struct ChangeFeed {
     listener: OnceLock<Thread>,
-    is_brief: AtomicBool,
-    news: Mutex<Invalidation>,
+    is_short_lived: AtomicBool,
+    pending: Mutex<Invalidation>,
 }
 
 /// The pending change.
@@ -45,13 +45,13 @@ impl ChangeFeed {
     }
 
     /// Reports a change of files, rules or error pages.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         self.add(|_| Invalidation::All);
     }
 
     /// Reports a purge by a pattern.
-    pub fn tell_of(&self, purged: &RequestPattern) {
-        self.add(|news| match news {
+    pub fn notify_purge(&self, purged: &RequestPattern) {
+        self.add(|pending| match pending {
             Invalidation::All => Invalidation::All,
             Invalidation::None => Invalidation::Purged(format!("{purged}\n")),
             Invalidation::Purged(before) => Invalidation::Purged(format!("{before}{purged}\n")),
@@ -62,34 +62,34 @@ impl ChangeFeed {
         let Some(listener) = self.listener.get() else {
             return;
         };
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        *news = match add(mem::take(&mut *news)) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        *pending = match add(mem::take(&mut *pending)) {
             // Bounded: a listener that is behind discards everything instead.
             Invalidation::Purged(text) if text.len() > PURGES_LEN_MAX => Invalidation::All,
-            news => news,
+            pending => pending,
         };
-        drop(news);
+        drop(pending);
         // After the change is recorded: the listener must find it.
         listener.unpark();
     }
 
     /// Takes the pending changes.
     pub fn take(&self) -> Invalidation {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        mem::take(&mut *news)
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::take(&mut *pending)
     }
 
     /// Reports a new response without change detection: copies must expire soon from now on.
-    pub fn tell_brief(&self) {
+    pub fn notify_short_lived(&self) {
         // Reported once: from then on, the levels below keep all copies briefly.
-        if !self.is_brief.swap(true, Ordering::Relaxed) {
-            self.tell();
+        if !self.is_short_lived.swap(true, Ordering::Relaxed) {
+            self.notify();
         }
     }
 
     /// Whether copies must expire soon.
-    pub fn is_brief(&self) -> bool {
-        self.is_brief.load(Ordering::Relaxed)
+    pub fn is_short_lived(&self) -> bool {
+        self.is_short_lived.load(Ordering::Relaxed)
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         let changes = ChangeFeed::default();
         changes.listen();
         let urls = ["http://a:80/x", "host:b"];
-        let tell = |text: &str| changes.tell_of(&RequestPattern::parse(text).expect(text));
+        let tell = |text: &str| changes.notify_purge(&RequestPattern::parse(text).expect(text));
         urls.iter().for_each(|url| tell(url));
         assert_eq!(
             changes.take(),
@@ -112,15 +112,15 @@ mod tests {
         (0..2000).for_each(|_| tell("http://a:80/x"));
         assert_eq!(changes.take(), Invalidation::All);
         tell("all");
-        changes.tell();
+        changes.notify();
         assert_eq!(changes.take(), Invalidation::All);
     }
 
     #[test]
     fn one_server_s_changes_are_nothing_to_another() {
         let (one, other) = (ChangeFeed::default(), ChangeFeed::default());
-        one.tell_brief();
-        assert!(one.is_brief() && !other.is_brief());
+        one.notify_short_lived();
+        assert!(one.is_short_lived() && !other.is_short_lived());
         assert_eq!(one.take(), Invalidation::None, "nobody listens");
         thread::scope(|scope| {
             let heard = scope.spawn(|| {
@@ -129,7 +129,7 @@ mod tests {
             });
             other.listen();
             while !heard.is_finished() {
-                one.tell();
+                one.notify();
                 thread::yield_now();
             }
         });

@@ -96,11 +96,11 @@ impl VariantSet {
 
     /// The base in this content coding.
     pub fn encoded(&self, encoding: ContentCoding) -> Option<&ObjectArc> {
-        let is = |object: &&ObjectArc| {
+        let has_encoding = |object: &&ObjectArc| {
             let representation = object.representation();
             representation.is_some_and(|representation| representation.encoding == encoding)
         };
-        self.others().find(is)
+        self.others().find(has_encoding)
     }
 
     /// Whether a condition holds for all variants.
@@ -117,7 +117,7 @@ impl VariantSet {
     {
         let selecting = self.selecting();
         // Usually the base is the only variant.
-        if selecting.is_none_or(|selecting| selecting.takes(request.clone())) {
+        if selecting.is_none_or(|selecting| selecting.matches(request.clone())) {
             if let Some(others) = &self.others {
                 others.is_base_used.set();
             }
@@ -146,7 +146,7 @@ impl VariantSet {
 
     /// The entry with another coding of its base.
     pub fn with_encoded(&self, object: ObjectArc) -> VariantSet {
-        let encoding = |of: &StoredObject| of.representation().map(|of| of.encoding);
+        let encoding = |variant: &StoredObject| variant.representation().map(|of| of.encoding);
         let others = self.others();
         // One object for each coding.
         let others = others.filter(|other| encoding(other) != encoding(&object));
@@ -157,11 +157,12 @@ impl VariantSet {
     /// The entry with a new response, which replaces the one for the same requests. If Vary names other fields than
     /// before, the earlier responses are dropped.
     pub fn with_selected(&self, object: ObjectArc) -> VariantSet {
-        let stays = |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
-            // One Vary at a time: with others, one look at the request could not distinguish the variants.
-            (Some(old), Some(new)) => old.has_names_of(new) && old != new,
-            _ => false,
-        };
+        let is_compatible =
+            |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
+                // One Vary at a time: with others, one look at the request could not distinguish the variants.
+                (Some(old), Some(new)) => old.has_same_names(new) && old != new,
+                _ => false,
+            };
         // The base becomes an ordinary variant and keeps its second chance.
         let is_base_used = self
             .others
@@ -172,42 +173,45 @@ impl VariantSet {
             is_used: is_base_used.unwrap_or_default(),
         };
         let others = self.other_variants().iter().cloned().chain([base]);
-        VariantSet::with_others(object.clone(), others.filter(stays).collect())
+        VariantSet::with_others(object.clone(), others.filter(is_compatible).collect())
     }
 
     /// Evicts variants until the limits hold or only the base is left; returns the number of evictions. Second chance:
     /// the oldest go first, but a variant that was used since the last pass is skipped once.
-    pub fn within(self, variants_max: usize, len_max: u64) -> (VariantSet, usize) {
+    pub fn evict_to_limits(self, variants_max: usize, len_max: u64) -> (VariantSet, usize) {
         let mut size = self.size();
-        let before = self.other_variants().len();
-        if before < variants_max && size <= len_max {
+        let count_before = self.other_variants().len();
+        if count_before < variants_max && size <= len_max {
             return (self, 0);
         }
-        let mut left: VecDeque<OtherVariant> = self.other_variants().to_vec().into();
-        while left.len() >= variants_max || size > len_max {
-            let Some(oldest) = left.pop_front() else {
+        let mut remaining: VecDeque<OtherVariant> = self.other_variants().to_vec().into();
+        while remaining.len() >= variants_max || size > len_max {
+            let Some(oldest) = remaining.pop_front() else {
                 break;
             };
             match oldest.is_used.is_set() {
-                true => left.push_back(OtherVariant::new(oldest.object)),
+                true => remaining.push_back(OtherVariant::new(oldest.object)),
                 false => size -= oldest.object.size(),
             }
         }
-        let evicted = before - left.len();
-        (VariantSet::with_others(self.base, left.into()), evicted)
+        let evicted = count_before - remaining.len();
+        (
+            VariantSet::with_others(self.base, remaining.into()),
+            evicted,
+        )
     }
 
     /// The entry without this variant; `None` if it was the only one.
     pub fn without(&self, object: &ObjectArc) -> Option<VariantSet> {
         let is_other = |other: &OtherVariant| !ObjectArc::ptr_eq(&other.object, object);
         let others = self.other_variants().iter().cloned();
-        let mut left: Vec<OtherVariant> = others.filter(is_other).collect();
+        let mut remaining: Vec<OtherVariant> = others.filter(is_other).collect();
         let base = match ObjectArc::ptr_eq(&self.base, object) {
             false => self.base.clone(),
-            true if left.is_empty() => return None,
-            true => left.remove(0).object,
+            true if remaining.is_empty() => return None,
+            true => remaining.remove(0).object,
         };
-        Some(VariantSet::with_others(base, left))
+        Some(VariantSet::with_others(base, remaining))
     }
 
     /// The size in bytes.

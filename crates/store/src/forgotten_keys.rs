@@ -15,41 +15,41 @@ const PLACES: usize = 1 << 14;
 pub struct ForgottenKeys {
     /// From the lowest bit: the count of deletions in this slot (32 bits), and part of the hashes of the last but one
     /// and of the last key (16 bits each).
-    places: Box<[AtomicU64]>,
+    slots: Box<[AtomicU64]>,
 }
 
 impl ForgottenKeys {
     /// Creates an empty table.
     pub fn new() -> ForgottenKeys {
         ForgottenKeys {
-            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
     /// The count of deletions in the slot of this hash.
     pub fn count(&self, hash: u64) -> u32 {
-        self.place(hash).load(SeqCst) as u32
+        self.slot(hash).load(SeqCst) as u32
     }
 
     /// Records the deletion of a key with this hash.
     pub fn add(&self, hash: u64) {
-        let next = |place: u64| {
+        let next = |slot_value: u64| {
             // One word: the tags of the last two keys, and a count. Keys share slots, so the tags identify others'
             // deletions apart.
-            let (count, last) = (place as u32, place >> 48);
+            let (count, last) = (slot_value as u32, slot_value >> 48);
             Some(u64::from(tag(hash)) << 48 | last << 32 | u64::from(count.wrapping_add(1)))
         };
         // It can't fail: `next` always returns a value.
-        let _ = self.place(hash).fetch_update(SeqCst, SeqCst, next);
+        let _ = self.slot(hash).fetch_update(SeqCst, SeqCst, next);
     }
 
     /// Whether a key with this hash may have been deleted since its slot's count was `since`.
-    pub fn may_have(&self, hash: u64, since: u32) -> bool {
-        let place = self.place(hash).load(SeqCst);
+    pub fn may_contain(&self, hash: u64, since: u32) -> bool {
+        let slot_value = self.slot(hash).load(SeqCst);
         // 16 bits: a foreign key with the same tag only costs a fetch that is not stored.
-        let is_last = (place >> 48) as u16 == tag(hash);
-        let is_last_but_one = (place >> 32) as u16 == tag(hash);
-        match (place as u32).wrapping_sub(since) {
+        let is_last = (slot_value >> 48) as u16 == tag(hash);
+        let is_last_but_one = (slot_value >> 32) as u16 == tag(hash);
+        match (slot_value as u32).wrapping_sub(since) {
             0 => false,
             1 => is_last,
             2 => is_last || is_last_but_one,
@@ -58,8 +58,8 @@ impl ForgottenKeys {
         }
     }
 
-    fn place(&self, hash: u64) -> &AtomicU64 {
-        &self.places[(hash >> 32) as usize % PLACES]
+    fn slot(&self, hash: u64) -> &AtomicU64 {
+        &self.slots[(hash >> 32) as usize % PLACES]
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
             [OWN, ONE].into_iter().for_each(|hash| keys.add(hash));
             let since = keys.count(OWN);
             forgotten.iter().for_each(|hash| keys.add(*hash));
-            assert_eq!(keys.may_have(OWN, since), may_have_own, "{forgotten:?}");
+            assert_eq!(keys.may_contain(OWN, since), may_have_own, "{forgotten:?}");
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
                 continue;
             }
             let (hash, since, is_forgotten) = fetches.pop_front().expect("some are under way");
-            let may_have = keys.may_have(hash, since);
+            let may_have = keys.may_contain(hash, since);
             assert!(may_have || !is_forgotten, "{hash:x} was forgotten");
             refused += usize::from(may_have && !is_forgotten);
         }

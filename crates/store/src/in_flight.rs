@@ -26,7 +26,7 @@ type InFlightMap<W> = HashMap<InFlightKey, InFlightFetch<W>, foldhash::fast::Ran
 
 struct InFlightFetch<W> {
     id: u64,
-    waiting: Vec<W>,
+    waiters: Vec<W>,
     /// The fetch's work, which runs only while a waiter holds it.
     work: Option<Weak<FetchWork>>,
 }
@@ -73,15 +73,15 @@ impl<W> InFlightTable<W> {
     ///
     /// # Errors
     /// The error of `begin`.
-    pub fn share<E>(
+    pub fn join_or_begin<E>(
         &self,
         job: InFlightKey,
-        waits: W,
+        waiter: W,
         begin: impl FnOnce(InFlightTicket) -> Result<(), E>,
     ) -> Result<(), E> {
         match lock(&self.table).entry(job) {
             // Request coalescing: the fetch in flight answers this waiter, too.
-            Entry::Occupied(mut known) => known.get_mut().waiting.push(waits),
+            Entry::Occupied(mut in_flight) => in_flight.get_mut().waiters.push(waiter),
             Entry::Vacant(vacant) => {
                 let ticket = self.ticket(vacant.key());
                 let id = ticket.id;
@@ -89,7 +89,7 @@ impl<W> InFlightTable<W> {
                 begin(ticket)?;
                 vacant.insert(InFlightFetch {
                     id,
-                    waiting: vec![waits],
+                    waiters: vec![waiter],
                     work: None,
                 });
             }
@@ -99,13 +99,13 @@ impl<W> InFlightTable<W> {
 
     /// Joins a running fetch that is not cancelled. Otherwise the caller becomes the leader, without being a waiter;
     /// the fetch ends when all holders of its work are gone.
-    pub fn join(&self, job: &InFlightKey, waits: W) -> CoalescingRole {
+    pub fn join(&self, job: &InFlightKey, waiter: W) -> CoalescingRole {
         let mut table = lock(&self.table);
         // Without a holder of its work, the fetch is cancelled and can't be joined.
-        if let Some(making) = table.get_mut(job)
-            && let Some(work) = making.work.as_ref().and_then(Weak::upgrade)
+        if let Some(fetch) = table.get_mut(job)
+            && let Some(work) = fetch.work.as_ref().and_then(Weak::upgrade)
         {
-            making.waiting.push(waits);
+            fetch.waiters.push(waiter);
             return CoalescingRole::Waits(work);
         }
         let (ticket, work) = self.insert(&mut table, job);
@@ -115,11 +115,11 @@ impl<W> InFlightTable<W> {
     /// Begins a fetch without waiters, unless one is running; see `InFlightTable::join`.
     pub fn begin(&self, job: &InFlightKey) -> Option<(InFlightTicket, Arc<FetchWork>)> {
         let mut table = lock(&self.table);
-        let is_made = |making: &InFlightFetch<W>| {
-            let work = making.work.as_ref().and_then(Weak::upgrade);
+        let is_running = |fetch: &InFlightFetch<W>| {
+            let work = fetch.work.as_ref().and_then(Weak::upgrade);
             work.is_some()
         };
-        if table.get(job).is_some_and(is_made) {
+        if table.get(job).is_some_and(is_running) {
             return None;
         }
         Some(self.insert(&mut table, job))
@@ -131,12 +131,12 @@ impl<W> InFlightTable<W> {
         job: &InFlightKey,
     ) -> (InFlightTicket, Arc<FetchWork>) {
         let (ticket, work) = (self.ticket(job), Arc::default());
-        let making = InFlightFetch {
+        let fetch = InFlightFetch {
             id: ticket.id,
-            waiting: Vec::new(),
+            waiters: Vec::new(),
             work: Some(Arc::downgrade(&work)),
         };
-        table.insert(job.clone(), making);
+        table.insert(job.clone(), fetch);
         (ticket, work)
     }
 
@@ -145,21 +145,21 @@ impl<W> InFlightTable<W> {
         let mut table = lock(&self.table);
         match table.get(&ticket.job) {
             // A cancelled fetch may have been replaced by a newer one with the same key.
-            Some(making) if making.id == ticket.id => {}
+            Some(fetch) if fetch.id == ticket.id => {}
             _ => return Vec::new(),
         }
-        let making = table.remove(&ticket.job);
-        making.map_or(Vec::new(), |making| making.waiting)
+        let fetch = table.remove(&ticket.job);
+        fetch.map_or(Vec::new(), |fetch| fetch.waiters)
     }
 
     /// Whether the last fetch for a key with this hash could not be shared. Approximate: keys share slots.
     pub fn is_unshared(&self, hash: u64) -> bool {
-        self.mark_of(hash).load(Relaxed) == hash
+        self.mark_slot(hash).load(Relaxed) == hash
     }
 
     /// Records whether the fetch for a key with this hash could be shared.
     pub fn mark(&self, hash: u64, is_shared: bool) {
-        let mark = self.mark_of(hash);
+        let mark = self.mark_slot(hash);
         match (is_shared, mark.load(Relaxed) == hash) {
             // Stores only on a change: workers share the cache line.
             (false, false) => mark.store(hash, Relaxed),
@@ -168,7 +168,7 @@ impl<W> InFlightTable<W> {
         }
     }
 
-    fn mark_of(&self, hash: u64) -> &AtomicU64 {
+    fn mark_slot(&self, hash: u64) -> &AtomicU64 {
         &self.unshared[(hash >> 32) as usize % UNSHARED]
     }
 
@@ -197,18 +197,21 @@ mod tests {
                 assert!(begun.replace(ticket).is_none());
                 Ok::<_, ()>(())
             };
-            assert_eq!(makings.share(job("a"), number, begin), Ok(()));
+            assert_eq!(makings.join_or_begin(job("a"), number, begin), Ok(()));
         }
         let ticket = begun.take().expect("it was begun");
         assert_eq!(makings.end(&ticket), [0, 1, 2]);
         assert!(makings.end(&ticket).is_empty());
-        assert_eq!(makings.share(job("a"), 3, |_| Err("full")), Err("full"));
+        assert_eq!(
+            makings.join_or_begin(job("a"), 3, |_| Err("full")),
+            Err("full")
+        );
         let mut again = false;
         let begin = |_| {
             again = true;
             Ok::<_, ()>(())
         };
-        assert_eq!(makings.share(job("a"), 4, begin), Ok(()));
+        assert_eq!(makings.join_or_begin(job("a"), 4, begin), Ok(()));
         assert!(again, "what was refused is not waited for");
     }
 

@@ -35,14 +35,14 @@ const SITE_LEN: usize = size_of::<u32>();
 /// Writes the key of a file for a decoded path; `host` is the normalised name if each host has its own folder, else
 /// empty.
 #[inline]
-pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) {
+pub fn write_file_key(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) {
     start(key, site_id, ContentMaker::Files);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
 }
 
 /// Writes the key of a handler's response to a target (path and query) under a Host, with or without TLS.
-pub fn write_of_program(
+pub fn write_handler_key(
     key: &mut Vec<u8>,
     site: SiteScope,
     host: &[u8],
@@ -68,7 +68,7 @@ pub fn is_over_tls(key: &[u8]) -> bool {
 }
 
 /// Host and target of a handler's key; `None` for a file's.
-pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn handler_key_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (maker, rest) = key.get(SITE_LEN..)?.split_first()?;
     if *maker == ContentMaker::Files as u8 {
         return None;
@@ -93,7 +93,7 @@ mod tests {
     fn keys_tell_what_was_asked() {
         let program = [&7u32.to_le_bytes()[..], &[1], b"a:80/x/y?z"].concat();
         assert_eq!(
-            parts_of_program(&program),
+            handler_key_parts(&program),
             Some((&b"a:80"[..], &b"/x/y?z"[..]))
         );
         let mut key = Vec::new();
@@ -102,12 +102,12 @@ mod tests {
                 site_id: 7,
                 is_https: over_tls,
             };
-            write_of_program(&mut key, site, b"a:80", b"/x/y", Some(b"z"));
+            write_handler_key(&mut key, site, b"a:80", b"/x/y", Some(b"z"));
             assert_eq!(key == program, !over_tls);
-            assert_eq!(parts_of_program(&key), parts_of_program(&program));
+            assert_eq!(handler_key_parts(&key), handler_key_parts(&program));
         }
         let file = [&7u32.to_le_bytes()[..], &[0], b"/x"].concat();
-        assert_eq!(parts_of_program(&file), None);
-        assert_eq!(parts_of_program(b""), None);
+        assert_eq!(handler_key_parts(&file), None);
+        assert_eq!(handler_key_parts(b""), None);
     }
 }

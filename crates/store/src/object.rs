@@ -67,7 +67,7 @@ pub struct Representation {
     /// The positions in the head, and its status.
     pub head: HeadMap,
     /// Optional parts, and those needed by HTTP/2 only.
-    more: OnceBox<ObjectExtras>,
+    extras: OnceBox<ObjectExtras>,
     /// Last-Modified.
     pub modified: UnixSeconds,
     key_len: u16,
@@ -80,7 +80,7 @@ pub struct Representation {
 #[derive(Default)]
 struct ObjectExtras {
     /// `None` if the body is inline and the object answers all requests for its key.
-    apart: Option<RepresentationExtras>,
+    separate: Option<RepresentationExtras>,
     /// The head for HTTP/2, built at the first such request.
     block: LazyBlock,
 }
@@ -196,7 +196,7 @@ pub struct PlacedResponse {
 
 impl BodyLocation {
     /// A second reference to a body that is separate from its head.
-    pub fn elsewhere(&self) -> Option<BodyLocation> {
+    pub fn clone_separate(&self) -> Option<BodyLocation> {
         match self {
             BodyLocation::Block(block) => Some(BodyLocation::Block(block.clone())),
             BodyLocation::Segment(segment) => Some(BodyLocation::Segment(segment.clone())),
@@ -223,7 +223,7 @@ impl StoredObject {
     pub fn selecting(&self) -> Option<&SelectingFields> {
         match &self.kind {
             ObjectKind::Representation(representation) => Some(representation.selecting()),
-            ObjectKind::Filling(filling, _) => Some(&filling.selecting),
+            ObjectKind::Filling(streaming, _) => Some(&streaming.selecting),
             ObjectKind::Parts(partial) => Some(partial.representation.selecting()),
             ObjectKind::Folder(_)
             | ObjectKind::NoIndex(_)
@@ -249,7 +249,7 @@ impl StoredObject {
     /// The size in bytes, for the store's accounting.
     pub fn size(&self) -> u64 {
         let lifetime = self.validity.lifetime();
-        let apart = match &self.kind {
+        let kind_size = match &self.kind {
             ObjectKind::Representation(representation) => representation.size(),
             ObjectKind::Parts(partial) => partial.representation.size(),
             ObjectKind::Filling(..)
@@ -258,7 +258,7 @@ impl StoredObject {
             | ObjectKind::Refused(..)
             | ObjectKind::Index(..) => self.key().len() as u64,
         };
-        OVERHEAD + apart + lifetime.map_or(0, StoredExpiry::size) as u64
+        OVERHEAD + kind_size + lifetime.map_or(0, StoredExpiry::size) as u64
     }
 }
 
@@ -283,23 +283,23 @@ impl Representation {
         } = placed;
         // Most small objects are plain and save the allocation.
         let is_plain = matches!(content, BodyLocation::Inline) && selecting.is_empty();
-        let apart = RepresentationExtras {
+        let separate = RepresentationExtras {
             content,
             len,
             size,
             selecting,
         };
-        let more = match is_plain {
+        let extras = match is_plain {
             true => OnceBox::new(),
             false => OnceBox::with_value(Box::new(ObjectExtras {
-                apart: Some(apart),
+                separate: Some(separate),
                 block: LazyBlock::default(),
             })),
         };
         Representation {
             stored: bytes,
             head,
-            more,
+            extras,
             modified: modified_s.into(),
             key_len,
             encoding: ContentCoding::Identity,
@@ -308,7 +308,7 @@ impl Representation {
     }
 
     /// Sets the content coding, and the other codings available.
-    pub fn in_encoding(self, encoding: ContentCoding, others: CodingSet) -> Representation {
+    pub fn with_encoding(self, encoding: ContentCoding, others: CodingSet) -> Representation {
         Representation {
             encoding,
             encoding_bits: others.bits().into(),
@@ -337,26 +337,27 @@ impl Representation {
     }
 
     #[inline]
-    fn apart(&self) -> Option<&RepresentationExtras> {
-        self.more.get()?.apart.as_ref()
+    fn separate(&self) -> Option<&RepresentationExtras> {
+        self.extras.get()?.separate.as_ref()
     }
 
     /// The head for HTTP/2.
     pub fn block(&self) -> &LazyBlock {
-        &self.more.get_or_init(Box::default).block
+        &self.extras.get_or_init(Box::default).block
     }
 
     /// The location of the body.
     #[inline]
     pub fn content(&self) -> &BodyLocation {
-        self.apart().map_or(&INLINE, |apart| &apart.content)
+        self.separate()
+            .map_or(&INLINE, |separate| &separate.content)
     }
 
     /// Length of the body in bytes.
     #[inline]
     pub fn len(&self) -> u64 {
-        match self.apart() {
-            Some(apart) => apart.len,
+        match self.separate() {
+            Some(separate) => separate.len,
             // Inline: the body follows the head and the empty line.
             None => self.end().saturating_sub(self.head.h1_len() + 2) as u64,
         }
@@ -365,16 +366,16 @@ impl Representation {
     /// The fields that select the requests for this representation.
     #[inline]
     pub fn selecting(&self) -> &SelectingFields {
-        self.apart().map_or(&ALL, |apart| &apart.selecting)
+        self.separate().map_or(&ALL, |separate| &separate.selecting)
     }
 
     fn size(&self) -> u64 {
-        let size = |apart: &RepresentationExtras| {
-            (size_of::<RepresentationExtras>() + apart.selecting.size()) as u64 + apart.size
+        let size = |separate: &RepresentationExtras| {
+            (size_of::<RepresentationExtras>() + separate.selecting.size()) as u64 + separate.size
         };
         // The arena allocates whole units.
         let stored = (self.stored.len() as u64).next_multiple_of(UNIT);
-        stored + self.apart().map_or(0, size)
+        stored + self.separate().map_or(0, size)
     }
 
     /// The available content codings.
@@ -384,10 +385,10 @@ impl Representation {
     }
 
     /// Removes a coding that does not pay off.
-    pub fn without(&self, encoding: ContentCoding) {
-        let mut left = self.encodings();
-        left.remove(encoding);
-        self.encoding_bits.store(left.bits(), Relaxed);
+    pub fn remove_encoding(&self, encoding: ContentCoding) {
+        let mut remaining = self.encodings();
+        remaining.remove(encoding);
+        self.encoding_bits.store(remaining.bits(), Relaxed);
     }
 
     /// The validators for conditional requests.

@@ -44,7 +44,7 @@ impl PartialContent {
             PreconditionOutcome::Proceed => {
                 let len = self.representation.len();
                 let ranges = preconditions::ranges(request, &validators, now_s, len);
-                self.parts.answers(&ranges)
+                self.parts.can_answer(&ranges)
             }
         }
     }
@@ -95,12 +95,15 @@ impl ContentPiece {
     }
 
     /// The intersection with a range of the whole, as offsets in the block.
-    pub fn within(&self, range: ByteRange) -> Option<Range<usize>> {
-        let own = self.range();
-        let (start, end) = (range.start.max(own.start), range.end.min(own.end));
+    pub fn intersect(&self, range: ByteRange) -> Option<Range<usize>> {
+        let piece_range = self.range();
+        let (start, end) = (
+            range.start.max(piece_range.start),
+            range.end.min(piece_range.end),
+        );
         // The cast is exact: the offset is within a block in memory.
-        let at = |place: u64| (place - self.start) as usize;
-        (start < end).then(|| at(start)..at(end))
+        let block_offset = |position: u64| (position - self.start) as usize;
+        (start < end).then(|| block_offset(start)..block_offset(end))
     }
 
     /// Its bytes, without a copy.

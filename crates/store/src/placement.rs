@@ -39,7 +39,7 @@ pub fn in_memory(
 ) -> Result<PlacedResponse, PlacementError> {
     // One copy of head and body is cheaper than a second buffer in the send call.
     if head.text.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
-        return beside_key(
+        return place_with_key(
             store,
             key,
             head,
@@ -50,7 +50,7 @@ pub fn in_memory(
             BodyLocation::Inline,
         );
     }
-    let content = match filled(store, key.hash, body_len, fill)? {
+    let content = match allocate_filled(store, key.hash, body_len, fill)? {
         PlacedBytes::Arena(draft) => BodyLocation::Block(draft.finish()),
         PlacedBytes::Heap(bytes) => BodyLocation::Heap(Box::new(bytes.into())),
     };
@@ -71,7 +71,7 @@ pub fn head_alone(
         len: 0,
         fill: |_: &mut [u8]| Ok(()),
     };
-    beside_key(store, key, head, body, content)
+    place_with_key(store, key, head, body, content)
 }
 
 /// Body bytes in the same piece as their head.
@@ -82,7 +82,7 @@ struct InlineBody<F> {
 }
 
 /// Places the head, the inline body after it, and the key in one piece.
-fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
+fn place_with_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     store: &SharedStore,
     key: HashedKey<'_>,
     head: EncodedHead,
@@ -94,10 +94,10 @@ fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     // Longer keys are not stored.
     let key_len = u16::try_from(key.len()).map_err(|_| PlacementError::NoRoom)?;
     let len = head.len() + EMPTY_LINE.len() + body.len + key.len();
-    let bytes = filled(store, hash, len, |into| {
-        let (head_part, into) = into.split_at_mut(head.len());
-        let (line, into) = into.split_at_mut(EMPTY_LINE.len());
-        let (body_part, key_part) = into.split_at_mut(body.len);
+    let bytes = allocate_filled(store, hash, len, |buffer| {
+        let (head_part, buffer) = buffer.split_at_mut(head.len());
+        let (line, buffer) = buffer.split_at_mut(EMPTY_LINE.len());
+        let (body_part, key_part) = buffer.split_at_mut(body.len);
         head_part.copy_from_slice(&head);
         line.copy_from_slice(EMPTY_LINE);
         key_part.copy_from_slice(key);
@@ -121,11 +121,11 @@ fn beside_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
 
 /// Places part of a body in its own block. `None`: no room.
 pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<ArenaBlock> {
-    let copy = |into: &mut [u8]| {
-        into.copy_from_slice(bytes);
+    let copy = |buffer: &mut [u8]| {
+        buffer.copy_from_slice(bytes);
         Ok(())
     };
-    match filled(store, hash, bytes.len(), copy) {
+    match allocate_filled(store, hash, bytes.len(), copy) {
         Ok(PlacedBytes::Arena(draft)) => Some(draft.finish()),
         // Without an arena, nothing is stored.
         Ok(PlacedBytes::Heap(_)) | Err(_) => None,
@@ -153,7 +153,7 @@ impl PlacedBytes {
     }
 }
 
-fn filled(
+fn allocate_filled(
     store: &SharedStore,
     hash: u64,
     len: usize,

@@ -6,12 +6,12 @@ pub struct PurgeEpoch {
     /// The generation of the purge rules.
     pub generation: u64,
     /// The count of deletions of its key.
-    pub forgotten: u32,
+    pub deletion_count: u32,
 }
 
 impl PurgeEpoch {
     /// As bytes, for the identity of a fetch.
     pub fn to_le_bytes(self) -> [u8; 16] {
-        (u128::from(self.generation) << 64 | u128::from(self.forgotten)).to_le_bytes()
+        (u128::from(self.generation) << 64 | u128::from(self.deletion_count)).to_le_bytes()
     }
 }

@@ -47,7 +47,7 @@ pub struct StorePurges {
     /// The first generation of this process.
     first: AtomicU64,
     hasher: foldhash::fast::RandomState,
-    gone: AtomicU64,
+    deleted: AtomicU64,
     stale: AtomicU64,
     logger: OnceLock<ErrorLogger>,
 }
@@ -68,7 +68,7 @@ pub struct PurgeCounters {
     /// Rules and names that were dropped to make room.
     pub dropped: u64,
     /// Objects that a purge deleted.
-    pub gone: u64,
+    pub deleted: u64,
     /// Objects that a purge made stale.
     pub stale: u64,
 }
@@ -83,7 +83,7 @@ impl Default for StorePurges {
             generation: AtomicU64::new(0),
             first: AtomicU64::new(0),
             hasher: foldhash::fast::RandomState::default(),
-            gone: AtomicU64::new(0),
+            deleted: AtomicU64::new(0),
             stale: AtomicU64::new(0),
             logger: OnceLock::new(),
         }
@@ -92,7 +92,7 @@ impl Default for StorePurges {
 
 impl PurgeRules {
     /// Whether prefixes of this length are hashed from now on.
-    fn names_prefix(&mut self, len: usize) -> bool {
+    fn hashes_prefix_len(&mut self, len: usize) -> bool {
         // Each length costs one hash at every comparison; other prefixes are compared as patterns.
         let has_room = self.prefix_lengths.len() < PREFIX_LENGTHS_MAX;
         if has_room {
@@ -125,7 +125,7 @@ impl StorePurges {
     }
 
     /// Gives later purges generations greater than this one.
-    pub fn begin_at(&self, generation: u64) {
+    pub fn resume_after(&self, generation: u64) {
         let bans = &mut self.lock().bans;
         bans.skip_to(generation);
         self.first.store(bans.generation(), Relaxed);
@@ -136,7 +136,7 @@ impl StorePurges {
         let mut rules = self.lock();
         rules.bans.skip_to(generation);
         let dropped = rules.bans.dropped();
-        match self.names_of(purge, &mut rules) {
+        match self.names_to_mark(purge, &mut rules) {
             Ok(names) => rules.bans.mark(names, kind),
             Err(pattern) => rules.bans.add(pattern.clone(), kind),
         }
@@ -157,7 +157,7 @@ impl StorePurges {
     }
 
     /// The names that a purge marks, or the pattern to be scanned.
-    fn names_of<'p>(
+    fn names_to_mark<'p>(
         &self,
         purge: &PurgeRequest<'p>,
         rules: &mut PurgeRules,
@@ -175,9 +175,9 @@ impl StorePurges {
                 port,
                 target,
                 is_prefix,
-            } if !is_prefix || rules.names_prefix(target.len()) => {
+            } if !is_prefix || rules.hashes_prefix_len(target.len()) => {
                 // A request's Host may lack the port, or be missing (HTTP/1.0).
-                let places = [
+                let authorities = [
                     (Some(&**host), Some(*port)),
                     (Some(&**host), None),
                     (None, None),
@@ -186,7 +186,7 @@ impl StorePurges {
                     true => self.prefix(host, port, target),
                     false => self.url(host, port, target),
                 };
-                Ok(places.map(name).into())
+                Ok(authorities.map(name).into())
             }
             _ => Err(pattern),
         }
@@ -194,28 +194,28 @@ impl StorePurges {
 
     /// Whether an object has been compared with all rules.
     #[inline]
-    pub fn has_seen_all(&self, lifetime: &StoredExpiry) -> bool {
+    pub fn is_up_to_date(&self, lifetime: &StoredExpiry) -> bool {
         lifetime.generation.load(Acquire) == self.generation()
     }
 
     /// Compares an object under a key with the rules that are newer than its last comparison; returns whether it is
     /// purged.
-    pub fn is_gone(&self, key: &[u8], lifetime: &StoredExpiry) -> bool {
-        let Some((authority, target)) = key::parts_of_program(key) else {
+    pub fn is_purged(&self, key: &[u8], lifetime: &StoredExpiry) -> bool {
+        let Some((authority, target)) = key::handler_key_parts(key) else {
             return false;
         };
         let rules = self.lock();
         let names = self.names(authority, target, Some(lifetime), &rules.prefix_lengths);
         let bans = &rules.bans;
-        let is_meant = |pattern: &RequestPattern| pattern.takes(authority, None, target);
-        let ban = bans.check(lifetime.generation.load(Acquire), names, is_meant);
+        let is_match = |pattern: &RequestPattern| pattern.matches(authority, None, target);
+        let ban = bans.check(lifetime.generation.load(Acquire), names, is_match);
         if let BanVerdict::Soft { at_ms } = ban {
-            lifetime.end_softly(at_ms);
+            lifetime.soft_purge(at_ms);
             self.stale.fetch_add(1, Relaxed);
         }
         match ban {
             BanVerdict::Hard => {
-                self.gone.fetch_add(1, Relaxed);
+                self.deleted.fetch_add(1, Relaxed);
                 true
             }
             BanVerdict::None | BanVerdict::Soft { .. } => {
@@ -241,8 +241,8 @@ impl StorePurges {
         }
         let rules = self.lock();
         let names = self.names(authority, target, lifetime, &rules.prefix_lengths);
-        let is_meant = |pattern: &RequestPattern| pattern.takes(authority, None, target);
-        rules.bans.check(since, names, is_meant)
+        let is_match = |pattern: &RequestPattern| pattern.matches(authority, None, target);
+        rules.bans.check(since, names, is_match)
     }
 
     /// The names by which an object can be purged.
@@ -304,7 +304,7 @@ impl StorePurges {
             purges: bans.generation() - self.first.load(Relaxed),
             rules: bans.len() as u64,
             dropped: bans.dropped(),
-            gone: self.gone.load(Relaxed),
+            deleted: self.deleted.load(Relaxed),
             stale: self.stale.load(Relaxed),
         }
     }

@@ -42,11 +42,11 @@ pub struct SharedStore {
     shards: Box<[Mutex<CacheStore<VariantSet>>]>,
     arena: Option<Arc<ResponseArena>>,
     hasher: foldhash::fast::RandomState,
-    purging: StorePurges,
-    forgotten: ForgottenKeys,
+    store_purges: StorePurges,
+    deleted_keys: ForgottenKeys,
     /// Bytes of arriving bodies, outside the arena.
-    filling: AtomicU64,
-    filling_max: u64,
+    arriving_bytes: AtomicU64,
+    arriving_bytes_max: u64,
     /// The reasons why responses were not stored.
     pub refusals: UnstoredReasons,
     /// The maximum size of all variants under one key, in bytes.
@@ -84,10 +84,10 @@ impl SharedStore {
             shards,
             arena,
             hasher: foldhash::fast::RandomState::default(),
-            purging: StorePurges::default(),
-            forgotten: ForgottenKeys::new(),
-            filling: AtomicU64::new(0),
-            filling_max: len_max / FILLING_SHARE,
+            store_purges: StorePurges::default(),
+            deleted_keys: ForgottenKeys::new(),
+            arriving_bytes: AtomicU64::new(0),
+            arriving_bytes_max: len_max / FILLING_SHARE,
             refusals: UnstoredReasons::default(),
             entry_len_max: len_max / count / ENTRY_SHARE,
             variants_max: VARIANTS_MAX,
@@ -115,10 +115,10 @@ impl SharedStore {
     }
 
     /// Adds a disk cache. Its purges that are not finished apply to this store, too.
-    pub fn before(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
+    pub fn with_disk_cache(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
         if let Some(tier) = &tier {
             // Before the first look-up: objects on disk may be older than these purges.
-            tier.replay_purges(&self.purging);
+            tier.replay_purges(&self.store_purges);
         }
         SharedStore { tier, ..self }
     }
@@ -166,43 +166,48 @@ impl SharedStore {
 
     /// The entry of a key without purged variants; counts as a use.
     #[inline]
-    pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+    pub fn find_valid(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         let entry = self.find(hash, key)?;
-        match entry.all(|object| self.has_seen_all(object)) {
+        match entry.all(|object| self.is_up_to_date(object)) {
             true => Some(entry),
             false => self.without_purged(hash, key, &entry),
         }
     }
 
     /// The entry of a key without purged variants; does not count as a use and deletes nothing.
-    pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+    pub fn peek_valid(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         let entry = self.peek(hash, key)?;
-        let mut gone = entry.variants().filter(|object| self.is_gone(key, object));
-        gone.try_fold(entry.clone(), |left, object| left.without(object))
+        let mut purged = entry
+            .variants()
+            .filter(|object| self.is_purged(key, object));
+        purged.try_fold(entry.clone(), |remaining, object| remaining.without(object))
     }
 
     #[inline]
-    fn has_seen_all(&self, object: &StoredObject) -> bool {
+    fn is_up_to_date(&self, object: &StoredObject) -> bool {
         let lifetime = object.validity.lifetime();
-        lifetime.is_none_or(|lifetime| self.purging.has_seen_all(lifetime))
+        lifetime.is_none_or(|lifetime| self.store_purges.is_up_to_date(lifetime))
     }
 
     /// Deletes the purged variants.
     #[cold]
     fn without_purged(&self, hash: u64, key: &[u8], entry: &VariantSet) -> Option<VariantSet> {
-        let mut left = Some(entry.clone());
-        for object in entry.variants().filter(|object| self.is_gone(key, object)) {
+        let mut remaining = Some(entry.clone());
+        for object in entry
+            .variants()
+            .filter(|object| self.is_purged(key, object))
+        {
             self.remove(hash, key, object);
-            left = left.and_then(|left| left.without(object));
+            remaining = remaining.and_then(|remaining| remaining.without(object));
         }
-        left
+        remaining
     }
 
     /// Whether an object under a key was purged.
-    fn is_gone(&self, key: &[u8], object: &StoredObject) -> bool {
+    fn is_purged(&self, key: &[u8], object: &StoredObject) -> bool {
         let lifetime = object.validity.lifetime();
         lifetime.is_some_and(|lifetime| {
-            !self.purging.has_seen_all(lifetime) && self.purging.is_gone(key, lifetime)
+            !self.store_purges.is_up_to_date(lifetime) && self.store_purges.is_purged(key, lifetime)
         })
     }
 
@@ -229,29 +234,39 @@ impl SharedStore {
         self.interleave();
         PurgeEpoch {
             // Read before the fetch begins: the response may contain what a later purge means.
-            generation: self.purging.generation(),
-            forgotten: self.forgotten.count(hash),
+            generation: self.store_purges.generation(),
+            deletion_count: self.deleted_keys.count(hash),
         }
     }
 
     /// Whether an object that was found under a key earlier was neither deleted nor purged before this epoch, so that
     /// a response may be derived from it.
-    pub fn is_kept(&self, hash: u64, key: &[u8], object: &ObjectArc, since: PurgeEpoch) -> bool {
+    pub fn is_still_valid(
+        &self,
+        hash: u64,
+        key: &[u8],
+        object: &ObjectArc,
+        since: PurgeEpoch,
+    ) -> bool {
         let Some(lifetime) = object.validity.lifetime() else {
             return true;
         };
         // The count is shared with other keys, so an unequal count proves nothing.
-        let is_counted = lifetime.forgotten == since.forgotten;
-        if is_counted && self.has_seen_all(object) {
+        let is_count_equal = lifetime.deletion_count == since.deletion_count;
+        if is_count_equal && self.is_up_to_date(object) {
             return true;
         }
-        let entry = self.peek_kept(hash, key);
-        entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
+        let entry = self.peek_valid(hash, key);
+        entry.is_some_and(|entry| {
+            entry
+                .variants()
+                .any(|variant| ObjectArc::ptr_eq(variant, object))
+        })
     }
 
     /// Whether a key with this hash may have been deleted since `PurgeEpoch::forgotten_keys` was read.
-    pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
-        self.forgotten.may_have(hash, since)
+    pub fn may_be_deleted(&self, hash: u64, since: u32) -> bool {
+        self.deleted_keys.may_contain(hash, since)
     }
 
     /// Adds an object with a lifetime to its variants, unless it was purged or its key deleted since its fetch began,
@@ -259,11 +274,11 @@ impl SharedStore {
     pub fn insert_selected(&self, hash: u64, key: &[u8], object: ObjectArc) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
-            // No gap: `forget` counts before it locks the shard, and a later purge is detected when the object is
+            // No gap: `delete` counts before it locks the shard, and a later purge is detected when the object is
             // found.
             let lifetime = object.validity.lifetime()?;
-            let is_forgotten = self.may_be_forgotten(hash, lifetime.forgotten);
-            if is_forgotten || self.is_gone(key, &object) {
+            let is_forgotten = self.may_be_deleted(hash, lifetime.deletion_count);
+            if is_forgotten || self.is_purged(key, &object) {
                 self.outdated.fetch_add(1, Relaxed);
                 return None;
             }
@@ -276,19 +291,30 @@ impl SharedStore {
 
     /// Replaces a streaming object with the complete one, if it is still stored and was not purged. Returns whether it
     /// did.
-    pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
+    pub fn complete(
+        &self,
+        hash: u64,
+        key: &[u8],
+        streaming: &ObjectArc,
+        object: ObjectArc,
+    ) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
-            let has =
-                |entry: &&VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
-            let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
+            let contains = |entry: &&VariantSet| {
+                entry
+                    .variants()
+                    .any(|variant| ObjectArc::ptr_eq(variant, streaming))
+            };
+            let entry = entry
+                .filter(contains)
+                .filter(|_| !self.is_purged(key, &object))?;
             Some(self.bounded(entry.with_selected(object)))
         })
     }
 
     /// The entry after eviction of the variants that exceed the limits.
     fn bounded(&self, entry: VariantSet) -> VariantSet {
-        let (entry, evicted) = entry.within(self.variants_max, self.entry_len_max);
+        let (entry, evicted) = entry.evict_to_limits(self.variants_max, self.entry_len_max);
         self.variants_evicted.fetch_add(evicted as u64, Relaxed);
         entry
     }
@@ -296,24 +322,28 @@ impl SharedStore {
     /// Deletes one variant.
     pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
         // By identity: a newer object under the same key stays.
-        let has = |entry: &VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
-        let gone = {
+        let contains = |entry: &VariantSet| {
+            entry
+                .variants()
+                .any(|variant| ObjectArc::ptr_eq(variant, object))
+        };
+        let removed = {
             let mut shard = self.shard(hash);
             match shard.peek(hash, key) {
-                Some(entry) if has(entry) => {}
+                Some(entry) if contains(entry) => {}
                 _ => return,
             }
             let entry = shard.remove(hash, key);
-            let left = entry.as_ref().and_then(|entry| entry.without(object));
+            let remaining = entry.as_ref().and_then(|entry| entry.without(object));
             let mut dropped = Vec::new();
-            if let Some(left) = left {
-                let size = left.size();
-                let refused = shard.insert(hash, left, size, &mut dropped);
+            if let Some(remaining) = remaining {
+                let size = remaining.size();
+                let refused = shard.insert(hash, remaining, size, &mut dropped);
                 dropped.extend(refused.err());
             }
             (entry, dropped)
         };
-        drop(gone);
+        drop(removed);
     }
 
     /// Replaces the entry of a key with the result of `change`, if it returns one. Returns whether the new entry was
@@ -341,19 +371,19 @@ impl SharedStore {
     }
 
     /// Deletes the entry of a key, and prevents fetches that began before from storing there.
-    pub fn forget(&self, hash: u64, key: &[u8]) {
+    pub fn delete(&self, hash: u64, key: &[u8]) {
         // Counted before the removal: fetches that began earlier detect it and are not stored.
-        self.forgotten.add(hash);
+        self.deleted_keys.add(hash);
         self.interleave();
-        let gone = self.shard(hash).remove(hash, key);
-        drop(gone);
+        let removed = self.shard(hash).remove(hash, key);
+        drop(removed);
     }
 
     /// Purges matching objects with a lifetime and matching fetches in flight, in constant time. Purged objects are
     /// removed at their next look-up or by eviction. Objects on disk are purged at once, too; after a restart they
-    /// stay purged once the rule is written (`DiskCache::when_purges_are_kept`).
+    /// stay purged once the rule is written (`DiskCache::on_purges_durable`).
     pub fn purge(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) {
-        let generation = self.purging.add(purge, kind);
+        let generation = self.store_purges.add(purge, kind);
         if let Some(tier) = &self.tier {
             // In memory first: requests from now on see the purge, even before it is durable.
             tier.note_purge(generation, purge, kind);
@@ -369,39 +399,47 @@ impl SharedStore {
         if self.tier.is_some() || count > COMPARED_MAX {
             return None;
         }
-        let purged = |counters: PurgeCounters| counters.gone + counters.stale;
-        let before = purged(self.purge_counters());
+        let purged = |counters: PurgeCounters| counters.deleted + counters.stale;
+        let count_before = purged(self.purge_counters());
         for shard in &self.shards {
             let compare = |entry: &VariantSet| {
                 for object in entry.variants() {
-                    self.is_gone(entry.base.key(), object);
+                    self.is_purged(entry.base.key(), object);
                 }
                 true
             };
             lock(shard).retain(compare, &mut Vec::new());
         }
-        Some(purged(self.purge_counters()) > before)
+        Some(purged(self.purge_counters()) > count_before)
     }
 
     /// The purge rules.
-    pub fn purging(&self) -> &StorePurges {
-        &self.purging
+    pub fn store_purges(&self) -> &StorePurges {
+        &self.store_purges
     }
 
     /// The counters of purges.
     pub fn purge_counters(&self) -> PurgeCounters {
-        self.purging.counters()
+        self.store_purges.counters()
     }
 
     /// Reserves memory for received bytes of a body; they release it when their last reader drops them.
     ///
     /// # Errors
     /// The limit is reached: the bytes.
-    pub fn draw(self: &Arc<Self>, bytes: bytes::Bytes) -> Result<bytes::Bytes, bytes::Bytes> {
+    pub fn reserve_arriving(
+        self: &Arc<Self>,
+        bytes: bytes::Bytes,
+    ) -> Result<bytes::Bytes, bytes::Bytes> {
         let len = bytes.len() as u64;
         // Bodies in flight are outside the arena, so they have their own bound.
-        let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
-        match self.filling.fetch_update(Relaxed, Relaxed, more) {
+        let add_within_limit = |reserved: u64| {
+            Some(reserved + len).filter(|reserved| *reserved <= self.arriving_bytes_max)
+        };
+        match self
+            .arriving_bytes
+            .fetch_update(Relaxed, Relaxed, add_within_limit)
+        {
             Ok(_) => Ok(bytes::Bytes::from_owner(MemoryReservation {
                 store: self.clone(),
                 bytes,
@@ -412,7 +450,7 @@ impl SharedStore {
 
     /// A longer body is forwarded, but not kept for other readers.
     pub fn body_len_max(&self) -> u64 {
-        (self.filling_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
+        (self.arriving_bytes_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
     }
 
     /// A longer body is kept for other readers while it arrives, but not stored.
@@ -437,23 +475,23 @@ impl SharedStore {
 
     fn allocate_in(&self, arena: &Arc<ResponseArena>, hash: u64, len: usize) -> Option<BlockDraft> {
         let mut largest_free = arena.largest_free();
-        let mut in_vain = 0;
+        let mut futile_evictions = 0;
         loop {
             if let Some(draft) = arena.allocate(len) {
                 return Some(draft);
             }
             // Evicted bytes stay in the arena while slow clients receive them; more evictions would then free no space.
-            if in_vain == EVICTIONS_IN_VAIN_MAX {
+            if futile_evictions == EVICTIONS_IN_VAIN_MAX {
                 return None;
             }
             drop(self.shard(hash).evict_one()?);
-            let now_free = arena.largest_free();
-            in_vain = if now_free > largest_free {
+            let free_after = arena.largest_free();
+            futile_evictions = if free_after > largest_free {
                 0
             } else {
-                in_vain + 1
+                futile_evictions + 1
             };
-            largest_free = now_free;
+            largest_free = free_after;
         }
     }
 
@@ -501,7 +539,7 @@ impl AsRef<[u8]> for MemoryReservation {
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
         let len = self.bytes.len() as u64;
-        self.store.filling.fetch_sub(len, Relaxed);
+        self.store.arriving_bytes.fetch_sub(len, Relaxed);
     }
 }
 

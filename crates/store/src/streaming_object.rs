@@ -35,7 +35,7 @@ pub struct StreamingObject {
     body_len_max: u64,
     body: Mutex<ObjectBody>,
     /// The bytes and their readers. Readers are added under the lock of `body`.
-    growing: SharedBody,
+    shared_body: SharedBody,
 }
 
 /// The head of a response with an arriving body.
@@ -59,13 +59,13 @@ struct ObjectBody {
     joiners: Vec<JoinWaiter>,
     state: ObjectFillState,
     /// The time of the last bytes, monotonic ms.
-    grown_ms: u64,
+    last_growth_ms: u64,
     /// No bytes for so long that new readers must not wait.
-    is_stuck: bool,
+    is_stalled: bool,
     /// The writer to disk, which gets all of it but does not keep the transfer running alone.
-    keeper: Option<BodySender>,
+    disk_writer: Option<BodySender>,
     /// The copy on disk.
-    kept: Option<Arc<UnfinishedBody>>,
+    unfinished: Option<Arc<UnfinishedBody>>,
 }
 
 /// Called with the body from its start once bytes arrive; with `None`, the request must call the handler itself.
@@ -73,8 +73,8 @@ pub type JoinCallback = Box<dyn FnOnce(Option<SharedBodyReader>) + Send>;
 
 struct JoinWaiter {
     /// The body; it counts as a reader.
-    from: SharedBodyReader,
-    tell: JoinCallback,
+    reader: SharedBodyReader,
+    callback: JoinCallback,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -110,10 +110,10 @@ impl StreamingObject {
             len: head.len,
             selecting: head.selecting,
             body: Mutex::new(ObjectBody {
-                grown_ms: now_ms,
+                last_growth_ms: now_ms,
                 ..ObjectBody::default()
             }),
-            growing: SharedBody::default(),
+            shared_body: SharedBody::default(),
         }
     }
 
@@ -122,10 +122,10 @@ impl StreamingObject {
         let body = self.lock();
         match body.state {
             ObjectFillState::Cut => None,
-            ObjectFillState::Growing | ObjectFillState::Passing if body.is_stuck => None,
+            ObjectFillState::Growing | ObjectFillState::Passing if body.is_stalled => None,
             // Memory no longer has the start of the body; the disk may.
-            ObjectFillState::Passing => body.kept.as_ref()?.read(&self.growing),
-            ObjectFillState::Growing | ObjectFillState::Whole => self.growing.reader(),
+            ObjectFillState::Passing => body.unfinished.as_ref()?.read(&self.shared_body),
+            ObjectFillState::Growing | ObjectFillState::Whole => self.shared_body.reader(),
         }
     }
 
@@ -133,20 +133,20 @@ impl StreamingObject {
     /// can't change to another source, so it must not begin while the body is stalled.
     pub fn wait(
         &self,
-        from: SharedBodyReader,
+        reader: SharedBodyReader,
         now_ms: u64,
-        tell: JoinCallback,
+        callback: JoinCallback,
     ) -> Option<SharedBodyReader> {
         let mut body = self.lock();
         // Bytes are there or arrive: the response can begin now.
-        if body.state != ObjectFillState::Growing || !body.is_quiet(now_ms) {
-            return Some(from);
+        if body.state != ObjectFillState::Growing || !body.is_idle(now_ms) {
+            return Some(reader);
         }
-        if body.is_stuck {
+        if body.is_stalled {
             drop(body);
-            tell(None);
+            callback(None);
         } else {
-            body.joiners.push(JoinWaiter { from, tell });
+            body.joiners.push(JoinWaiter { reader, callback });
         }
         None
     }
@@ -156,115 +156,128 @@ impl StreamingObject {
         let joiners = {
             let mut body = self.lock();
             // Later readers would wait as long; they call the handler themselves.
-            body.is_stuck = true;
+            body.is_stalled = true;
             std::mem::take(&mut body.joiners)
         };
-        joiners.into_iter().for_each(JoinWaiter::leave);
+        joiners.into_iter().for_each(JoinWaiter::cancel);
     }
 
     /// Ready when more of the body is wanted; false if no reader is left. Fast readers of a body that is too long to
-    /// be stored don't wait for the slowest: `behind` takes its stream and returns a spooled one.
-    pub fn poll_wanted(
+    /// be stored don't wait for the slowest: `spool` takes its stream and returns a spooled one.
+    pub fn poll_demand(
         &self,
         context: &mut Context<'_>,
-        behind: impl FnMut(BodySender) -> BodySender,
+        spool: impl FnMut(BodySender) -> BodySender,
     ) -> Poll<bool> {
         // False here: no reader is left, and the transfer ends.
-        let wanted = self.growing.poll_wanted(context, behind);
-        if wanted != Poll::Ready(true) {
-            return wanted;
+        let demand = self.shared_body.poll_demand(context, spool);
+        if demand != Poll::Ready(true) {
+            return demand;
         }
         let mut body = self.lock();
         let ObjectFillState::Passing = body.state else {
-            return wanted;
+            return demand;
         };
-        match body.keeper.as_ref().map(|keeper| keeper.poll_room(context)) {
+        match body
+            .disk_writer
+            .as_ref()
+            .map(|disk_writer| disk_writer.poll_room(context))
+        {
             Some(Poll::Pending) => Poll::Pending,
             Some(Poll::Ready(Err(_))) => {
-                body.keeper = None;
-                wanted
+                body.disk_writer = None;
+                demand
             }
-            Some(Poll::Ready(Ok(()))) | None => wanted,
+            Some(Poll::Ready(Ok(()))) | None => demand,
         }
     }
 
-    /// Adds bytes; `has_room`: memory is reserved for them. After `TooLong`, the caller must call `let_go`.
+    /// Adds bytes; `has_room`: memory is reserved for them. After `TooLong`, the caller must call `release_consumed`.
     pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> GrowthOutcome {
         let mut body = self.lock();
         // Bytes arrive again, so new readers may wait again.
-        (body.grown_ms, body.is_stuck) = (now_ms, false);
+        (body.last_growth_ms, body.is_stalled) = (now_ms, false);
         body.len += bytes.len() as u64;
-        body.keeper
-            .take_if(|keeper| keeper.push(bytes.clone()).is_err());
-        self.growing.push(bytes);
-        let grown = match body.state {
+        body.disk_writer
+            .take_if(|disk_writer| disk_writer.push(bytes.clone()).is_err());
+        self.shared_body.push(bytes);
+        let outcome = match body.state {
             ObjectFillState::Passing => GrowthOutcome::Passed,
             _ if has_room && body.len <= self.body_len_max => GrowthOutcome::Held,
             _ => {
                 body.state = ObjectFillState::Passing;
-                GrowthOutcome::TooLong(self.growing.parts())
+                GrowthOutcome::TooLong(self.shared_body.parts())
             }
         };
         let joiners = std::mem::take(&mut body.joiners);
         drop(body);
         joiners.into_iter().for_each(JoinWaiter::begin);
-        grown
+        outcome
     }
 
     /// Sends a body that is too long for memory to disk: the received bytes and those to come. The disk writer also
     /// limits the pace.
-    pub fn keep(&self, to: BodySender, kept: Arc<UnfinishedBody>, parts: Vec<Bytes>) {
-        let is_open = |part: Bytes| to.push(part).is_ok();
+    pub fn write_to_disk(
+        &self,
+        sender: BodySender,
+        unfinished: Arc<UnfinishedBody>,
+        parts: Vec<Bytes>,
+    ) {
+        let is_open = |part: Bytes| sender.push(part).is_ok();
         // If the writer has failed meanwhile, the body passes without a copy.
         if parts.into_iter().all(is_open) {
             let mut body = self.lock();
-            (body.keeper, body.kept) = (Some(to), Some(kept));
+            (body.disk_writer, body.unfinished) = (Some(sender), Some(unfinished));
         }
     }
 
     /// Whether the body is being written to disk.
-    pub fn is_kept(&self) -> bool {
-        self.lock().keeper.is_some()
+    pub fn is_written_to_disk(&self) -> bool {
+        self.lock().disk_writer.is_some()
     }
 
     /// Frees bytes once they are read, and written if they are to be.
-    pub fn let_go(&self) {
-        let kept_len = self.lock().kept.as_ref().map(|kept| kept.kept_len());
-        self.growing.let_go(kept_len);
+    pub fn release_consumed(&self) {
+        let written_len = self
+            .lock()
+            .unfinished
+            .as_ref()
+            .map(|unfinished| unfinished.written_len());
+        self.shared_body.release(written_len);
     }
 
     /// Ends the body. Returns its parts if all announced bytes are there; the readers are ended by
-    /// `StreamingObject::tell_end`.
-    pub fn end(&self, how: &StreamItem) -> Option<Vec<Bytes>> {
+    /// `StreamingObject::notify_end`.
+    pub fn end(&self, ending: &StreamItem) -> Option<Vec<Bytes>> {
         let mut body = self.lock();
-        let has_all = *how == StreamItem::End && self.len.is_none_or(|len| len == body.len);
+        let is_complete = *ending == StreamItem::End && self.len.is_none_or(|len| len == body.len);
         if body.state != ObjectFillState::Growing {
             return None;
         }
-        body.state = if has_all {
+        body.state = if is_complete {
             ObjectFillState::Whole
         } else {
             ObjectFillState::Cut
         };
-        has_all.then(|| self.growing.parts())
+        is_complete.then(|| self.shared_body.parts())
     }
 
     /// Ends the readers.
-    pub fn tell_end(&self, how: &StreamItem) {
+    pub fn notify_end(&self, ending: &StreamItem) {
         let mut body = self.lock();
         let joiners = std::mem::take(&mut body.joiners);
-        let keeper = body.keeper.take();
-        if *how != StreamItem::End {
+        let disk_writer = body.disk_writer.take();
+        if *ending != StreamItem::End {
             // A cut body must not get new readers.
-            body.kept = None;
+            body.unfinished = None;
         }
         drop(body);
-        self.growing.end(how.clone());
-        if *how == StreamItem::End {
-            keeper.into_iter().for_each(BodySender::end);
+        self.shared_body.end(ending.clone());
+        if *ending == StreamItem::End {
+            disk_writer.into_iter().for_each(BodySender::end);
             joiners.into_iter().for_each(JoinWaiter::begin);
         } else {
-            joiners.into_iter().for_each(JoinWaiter::leave);
+            joiners.into_iter().for_each(JoinWaiter::cancel);
         }
     }
 
@@ -275,18 +288,18 @@ impl StreamingObject {
 
 impl ObjectBody {
     /// Whether no bytes have arrived, or not recently.
-    fn is_quiet(&self, now_ms: u64) -> bool {
-        self.len == 0 || now_ms.saturating_sub(self.grown_ms) > QUIET_MS
+    fn is_idle(&self, now_ms: u64) -> bool {
+        self.len == 0 || now_ms.saturating_sub(self.last_growth_ms) > QUIET_MS
     }
 }
 
 impl JoinWaiter {
     fn begin(self) {
-        (self.tell)(Some(self.from));
+        (self.callback)(Some(self.reader));
     }
 
-    fn leave(self) {
-        (self.tell)(None);
+    fn cancel(self) {
+        (self.callback)(None);
     }
 }
 

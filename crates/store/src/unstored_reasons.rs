@@ -12,7 +12,7 @@ pub struct UnstoredReasons(Box<[Mutex<Option<UnstoredReason>>]>);
 
 struct UnstoredReason {
     hash: u64,
-    why: StorageRefusal,
+    reason: StorageRefusal,
 }
 
 impl Default for UnstoredReasons {
@@ -23,27 +23,28 @@ impl Default for UnstoredReasons {
 
 impl UnstoredReasons {
     /// Records why the response for a key with this hash was not stored.
-    pub fn record(&self, hash: u64, why: StorageRefusal) {
+    pub fn record(&self, hash: u64, reason: StorageRefusal) {
         // Skipped while another thread holds the slot: a lost reason is better than a wait.
-        let Ok(mut place) = self.place(hash).try_lock() else {
+        let Ok(mut slot) = self.slot(hash).try_lock() else {
             return;
         };
-        let is_known = |known: &UnstoredReason| known.hash == hash && known.why == why;
+        let is_recorded =
+            |recorded: &UnstoredReason| recorded.hash == hash && recorded.reason == reason;
         // A write only on a change, since workers share the slots.
-        if !place.as_ref().is_some_and(is_known) {
-            *place = Some(UnstoredReason { hash, why });
+        if !slot.as_ref().is_some_and(is_recorded) {
+            *slot = Some(UnstoredReason { hash, reason });
         }
     }
 
     /// The last reason for a key with this hash, if known.
     pub fn find(&self, hash: u64) -> Option<StorageRefusal> {
-        let place = self.place(hash).lock();
-        let place = place.unwrap_or_else(PoisonError::into_inner);
-        let refusal = place.as_ref().filter(|known| known.hash == hash);
-        refusal.map(|known| known.why.clone())
+        let slot = self.slot(hash).lock();
+        let slot = slot.unwrap_or_else(PoisonError::into_inner);
+        let refusal = slot.as_ref().filter(|recorded| recorded.hash == hash);
+        refusal.map(|recorded| recorded.reason.clone())
     }
 
-    fn place(&self, hash: u64) -> &Mutex<Option<UnstoredReason>> {
+    fn slot(&self, hash: u64) -> &Mutex<Option<UnstoredReason>> {
         &self.0[(hash >> 32) as usize % PLACES]
     }
 }

@@ -47,10 +47,10 @@ pub struct StoredExpiry {
     /// The end of freshness, monotonic ms. A soft purge lowers it.
     pub(super) until_ms: AtomicU64,
     /// See [`Times`].
-    born_ms: i64,
-    more: Option<Box<ExpiryExtras>>,
+    generated_ms: i64,
+    extras: Option<Box<ExpiryExtras>>,
     /// The count of deletions of its key before the handler was called.
-    pub forgotten: u32,
+    pub deletion_count: u32,
     flags: AtomicU8,
     /// The source of the lifetime.
     pub source: LifetimeSource,
@@ -112,8 +112,8 @@ impl Clone for RefreshTime {
 impl ObjectValidity {
     /// The validity of an object made from files at `checked_ms`. With a watched folder and its earlier generation, it
     /// lasts until a change there.
-    pub fn from_files(trust: WatchTrust, checked_ms: u64) -> ObjectValidity {
-        let (folder, generation) = trust.unzip();
+    pub fn from_files(watch_trust: WatchTrust, checked_ms: u64) -> ObjectValidity {
+        let (folder, generation) = watch_trust.unzip();
         ObjectValidity::Unchanged(FileEvidence {
             folder,
             generation: AtomicU64::new(generation.unwrap_or(0)),
@@ -123,7 +123,7 @@ impl ObjectValidity {
     }
 
     /// Adds the source files.
-    pub fn made_of(self, sources: Arc<SourceFiles>) -> ObjectValidity {
+    pub fn with_sources(self, sources: Arc<SourceFiles>) -> ObjectValidity {
         match self {
             ObjectValidity::Unchanged(unchanged) => ObjectValidity::Unchanged(FileEvidence {
                 sources: Some(sources),
@@ -143,27 +143,30 @@ impl ObjectValidity {
 
     /// Whether the object may be used without checking its source.
     #[inline]
-    pub fn holds(&self, now_ms: u64) -> bool {
+    pub fn is_valid(&self, now_ms: u64) -> bool {
         match self {
-            ObjectValidity::Unchanged(unchanged) => unchanged.holds(now_ms),
+            ObjectValidity::Unchanged(unchanged) => unchanged.is_valid(now_ms),
             ObjectValidity::Lifetime(lifetime) => lifetime.is_fresh(now_ms),
         }
     }
 
     /// How the object may be used for a request.
-    pub fn use_for(&self, asked: &RequestDirectives, now_ms: u64) -> Reusability {
+    pub fn reusability_for(&self, directives: &RequestDirectives, now_ms: u64) -> Reusability {
         match self {
-            ObjectValidity::Unchanged(unchanged) if unchanged.holds(now_ms) => Reusability::Fresh,
+            ObjectValidity::Unchanged(unchanged) if unchanged.is_valid(now_ms) => {
+                Reusability::Fresh
+            }
             ObjectValidity::Unchanged(_) => Reusability::Validate,
-            ObjectValidity::Lifetime(lifetime) => lifetime.use_for(asked, now_ms),
+            ObjectValidity::Lifetime(lifetime) => lifetime.reusability_for(directives, now_ms),
         }
     }
 
     /// Whether the object may be used stale because its origin failed.
-    pub fn stands_in(&self, asked: &RequestDirectives, now_ms: u64) -> bool {
+    pub fn is_usable_on_error(&self, directives: &RequestDirectives, now_ms: u64) -> bool {
         let lifetime = self.lifetime();
         lifetime.is_some_and(|lifetime| {
-            lifetime.is_for(asked) && lifetime.times().stands_in(asked, now_ms)
+            lifetime.allows_request(directives)
+                && lifetime.times().is_usable_on_error(directives, now_ms)
         })
     }
 
@@ -172,14 +175,16 @@ impl ObjectValidity {
         matches!(self, ObjectValidity::Unchanged(unchanged) if unchanged.folder.is_some())
     }
 
-    /// Records that the files, checked at `checked_ms`, are unchanged; `trust` is from before the check. Returns false
+    /// Records that the files, checked at `checked_ms`, are unchanged; `watch_trust` is from before the check. Returns false
     /// if the object's folder is no longer the watched one.
-    pub fn renew(&self, trust: &WatchTrust, checked_ms: u64) -> bool {
+    pub fn renew(&self, watch_trust: &WatchTrust, checked_ms: u64) -> bool {
         let ObjectValidity::Unchanged(unchanged) = self else {
             return false;
         };
-        let (is_same, generation) = match (&unchanged.folder, trust) {
-            (Some(own), Some((other, generation))) => (Arc::ptr_eq(own, other), *generation),
+        let (is_same, generation) = match (&unchanged.folder, watch_trust) {
+            (Some(folder), Some((trusted_folder, generation))) => {
+                (Arc::ptr_eq(folder, trusted_folder), *generation)
+            }
             // Unwatched before and now: the check itself is the evidence.
             (None, None) => (true, 0),
             _ => (false, 0),
@@ -209,7 +214,7 @@ impl ObjectValidity {
 
 impl FileEvidence {
     #[inline]
-    fn holds(&self, now_ms: u64) -> bool {
+    fn is_valid(&self, now_ms: u64) -> bool {
         let watched = self.folder.as_ref();
         watched.is_some_and(|folder| folder.generation() == self.generation.load(Relaxed))
             // Without a watch, or after an event, a recent check holds for a moment.
@@ -228,7 +233,7 @@ impl Clone for StoredExpiry {
             // Acquire first: the clone then includes the effects of all purges that its generation covers.
             generation: AtomicU64::new(self.generation.load(Acquire)),
             until_ms: AtomicU64::new(self.until_ms.load(Relaxed)),
-            more: self.more.clone(),
+            extras: self.extras.clone(),
             flags: AtomicU8::new(self.flags.load(Relaxed)),
             ..*self
         }
@@ -240,13 +245,13 @@ impl StoredExpiry {
     /// A lifetime from 0 to `until_ms`, for tests.
     pub fn until(until_ms: u64) -> StoredExpiry {
         let times = Times {
-            born_ms: 0,
+            generated_ms: 0,
             until_ms,
             swr_until_ms: until_ms,
             sie_until_ms: until_ms,
             no_cache: false,
             must_revalidate: false,
-            was_useful: true,
+            was_reusable: true,
         };
         StoredExpiry::new(&times, LifetimeSource::MaxAge)
     }
@@ -256,7 +261,7 @@ impl StoredExpiry {
     /// Creates a lifetime with these times.
     pub fn new(times: &Times, source: LifetimeSource) -> StoredExpiry {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        let more = ExpiryExtras {
+        let extras = ExpiryExtras {
             swr_ms: times.swr_until_ms.saturating_sub(times.until_ms),
             sie_ms: times.sie_until_ms.saturating_sub(times.until_ms),
             ..ExpiryExtras::default()
@@ -264,69 +269,69 @@ impl StoredExpiry {
         StoredExpiry {
             generation: AtomicU64::default(),
             until_ms: AtomicU64::new(times.until_ms),
-            born_ms: times.born_ms,
-            more: (more.swr_ms > 0 || more.sie_ms > 0).then(|| Box::new(more)),
-            forgotten: 0,
+            generated_ms: times.generated_ms,
+            extras: (extras.swr_ms > 0 || extras.sie_ms > 0).then(|| Box::new(extras)),
+            deletion_count: 0,
             flags: AtomicU8::new(
                 flag(times.no_cache, NO_CACHE)
                     | flag(times.must_revalidate, MUST_REVALIDATE)
-                    | flag(times.was_useful, WAS_USEFUL),
+                    | flag(times.was_reusable, WAS_USEFUL),
             ),
             source,
         }
     }
 
     /// Sets whether it is also for requests with Authorization.
-    pub fn for_all(mut self, is_for_all: bool) -> StoredExpiry {
+    pub fn with_shareable(mut self, is_shareable: bool) -> StoredExpiry {
         let flags = self.flags.get_mut();
-        *flags = *flags & !IS_FOR_ALL | if is_for_all { IS_FOR_ALL } else { 0 };
+        *flags = *flags & !IS_FOR_ALL | if is_shareable { IS_FOR_ALL } else { 0 };
         self
     }
 
     /// Applies a soft purge: the object is stale from this time on.
-    pub(super) fn end_softly(&self, at_ms: u64) {
+    pub(super) fn soft_purge(&self, at_ms: u64) {
         self.until_ms.fetch_min(at_ms, Relaxed);
         self.flags.fetch_or(SOFTLY_PURGED, Relaxed);
     }
 
     /// Sets the purge epoch before the fetch.
-    pub fn since(self, purges: PurgeEpoch) -> StoredExpiry {
+    pub fn with_purge_epoch(self, purges: PurgeEpoch) -> StoredExpiry {
         StoredExpiry {
             generation: AtomicU64::new(purges.generation),
-            forgotten: purges.forgotten,
+            deletion_count: purges.deletion_count,
             ..self
         }
     }
 
     /// Sets the names for purges: tags separated by commas, then a group after each line feed.
-    pub fn named(mut self, names: Vec<u8>) -> StoredExpiry {
+    pub fn with_names(mut self, names: Vec<u8>) -> StoredExpiry {
         if !names.is_empty() {
-            self.more.get_or_insert_default().names = names.into();
+            self.extras.get_or_insert_default().names = names.into();
         }
         self
     }
 
     /// Adds a tag.
-    pub fn tagged(self, tag: &str) -> StoredExpiry {
+    pub fn with_tag(self, tag: &str) -> StoredExpiry {
         // In front: groups follow the tags.
         let names = [tag.as_bytes(), b",", self.names()].concat();
-        self.named(names)
+        self.with_names(names)
     }
 
     /// The size in bytes of the separate part.
     pub fn size(&self) -> usize {
-        let size = |more: &ExpiryExtras| size_of::<ExpiryExtras>() + more.names.len();
-        self.more.as_deref().map_or(0, size)
+        let size = |extras: &ExpiryExtras| size_of::<ExpiryExtras>() + extras.names.len();
+        self.extras.as_deref().map_or(0, size)
     }
 
-    fn is(&self, flag: u8) -> bool {
+    fn has_flag(&self, flag: u8) -> bool {
         self.flags.load(Relaxed) & flag != 0
     }
 
     /// The age in seconds, for the Age field.
     #[inline]
     pub fn age_s(&self, now_ms: u64) -> u64 {
-        lifetime::age_ms(self.born_ms, now_ms) / 1000
+        lifetime::age_ms(self.generated_ms, now_ms) / 1000
     }
 
     /// The end of freshness after purges, monotonic ms.
@@ -338,64 +343,64 @@ impl StoredExpiry {
     /// The times after purges.
     pub fn times(&self) -> Times {
         let until_ms = self.until_ms();
-        let more = self.more.as_ref();
+        let extras = self.extras.as_ref();
         let end_of = |window_ms: Option<u64>| until_ms.saturating_add(window_ms.unwrap_or(0));
         Times {
-            born_ms: self.born_ms,
+            generated_ms: self.generated_ms,
             until_ms,
-            swr_until_ms: end_of(more.map(|more| more.swr_ms)),
-            sie_until_ms: end_of(more.map(|more| more.sie_ms)),
-            no_cache: self.is(NO_CACHE),
-            must_revalidate: self.is(MUST_REVALIDATE),
-            was_useful: self.is(WAS_USEFUL),
+            swr_until_ms: end_of(extras.map(|extras| extras.swr_ms)),
+            sie_until_ms: end_of(extras.map(|extras| extras.sie_ms)),
+            no_cache: self.has_flag(NO_CACHE),
+            must_revalidate: self.has_flag(MUST_REVALIDATE),
+            was_reusable: self.has_flag(WAS_USEFUL),
         }
     }
 
     /// Whether it could be used without validation when it was received, fresh or stale.
-    pub fn was_useful(&self) -> bool {
-        self.is(WAS_USEFUL)
+    pub fn was_reusable(&self) -> bool {
+        self.has_flag(WAS_USEFUL)
     }
 
     /// Whether it is also for requests with Authorization (RFC 9111 §3.5).
-    pub fn is_for_all(&self) -> bool {
-        self.is(IS_FOR_ALL)
+    pub fn is_shareable(&self) -> bool {
+        self.has_flag(IS_FOR_ALL)
     }
 
     /// Whether it may be used for a request without cache directives: [`Reusability::Fresh`] for [`RequestDirectives::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
         // Two loads: this runs for every hit.
-        !self.is(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
+        !self.has_flag(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
     }
 
     /// Whether a background refresh is due. Of concurrent callers, one gets true.
     pub fn begin_refresh(&self, now_ms: u64) -> bool {
         // Without a window, the object is never used stale in this way, so no pause is recorded.
-        let more = self.more.as_ref();
-        more.is_none_or(|more| more.refreshed.begin(now_ms))
+        let extras = self.extras.as_ref();
+        extras.is_none_or(|extras| extras.refreshed.begin(now_ms))
     }
 
-    fn use_for(&self, asked: &RequestDirectives, now_ms: u64) -> Reusability {
-        if !self.is_for(asked) {
+    fn reusability_for(&self, directives: &RequestDirectives, now_ms: u64) -> Reusability {
+        if !self.allows_request(directives) {
             return Reusability::Validate;
         }
         let times = self.times();
         // A time that was read before the purge must not make the object look fresh.
-        let now_ms = match self.is(SOFTLY_PURGED) {
+        let now_ms = match self.has_flag(SOFTLY_PURGED) {
             true => now_ms.max(times.until_ms),
             false => now_ms,
         };
-        times.use_for(asked, now_ms)
+        times.reusability_for(directives, now_ms)
     }
 
     /// Whether the object may answer a request that its origin has not seen.
-    fn is_for(&self, asked: &RequestDirectives) -> bool {
-        self.is_for_all() || !asked.is_authorized
+    fn allows_request(&self, directives: &RequestDirectives) -> bool {
+        self.is_shareable() || !directives.is_authorized
     }
 
-    /// The names for purges, see `StoredExpiry::named`.
+    /// The names for purges, see `StoredExpiry::with_names`.
     pub fn names(&self) -> &[u8] {
-        self.more.as_ref().map_or(&[], |more| &more.names)
+        self.extras.as_ref().map_or(&[], |extras| &extras.names)
     }
 
     /// Its tags.
@@ -418,10 +423,10 @@ mod tests {
     #[test]
     fn without_a_watch_an_object_holds_for_a_moment() {
         let validity = ObjectValidity::from_files(None, 1000);
-        assert!(validity.holds(1000 + TRUST_MS - 1) && !validity.holds(1000 + TRUST_MS));
-        assert!(validity.renew(&None, 2000) && validity.holds(2000));
+        assert!(validity.is_valid(1000 + TRUST_MS - 1) && !validity.is_valid(1000 + TRUST_MS));
+        assert!(validity.renew(&None, 2000) && validity.is_valid(2000));
         validity.end();
-        assert!(!validity.holds(2000));
+        assert!(!validity.is_valid(2000));
     }
 
     #[test]
@@ -439,13 +444,13 @@ mod tests {
             plain
         );
         let times = Times {
-            born_ms: -7,
+            generated_ms: -7,
             swr_until_ms: 6000,
             sie_until_ms: 9000,
             no_cache: true,
             ..plain
         };
-        let lifetime = StoredExpiry::new(&times, LifetimeSource::SMaxage).named(b"a".to_vec());
+        let lifetime = StoredExpiry::new(&times, LifetimeSource::SMaxage).with_names(b"a".to_vec());
         assert_eq!((lifetime.times(), lifetime.names()), (times, &b"a"[..]));
         // A soft purge leaves the same times as `expired`.
         lifetime.until_ms.fetch_min(2000, Relaxed);
@@ -455,16 +460,16 @@ mod tests {
     #[test]
     fn a_lifetime_ends_and_has_an_age() {
         let times = Times {
-            born_ms: 1000,
+            generated_ms: 1000,
             ..StoredExpiry::until(61_000).times()
         };
         let lifetime = StoredExpiry::new(&times, LifetimeSource::MaxAge);
-        let lifetime = lifetime.named(b"news, Sport\nfront, page".to_vec());
+        let lifetime = lifetime.with_names(b"news, Sport\nfront, page".to_vec());
         assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
         assert!(lifetime.tags().eq([b"news", &b"Sport"[..]]));
         assert!(lifetime.groups().eq([b"front, page"]));
         let validity = ObjectValidity::Lifetime(lifetime);
-        assert!(validity.holds(60_999) && !validity.holds(61_000));
+        assert!(validity.is_valid(60_999) && !validity.is_valid(61_000));
         assert!(!validity.renew(&None, 61_000));
     }
 }

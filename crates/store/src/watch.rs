@@ -30,7 +30,7 @@ const FOLDERS_MAX: usize = 16_384;
 pub struct WatchedFolder {
     generation: AtomicU64,
     /// Its first generation.
-    begun: u64,
+    first_generation: u64,
 }
 
 impl WatchedFolder {
@@ -60,7 +60,7 @@ struct FolderTable {
     by_path: BTreeMap<PathBuf, (i32, Arc<WatchedFolder>)>,
     by_watch: HashMap<i32, PathBuf>,
     /// The count of folders removed.
-    forgotten: u64,
+    removed_count: u64,
 }
 
 impl FolderWatcher {
@@ -82,7 +82,7 @@ impl FolderWatcher {
     /// be watched.
     pub fn folder(&self, root: &Path, relative: &Path) -> WatchTrust {
         // Counted before the watches are added, compared after.
-        let before = self.folders().forgotten;
+        let removed_before = self.folders().removed_count;
         let mut path = root.to_path_buf();
         let mut folder = self.add(&path).ok()?;
         for part in relative.components() {
@@ -92,7 +92,7 @@ impl FolderWatcher {
         let folders = self.folders();
         let generation = folder.generation();
         // A folder removed in the meantime (it or an ancestor) would never report another change.
-        (folders.forgotten == before).then_some((folder, generation))
+        (folders.removed_count == removed_before).then_some((folder, generation))
     }
 
     fn add(&self, path: &Path) -> io::Result<Arc<WatchedFolder>> {
@@ -101,7 +101,7 @@ impl FolderWatcher {
             return Ok(folder.clone());
         }
         // Before the lock: a file system that hangs must not block requests for other folders.
-        if !tells_changes(path)? {
+        if !reports_changes(path)? {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let mut folders = self.folders();
@@ -114,18 +114,18 @@ impl FolderWatcher {
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
         // Never reused: a stored generation of a removed folder can't match a new watch.
-        let begun = self.new_generation();
+        let first_generation = self.new_generation();
         let folder = Arc::new(WatchedFolder {
-            generation: AtomicU64::new(begun),
-            begun,
+            generation: AtomicU64::new(first_generation),
+            first_generation,
         });
         // A folder reached by two paths has one inotify watch: the later path takes it over, and responses of the
         // earlier path are checked again.
         if let Some(earlier) = folders.by_watch.insert(watch, path.to_path_buf())
             && let Some((_, folder)) = folders.by_path.remove(&earlier)
         {
-            self.changed(&folder);
-            folders.forgotten += 1;
+            self.mark_changed(&folder);
+            folders.removed_count += 1;
         }
         folders
             .by_path
@@ -139,7 +139,7 @@ impl FolderWatcher {
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         while let Ok(event) = reader.next() {
-            self.take(
+            self.handle_event(
                 event.wd(),
                 event.events(),
                 event.file_name().map(|name| name.to_bytes()),
@@ -147,42 +147,42 @@ impl FolderWatcher {
         }
     }
 
-    fn take(&self, watch: i32, flags: ReadFlags, name: Option<&[u8]>) {
+    fn handle_event(&self, watch: i32, flags: ReadFlags, name: Option<&[u8]>) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             // Events were lost, so any folder may have changed (inotify(7)).
-            return self.forget_everything();
+            return self.remove_all();
         }
         let mut folders = self.folders();
         let Some(path) = folders.by_watch.get(&watch).cloned() else {
             return;
         };
         if let Some((_, folder)) = folders.by_path.get(&path) {
-            self.changed(folder);
+            self.mark_changed(folder);
         }
-        let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
-        if flags.intersects(gone) {
-            self.forget_below(&mut folders, &path);
+        let removal_flags = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
+        if flags.intersects(removal_flags) {
+            self.remove_below(&mut folders, &path);
         // A subfolder was replaced or removed: watches below it may belong to another path now.
         } else if flags.contains(ReadFlags::ISDIR)
             && let Some(name) = name
         {
-            self.forget_below(&mut folders, &path.join(OsStr::from_bytes(name)));
+            self.remove_below(&mut folders, &path.join(OsStr::from_bytes(name)));
         }
     }
 
     /// Removes the watches of a folder and its descendants: their paths may lead to other folders now.
-    fn forget_below(&self, folders: &mut FolderTable, path: &Path) {
-        let from = folders.by_path.range(path.to_path_buf()..);
-        let below: Vec<PathBuf> = from
-            .map(|(known, _)| known)
+    fn remove_below(&self, folders: &mut FolderTable, path: &Path) {
+        let following = folders.by_path.range(path.to_path_buf()..);
+        let below: Vec<PathBuf> = following
+            .map(|(watched_path, _)| watched_path)
             // Paths are ordered by component, so descendants follow their ancestor.
-            .take_while(|known| known.starts_with(path))
+            .take_while(|watched_path| watched_path.starts_with(path))
             .cloned()
             .collect();
-        folders.forgotten += below.len() as u64;
+        folders.removed_count += below.len() as u64;
         for path in below {
             if let Some((watch, folder)) = folders.by_path.remove(&path) {
-                self.changed(&folder);
+                self.mark_changed(&folder);
                 folders.by_watch.remove(&watch);
                 // The kernel may have removed it already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
@@ -191,45 +191,47 @@ impl FolderWatcher {
     }
 
     /// Records that a folder or an ancestor may have changed.
-    fn changed(&self, folder: &WatchedFolder) {
+    fn mark_changed(&self, folder: &WatchedFolder) {
         // Responses of the folder keep the old number and are checked at their next use.
         folder.generation.store(self.new_generation(), Release);
-        self.changes.tell();
+        self.changes.notify();
     }
 
     fn new_generation(&self) -> u64 {
         self.generation_next.fetch_add(1, Relaxed)
     }
 
-    fn forget_everything(&self) {
+    fn remove_all(&self) {
         let mut folders = self.folders();
-        self.forget_below(&mut folders, Path::new("/"));
+        self.remove_below(&mut folders, Path::new("/"));
     }
 
-    /// A mark of the current time, for `FolderWatcher::forget_unused`.
+    /// A mark of the current time, for `FolderWatcher::remove_unused`.
     pub fn mark(&self) -> u64 {
         self.generation_next.load(Relaxed)
     }
 
     /// Removes the watches that were added since a mark and that no response depends on.
-    pub fn forget_unused(&self, since: u64) {
+    pub fn remove_unused(&self, since: u64) {
         let mut folders = self.folders();
-        let new = folders.by_path.iter().rev();
-        let new = new.filter(|(_, (_, folder))| folder.begun >= since);
-        let new: Vec<PathBuf> = new.map(|(path, _)| path.clone()).collect();
-        for path in new {
+        let added = folders.by_path.iter().rev();
+        let added = added.filter(|(_, (_, folder))| folder.first_generation >= since);
+        let added: Vec<PathBuf> = added.map(|(path, _)| path.clone()).collect();
+        for path in added {
             // Descendants come first: the watch of a folder needs those of its ancestors.
-            let mut from = folders.by_path.range(path.clone()..);
-            let is_unused = from
+            let mut following = folders.by_path.range(path.clone()..);
+            let is_unused = following
                 .next()
                 .is_some_and(|(_, (_, folder))| Arc::strong_count(folder) == 1);
-            let has_others = from.next().is_some_and(|(next, _)| next.starts_with(&path));
-            if !is_unused || has_others {
+            let has_descendants = following
+                .next()
+                .is_some_and(|(next, _)| next.starts_with(&path));
+            if !is_unused || has_descendants {
                 continue;
             }
             if let Some((watch, _)) = folders.by_path.remove(&path) {
                 folders.by_watch.remove(&watch);
-                folders.forgotten += 1;
+                folders.removed_count += 1;
                 // The kernel may have removed it already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
@@ -251,7 +253,7 @@ struct WatchLost<'w>(&'w FolderWatcher);
 
 impl Drop for WatchLost<'_> {
     fn drop(&mut self) {
-        self.0.forget_everything();
+        self.0.remove_all();
     }
 }
 
@@ -269,7 +271,7 @@ fn watched_changes() -> WatchFlags {
 }
 
 /// Whether inotify reports all changes in a folder: not on file systems that other machines can change.
-fn tells_changes(path: &Path) -> io::Result<bool> {
+fn reports_changes(path: &Path) -> io::Result<bool> {
     const NFS: u32 = 0x6969;
     const SMB: u32 = 0x517b;
     const CIFS: u32 = 0xff53_4d42;
@@ -323,18 +325,18 @@ mod tests {
         let watcher = FolderWatcher::start(Arc::default()).expect("inotify");
         let mark = watcher.mark();
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
-        watcher.forget_unused(mark);
+        watcher.remove_unused(mark);
         assert_eq!(watcher.folder_count(), 0);
         let (trusted, _) = watcher.folder(&root, Path::new("a")).expect("watched");
         let mark = watcher.mark();
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
-        watcher.forget_unused(mark);
+        watcher.remove_unused(mark);
         assert_eq!(watcher.folder_count(), 2);
         // Folders in use, and their ancestors, stay watched.
-        watcher.forget_unused(0);
+        watcher.remove_unused(0);
         assert_eq!(watcher.folder_count(), 2);
         drop(trusted);
-        watcher.forget_unused(0);
+        watcher.remove_unused(0);
         assert_eq!(watcher.folder_count(), 0);
         std::fs::remove_dir_all(&root).expect("remove");
     }

@@ -48,16 +48,21 @@ impl HostileSite {
 
     /// Checks each case, a name and its bytes: the response has this status and a page with this text, the connection
     /// closes, and the request after the case is not answered. Other connections are served afterwards.
-    pub fn refuses(&self, status: u16, says: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
-        for (name, sent) in cases {
-            for pieces in deliveries(sent.as_ref()) {
+    pub fn refuses(&self, status: u16, expected_text: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
+        for (name, bytes) in cases {
+            for pieces in deliveries(bytes.as_ref()) {
                 let responses = exchange(&self.server, &pieces);
                 // More than one response means that a hidden or following request was answered.
-                let told = format!("{name}, in {} pieces", pieces.len());
-                assert_eq!(responses.len(), 1, "{told}: answers: {responses:?}");
-                assert_answer(&responses[0], status, says, &told);
+                let context = format!("{name}, in {} pieces", pieces.len());
+                assert_eq!(responses.len(), 1, "{context}: answers: {responses:?}");
+                assert_answer(&responses[0], status, expected_text, &context);
                 let connection = responses[0].field("connection");
-                assert_eq!(connection, Some("close"), "{told}: {}", responses[0].head);
+                assert_eq!(
+                    connection,
+                    Some("close"),
+                    "{context}: {}",
+                    responses[0].head
+                );
             }
             // A refusal must not affect the server's other connections.
             let next = self.server.get(&format!("/{}", GOOD.0));
@@ -67,28 +72,28 @@ impl HostileSite {
 
     /// Checks each case, a name and its bytes: the response has this status and text, and the good request after it is
     /// answered.
-    pub fn keeps(&self, status: u16, says: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
-        for (name, sent) in cases {
-            for pieces in deliveries(sent.as_ref()) {
+    pub fn accepts(&self, status: u16, expected_text: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
+        for (name, bytes) in cases {
+            for pieces in deliveries(bytes.as_ref()) {
                 let responses = exchange(&self.server, &pieces);
-                let told = format!("{name}, in {} pieces", pieces.len());
-                assert_eq!(responses.len(), 2, "{told}: answers: {responses:?}");
-                assert_answer(&responses[0], status, says, &told);
+                let context = format!("{name}, in {} pieces", pieces.len());
+                assert_eq!(responses.len(), 2, "{context}: answers: {responses:?}");
+                assert_answer(&responses[0], status, expected_text, &context);
                 // Persistence is the default of HTTP/1.1, so an open connection has no Connection field.
-                assert_eq!(responses[0].field("connection"), None, "{told}");
-                assert_answer(&responses[1], 200, GOOD.1, &format!("{told}: the next"));
+                assert_eq!(responses[0].field("connection"), None, "{context}");
+                assert_answer(&responses[1], 200, GOOD.1, &format!("{context}: the next"));
             }
         }
     }
 
     /// `HostileSite::refuses` with 400 for a GET of each target.
-    pub fn refuses_targets(&self, says: &str, targets: &[&str]) {
-        self.refuses(400, says, &gets(targets));
+    pub fn refuses_targets(&self, expected_text: &str, targets: &[&str]) {
+        self.refuses(400, expected_text, &gets(targets));
     }
 
-    /// `HostileSite::keeps` for a GET of each target.
-    pub fn keeps_targets(&self, status: u16, says: &str, targets: &[&str]) {
-        self.keeps(status, says, &gets(targets));
+    /// `HostileSite::accepts` for a GET of each target.
+    pub fn accepts_targets(&self, status: u16, expected_text: &str, targets: &[&str]) {
+        self.accepts(status, expected_text, &gets(targets));
     }
 }
 
@@ -115,13 +120,13 @@ fn exchange(server: &TestServer, pieces: &[&[u8]]) -> Vec<ClientResponse> {
 }
 
 /// The same bytes at once, in two halves, and byte by byte if they are few.
-fn deliveries(sent: &[u8]) -> Vec<Vec<&[u8]>> {
-    let (first, second) = sent.split_at(sent.len() / 2);
-    let mut ways = vec![vec![sent], vec![first, second]];
-    if sent.len() <= BYTEWISE_LEN_MAX {
-        ways.push(sent.chunks(1).collect());
+fn deliveries(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let mut variants = vec![vec![bytes], vec![first, second]];
+    if bytes.len() <= BYTEWISE_LEN_MAX {
+        variants.push(bytes.chunks(1).collect());
     }
-    ways
+    variants
 }
 
 fn gets<'t>(targets: &[&'t str]) -> Vec<(&'t str, String)> {
@@ -132,10 +137,13 @@ fn gets<'t>(targets: &[&'t str]) -> Vec<(&'t str, String)> {
         .collect()
 }
 
-fn assert_answer(response: &ClientResponse, status: u16, says: &str, told: &str) {
+fn assert_answer(response: &ClientResponse, status: u16, expected_text: &str, context: &str) {
     let text = response.text();
-    assert_eq!(response.status, status, "{told}: {text}");
-    assert!(text.contains(says), "{told}: {says:?} is not in {text}");
+    assert_eq!(response.status, status, "{context}: {text}");
+    assert!(
+        text.contains(expected_text),
+        "{context}: {expected_text:?} is not in {text}"
+    );
 }
 
 /// A request hidden in another one's body, which must not be answered.

@@ -49,8 +49,8 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
         crate::skip(test, "there is no valgrind");
         return None;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "under callgrind: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "under callgrind: {stderr}");
     // Callgrind numbers its files in the order of the calls, which is that of the pieces and sizes.
     let mut numbers = 1..;
     let counts = pieces.iter().map(|piece| {

@@ -68,11 +68,11 @@ impl TempFolder {
     /// Writes a file in it, with missing folders. It is dated a minute back, so that it counts as settled. Returns its
     /// path.
     pub fn file(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
-        self.file_of(name, content, SystemTime::now() - Duration::from_secs(60))
+        self.file_modified_at(name, content, SystemTime::now() - Duration::from_secs(60))
     }
 
     /// Writes a file as `TempFolder::file` does, with this date.
-    pub fn file_of(
+    pub fn file_modified_at(
         &self,
         name: impl AsRef<Path>,
         content: impl AsRef<[u8]>,
@@ -127,8 +127,8 @@ impl TestServer {
     /// Starts `program`, or the one in [`PROGRAM`], with these arguments, and waits until it prints its addresses.
     /// Arguments should request port 0.
     pub fn start(program: &str, arguments: &[&str]) -> TestServer {
-        let other = std::env::var_os(PROGRAM);
-        let mut command = Command::new(other.unwrap_or_else(|| program.into()));
+        let override_program = std::env::var_os(PROGRAM);
+        let mut command = Command::new(override_program.unwrap_or_else(|| program.into()));
         command.args(arguments).stdin(Stdio::null());
         TestServer::spawn(command)
     }
@@ -167,8 +167,8 @@ impl TestServer {
         // The addresses are known only from the output, since port 0 lets the kernel choose.
         loop {
             let Ok(line) = self.stdout.recv_timeout(PATIENCE) else {
-                let said: Vec<String> = self.stderr.try_iter().collect();
-                panic!("the server did not start: {said:?}");
+                let stderr_lines: Vec<String> = self.stderr.try_iter().collect();
+                panic!("the server did not start: {stderr_lines:?}");
             };
             let urls = line.split("://").skip(1);
             self.addresses
@@ -207,11 +207,11 @@ impl TestServer {
     /// Sends a signal by its name, like `TERM`.
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
-        let done = Command::new("kill")
+        let kill_status = Command::new("kill")
             .args(["-s", name, &pid])
             .status()
             .expect("kill");
-        assert!(done.success());
+        assert!(kill_status.success());
     }
 
     /// Waits for a line on standard error that contains `text`.
@@ -238,7 +238,7 @@ impl TestServer {
     }
 
     /// Whether it is still running.
-    pub fn runs(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_none()
     }
 }
@@ -251,11 +251,11 @@ impl Drop for TestServer {
     }
 }
 
-fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+fn lines(reader: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     // Read all the time, since a full pipe would block the server.
     thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
+        for line in BufReader::new(reader).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
             }
@@ -279,25 +279,25 @@ pub fn skip(test: &str, reason: &str) {
 
 fn wait_for_line_in(lines: &Receiver<String>, text: &str) -> String {
     let end = Instant::now() + PATIENCE;
-    let mut others = Vec::new();
+    let mut other_lines = Vec::new();
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        match lines.recv_timeout(left) {
+        let remaining = end.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(remaining) {
             Ok(line) if line.contains(text) => return line,
-            Ok(line) => others.push(line),
-            Err(_) => panic!("no line with {text:?}, but {others:?}"),
+            Ok(line) => other_lines.push(line),
+            Err(_) => panic!("no line with {text:?}, but {other_lines:?}"),
         }
     }
 }
 
 /// Polls until there is a result.
-pub fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(awaited: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = ask() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < end, "waited in vain for {what}");
+        assert!(Instant::now() < end, "waited in vain for {awaited}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -348,8 +348,8 @@ impl ClientResponse {
     /// The first value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
-            let (known, value) = line.split_once(':')?;
-            known.eq_ignore_ascii_case(name).then(|| value.trim())
+            let (field_name, value) = line.split_once(':')?;
+            field_name.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
 
@@ -373,14 +373,14 @@ impl TestClient {
     }
 
     /// Connects from an address of this machine.
-    pub fn connect_from(from: IpAddr, address: SocketAddr) -> TestClient {
+    pub fn connect_from(source: IpAddr, address: SocketAddr) -> TestClient {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
         let socket = socket(family, SocketType::STREAM, None).expect("a socket");
-        bind(&socket, &SocketAddr::new(from, 0)).expect("an address of this machine");
+        bind(&socket, &SocketAddr::new(source, 0)).expect("an address of this machine");
         connect(&socket, &address).expect("a connection");
         TestClient::new(socket.into())
     }
@@ -411,8 +411,8 @@ impl TestClient {
     /// Resets the connection: the client is gone. A FIN alone only ends its requests (RFC 9112 §9.6).
     pub fn reset(self) {
         // SO_LINGER with 0 makes close(2) send a reset.
-        let lingers = Some(Duration::ZERO);
-        rustix::net::sockopt::set_socket_linger(&self.stream, lingers).expect("an option");
+        let linger = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&self.stream, linger).expect("an option");
     }
 
     /// Sends a GET with these further field lines (each with its line end) on this connection, and receives the
@@ -445,7 +445,7 @@ impl TestClient {
             if let Some(response) = ClientResponse::take(&mut self.received, body) {
                 return Some(response);
             }
-            if !self.more() {
+            if !self.receive_once() {
                 return None;
             }
         }
@@ -466,7 +466,7 @@ impl TestClient {
     }
 
     /// Receives once; false at the end, orderly or not.
-    pub fn more(&mut self) -> bool {
+    pub fn receive_once(&mut self) -> bool {
         let mut buffer = [0; 65536];
         let len = match self.stream.read(&mut buffer) {
             Ok(len) => len,

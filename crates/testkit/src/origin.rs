@@ -27,8 +27,8 @@ pub struct OriginRequest {
 /// The origin. Its threads end when it is dropped.
 pub struct TestOrigin {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<OriginRequest>>>,
-    ended: Arc<AtomicBool>,
+    requests: Arc<Mutex<Vec<OriginRequest>>>,
+    is_stopped: Arc<AtomicBool>,
 }
 
 /// The script for a request: writes a response, a part of one, or none. The connection is kept if it returns true.
@@ -41,7 +41,7 @@ impl OriginRequest {
         let head_len = find(input, b"\r\n\r\n")? + 2;
         let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
         let mut words = head.split(' ');
-        let mut asked = OriginRequest {
+        let mut request = OriginRequest {
             number: 0,
             method: words.next()?.to_string(),
             target: words.next()?.to_string(),
@@ -51,24 +51,24 @@ impl OriginRequest {
         };
         let rest = &input[head_len + 2..];
         // Transfer-Encoding has precedence over Content-Length (RFC 9112 §6.3).
-        let body_len = if asked.field("transfer-encoding").is_some() {
+        let body_len = if request.field("transfer-encoding").is_some() {
             let (body, trailers, len) = chunks(rest)?;
-            (asked.body, asked.trailers) = (body, trailers);
+            (request.body, request.trailers) = (body, trailers);
             len
         } else {
-            let len = asked
+            let len = request
                 .field("content-length")
                 .map_or(Ok(0), str::parse)
                 .ok()?;
-            asked.body = rest.get(..len)?.to_vec();
+            request.body = rest.get(..len)?.to_vec();
             len
         };
         input.drain(..head_len + 2 + body_len);
-        Some(asked)
+        Some(request)
     }
 
     /// Numbers the request, and appends it to the others.
-    pub fn keep(mut self, all: &mut Vec<OriginRequest>) -> OriginRequest {
+    pub fn record(mut self, all: &mut Vec<OriginRequest>) -> OriginRequest {
         self.number = all.len();
         all.push(self.clone());
         self
@@ -78,16 +78,20 @@ impl OriginRequest {
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().skip(1);
         lines.find_map(|line| {
-            let (known, value) = line.split_once(':')?;
-            known.eq_ignore_ascii_case(name).then(|| value.trim())
+            let (field_name, value) = line.split_once(':')?;
+            field_name.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
 }
 
 impl TestOrigin {
     /// An origin that answers each request with the text from `answer`, and keeps connections.
-    pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestOrigin {
-        TestOrigin::start(move |asked, stream| stream.write_all(answer(asked).as_bytes()).is_ok())
+    pub fn with_response(
+        answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+    ) -> TestOrigin {
+        TestOrigin::start(move |request, stream| {
+            stream.write_all(answer(request).as_bytes()).is_ok()
+        })
     }
 
     /// An origin that runs the script for each request.
@@ -96,20 +100,20 @@ impl TestOrigin {
     ) -> TestOrigin {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let (asked, ended) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let (requests, is_stopped) = (Arc::default(), Arc::new(AtomicBool::new(false)));
         let origin = TestOrigin {
             address,
-            asked: Arc::clone(&asked),
-            ended: ended.clone(),
+            requests: Arc::clone(&requests),
+            is_stopped: is_stopped.clone(),
         };
         let script: Arc<TestScript> = Arc::new(script);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                if ended.load(SeqCst) {
+                if is_stopped.load(SeqCst) {
                     return;
                 }
-                let (asked, script) = (asked.clone(), script.clone());
-                thread::spawn(move || serve(stream.ok()?, &asked, &*script));
+                let (requests, script) = (requests.clone(), script.clone());
+                thread::spawn(move || serve(stream.ok()?, &requests, &*script));
             }
         });
         origin
@@ -121,19 +125,19 @@ impl TestOrigin {
     }
 
     /// All requests so far.
-    pub fn asked(&self) -> Vec<OriginRequest> {
-        lock(&self.asked).clone()
+    pub fn requests(&self) -> Vec<OriginRequest> {
+        lock(&self.requests).clone()
     }
 
     /// The number of requests.
     pub fn count(&self) -> usize {
-        lock(&self.asked).len()
+        lock(&self.requests).len()
     }
 }
 
 impl Drop for TestOrigin {
     fn drop(&mut self) {
-        self.ended.store(true, SeqCst);
+        self.is_stopped.store(true, SeqCst);
         // The connection wakes the listener, which then sees the flag.
         let _ = TcpStream::connect(self.address);
     }
@@ -150,8 +154,8 @@ fn serve(
     let mut input = Vec::new();
     loop {
         // Recorded before the script runs, so that the script can count requests.
-        let asked = next(&mut stream, &mut input)?.keep(&mut lock(all));
-        if !script(&asked, &mut stream) {
+        let request = next(&mut stream, &mut input)?.record(&mut lock(all));
+        if !script(&request, &mut stream) {
             let _ = stream.shutdown(Shutdown::Both);
             return None;
         }
@@ -161,8 +165,8 @@ fn serve(
 /// Receives a request; `None` at the end of the connection.
 fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<OriginRequest> {
     loop {
-        if let Some(asked) = OriginRequest::take(input) {
-            return Some(asked);
+        if let Some(request) = OriginRequest::take(input) {
+            return Some(request);
         }
         let mut piece = [0; 16 << 10];
         match stream.read(&mut piece) {
@@ -174,34 +178,36 @@ fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<OriginRequest> {
 
 /// The chunked body, its trailer section, and their length in bytes.
 pub fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
-    let (mut body, mut trailers, mut at) = (Vec::new(), String::new(), 0);
+    let (mut body, mut trailers, mut offset) = (Vec::new(), String::new(), 0);
     loop {
-        let line = find(&input[at..], b"\r\n")?;
-        let size = String::from_utf8_lossy(&input[at..at + line]).into_owned();
+        let line = find(&input[offset..], b"\r\n")?;
+        let size = String::from_utf8_lossy(&input[offset..offset + line]).into_owned();
         // Chunk extensions after `;` are ignored (RFC 9112 §7.1.1).
         let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
-        at += line + 2;
+        offset += line + 2;
         if size == 0 {
             break;
         }
-        body.extend_from_slice(input.get(at..at + size)?);
-        input.get(at + size..at + size + 2)?;
-        at += size + 2;
+        body.extend_from_slice(input.get(offset..offset + size)?);
+        input.get(offset + size..offset + size + 2)?;
+        offset += size + 2;
     }
     // Trailers, and the empty line.
     loop {
-        let line = find(&input[at..], b"\r\n")?;
-        let bytes = &input[at..at + line + 2];
-        at += line + 2;
+        let line = find(&input[offset..], b"\r\n")?;
+        let bytes = &input[offset..offset + line + 2];
+        offset += line + 2;
         if line == 0 {
-            return Some((body, trailers, at));
+            return Some((body, trailers, offset));
         }
         trailers.push_str(&String::from_utf8_lossy(bytes));
     }
 }
 
-fn find(input: &[u8], what: &[u8]) -> Option<usize> {
-    input.windows(what.len()).position(|window| window == what)
+fn find(input: &[u8], needle: &[u8]) -> Option<usize> {
+    input
+        .windows(needle.len())
+        .position(|window| window == needle)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -17,41 +17,41 @@ impl PrivateMemory {
     pub fn of_process(pid: u32) -> PrivateMemory {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = std::fs::read_to_string(path).expect("a process of ours");
-        let of = |name: &str| {
+        let field_bytes = |name: &str| {
             let mut lines = text.lines();
             let line = lines.find(|line| line.starts_with(name)).expect("a line");
             let kib = line.split_whitespace().nth(1).expect("a number");
             kib.parse::<u64>().expect("KiB") << 10
         };
         PrivateMemory {
-            resident: of("Rss:"),
-            anonymous: of("Pss_Anon:"),
+            resident: field_bytes("Rss:"),
+            anonymous: field_bytes("Pss_Anon:"),
         }
     }
 
     /// The bytes added since `before` for each of `count`.
     pub fn since(&self, before: PrivateMemory, count: usize) -> (f64, f64) {
-        let each = |now: u64, before: u64| now.saturating_sub(before) as f64 / count as f64;
+        let per_item = |now: u64, before: u64| now.saturating_sub(before) as f64 / count as f64;
         (
-            each(self.resident, before.resident),
-            each(self.anonymous, before.anonymous),
+            per_item(self.resident, before.resident),
+            per_item(self.anonymous, before.anonymous),
         )
     }
 }
 
 /// Raises this process's descriptor limit to `count`; prints a message and returns false if that is impossible.
 pub fn enough_descriptors(count: u64) -> bool {
-    let now = getrlimit(Resource::Nofile);
-    if now.maximum.is_some_and(|max| max < count) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|max| max < count) {
         println!(
             "skipped: this test needs {count} descriptors and may have only {:?} (ulimit -Hn)",
-            now.maximum
+            limit.maximum
         );
         return false;
     }
     let raised = Rlimit {
-        current: now.maximum,
-        maximum: now.maximum,
+        current: limit.maximum,
+        maximum: limit.maximum,
     };
     setrlimit(Resource::Nofile, raised).expect("up to the hard limit");
     true

@@ -49,8 +49,8 @@ impl UnitFile {
 
     /// The values of a key.
     pub fn all<'u>(&'u self, key: &'u str) -> impl Iterator<Item = &'u str> {
-        let of_key = self.0.iter().filter(move |(it, _)| it == key);
-        of_key.map(|(_, value)| value.as_str())
+        let matching = self.0.iter().filter(move |(it, _)| it == key);
+        matching.map(|(_, value)| value.as_str())
     }
 
     fn words<'u>(&'u self, key: &'u str) -> impl Iterator<Item = &'u str> {
@@ -77,17 +77,17 @@ impl UnitFile {
 
     /// Keeps uid 0 with the capabilities of the bounding set, as `!` before the command specifies.
     fn stay_root(&self) {
-        let kept: CapabilitySet = self
+        let capabilities: CapabilitySet = self
             .words("CapabilityBoundingSet")
             .map(capability)
             .collect();
-        for other in CapabilitySet::all().difference(kept).iter() {
+        for dropped in CapabilitySet::all().difference(capabilities).iter() {
             // Some capabilities are newer than the kernel.
-            let _ = remove_capability_from_bounding_set(other);
+            let _ = remove_capability_from_bounding_set(dropped);
         }
         let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
+            effective: capabilities,
+            permitted: capabilities,
             // Not inheritable: programs that it starts get capabilities only by being root.
             inheritable: CapabilitySet::empty(),
         };
@@ -102,20 +102,20 @@ impl UnitFile {
             return self.stay_root();
         }
         let (uid, gid) = self.all("User").last().map(account).expect("a user");
-        let kept = CapabilitySet::NET_BIND_SERVICE;
-        let wanted: Vec<&str> = self.words("AmbientCapabilities").collect();
+        let capabilities = CapabilitySet::NET_BIND_SERVICE;
+        let ambient: Vec<&str> = self.words("AmbientCapabilities").collect();
         assert_eq!(
-            wanted,
+            ambient,
             ["CAP_NET_BIND_SERVICE"],
             "the one that is known here"
         );
         assert_eq!(
             self.all("CapabilityBoundingSet").collect::<Vec<_>>(),
-            wanted
+            ambient
         );
-        for other in CapabilitySet::all().difference(kept).iter() {
+        for dropped in CapabilitySet::all().difference(capabilities).iter() {
             // Some capabilities are newer than the kernel.
-            let _ = remove_capability_from_bounding_set(other);
+            let _ = remove_capability_from_bounding_set(dropped);
         }
         // Without this flag, setuid(2) drops all permitted capabilities.
         set_keep_capabilities(true).expect("capabilities are kept");
@@ -124,13 +124,13 @@ impl UnitFile {
         set_thread_res_gid(gid, gid, gid).expect("the group");
         set_thread_res_uid(uid, uid, uid).expect("the user");
         let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: kept,
+            effective: capabilities,
+            permitted: capabilities,
+            inheritable: capabilities,
         };
         set_capabilities(None, sets).expect("the capability");
         // An ambient capability survives exec(2) without file capabilities.
-        configure_capability_in_ambient_set(kept, true).expect("an ambient capability");
+        configure_capability_in_ambient_set(capabilities, true).expect("an ambient capability");
     }
 
     fn filter_calls(&self) {
@@ -141,17 +141,17 @@ impl UnitFile {
             .collect();
         let families = self.words("RestrictAddressFamilies").map(family);
         // A rule's conditions are combined by AND: the family differs from all allowed ones.
-        let other = families.map(|family| condition(0, Ne, family)).collect();
-        let other = SeccompRule::new(other).expect("a rule");
+        let family_conditions = families.map(|family| condition(0, Ne, family)).collect();
+        let family_rule = SeccompRule::new(family_conditions).expect("a rule");
         apply(&filter(
-            BTreeMap::from([(libc::SYS_socket, vec![other])]),
+            BTreeMap::from([(libc::SYS_socket, vec![family_rule])]),
             SeccompAction::Allow,
             SeccompAction::Errno(libc::EAFNOSUPPORT as u32),
         ));
         if self.all("RestrictNamespaces").any(|value| value == "yes") {
             // clone(2) is allowed only without the flags of new namespaces.
-            let none = SeccompRule::new(vec![condition(0, MaskedEq(NEW_NAMESPACES), 0)]);
-            rules.insert(libc::SYS_clone, vec![none.expect("a rule")]);
+            let namespace_rule = SeccompRule::new(vec![condition(0, MaskedEq(NEW_NAMESPACES), 0)]);
+            rules.insert(libc::SYS_clone, vec![namespace_rule.expect("a rule")]);
             rules.remove(&libc::SYS_unshare);
             rules.remove(&libc::SYS_setns);
             // Its flags are in memory, which seccomp filters cannot read. With ENOSYS, libraries fall back to clone(2).
@@ -185,17 +185,17 @@ impl UnitFile {
     }
 }
 
-fn condition(argument: u8, how: seccompiler::SeccompCmpOp, value: u64) -> SeccompCondition {
-    SeccompCondition::new(argument, Dword, how, value).expect("a condition")
+fn condition(argument: u8, operator: seccompiler::SeccompCmpOp, value: u64) -> SeccompCondition {
+    SeccompCondition::new(argument, Dword, operator, value).expect("a condition")
 }
 
 fn filter(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
-    others: SeccompAction,
-    these: SeccompAction,
+    mismatch_action: SeccompAction,
+    match_action: SeccompAction,
 ) -> BpfProgram {
     let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
-    let filter = SeccompFilter::new(rules, others, these, arch).expect("a filter");
+    let filter = SeccompFilter::new(rules, mismatch_action, match_action, arch).expect("a filter");
     filter.try_into().expect("a program")
 }
 
@@ -216,13 +216,13 @@ fn calls(name: &str) -> BTreeSet<Sysno> {
 
 /// The contents of a group: names, and other groups. Empty without `systemd-analyze`.
 fn group(name: &str) -> Vec<String> {
-    let asked = Command::new("systemd-analyze")
+    let result = Command::new("systemd-analyze")
         .args(["--no-pager", "syscall-filter", name])
         .output();
-    let Ok(said) = asked else {
+    let Ok(output) = result else {
         return Vec::new();
     };
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // The first line is the group's name; lines with `#` describe it.
     let members = text.lines().skip(1).map(str::trim);
     members

@@ -6,7 +6,8 @@ use std::process::Command;
 use lowroad_testkit::net::frame::SynEdits;
 use lowroad_testkit::net::{
     CLIENT, CheckReport, DEVICE, FrameVerdict, LaneCounts, LinkMangling, ManglingRule,
-    NetNamespace, SERVER, TestPath, TestSite, WebServer, WireCheck, XdpVerdict, lacks, starts,
+    NetNamespace, SERVER, TestPath, TestSite, WebServer, WireCheck, XdpVerdict, is_installed,
+    missing_requirement,
 };
 use lowroad_testkit::{skip, wait_until};
 
@@ -19,7 +20,8 @@ fn skipped(test: &str) -> bool {
 }
 
 fn skipped_without(test: &str, server: &str) -> bool {
-    let lacks = lacks().or_else(|| (!starts(server)).then(|| format!("there is no `{server}`")));
+    let lacks = missing_requirement()
+        .or_else(|| (!is_installed(server)).then(|| format!("there is no `{server}`")));
     if let Some(reason) = &lacks {
         skip(test, reason);
     }
@@ -169,7 +171,7 @@ fn apache_behind_a_lossy_link_is_right_too() {
 #[test]
 fn a_namespace_runs_programs_and_closures_and_is_gone_afterwards() {
     let test = "a_namespace_runs_programs_and_closures_and_is_gone_afterwards";
-    if let Some(reason) = lacks() {
+    if let Some(reason) = missing_requirement() {
         return skip(test, &reason);
     }
     let namespace = NetNamespace::new("alone").expect("a namespace");
@@ -200,7 +202,7 @@ fn a_namespace_runs_programs_and_closures_and_is_gone_afterwards() {
 #[test]
 fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
     let test = "what_an_xdp_program_sends_back_passes_the_link_at_once";
-    if let Some(reason) = lacks() {
+    if let Some(reason) = missing_requirement() {
         return skip(test, &reason);
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -257,5 +259,5 @@ fn a_wrong_answer_is_found() {
         ..check
     };
     let report = path.client.enter(|| refused.run());
-    assert!(report.reset > 0 && report.right == 0, "{report:#?}");
+    assert!(report.reset > 0 && report.correct == 0, "{report:#?}");
 }

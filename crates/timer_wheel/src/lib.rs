@@ -28,7 +28,7 @@ pub struct TimerWheel<const TICK: u64> {
     heads: Vec<u32>,
     /// A bit for each slot with entries.
     filled: [u64; WORDS],
-    places: Vec<SlotPlace>,
+    slots_by_index: Vec<SlotPlace>,
     /// The slot that was checked last.
     cursor: u64,
     /// The first slot with entries, cached since each wait needs it; when the cursor reaches it, the following one is
@@ -41,14 +41,14 @@ pub struct TimerWheel<const TICK: u64> {
 struct SlotPlace {
     /// The time of its slot; [`NEVER`] if it is in none.
     due: u64,
-    before: u32,
-    after: u32,
+    previous: u32,
+    following: u32,
 }
 
 const NOWHERE: SlotPlace = SlotPlace {
     due: NEVER,
-    before: NONE,
-    after: NONE,
+    previous: NONE,
+    following: NONE,
 };
 
 impl<const TICK: u64> TimerWheel<TICK> {
@@ -57,7 +57,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
         TimerWheel {
             heads: vec![NONE; SLOTS as usize],
             filled: [0; WORDS],
-            places: vec![NOWHERE; count],
+            slots_by_index: vec![NOWHERE; count],
             cursor: now / TICK,
             next: NEVER,
         }
@@ -73,46 +73,46 @@ impl<const TICK: u64> TimerWheel<TICK> {
     /// Requests a check of an entry at that time or earlier. Returns the time of its slot, unless it was in an early
     /// one.
     #[inline]
-    pub fn ask(&mut self, index: u32, at: u64) -> Option<u64> {
-        let place = self.places.get(index as usize);
-        match place.map_or(NEVER, |place| place.due) {
+    pub fn schedule(&mut self, index: u32, deadline: u64) -> Option<u64> {
+        let entry = self.slots_by_index.get(index as usize);
+        match entry.map_or(NEVER, |entry| entry.due) {
             // It will be checked early, and ask again then.
-            due if at >= due => None,
-            _ => self.enter(index, at),
+            due if deadline >= due => None,
+            _ => self.enter(index, deadline),
         }
     }
 
     #[inline(never)]
-    fn enter(&mut self, index: u32, at: u64) -> Option<u64> {
-        if self.places.len() <= index as usize {
-            self.places.resize(index as usize + 1, NOWHERE);
+    fn enter(&mut self, index: u32, deadline: u64) -> Option<u64> {
+        if self.slots_by_index.len() <= index as usize {
+            self.slots_by_index.resize(index as usize + 1, NOWHERE);
         }
         let last = self.cursor + SLOTS - 1;
         // Later than the cursor's slot, so that `pop` makes progress even if each entry asks again at once.
-        let slot = at.div_ceil(TICK).clamp(self.cursor + 1, last);
+        let slot = deadline.div_ceil(TICK).clamp(self.cursor + 1, last);
         let due = slot * TICK;
-        if due >= self.places[index as usize].due {
+        if due >= self.slots_by_index[index as usize].due {
             return None;
         }
         self.unlink(index);
-        let at = (slot % SLOTS) as usize;
-        let after = self.heads[at];
-        if after != NONE {
-            self.places[after as usize].before = index;
+        let bucket = (slot % SLOTS) as usize;
+        let following = self.heads[bucket];
+        if following != NONE {
+            self.slots_by_index[following as usize].previous = index;
         }
-        self.places[index as usize] = SlotPlace {
+        self.slots_by_index[index as usize] = SlotPlace {
             due,
-            before: NONE,
-            after,
+            previous: NONE,
+            following,
         };
-        self.heads[at] = index;
-        self.filled[at / 64] |= 1 << (at % 64);
+        self.heads[bucket] = index;
+        self.filled[bucket / 64] |= 1 << (bucket % 64);
         self.next = self.next.min(slot);
         Some(due)
     }
 
     /// Cancels the check of an entry.
-    pub fn leave(&mut self, index: u32) {
+    pub fn remove(&mut self, index: u32) {
         self.unlink(index);
         // The cached slot may be empty now.
         if self.heads[(self.next % SLOTS) as usize] == NONE && self.next != NEVER {
@@ -121,22 +121,22 @@ impl<const TICK: u64> TimerWheel<TICK> {
     }
 
     fn unlink(&mut self, index: u32) {
-        let place = self.places[index as usize];
-        if place.due == NEVER {
+        let entry = self.slots_by_index[index as usize];
+        if entry.due == NEVER {
             return;
         }
-        let at = (place.due / TICK % SLOTS) as usize;
-        match place.before {
-            NONE => self.heads[at] = place.after,
-            before => self.places[before as usize].after = place.after,
+        let bucket = (entry.due / TICK % SLOTS) as usize;
+        match entry.previous {
+            NONE => self.heads[bucket] = entry.following,
+            previous => self.slots_by_index[previous as usize].following = entry.following,
         }
-        if place.after != NONE {
-            self.places[place.after as usize].before = place.before;
+        if entry.following != NONE {
+            self.slots_by_index[entry.following as usize].previous = entry.previous;
         }
-        if self.heads[at] == NONE {
-            self.filled[at / 64] &= !(1 << (at % 64));
+        if self.heads[bucket] == NONE {
+            self.filled[bucket / 64] &= !(1 << (bucket % 64));
         }
-        self.places[index as usize].due = NEVER;
+        self.slots_by_index[index as usize].due = NEVER;
     }
 
     /// Removes and returns the next entry to check. To be called until it returns `None`.
@@ -170,14 +170,14 @@ impl<const TICK: u64> TimerWheel<TICK> {
     /// The first slot after the cursor with entries.
     fn first_filled(&self) -> u64 {
         let first = self.cursor + 1;
-        let at = (first % SLOTS) as usize;
-        let rest = self.filled[at / 64] >> (at % 64);
-        if rest != 0 {
-            return first + u64::from(rest.trailing_zeros());
+        let bucket = (first % SLOTS) as usize;
+        let remaining_bits = self.filled[bucket / 64] >> (bucket % 64);
+        if remaining_bits != 0 {
+            return first + u64::from(remaining_bits.trailing_zeros());
         }
         // The last round of the search covers the first word again, for its lower bits: they are a full turn ahead.
         let word_start = first - (first % 64);
-        let word = |ahead| self.filled[(at / 64 + ahead) % WORDS];
+        let word = |ahead| self.filled[(bucket / 64 + ahead) % WORDS];
         (1..=WORDS)
             .find(|ahead| word(*ahead) != 0)
             .map_or(NEVER, |ahead| {

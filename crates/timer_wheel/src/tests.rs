@@ -16,7 +16,7 @@ fn due(wheel: &mut TimerWheel<TICK>, now: u64) -> Vec<u32> {
 fn entries_come_in_time_and_never_early() {
     let mut wheel = wheel(1000);
     assert_eq!(wheel.next(), None);
-    let at = wheel.ask(1, 1100).expect("it was in no slot");
+    let at = wheel.schedule(1, 1100).expect("it was in no slot");
     assert!((1100..1100 + TICK).contains(&at));
     assert_eq!(wheel.next(), Some(at));
     assert!(due(&mut wheel, at - 1).is_empty());
@@ -27,22 +27,22 @@ fn entries_come_in_time_and_never_early() {
 #[test]
 fn each_comes_when_its_time_has_come() {
     let mut wheel = wheel(0);
-    wheel.ask(0, 100);
-    wheel.ask(1, 40);
-    wheel.ask(2, 101);
+    wheel.schedule(0, 100);
+    wheel.schedule(1, 40);
+    wheel.schedule(2, 101);
     // It stays in its slot.
-    assert_eq!(wheel.ask(1, 90_000), None);
+    assert_eq!(wheel.schedule(1, 90_000), None);
     assert_eq!(due(&mut wheel, 39), []);
     assert_eq!(wheel.next(), Some(40));
     assert_eq!(due(&mut wheel, 40), [1]);
-    assert_eq!(wheel.ask(3, NEVER), None);
-    wheel.ask(3, 300_000);
+    assert_eq!(wheel.schedule(3, NEVER), None);
+    wheel.schedule(3, 300_000);
     assert_eq!(wheel.next(), Some(104));
-    wheel.leave(2);
+    wheel.remove(2);
     assert_eq!(wheel.next(), Some(104));
-    wheel.ask(2, 60);
+    wheel.schedule(2, 60);
     assert_eq!(wheel.next(), Some(64));
-    wheel.leave(2);
+    wheel.remove(2);
     assert_eq!(wheel.next(), Some(104));
     assert_eq!(due(&mut wheel, 110), [0]);
     // An entry beyond the last slot is checked early.
@@ -54,11 +54,11 @@ fn each_comes_when_its_time_has_come() {
 #[test]
 fn an_earlier_time_counts() {
     let mut wheel = wheel(0);
-    wheel.ask(0, 30_000);
-    wheel.ask(0, 200);
+    wheel.schedule(0, 30_000);
+    wheel.schedule(0, 200);
     assert_eq!(due(&mut wheel, 210), [0]);
     // A time in the past.
-    wheel.ask(0, 0);
+    wheel.schedule(0, 0);
     let next = wheel.next().expect("the past comes with the next tick");
     assert!(next <= 210 + TICK);
     assert_eq!(due(&mut wheel, next), [0]);
@@ -71,8 +71,8 @@ fn slots_of_all_distances_are_found() {
         for ahead in [1, 63, 64, 65, 1_000, 2_000, 2_046, 2_047] {
             let mut wheel = wheel(0);
             wheel.skip_to(start);
-            wheel.ask(0, start + TICK * ahead);
-            wheel.ask(1, start + TICK);
+            wheel.schedule(0, start + TICK * ahead);
+            wheel.schedule(1, start + TICK);
             assert_eq!(due(&mut wheel, start), []);
             assert!(due(&mut wheel, start + TICK).contains(&1));
             let next = (ahead > 1).then_some(start + TICK * ahead);
@@ -94,7 +94,7 @@ fn every_entry_comes_exactly_once() {
         state = state
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
-        wheel.ask(index, now + (state >> 33) % 20_000);
+        wheel.schedule(index, now + (state >> 33) % 20_000);
         now += (state >> 40) % 50;
         look(&mut wheel, &mut seen, now);
     }

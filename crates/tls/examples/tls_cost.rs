@@ -25,13 +25,13 @@ const NOW_S: u64 = 1_795_473_525;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let number = |place: usize| -> usize {
-        let argument = arguments.get(place).expect("what, N, and a length");
+    let number = |index: usize| -> usize {
+        let argument = arguments.get(index).expect("what, N, and a length");
         argument.parse().expect("a number")
     };
-    let (what, count) = (arguments[1].as_str(), number(2));
+    let (operation, count) = (arguments[1].as_str(), number(2));
     let setting = Setting::new();
-    match what {
+    match operation {
         "full" => (0..count).for_each(|_| drop(setting.established(&setting.connector(0)))),
         "resumed" => {
             let connector = setting.connector(16);

@@ -54,15 +54,17 @@ pub enum AuthorityError {
 }
 
 impl fmt::Display for AuthorityError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AuthorityError::File(path, error) => write!(to, "{}: {error}", path.display()),
-            AuthorityError::Unusable(path, why) => write!(
-                to,
-                "{} cannot be used: {why}; remove the folder to create a new authority",
+            AuthorityError::File(path, error) => write!(f, "{}: {error}", path.display()),
+            AuthorityError::Unusable(path, reason) => write!(
+                f,
+                "{} cannot be used: {reason}; remove the folder to create a new authority",
                 path.display()
             ),
-            AuthorityError::Making(why) => write!(to, "the certificate cannot be created: {why}"),
+            AuthorityError::Making(reason) => {
+                write!(f, "the certificate cannot be created: {reason}")
+            }
         }
     }
 }
@@ -81,14 +83,14 @@ impl LocalAuthority {
             Ok(pem) => pem,
             // Only a missing file begins a new authority: an unreadable one must not be replaced.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return LocalAuthority::make(folder, host, unix_s);
+                return LocalAuthority::create(folder, host, unix_s);
             }
             Err(error) => return Err(AuthorityError::File(certificate, error)),
         };
         let (ends_s, name) = read(&certificate, &pem)?;
         // A leaf lasts `LEAF_DAYS`, which is less than this: no leaf outlives its authority.
         if ends_s < unix_s + RENEWED_DAYS * DAY_S {
-            return LocalAuthority::make(folder, host, unix_s);
+            return LocalAuthority::create(folder, host, unix_s);
         }
         let key_file = folder.join(KEY_FILE);
         let key =
@@ -98,14 +100,14 @@ impl LocalAuthority {
         Ok(LocalAuthority::from_parts(folder, pem, params(&name), key))
     }
 
-    fn make(folder: &Path, host: &str, unix_s: u64) -> Result<LocalAuthority, AuthorityError> {
+    fn create(folder: &Path, host: &str, unix_s: u64) -> Result<LocalAuthority, AuthorityError> {
         let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| AuthorityError::File(folder.into(), error))?;
-        let key = KeyPair::generate().map_err(making)?;
+        let created = builder.recursive(true).mode(0o700).create(folder);
+        created.map_err(|error| AuthorityError::File(folder.into(), error))?;
+        let key = KeyPair::generate().map_err(failure)?;
         let mut params = params(&format!("Lowroad local authority on {host}"));
-        lasting(&mut params, unix_s, AUTHORITY_DAYS);
-        let pem = params.self_signed(&key).map_err(making)?.pem();
+        set_validity(&mut params, unix_s, AUTHORITY_DAYS);
+        let pem = params.self_signed(&key).map_err(failure)?.pem();
         // The key first: a certificate without its key would be found as an authority that cannot be opened.
         write(&folder.join(KEY_FILE), &key.serialize_pem(), 0o600)?;
         write(&folder.join(CERTIFICATE_FILE), &pem, 0o644)?;
@@ -163,11 +165,11 @@ impl LocalAuthority {
         names: &[&str],
         unix_s: u64,
     ) -> Result<(String, String), AuthorityError> {
-        let mut all: Vec<String> = LOCAL.map(str::to_owned).to_vec();
-        all.extend(names.iter().map(|name| (*name).to_owned()));
+        let mut all_names: Vec<String> = LOCAL.map(str::to_owned).to_vec();
+        all_names.extend(names.iter().map(|name| (*name).to_owned()));
         // The names of the site may contain the local ones.
-        all.dedup();
-        let mut params = CertificateParams::new(all).map_err(making)?;
+        all_names.dedup();
+        let mut params = CertificateParams::new(all_names).map_err(failure)?;
         params.distinguished_name = DistinguishedName::new();
         let name = "Lowroad local certificate";
         params.distinguished_name.push(DnType::CommonName, name);
@@ -175,9 +177,9 @@ impl LocalAuthority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         // Clients choose the issuer's key by it when an authority was replaced.
         params.use_authority_key_identifier_extension = true;
-        lasting(&mut params, unix_s, LEAF_DAYS);
-        let key = KeyPair::generate().map_err(making)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(making)?;
+        set_validity(&mut params, unix_s, LEAF_DAYS);
+        let key = KeyPair::generate().map_err(failure)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failure)?;
         let chain = format!("{}{}", certificate.pem(), self.pem);
         Ok((chain, key.serialize_pem()))
     }
@@ -202,11 +204,11 @@ impl LocalAuthority {
     }
 }
 
-fn making(error: rcgen::Error) -> AuthorityError {
+fn failure(error: rcgen::Error) -> AuthorityError {
     AuthorityError::Making(error.to_string())
 }
 
-fn lasting(params: &mut CertificateParams, unix_s: u64, days: u64) {
+fn set_validity(params: &mut CertificateParams, unix_s: u64, days: u64) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs(unix_s.saturating_sub(SLACK_S));
     params.not_after = epoch + Duration::from_secs(unix_s + days * DAY_S - SLACK_S);
@@ -224,7 +226,8 @@ fn params(name: &str) -> CertificateParams {
 
 /// The time at which an authority expires, and its common name.
 fn read(file: &Path, pem: &str) -> Result<(u64, String), AuthorityError> {
-    let unusable = |why: &dyn fmt::Display| AuthorityError::Unusable(file.into(), why.to_string());
+    let unusable =
+        |reason: &dyn fmt::Display| AuthorityError::Unusable(file.into(), reason.to_string());
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unusable(&error))?;
     let fields = X509Certificate::parse(&der).ok_or_else(|| unusable(&"not a certificate"))?;
     let name =
@@ -234,19 +237,19 @@ fn read(file: &Path, pem: &str) -> Result<(u64, String), AuthorityError> {
 
 /// Writes a file atomically: under a temporary name, then renamed, so that readers see all of it or the old one.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), AuthorityError> {
-    let beside = path.with_extension("new");
+    let temp_path = path.with_extension("new");
     let write = || {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(mode)
-            .open(&beside)?;
+            .open(&temp_path)?;
         // `mode` of open(2) is subject to the umask and is ignored for an existing file.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&beside, path)
+        fs::rename(&temp_path, path)
     };
     write().map_err(|error| AuthorityError::File(path.into(), error))
 }

@@ -3,26 +3,26 @@
 /// A queue of slices that is consumed from the front.
 pub(crate) struct ByteQueue<'a> {
     first: &'a [u8],
-    others: &'a [&'a [u8]],
+    rest: &'a [&'a [u8]],
 }
 
 impl<'a> ByteQueue<'a> {
     pub fn new(pieces: &'a [&'a [u8]]) -> ByteQueue<'a> {
         ByteQueue {
             first: &[],
-            others: pieces,
+            rest: pieces,
         }
     }
 
-    /// Moves `len` bytes, which must be available, to `to`.
-    pub fn append(&mut self, len: usize, to: &mut Vec<u8>) {
+    /// Moves `len` bytes, which must be available, to `out`.
+    pub fn append(&mut self, len: usize, out: &mut Vec<u8>) {
         let mut missing = len;
         while missing > 0 {
             self.skip_empty();
-            let (taken, rest) = self.first.split_at(self.first.len().min(missing));
-            to.extend_from_slice(taken);
+            let (head, rest) = self.first.split_at(self.first.len().min(missing));
+            out.extend_from_slice(head);
             self.first = rest;
-            missing -= taken.len();
+            missing -= head.len();
         }
     }
 
@@ -32,26 +32,26 @@ impl<'a> ByteQueue<'a> {
         'a: 'g,
     {
         self.skip_empty();
-        if let Some((taken, rest)) = self.first.split_at_checked(len) {
+        if let Some((head, rest)) = self.first.split_at_checked(len) {
             self.first = rest;
-            return taken;
+            return head;
         }
         gathered.clear();
         gathered.reserve_exact(len);
         while gathered.len() < len {
             self.skip_empty();
-            let (taken, rest) = self
+            let (head, rest) = self
                 .first
                 .split_at(self.first.len().min(len - gathered.len()));
-            gathered.extend_from_slice(taken);
+            gathered.extend_from_slice(head);
             self.first = rest;
         }
         gathered
     }
 
     fn skip_empty(&mut self) {
-        while let ([], [next, others @ ..]) = (self.first, self.others) {
-            (self.first, self.others) = (next, others);
+        while let ([], [next, later @ ..]) = (self.first, self.rest) {
+            (self.first, self.rest) = (next, later);
         }
     }
 }

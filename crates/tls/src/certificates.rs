@@ -14,7 +14,7 @@ mod chain;
 mod files;
 mod problem;
 
-pub(crate) use certificate_pair::all;
+pub(crate) use certificate_pair::read_all;
 pub use certificate_pair::{CertificatePair, PemTexts};
 pub use files::{CertificatePaths, read, read_with};
 pub use problem::{CertificateProblem, ProblemReason};
@@ -73,16 +73,17 @@ impl CertificateMap {
     /// Whether a request for `host` may use a connection that was made for `server_name`: both names select the same
     /// certificates. Otherwise the request is misdirected (421): another server may be responsible for it.
     pub fn is_same(&self, server_name: Option<&str>, host: &str) -> bool {
-        let of = |name: &str| self.find(name).unwrap_or(&self.default);
+        let kinds_for = |name: &str| self.find(name).unwrap_or(&self.default);
         // A name without certificates gets the default, as in a handshake.
-        let shown = match server_name {
-            Some(name) => of(&name.to_ascii_lowercase()),
+        let presented = match server_name {
+            Some(name) => kinds_for(&name.to_ascii_lowercase()),
             None => &self.default,
         };
-        let wanted = of(&host.to_ascii_lowercase());
-        let same = |(one, other): (&Arc<CertifiedKey>, &Arc<CertifiedKey>)| Arc::ptr_eq(one, other);
+        let expected = kinds_for(&host.to_ascii_lowercase());
+        let same =
+            |(first, second): (&Arc<CertifiedKey>, &Arc<CertifiedKey>)| Arc::ptr_eq(first, second);
         // Compared by identity: each certificate is one object in the map.
-        shown.len() == wanted.len() && shown.iter().zip(wanted).all(same)
+        presented.len() == expected.len() && presented.iter().zip(expected).all(same)
     }
 
     /// The certificates of a name in lower case: exact match first, then the wildcard of its parent.
@@ -102,8 +103,8 @@ impl CertificateMap {
         if is_challenge(hello) {
             return self.challenges.get(name?.as_str()).cloned();
         }
-        let found = name.as_deref().and_then(|name| self.find(name));
-        let kinds = found.unwrap_or(&self.default);
+        let kinds_of_name = name.as_deref().and_then(|name| self.find(name));
+        let kinds = kinds_of_name.unwrap_or(&self.default);
         let usable = |key: &&Arc<CertifiedKey>| {
             let scheme = key.key.choose_scheme(hello.signature_schemes());
             scheme.is_some()
@@ -131,12 +132,12 @@ fn insert(kinds: &mut KeyKinds, key: &Arc<CertifiedKey>) {
         SignatureAlgorithm::RSA => 2,
         _ => 3,
     };
-    let place = kinds.partition_point(|other| rank(other) < rank(key));
+    let index = kinds.partition_point(|other| rank(other) < rank(key));
     if kinds
-        .get(place)
+        .get(index)
         .is_none_or(|other| rank(other) != rank(key))
     {
-        kinds.insert(place, key.clone());
+        kinds.insert(index, key.clone());
     }
 }
 
@@ -166,8 +167,8 @@ impl CertificateStore {
 }
 
 impl fmt::Debug for CertificateStore {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Store({} names)", self.current().exact.len())
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({} names)", self.current().exact.len())
     }
 }
 

@@ -41,8 +41,8 @@ impl ClientConnector {
             .with_custom_certificate_verifier(trust.verifier()?);
         let mut config = match identity {
             Some(pair) => {
-                let shown = SingleCertAndKey::from(pair.certified().clone());
-                builder.with_client_cert_resolver(Arc::new(shown))
+                let client_key = SingleCertAndKey::from(pair.certified().clone());
+                builder.with_client_cert_resolver(Arc::new(client_key))
             }
             None => builder.with_no_client_auth(),
         };
@@ -121,8 +121,8 @@ impl TlsClient {
     }
 
     /// The meaning of the end of the server's bytes.
-    pub fn ended(&self) -> PeerClose {
-        self.session.ended()
+    pub fn peer_close(&self) -> PeerClose {
+        self.session.peer_close()
     }
 
     /// Whether the handshake is over.
@@ -143,7 +143,7 @@ impl TlsClient {
     /// The server's certificate, in DER.
     pub fn server_certificate(&self) -> Option<&[u8]> {
         let chain = self.session.connection().peer_certificates()?;
-        chain.first().map(|own| own.as_ref())
+        chain.first().map(|leaf| leaf.as_ref())
     }
 
     /// The key exchange, for logs.

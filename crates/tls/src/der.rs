@@ -27,12 +27,12 @@ pub(crate) struct DerElement<'a> {
     pub tag: u8,
     pub content: &'a [u8],
     /// Tag, length and content.
-    pub whole: &'a [u8],
+    pub encoded: &'a [u8],
 }
 
 impl<'a> DerElement<'a> {
     /// A reader of the elements within.
-    pub fn inside(&self) -> DerReader<'a> {
+    pub fn reader(&self) -> DerReader<'a> {
         DerReader(self.content)
     }
 }
@@ -48,11 +48,11 @@ impl<'a> DerReader<'a> {
         let (len, rest) = length(rest)?;
         let (content, rest) = rest.split_at_checked(len)?;
         self.0 = rest;
-        let whole = &start[..start.len() - rest.len()];
+        let encoded = &start[..start.len() - rest.len()];
         Some(DerElement {
             tag,
             content,
-            whole,
+            encoded,
         })
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let mut reader = DerReader(&bytes);
         let sequence = reader.expect(SEQUENCE).unwrap();
         assert_eq!(
-            sequence.inside().expect(INTEGER).unwrap().content,
+            sequence.reader().expect(INTEGER).unwrap().content,
             [7].as_slice()
         );
         assert!(reader.optional(INTEGER).is_none());

@@ -38,13 +38,13 @@ const UPDATES_MAX: u8 = 32;
 /// An established connection.
 pub(crate) struct EstablishedSession {
     connection: KernelConnection<ServerConnectionData>,
-    sealing: EncryptionState,
+    encryption: EncryptionState,
     to_receive: TrafficKey,
     /// The start of an incomplete record. Holds no allocation while empty.
     pending: Vec<u8>,
     records: RecordParser,
     key_update: KeyUpdateReader,
-    updates_left: u8,
+    updates_remaining: u8,
     /// The client sent close_notify.
     closed: bool,
     failed: bool,
@@ -56,9 +56,9 @@ enum EncryptionState {
     Ours(TrafficKey, ConnectionTrafficSecrets),
     Kernel {
         /// The client requested a key update.
-        is_worn: bool,
+        is_key_worn: bool,
         /// An alert was sent.
-        is_over: bool,
+        is_ended: bool,
     },
 }
 
@@ -81,12 +81,12 @@ impl EstablishedSession {
         let (receive_sequence, receive_secrets) = secrets.rx;
         Ok(EstablishedSession {
             connection,
-            sealing: EncryptionState::ours(send_sequence, send_secrets)?,
+            encryption: EncryptionState::user_space(send_sequence, send_secrets)?,
             to_receive: TrafficKey::new(receive_sequence, &receive_secrets)?,
             pending,
             records,
             key_update: KeyUpdateReader::default(),
-            updates_left: UPDATES_MAX,
+            updates_remaining: UPDATES_MAX,
             closed: false,
             failed: false,
         })
@@ -103,12 +103,12 @@ impl EstablishedSession {
         if self.failed || self.closed {
             return Ok(ReceiveProgress::default());
         }
-        let taken = self.take(wire, plain, to_send);
-        if self.closed || taken.is_err() {
+        let result = self.decrypt_records(wire, plain, to_send);
+        if self.closed || result.is_err() {
             // Frees the buffer at once: no further input is processed.
             self.pending = Vec::new();
         }
-        taken.map_err(|error| self.give_up(error, to_send))?;
+        result.map_err(|error| self.give_up(error, to_send))?;
         Ok(ReceiveProgress {
             established: false,
             closed: self.closed,
@@ -116,7 +116,7 @@ impl EstablishedSession {
     }
 
     /// Completes the pending record first; the rest is decrypted in place.
-    fn take(
+    fn decrypt_records(
         &mut self,
         wire: &mut [u8],
         plain: &mut Vec<u8>,
@@ -125,8 +125,8 @@ impl EstablishedSession {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
             // Only up to the end of the pending record, so that the rest needs no copy.
-            let (now, later) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
-            rest = later;
+            let (now, remaining) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
+            rest = remaining;
             let mut pending = std::mem::take(&mut self.pending);
             pending.extend_from_slice(now);
             if self.open_all(&mut pending, plain, to_send)? == 0 {
@@ -168,13 +168,13 @@ impl EstablishedSession {
             // The header is additional data (RFC 8446, section 5.2), so it is authenticated with the record.
             let opened = self.to_receive.open(*header, record)?;
             used += HEADER_LEN + len;
-            self.understand(opened, plain, to_send)?;
+            self.process_record(opened, plain, to_send)?;
         }
         Ok(used)
     }
 
     /// Processes a decrypted record: content, type, padding zeros.
-    fn understand(
+    fn process_record(
         &mut self,
         opened: &[u8],
         plain: &mut Vec<u8>,
@@ -202,8 +202,8 @@ impl EstablishedSession {
                 alert => return Err(Error::AlertReceived(alert)),
             },
             (HANDSHAKE, content) => {
-                if let Some(wanted) = self.key_update.read(content)? {
-                    self.update_to_receive(wanted, to_send)?;
+                if let Some(is_update_requested) = self.key_update.read(content)? {
+                    self.update_to_receive(is_update_requested, to_send)?;
                 }
             }
             _ => return Err(InvalidMessage::InvalidContentType.into()),
@@ -212,18 +212,22 @@ impl EstablishedSession {
     }
 
     /// Handles a key update: the client uses its next key from now on and may request that this side does, too.
-    fn update_to_receive(&mut self, wanted: bool, to_send: &mut Vec<u8>) -> Result<(), Error> {
+    fn update_to_receive(
+        &mut self,
+        is_update_requested: bool,
+        to_send: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         // Each update costs a key derivation, at no cost for the client.
-        let left = self.updates_left.checked_sub(1);
-        self.updates_left = left.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
+        let remaining = self.updates_remaining.checked_sub(1);
+        self.updates_remaining = remaining.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
         let (sequence, secrets) = self.connection.update_rx_secret()?;
         self.to_receive =
             TrafficKey::new(sequence, &secrets).map_err(|_| Error::General("a key".into()))?;
-        match &mut self.sealing {
-            EncryptionState::Ours(..) if wanted => self.update_to_send(to_send),
+        match &mut self.encryption {
+            EncryptionState::Ours(..) if is_update_requested => self.update_to_send(to_send),
             // The kernel's key can't be changed here, so the connection is closed after the current responses.
-            EncryptionState::Kernel { is_worn, .. } => {
-                *is_worn |= wanted;
+            EncryptionState::Kernel { is_key_worn, .. } => {
+                *is_key_worn |= is_update_requested;
                 Ok(())
             }
             EncryptionState::Ours(..) => Ok(()),
@@ -233,13 +237,13 @@ impl EstablishedSession {
     /// Sends a KeyUpdate and switches to the next key.
     fn update_to_send(&mut self, to_send: &mut Vec<u8>) -> Result<(), Error> {
         // The message is encrypted with the old key (RFC 8446, section 4.6.3).
-        if let EncryptionState::Ours(key, _) = &mut self.sealing {
+        if let EncryptionState::Ours(key, _) = &mut self.encryption {
             key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
         }
         let (sequence, secrets) = self.connection.update_tx_secret()?;
         // The new key's sequence numbers start at 0.
-        self.sealing =
-            EncryptionState::ours(sequence, secrets).map_err(|_| Error::General("a key".into()))?;
+        self.encryption = EncryptionState::user_space(sequence, secrets)
+            .map_err(|_| Error::General("a key".into()))?;
         Ok(())
     }
 
@@ -248,9 +252,9 @@ impl EstablishedSession {
         self.failed = true;
         // Alerts are not answered by alerts.
         if !matches!(error, Error::AlertReceived(_)) {
-            let alert = [FATAL, u8::from(alert_of(&error))];
+            let alert = [FATAL, u8::from(alert_for(&error))];
             // A failure to encrypt the alert changes nothing: the connection is over.
-            let _ = self.sealing.alert(alert, to_send);
+            let _ = self.encryption.alert(alert, to_send);
         }
         TlsFailure::from_error(error)
     }
@@ -266,25 +270,25 @@ impl EstablishedSession {
             return Err(TlsFault::NotReady.into());
         }
         let mut small = self.records.begin(now_ms);
-        let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut remaining: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut pieces = ByteQueue::new(pieces);
         // One reservation for all records: memory grows at most once.
         let overhead = HEADER_LEN + 1 + TAG_LEN;
-        to_send.reserve(waiting + (waiting / FULL_LEN + 2) * overhead);
-        while waiting > 0 {
-            let len = RecordParser::len(std::mem::take(&mut small), waiting);
+        to_send.reserve(remaining + (remaining / FULL_LEN + 2) * overhead);
+        while remaining > 0 {
+            let len = RecordParser::len(std::mem::take(&mut small), remaining);
             // The key changes before its limit (RFC 8446, section 5.5).
-            if self.sealing.is_used_up() {
+            if self.encryption.is_used_up() {
                 self.update_to_send(to_send)
                     .map_err(TlsFailure::from_error)?;
             }
-            let EncryptionState::Ours(key, _) = &mut self.sealing else {
+            let EncryptionState::Ours(key, _) = &mut self.encryption else {
                 return Err(TlsFault::NotReady.into());
             };
-            let write = |to: &mut Vec<u8>| pieces.append(len, to);
+            let write = |out: &mut Vec<u8>| pieces.append(len, out);
             key.seal(APPLICATION_DATA, len, write, to_send)
                 .map_err(TlsFailure::from_error)?;
-            waiting -= len;
+            remaining -= len;
         }
         Ok(())
     }
@@ -295,14 +299,14 @@ impl EstablishedSession {
             return Err(TlsFault::NotReady.into());
         }
         let alert = [WARNING, u8::from(AlertDescription::CloseNotify)];
-        self.sealing
+        self.encryption
             .alert(alert, to_send)
             .map_err(TlsFailure::from_error)
     }
 
     /// See `TlsServer::kernel_keys`.
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
-        match &self.sealing {
+        match &self.encryption {
             EncryptionState::Ours(key, secrets) if !self.failed => {
                 CryptoInfo::new(key.sequence, secrets)
             }
@@ -313,19 +317,25 @@ impl EstablishedSession {
     /// See `TlsServer::leave_to_kernel`.
     pub fn leave_to_kernel(&mut self) {
         // The keys are dropped here: a second record with one of their sequence numbers would repeat its nonce.
-        self.sealing = EncryptionState::Kernel {
-            is_worn: false,
-            is_over: false,
+        self.encryption = EncryptionState::Kernel {
+            is_key_worn: false,
+            is_ended: false,
         };
     }
 
-    /// See `TlsServer::is_worn`.
-    pub fn is_worn(&self) -> bool {
-        matches!(self.sealing, EncryptionState::Kernel { is_worn: true, .. })
+    /// See `TlsServer::is_key_worn`.
+    pub fn is_key_worn(&self) -> bool {
+        matches!(
+            self.encryption,
+            EncryptionState::Kernel {
+                is_key_worn: true,
+                ..
+            }
+        )
     }
 
-    /// See `TlsServer::ended`.
-    pub fn ended(&self) -> PeerClose {
+    /// See `TlsServer::peer_close`.
+    pub fn peer_close(&self) -> PeerClose {
         match self.closed {
             true => PeerClose::Cleanly,
             false => PeerClose::Truncated,
@@ -334,7 +344,7 @@ impl EstablishedSession {
 }
 
 impl EncryptionState {
-    fn ours(
+    fn user_space(
         sequence: u64,
         secrets: ConnectionTrafficSecrets,
     ) -> Result<EncryptionState, TlsFailure> {
@@ -351,9 +361,9 @@ impl EncryptionState {
     fn alert(&mut self, alert: [u8; 2], to_send: &mut Vec<u8>) -> Result<(), Error> {
         match self {
             EncryptionState::Ours(key, _) => return key.seal_short(ALERT, &alert, to_send),
-            EncryptionState::Kernel { is_over, .. } if *is_over => {}
-            EncryptionState::Kernel { is_over, .. } => {
-                *is_over = true;
+            EncryptionState::Kernel { is_ended, .. } if *is_ended => {}
+            EncryptionState::Kernel { is_ended, .. } => {
+                *is_ended = true;
                 to_send.extend_from_slice(&alert);
             }
         }
@@ -425,7 +435,7 @@ impl TrafficKey {
     }
 
     fn seal_short(&mut self, kind: u8, text: &[u8], to_send: &mut Vec<u8>) -> Result<(), Error> {
-        let write = |to: &mut Vec<u8>| to.extend_from_slice(text);
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(text);
         self.seal(kind, text.len(), write, to_send)
     }
 
@@ -441,7 +451,7 @@ impl TrafficKey {
 }
 
 /// The alert for an error.
-fn alert_of(error: &Error) -> AlertDescription {
+fn alert_for(error: &Error) -> AlertDescription {
     match error {
         Error::DecryptError => AlertDescription::BadRecordMac,
         Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,

@@ -89,7 +89,7 @@ fn fault(error: &Error) -> TlsFault {
         Error::AlertReceived(alert) => TlsFault::Alert(u8::from(*alert)),
         Error::DecryptError => TlsFault::Undecryptable,
         Error::PeerSentOversizedRecord => TlsFault::Oversized,
-        Error::General(why) if why == NO_CERTIFICATE => TlsFault::NoCertificate,
+        Error::General(text) if text == NO_CERTIFICATE => TlsFault::NoCertificate,
         Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }
         | Error::InvalidMessage(_)
@@ -114,8 +114,8 @@ fn from_certificate_error(error: &CertificateError) -> TlsFault {
 }
 
 impl fmt::Display for TlsFailure {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.fault {
             TlsFault::PlainHttp => "the client speaks HTTP without TLS",
             TlsFault::NotTls => "the first bytes are not TLS",
             TlsFault::NothingInCommon => "no TLS version or cipher suite in common",
@@ -134,13 +134,13 @@ impl fmt::Display for TlsFailure {
             TlsFault::NotReady => "the session can't encrypt yet",
             TlsFault::Internal => "internal TLS error",
         };
-        to.write_str(what)?;
+        f.write_str(text)?;
         match (&self.fault, &self.error) {
-            (TlsFault::Alert(code), _) => write!(to, ": {:?}", AlertDescription::from(*code)),
+            (TlsFault::Alert(code), _) => write!(f, ": {:?}", AlertDescription::from(*code)),
             (_, Some(Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec))) => {
-                to.write_str(": a record that is not encrypted, or of an unexpected type")
+                f.write_str(": a record that is not encrypted, or of an unexpected type")
             }
-            (_, Some(error)) => write!(to, ": {error}"),
+            (_, Some(error)) => write!(f, ": {error}"),
             (_, None) => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ const METHOD_LEN_MAX: usize = 20;
 
 /// Classifies the first bytes, at least one. A method that is cut short counts as HTTP: a response in plain text harms
 /// no other protocol.
-pub fn opening(bytes: &[u8]) -> FirstBytes {
+pub fn classify(bytes: &[u8]) -> FirstBytes {
     // The headers of the record and of the handshake message, then legacy_version.
     if let [
         HANDSHAKE,
@@ -74,19 +74,19 @@ mod tests {
             b"PRI * HTTP/2.0",
             b"VERSION-CONTROL /x",
         ] {
-            assert_eq!(opening(start), FirstBytes::Http, "{start:?}");
+            assert_eq!(classify(start), FirstBytes::Http, "{start:?}");
         }
     }
 
     #[test]
     fn all_else_is_not() {
-        assert_eq!(opening(&[22, 3, 1]), FirstBytes::Tls);
+        assert_eq!(classify(&[22, 3, 1]), FirstBytes::Tls);
         assert_eq!(
-            opening(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 3, 0]),
+            classify(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 3, 0]),
             FirstBytes::Tls
         );
         assert_eq!(
-            opening(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 0, 0]),
+            classify(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 0, 0]),
             FirstBytes::Ssl3
         );
         for start in [
@@ -98,7 +98,7 @@ mod tests {
             b"",
             b"AAAAAAAAAAAAAAAAAAAAAAAAAAA",
         ] {
-            assert_eq!(opening(start), FirstBytes::Unknown, "{start:?}");
+            assert_eq!(classify(start), FirstBytes::Unknown, "{start:?}");
         }
     }
 }

@@ -52,10 +52,10 @@ pub(crate) fn pem(certificate: &[u8]) -> String {
     let mut rest = text.as_str();
     while !rest.is_empty() {
         // RFC 7468, section 2: lines of 64 characters.
-        let (line, later) = rest.split_at(rest.len().min(64));
+        let (line, remaining) = rest.split_at(rest.len().min(64));
         pem.push_str(line);
         pem.push('\n');
-        rest = later;
+        rest = remaining;
     }
     pem.push_str("-----END CERTIFICATE-----\n");
     pem
@@ -65,11 +65,11 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let byte = |place: usize| u32::from(chunk.get(place).copied().unwrap_or(0));
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place) & 0x3f) as usize];
-            text.push(if place <= chunk.len() {
+        for index in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * index) & 0x3f) as usize];
+            text.push(if index <= chunk.len() {
                 char::from(digit)
             } else {
                 '='

@@ -67,16 +67,16 @@ impl CryptoInfo {
             bytes: [0; CryptoInfo::LEN_MAX],
             len: 0,
         };
-        info.put(&TLS_1_3.to_ne_bytes());
-        info.put(&cipher.to_ne_bytes());
-        info.put(iv);
-        info.put(key);
-        info.put(salt);
-        info.put(&sequence.to_be_bytes());
+        info.append(&TLS_1_3.to_ne_bytes());
+        info.append(&cipher.to_ne_bytes());
+        info.append(iv);
+        info.append(key);
+        info.append(salt);
+        info.append(&sequence.to_be_bytes());
         info
     }
 
-    fn put(&mut self, field: &[u8]) {
+    fn append(&mut self, field: &[u8]) {
         self.bytes[self.len..self.len + field.len()].copy_from_slice(field);
         self.len += field.len();
     }

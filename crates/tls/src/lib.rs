@@ -44,7 +44,7 @@ pub mod x509;
 pub use client::{ClientConnector, TlsClient, is_server_name};
 pub use clock::TlsClock;
 pub use failure::{TlsFailure, TlsFault};
-pub use first_bytes::{FirstBytes, opening};
+pub use first_bytes::{FirstBytes, classify};
 pub use identity::ClientCertificate;
 pub use key_log::KeyLog;
 pub use provider::provider;

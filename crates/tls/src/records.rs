@@ -20,13 +20,13 @@ pub(crate) struct RecordParser {
 impl RecordParser {
     /// Notes a send by the application; returns whether it begins with a small record.
     pub fn begin(&mut self, now_ms: u64) -> bool {
-        let before = self.sent_ms.replace(now_ms);
-        before.is_none_or(|before| now_ms.saturating_sub(before) >= PAUSE_MS)
+        let previous_ms = self.sent_ms.replace(now_ms);
+        previous_ms.is_none_or(|previous_ms| now_ms.saturating_sub(previous_ms) >= PAUSE_MS)
     }
 
-    /// Bytes of the next record if `waiting` bytes are available.
-    pub fn len(small: bool, waiting: usize) -> usize {
-        waiting.min(if small { SMALL_LEN } else { FULL_LEN })
+    /// Bytes of the next record if `pending_len` bytes are available.
+    pub fn len(small: bool, pending_len: usize) -> usize {
+        pending_len.min(if small { SMALL_LEN } else { FULL_LEN })
     }
 }
 

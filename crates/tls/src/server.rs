@@ -16,7 +16,7 @@ pub use settings::{ClientVerification, MinimumVersion, TlsAcceptor, TlsServerSet
 use crate::clock::TlsClock;
 use crate::established::EstablishedSession;
 use crate::failure::{TlsFailure, TlsFault};
-use crate::first_bytes::{FirstBytes, opening};
+use crate::first_bytes::{FirstBytes, classify};
 use crate::identity::ClientCertificate;
 use crate::ktls::CryptoInfo;
 use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
@@ -28,8 +28,8 @@ use crate::x509::X509Certificate;
 /// bytes for the socket to the caller's buffer, which must be sent in that order. Between calls a connection keeps
 /// only its secrets and incomplete input.
 pub struct TlsServer {
-    spoken: ServerStage,
-    has_begun: bool,
+    stage: ServerStage,
+    has_started: bool,
     server_name: Option<Box<str>>,
     /// Until the handshake ends, where certificates are requested from clients.
     clock: Option<TlsClock>,
@@ -51,8 +51,8 @@ impl TlsServer {
     ) -> Result<TlsServer, TlsFailure> {
         let connection = UnbufferedServerConnection::new(config).map_err(TlsFailure::from_error)?;
         Ok(TlsServer {
-            spoken: ServerStage::Session(Box::new(RustlsSession::new(connection))),
-            has_begun: false,
+            stage: ServerStage::Session(Box::new(RustlsSession::new(connection))),
+            has_started: false,
             server_name: None,
             clock,
         })
@@ -69,8 +69,7 @@ impl TlsServer {
             return Ok(());
         }
         // `Over` stays in its place if the session is not ready, since its state is lost.
-        let ServerStage::Session(session) = mem::replace(&mut self.spoken, ServerStage::Over)
-        else {
+        let ServerStage::Session(session) = mem::replace(&mut self.stage, ServerStage::Over) else {
             return Err(TlsFault::NotReady.into());
         };
         let (connection, pending, records) = session.into_parts()?;
@@ -78,12 +77,12 @@ impl TlsServer {
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, connection) = extracted.map_err(TlsFailure::from_error)?;
         let settled = EstablishedSession::new(connection, secrets, pending, records)?;
-        self.spoken = ServerStage::Settled(Box::new(settled));
+        self.stage = ServerStage::Settled(Box::new(settled));
         Ok(())
     }
 
     fn session(&self) -> Option<&RustlsSession<UnbufferedServerConnection>> {
-        match &self.spoken {
+        match &self.stage {
             ServerStage::Session(session) => Some(session),
             _ => None,
         }
@@ -107,7 +106,7 @@ impl TlsServer {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<ReceiveProgress, TlsFailure> {
-        match &mut self.spoken {
+        match &mut self.stage {
             ServerStage::Settled(settled) => return settled.receive(wire, plain, to_send),
             ServerStage::Session(session) if session.is_established() => {
                 return session.receive(wire, plain, to_send);
@@ -117,60 +116,60 @@ impl TlsServer {
             ServerStage::Session(_) => {}
         }
         // Only the first bytes show the protocol.
-        if self.has_begun || wire.is_empty() {
-            return self.shake_hands(wire, plain, to_send);
+        if self.has_started || wire.is_empty() {
+            return self.handshake(wire, plain, to_send);
         }
         // Once: later bytes belong to TLS records.
-        self.has_begun = true;
-        match opening(wire) {
+        self.has_started = true;
+        match classify(wire) {
             FirstBytes::Http => {
-                self.spoken = ServerStage::Over;
+                self.stage = ServerStage::Over;
                 Err(TlsFault::PlainHttp.into())
             }
             FirstBytes::Ssl3 => {
-                self.spoken = ServerStage::Over;
+                self.stage = ServerStage::Over;
                 to_send.extend_from_slice(&alert::PROTOCOL_VERSION);
                 Err(TlsFault::NothingInCommon.into())
             }
-            FirstBytes::Tls => self.shake_hands(wire, plain, to_send),
+            FirstBytes::Tls => self.handshake(wire, plain, to_send),
             // The error is answered by a TLS alert: no other protocol is known to be understood.
-            FirstBytes::Unknown => match self.shake_hands(wire, plain, to_send) {
+            FirstBytes::Unknown => match self.handshake(wire, plain, to_send) {
                 Err(_) => Err(TlsFault::NotTls.into()),
                 progress => progress,
             },
         }
     }
 
-    fn shake_hands(
+    fn handshake(
         &mut self,
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<ReceiveProgress, TlsFailure> {
-        let ServerStage::Session(session) = &mut self.spoken else {
+        let ServerStage::Session(session) = &mut self.stage else {
             return Ok(ReceiveProgress::default());
         };
         // The lengths from before, to remove the output of a session that must not go on.
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
-        let (progress, server_name) = sni::noting(|| session.receive(wire, plain, to_send));
+        let (progress, server_name) = sni::record_sni(|| session.receive(wire, plain, to_send));
         // The resolver sees the name in one call only; other calls must not erase it.
         self.server_name = server_name.or(self.server_name.take());
         let progress = progress.inspect_err(|failure| {
             let version = session.connection().protocol_version();
             let is_tls13 = version == Some(ProtocolVersion::TLSv1_3);
             if let Some(error) = failure.error() {
-                alert::correct(error, is_tls13, to_send);
+                alert::correct_alert(error, is_tls13, to_send);
             }
         })?;
         if progress.established
             && let Some(clock) = self.clock.take()
-            && self.goes_on_expired(&clock)
+            && self.resumes_expired(&clock)
         {
             // The session ticket in `to_send` is dropped too, so the session can't be prolonged. An alert can't be
             // encrypted instead.
             plain.truncate(plain_len);
             to_send.truncate(to_send_len);
-            self.spoken = ServerStage::Over;
+            self.stage = ServerStage::Over;
             return Err(TlsFault::CertificateExpired.into());
         }
         Ok(progress)
@@ -178,15 +177,15 @@ impl TlsServer {
 
     /// Whether the client resumed a session after its certificate expired. Certificates are verified in full
     /// handshakes only, and each resumption issues another ticket.
-    fn goes_on_expired(&self, clock: &TlsClock) -> bool {
+    fn resumes_expired(&self, clock: &TlsClock) -> bool {
         let chain = self.connection().and_then(|it| it.peer_certificates());
         let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
-        let is_over = |certificate: &CertificateDer<'_>| {
+        let is_expired = |certificate: &CertificateDer<'_>| {
             // A certificate that cannot be parsed cannot be shown to be valid.
-            let known = X509Certificate::parse(certificate);
-            known.is_none_or(|known| known.not_after_s < now_s)
+            let parsed = X509Certificate::parse(certificate);
+            parsed.is_none_or(|parsed| parsed.not_after_s < now_s)
         };
-        self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_over))
+        self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_expired))
     }
 
     /// Encrypts the application's bytes, `pieces` in order, and appends the records to `to_send`: a small one first
@@ -200,7 +199,7 @@ impl TlsServer {
         to_send: &mut Vec<u8>,
         now_ms: u64,
     ) -> Result<(), TlsFailure> {
-        match &mut self.spoken {
+        match &mut self.stage {
             ServerStage::Session(session) => session.encrypt(pieces, to_send, now_ms),
             ServerStage::Settled(settled) => settled.encrypt(pieces, to_send, now_ms),
             ServerStage::Over => Err(TlsFault::NotReady.into()),
@@ -212,7 +211,7 @@ impl TlsServer {
     /// # Errors
     /// `TlsFault::NotReady`, as of `TlsServer::encrypt`.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
-        match &mut self.spoken {
+        match &mut self.stage {
             ServerStage::Session(session) => session.close(to_send),
             ServerStage::Settled(settled) => settled.close(to_send),
             ServerStage::Over => Err(TlsFault::NotReady.into()),
@@ -222,7 +221,7 @@ impl TlsServer {
     /// The keys with which the kernel can encrypt from now on; all encrypted bytes must be in the socket first.
     /// `None`: the cipher is unsupported, or the connection is not settled (`TlsServer::settle`).
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
-        match &self.spoken {
+        match &self.stage {
             ServerStage::Settled(settled) => settled.kernel_keys(),
             _ => None,
         }
@@ -231,28 +230,28 @@ impl TlsServer {
     /// Marks that the kernel encrypts from now on, with its keys (`TlsServer::kernel_keys`). `TlsServer::encrypt` then
     /// fails; only one alert is still appended to `to_send`, as unencrypted content for the kernel.
     pub fn leave_to_kernel(&mut self) {
-        if let ServerStage::Settled(settled) = &mut self.spoken {
+        if let ServerStage::Settled(settled) = &mut self.stage {
             settled.leave_to_kernel();
         }
     }
 
     /// Whether the client requested a key update, which kernel TLS can't do: responses in progress may end, no more.
-    pub fn is_worn(&self) -> bool {
-        matches!(&self.spoken, ServerStage::Settled(settled) if settled.is_worn())
+    pub fn is_key_worn(&self) -> bool {
+        matches!(&self.stage, ServerStage::Settled(settled) if settled.is_key_worn())
     }
 
     /// The meaning of the end of the client's bytes.
-    pub fn ended(&self) -> PeerClose {
-        match &self.spoken {
-            ServerStage::Session(session) => session.ended(),
-            ServerStage::Settled(settled) => settled.ended(),
+    pub fn peer_close(&self) -> PeerClose {
+        match &self.stage {
+            ServerStage::Session(session) => session.peer_close(),
+            ServerStage::Settled(settled) => settled.peer_close(),
             ServerStage::Over => PeerClose::InHandshake,
         }
     }
 
     /// Whether the handshake is over.
     pub fn is_established(&self) -> bool {
-        match &self.spoken {
+        match &self.stage {
             ServerStage::Session(session) => session.is_established(),
             ServerStage::Settled(_) => true,
             ServerStage::Over => false,

@@ -29,10 +29,11 @@ pub struct ServerTrust {
 /// since old systems have some. May block.
 pub fn system_pem() -> String {
     // Some systems list certificates that `webpki` cannot use; one of them must not make all unusable.
-    let found = rustls_native_certs::load_native_certs().certs;
-    let is_usable =
-        |found: &CertificateDer<'static>| RootCertStore::empty().add(found.clone()).is_ok();
-    let usable = found.into_iter().filter(is_usable);
+    let native = rustls_native_certs::load_native_certs().certs;
+    let is_usable = |certificate: &CertificateDer<'static>| {
+        RootCertStore::empty().add(certificate.clone()).is_ok()
+    };
+    let usable = native.into_iter().filter(is_usable);
     usable.map(|usable| pem(&usable)).collect()
 }
 
@@ -54,8 +55,8 @@ impl ServerTrust {
     /// Accepts certificates of the system's authorities that can be read and used. May block.
     pub fn system() -> ServerTrust {
         let mut authorities = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        authorities.add_parsable_certificates(found.certs);
+        let native = rustls_native_certs::load_native_certs();
+        authorities.add_parsable_certificates(native.certs);
         ServerTrust::new(Some(authorities))
     }
 
@@ -74,12 +75,12 @@ impl ServerTrust {
     /// # Errors
     /// The text has no certificate, or one is unusable.
     pub fn add_pem(&mut self, text: &[u8]) -> Result<(), ProblemReason> {
-        let found = certificates::all(text)?;
+        let certificates = certificates::read_all(text)?;
         // Every certificate is accepted already.
         let Some(authorities) = &mut self.authorities else {
             return Ok(());
         };
-        for certificate in found {
+        for certificate in certificates {
             let added = authorities.add(certificate.clone());
             added.map_err(|error| ProblemReason::Malformed(error.to_string()))?;
             self.added.push(certificate);

@@ -85,7 +85,7 @@ pub(crate) struct RustlsSession<S> {
     pending: Vec<u8>,
     /// During the handshake: bytes of whole records at the front of `pending`, with a message that continues in the
     /// next record.
-    whole_len: usize,
+    complete_len: usize,
     /// A TLS 1.3 server has sent its first flight: the client's records must be encrypted.
     has_key: bool,
     records: RecordParser,
@@ -106,9 +106,9 @@ struct InputWindow {
     /// The start of the window; earlier bytes are consumed.
     used: usize,
     /// The end of the whole records that `rustls` has processed.
-    whole: usize,
+    complete: usize,
     end: usize,
-    /// The error in the header of the record at `whole`.
+    /// The error in the header of the record at `complete`.
     refusal: Option<Error>,
 }
 
@@ -124,7 +124,7 @@ impl<S: SessionSide> RustlsSession<S> {
         RustlsSession {
             connection,
             pending: Vec::new(),
-            whole_len: 0,
+            complete_len: 0,
             has_key: false,
             records: RecordParser::default(),
             established: false,
@@ -149,7 +149,7 @@ impl<S: SessionSide> RustlsSession<S> {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<ReceiveProgress, TlsFailure> {
-        let before = (self.established, self.closed);
+        let previous = (self.established, self.closed);
         let mut sinks = OutputSinks {
             plain,
             wire: to_send,
@@ -162,8 +162,8 @@ impl<S: SessionSide> RustlsSession<S> {
             self.pending = Vec::new();
         }
         Ok(ReceiveProgress {
-            established: self.established && !before.0,
-            closed: self.closed && !before.1,
+            established: self.established && !previous.0,
+            closed: self.closed && !previous.1,
         })
     }
 
@@ -171,9 +171,9 @@ impl<S: SessionSide> RustlsSession<S> {
     fn take(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<(), TlsFailure> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
-            let (now, later) =
-                rest.split_at_mut(missing_len(&self.pending[self.whole_len..]).min(rest.len()));
-            rest = later;
+            let (now, remaining) =
+                rest.split_at_mut(missing_len(&self.pending[self.complete_len..]).min(rest.len()));
+            rest = remaining;
             // Only up to the end of the pending record is copied.
             let mut pending = mem::take(&mut self.pending);
             pending.extend_from_slice(now);
@@ -191,11 +191,11 @@ impl<S: SessionSide> RustlsSession<S> {
         Ok(())
     }
 
-    /// Lets `rustls` process these bytes, of which it has seen the first `whole_len`. Returns the number of consumed
+    /// Lets `rustls` process these bytes, of which it has seen the first `complete_len`. Returns the number of consumed
     /// bytes.
     fn drive(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<usize, TlsFailure> {
-        let whole_len = mem::take(&mut self.whole_len);
-        let mut window = self.window(wire, 0, whole_len);
+        let complete_len = mem::take(&mut self.complete_len);
+        let mut window = self.window(wire, 0, complete_len);
         loop {
             match self.process(wire, &mut window, sinks) {
                 SessionStep::Again => {}
@@ -210,30 +210,30 @@ impl<S: SessionSide> RustlsSession<S> {
                 SessionStep::Failed(error) => {
                     self.failed = true;
                     // The peer learns the reason by an alert.
-                    if !self.ends_in_silence(&error) {
-                        self.say_why(&mut wire[window.used..], sinks);
+                    if !self.ends_silently(&error) {
+                        self.send_alert(&mut wire[window.used..], sinks);
                     }
                     return Err(TlsFailure::from_error(error));
                 }
             }
         }
         if !self.established {
-            let whole = record_end(wire, window.whole).unwrap_or(window.whole);
-            self.whole_len = whole.saturating_sub(window.used);
+            let complete = record_end(wire, window.complete).unwrap_or(window.complete);
+            self.complete_len = complete.saturating_sub(window.used);
         }
         Ok(window.used)
     }
 
     /// The next input for `rustls`: one record at a time during the handshake, to know which one fails decryption;
     /// later all.
-    fn window(&self, wire: &[u8], used: usize, whole: usize) -> InputWindow {
-        let next = record_end(wire, whole).filter(|_| !self.established);
+    fn window(&self, wire: &[u8], used: usize, complete: usize) -> InputWindow {
+        let next = record_end(wire, complete).filter(|_| !self.established);
         // Within a handshake message `rustls` itself refuses plaintext records.
-        let is_checked = self.has_key && !self.established && used == whole;
-        let header = wire[whole..].first_chunk().filter(|_| is_checked);
+        let is_checked = self.has_key && !self.established && used == complete;
+        let header = wire[complete..].first_chunk().filter(|_| is_checked);
         InputWindow {
             used,
-            whole,
+            complete,
             end: next.unwrap_or(wire.len()),
             refusal: header.and_then(|header| decryption::header_error(*header)),
         }
@@ -274,13 +274,13 @@ impl<S: SessionSide> RustlsSession<S> {
 
     /// Whether an error gets no alert: TLS 1.3 alerts except user_canceled and close_notify are errors of any level
     /// (RFC 8446, section 6), and alerts are not answered. `rustls` would answer the warning level with decode_error.
-    fn ends_in_silence(&self, error: &Error) -> bool {
+    fn ends_silently(&self, error: &Error) -> bool {
         let version = self.connection.common().protocol_version();
         version == Some(ProtocolVersion::TLSv1_3) && matches!(error, Error::AlertReceived(_))
     }
 
     /// Appends the alerts of `rustls` after an error. The connection must not be used for anything else afterwards.
-    fn say_why(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) {
+    fn send_alert(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) {
         while self.connection.common().wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) = self.connection.process(wire).state
             else {
@@ -328,7 +328,7 @@ impl<S: SessionSide> RustlsSession<S> {
     }
 
     /// The meaning of the end of the peer's bytes.
-    pub fn ended(&self) -> PeerClose {
+    pub fn peer_close(&self) -> PeerClose {
         match (self.closed, self.established) {
             (true, _) => PeerClose::Cleanly,
             (false, true) => PeerClose::Truncated,
@@ -422,8 +422,9 @@ fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(
         _ => return Err(Error::General("an empty record".into())),
     };
     to_send.resize(start + needed_len, 0);
-    let made = data.encode(&mut to_send[start..]);
-    made.map(|_| ())
+    let encoded = data.encode(&mut to_send[start..]);
+    encoded
+        .map(|_| ())
         .map_err(|error| Error::General(error.to_string()))
 }
 
@@ -460,19 +461,19 @@ fn seal_all<D>(
     to_send: &mut Vec<u8>,
     small: bool,
 ) -> Result<(), TlsFailure> {
-    let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut remaining: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut gathered = Vec::new();
     let mut pieces = ByteQueue::new(pieces);
     let mut small = small;
     // One reservation for all records: memory grows at most once.
-    to_send.reserve(waiting + (waiting / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
-    while waiting > 0 {
-        let len = RecordParser::len(mem::take(&mut small), waiting);
+    to_send.reserve(remaining + (remaining / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
+    while remaining > 0 {
+        let len = RecordParser::len(mem::take(&mut small), remaining);
         let plain = pieces.take(len, &mut gathered);
         with_room(to_send, len + RECORD_OVERHEAD_MAX, |room| {
             writer.encrypt(plain, room)
         })?;
-        waiting -= len;
+        remaining -= len;
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ impl TicketFile {
     ) -> Result<(TicketFile, TicketKeys), String> {
         // The lock covers reading and creating: two processes that start at once must agree on one secret.
         file.lock().map_err(|error| error.to_string())?;
-        let keys = TicketFile::read_or_make(&file, period_s, unix_s);
+        let keys = TicketFile::read_or_create(&file, period_s, unix_s);
         let _ = file.unlock();
         let keys = keys?;
         let period = AtomicU64::new(keys.period());
@@ -57,11 +57,11 @@ impl TicketFile {
     /// As of [`TicketFile::read`], and of open(2).
     pub fn check(path: &Path) -> Result<(), String> {
         let file = File::open(path).map_err(|error| error.to_string())?;
-        keys_in(&file).map(drop)
+        read_keys(&file).map(drop)
     }
 
-    fn read_or_make(file: &File, period_s: u32, unix_s: u64) -> Result<TicketKeys, String> {
-        if let Some(keys) = keys_in(file)? {
+    fn read_or_create(file: &File, period_s: u32, unix_s: u64) -> Result<TicketKeys, String> {
+        if let Some(keys) = read_keys(file)? {
             return Ok(keys);
         }
         let keys = TicketKeys::new(period_s, unix_s).map_err(|error| error.to_string())?;
@@ -73,22 +73,22 @@ impl TicketFile {
     ///
     /// # Errors
     /// Locking or writing failed. It is retried in the next period; until then the old file remains valid.
-    pub fn keep(&self, keys: &TicketKeys) -> io::Result<()> {
+    pub fn store(&self, keys: &TicketKeys) -> io::Result<()> {
         // One thread of the process writes each period.
         if keys.period() <= self.period.fetch_max(keys.period(), Ordering::Relaxed) {
             return Ok(());
         }
         self.file.lock()?;
-        let kept = self.keep_locked(keys);
+        let stored = self.store_locked(keys);
         let _ = self.file.unlock();
-        kept
+        stored
     }
 
     /// Writes under the lock, unless another process has written a later period.
-    fn keep_locked(&self, keys: &TicketKeys) -> io::Result<()> {
-        let there = TicketKeys::from_bytes(&read(&self.file)?);
+    fn store_locked(&self, keys: &TicketKeys) -> io::Result<()> {
+        let stored = TicketKeys::from_bytes(&read(&self.file)?);
         // Another process may have written a newer period already.
-        if there.is_none_or(|there| there.period() < keys.period()) {
+        if stored.is_none_or(|stored| stored.period() < keys.period()) {
             write(&self.file, keys)?;
         }
         Ok(())
@@ -96,7 +96,7 @@ impl TicketFile {
 }
 
 /// The keys of a file; `None` if it is empty.
-fn keys_in(file: &File) -> Result<Option<TicketKeys>, String> {
+fn read_keys(file: &File) -> Result<Option<TicketKeys>, String> {
     let mode = file
         .metadata()
         .map_err(|error| error.to_string())?
@@ -180,12 +180,12 @@ mod tests {
         let (fast, mut later) = place.open(7200).unwrap();
         let (slow, mut now) = place.open(7200).unwrap();
         let made = fs::read(place.file()).unwrap();
-        fast.keep(&later).unwrap();
+        fast.store(&later).unwrap();
         assert_eq!(fs::read(place.file()).unwrap(), made);
         later.advance(4 * 3600).unwrap();
-        fast.keep(&later).unwrap();
+        fast.store(&later).unwrap();
         now.advance(3 * 3600).unwrap();
-        slow.keep(&now).unwrap();
+        slow.store(&now).unwrap();
         assert_eq!(fs::read(place.file()).unwrap(), later.to_bytes());
         let (_after, mut found) = place.open(0).unwrap();
         found.advance(4 * 3600).unwrap();

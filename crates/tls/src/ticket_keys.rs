@@ -78,8 +78,8 @@ impl TicketKeys {
         while self.period < now {
             // Overwritten in memory, so that a dump shows no expired keys.
             self.previous.zeroize();
-            self.previous = Some(key_of(&self.secret));
-            let mut next = secret_after(&self.secret);
+            self.previous = Some(ticket_key(&self.secret));
+            let mut next = next_secret(&self.secret);
             self.secret.copy_from_slice(&next);
             next.zeroize();
             self.period += 1;
@@ -89,8 +89,8 @@ impl TicketKeys {
 
     /// The keys in use: current, previous, next.
     pub(crate) fn keys(&self) -> [Option<SecretBytes>; 3] {
-        let next = key_of(&secret_after(&self.secret));
-        [Some(key_of(&self.secret)), self.previous, Some(next)]
+        let next = ticket_key(&next_secret(&self.secret));
+        [Some(ticket_key(&self.secret)), self.previous, Some(next)]
     }
 
     /// The serialized form, for another process; secret.
@@ -132,9 +132,9 @@ impl Drop for TicketKeys {
 }
 
 impl std::fmt::Debug for TicketKeys {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
-            to,
+            f,
             "TicketKeys(period {} of {} s)",
             self.period, self.period_s
         )
@@ -147,23 +147,23 @@ fn random() -> Result<SecretBytes, Error> {
     Ok(secret)
 }
 
-fn derived(secret: &SecretBytes, what: &[u8]) -> SecretBytes {
+fn derived(secret: &SecretBytes, label: &[u8]) -> SecretBytes {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let mut derived = [0; 32];
-    derived.copy_from_slice(hmac::sign(&key, what).as_ref());
+    derived.copy_from_slice(hmac::sign(&key, label).as_ref());
     derived
 }
 
-fn secret_after(secret: &SecretBytes) -> SecretBytes {
+fn next_secret(secret: &SecretBytes) -> SecretBytes {
     derived(secret, b"lowroad ticket secret of the next period")
 }
 
-fn key_of(secret: &SecretBytes) -> SecretBytes {
+fn ticket_key(secret: &SecretBytes) -> SecretBytes {
     derived(secret, b"lowroad ticket key")
 }
 
 /// The name of a key, which its tickets begin with.
-pub(crate) fn name_of(key: &SecretBytes) -> [u8; 8] {
+pub(crate) fn key_name(key: &SecretBytes) -> [u8; 8] {
     // The name is sent in the clear, so it is derived one-way, too.
     let mut name = [0; 8];
     name.copy_from_slice(&derived(key, b"lowroad ticket name")[..8]);

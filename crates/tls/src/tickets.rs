@@ -13,7 +13,7 @@ use rustls::server::ProducesTickets;
 use zeroize::Zeroize;
 
 use crate::clock::TlsClock;
-use crate::ticket_keys::{SecretBytes, TicketKeys, name_of};
+use crate::ticket_keys::{SecretBytes, TicketKeys, key_name};
 
 const NAME_LEN: usize = 8;
 const NONCE_LEN: usize = 12;
@@ -31,7 +31,7 @@ struct TicketState {
 struct KeyRing {
     keys: TicketKeys,
     current: TicketKey,
-    others: [Option<TicketKey>; 2],
+    other_keys: [Option<TicketKey>; 2],
 }
 
 struct TicketKey {
@@ -56,19 +56,19 @@ impl TicketService {
     }
 
     /// A ticketer for listeners that verify their clients by `rules`.
-    pub(crate) fn under(&self, rules: Vec<u8>) -> Arc<dyn ProducesTickets> {
+    pub(crate) fn with_rules(&self, rules: Vec<u8>) -> Arc<dyn ProducesTickets> {
         Arc::new(ListenerTicketer {
             tickets: self.clone(),
             rules,
         })
     }
 
-    fn with_ring<T>(&self, with: impl FnOnce(&KeyRing) -> T) -> T {
+    fn with_ring<T>(&self, use_ring: impl FnOnce(&KeyRing) -> T) -> T {
         let unix_s = self.0.clock.unix_s();
         let ring = self.0.ring.read().unwrap_or_else(PoisonError::into_inner);
         // The usual case needs a read lock only.
         if ring.keys.period_at(unix_s) <= ring.keys.period() {
-            return with(&ring);
+            return use_ring(&ring);
         }
         // Another thread may have advanced the keys between the locks: `advance` then changes nothing.
         drop(ring);
@@ -79,13 +79,13 @@ impl TicketService {
         {
             *ring = new;
         }
-        with(&ring)
+        use_ring(&ring)
     }
 }
 
 impl fmt::Debug for TicketService {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.with_ring(|ring| write!(to, "Tickets({:?})", ring.keys))
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with_ring(|ring| write!(f, "Tickets({:?})", ring.keys))
     }
 }
 
@@ -95,15 +95,15 @@ impl KeyRing {
         Ok(KeyRing {
             keys,
             current: current.ok_or(Error::General("no current key".into()))??,
-            others: [previous.transpose()?, next.transpose()?],
+            other_keys: [previous.transpose()?, next.transpose()?],
         })
     }
 
     fn find(&self, name: &[u8]) -> Option<&TicketKey> {
-        let others = self.others.iter().flatten();
+        let other_keys = self.other_keys.iter().flatten();
         std::iter::once(&self.current)
             // An unknown key is no error: the client makes a full handshake.
-            .chain(others)
+            .chain(other_keys)
             .find(|key| key.name == name)
     }
 }
@@ -111,7 +111,7 @@ impl KeyRing {
 impl TicketKey {
     fn new(mut secret: SecretBytes) -> Result<TicketKey, Error> {
         let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, &secret);
-        let name = name_of(&secret);
+        let name = key_name(&secret);
         secret.zeroize();
         let key = key.map_err(|_| Error::General("a ticket key has the wrong length".into()))?;
         Ok(TicketKey { name, key })
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_ticket_is_opened_in_its_period_and_the_one_after() {
         let clock = TlsClock::new(1050);
-        let ticketer = tickets(&clock).under(Vec::new());
+        let ticketer = tickets(&clock).with_rules(Vec::new());
         let ticket = ticketer.encrypt(b"session").unwrap();
         for (now_s, opens) in [(1050, true), (1199, true), (1200, false)] {
             clock.set(now_s);
@@ -196,9 +196,9 @@ mod tests {
         let ours = tickets(&slow);
         let bytes = ours.keys().to_bytes();
         let theirs = TicketService::new(TicketKeys::from_bytes(&bytes).unwrap(), fast).unwrap();
-        let ticket = theirs.under(Vec::new()).encrypt(b"session").unwrap();
+        let ticket = theirs.with_rules(Vec::new()).encrypt(b"session").unwrap();
         assert_eq!(
-            ours.under(Vec::new()).decrypt(&ticket).as_deref(),
+            ours.with_rules(Vec::new()).decrypt(&ticket).as_deref(),
             Some(&b"session"[..])
         );
     }
@@ -207,10 +207,15 @@ mod tests {
     fn what_was_changed_or_made_under_other_rules_is_not_opened() {
         let clock = TlsClock::new(1000);
         let tickets = tickets(&clock);
-        let ticketer = tickets.under(b"rules".to_vec());
+        let ticketer = tickets.with_rules(b"rules".to_vec());
         let ticket = ticketer.encrypt(b"session").unwrap();
         assert!(ticketer.decrypt(&ticket).is_some());
-        assert!(tickets.under(b"others".to_vec()).decrypt(&ticket).is_none());
+        assert!(
+            tickets
+                .with_rules(b"others".to_vec())
+                .decrypt(&ticket)
+                .is_none()
+        );
         for place in 0..ticket.len() {
             let mut changed = ticket.clone();
             changed[place] ^= 1;

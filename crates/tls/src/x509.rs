@@ -51,12 +51,12 @@ pub enum AltName {
 }
 
 impl std::fmt::Display for AltName {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            AltName::Dns(name) => write!(to, "DNS:{name}"),
-            AltName::Email(name) => write!(to, "email:{name}"),
-            AltName::Uri(name) => write!(to, "URI:{name}"),
-            AltName::Ip(ip) => write!(to, "IP:{ip}"),
+            AltName::Dns(name) => write!(f, "DNS:{name}"),
+            AltName::Email(name) => write!(f, "email:{name}"),
+            AltName::Uri(name) => write!(f, "URI:{name}"),
+            AltName::Ip(ip) => write!(f, "IP:{ip}"),
         }
     }
 }
@@ -71,8 +71,8 @@ const ISSUERS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x02];
 impl<'a> X509Certificate<'a> {
     /// Parses a certificate (RFC 5280, section 4.1). `None`: it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<X509Certificate<'a>> {
-        let mut certificate = DerReader(bytes).expect(der::SEQUENCE)?.inside();
-        let mut fields = certificate.expect(der::SEQUENCE)?.inside();
+        let mut certificate = DerReader(bytes).expect(der::SEQUENCE)?.reader();
+        let mut fields = certificate.expect(der::SEQUENCE)?.reader();
         // Algorithm and signature are not used here, but must be present.
         certificate.expect(der::SEQUENCE)?;
         certificate.expect(der::BIT_STRING)?;
@@ -81,10 +81,10 @@ impl<'a> X509Certificate<'a> {
         fields.optional(der::context(0, true));
         let serial = fields.expect(der::INTEGER)?.content;
         fields.expect(der::SEQUENCE)?;
-        let issuer = fields.expect(der::SEQUENCE)?.whole;
-        let mut validity = fields.expect(der::SEQUENCE)?.inside();
-        let subject = fields.expect(der::SEQUENCE)?.whole;
-        let public_key = fields.expect(der::SEQUENCE)?.whole;
+        let issuer = fields.expect(der::SEQUENCE)?.encoded;
+        let mut validity = fields.expect(der::SEQUENCE)?.reader();
+        let subject = fields.expect(der::SEQUENCE)?.encoded;
+        let public_key = fields.expect(der::SEQUENCE)?.encoded;
         let mut certificate = X509Certificate {
             serial,
             issuer,
@@ -99,7 +99,7 @@ impl<'a> X509Certificate<'a> {
         };
         // Two unique identifiers, which are not used in practice, may precede the extensions.
         if let Some(extensions) = fields.find(|field| field.tag == der::context(3, true)) {
-            for extension in extensions.inside().expect(der::SEQUENCE)?.inside() {
+            for extension in extensions.reader().expect(der::SEQUENCE)?.reader() {
                 certificate.extend(extension)?;
             }
         }
@@ -107,32 +107,32 @@ impl<'a> X509Certificate<'a> {
     }
 
     fn extend(&mut self, extension: DerElement<'a>) -> Option<()> {
-        let mut fields = extension.inside();
+        let mut fields = extension.reader();
         let id = fields.expect(der::OID)?.content;
         // Whether the extension is critical does not matter here.
         fields.optional(der::BOOLEAN);
         let mut value = DerReader(fields.expect(der::OCTET_STRING)?.content);
         if id == SUBJECT_ALT_NAME {
-            let names = value.expect(der::SEQUENCE)?.inside();
+            let names = value.expect(der::SEQUENCE)?.reader();
             self.names = names.filter_map(alt_name).collect();
         } else if id == BASIC_CONSTRAINTS {
-            let mut constraints = value.expect(der::SEQUENCE)?.inside();
+            let mut constraints = value.expect(der::SEQUENCE)?.reader();
             // DER omits a default value, here FALSE.
             let flag = constraints.optional(der::BOOLEAN);
             self.is_authority = flag.is_some_and(|flag| flag.content == [0xff]);
         } else if id == AUTHORITY_KEY {
-            let mut fields = value.expect(der::SEQUENCE)?.inside();
+            let mut fields = value.expect(der::SEQUENCE)?.reader();
             let key = fields.optional(der::context(0, false));
             self.authority_key = key.map(|key| key.content);
         } else if id == AUTHORITY_INFORMATION {
-            let mut places = value.expect(der::SEQUENCE)?.inside();
-            let is_issuers = |place: DerElement<'_>| {
-                place
-                    .inside()
+            let mut descriptions = value.expect(der::SEQUENCE)?.reader();
+            let is_issuers = |description: DerElement<'_>| {
+                description
+                    .reader()
                     .expect(der::OID)
                     .is_some_and(|id| id.content == ISSUERS)
             };
-            self.names_issuer = places.any(is_issuers);
+            self.names_issuer = descriptions.any(is_issuers);
         }
         Some(())
     }

@@ -131,7 +131,7 @@ fn serve(mut server: TlsServer, mut socket: TcpStream, mut heard: impl FnMut()) 
         resumed: server.is_resumed(),
         subject: server.client_certificate().map(|shown| shown.subject),
         plain,
-        ended: server.ended(),
+        ended: server.peer_close(),
         fault,
     }
 }

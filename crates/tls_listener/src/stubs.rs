@@ -64,7 +64,7 @@ impl TlsListeners {
     }
 
     /// No endpoint.
-    pub fn offer(&self, _: SocketAddr) -> Option<Arc<TlsEndpoint>> {
+    pub fn endpoint(&self, _: SocketAddr) -> Option<Arc<TlsEndpoint>> {
         None
     }
 
@@ -102,7 +102,7 @@ impl TlsListeners {
 
 impl TlsEndpoint {
     /// Unreachable: there is no endpoint.
-    pub fn layer(self: &Arc<Self>) -> Box<dyn TlsSession> {
+    pub fn new_session(self: &Arc<Self>) -> Box<dyn TlsSession> {
         match **self {}
     }
 

@@ -8,7 +8,7 @@ fn main() {
     let mut numbers = std::env::args()
         .skip(1)
         .filter_map(|word| word.parse().ok());
-    let mut next = |otherwise| numbers.next().unwrap_or(otherwise);
+    let mut next = |default| numbers.next().unwrap_or(default);
     let (first, seeds, count) = (next(1), next(10), next(1_000_000));
     for seed in first..first + seeds {
         let totals = storm::storms(seed, 1, count);

@@ -34,7 +34,7 @@ pub struct SiteArchive {
 struct ArchiveTables {
     /// A power of two in number, with at least one empty slot.
     slots: Vec<HashSlot>,
-    named: Vec<PathEntry>,
+    path_entries: Vec<PathEntry>,
     settings: Vec<(&'static str, &'static str)>,
     /// By status code, ascending.
     error_pages: Vec<(u16, ArchivedErrorPage)>,
@@ -47,8 +47,8 @@ struct ArchiveTables {
 struct HashSlot {
     /// The upper half of the path's hash.
     mark: u32,
-    /// Index in `named` plus one; 0: the slot is empty.
-    named: u32,
+    /// Index in `path_index` plus one; 0: the slot is empty.
+    path_index: u32,
 }
 
 struct PathEntry {
@@ -138,19 +138,19 @@ impl SiteArchive {
     #[inline]
     #[must_use]
     pub fn find(&self, path: &[u8]) -> Option<&'static ArchiveEntry> {
-        let (mut at, mark) = hash::place(path);
+        let (mut at, mark) = hash::probe_start(path);
         let last = self.tables.slots.len().wrapping_sub(1);
         // The loop ends, since a slot is empty.
         loop {
             at &= last;
             let slot = self.tables.slots.get(at)?;
             // An empty slot ends the search.
-            let named = slot.named.checked_sub(1)?;
+            let path_index = slot.path_index.checked_sub(1)?;
             // The mark spares most comparisons of paths.
             if slot.mark == mark {
-                let named = self.tables.named.get(named as usize)?;
-                if named.path == path {
-                    return Some(&named.entry);
+                let path_entry = self.tables.path_entries.get(path_index as usize)?;
+                if path_entry.path == path {
+                    return Some(&path_entry.entry);
                 }
             }
             at = at.wrapping_add(1);
@@ -160,7 +160,10 @@ impl SiteArchive {
     /// All paths and their resources, sorted by the bytes of the paths.
     pub fn entries(&self) -> impl Iterator<Item = (&'static [u8], &'static ArchiveEntry)> {
         let tables = self.tables;
-        tables.named.iter().map(|named| (named.path, &named.entry))
+        tables
+            .path_entries
+            .iter()
+            .map(|path_entry| (path_entry.path, &path_entry.entry))
     }
 
     /// The first value of a setting.
@@ -171,8 +174,12 @@ impl SiteArchive {
 
     /// The values of a setting, in their original order.
     pub fn settings(&self, key: &str) -> impl Iterator<Item = &'static str> {
-        let of_key = self.tables.settings.iter().filter(move |one| one.0 == key);
-        of_key.map(|one| one.1)
+        let matches = self
+            .tables
+            .settings
+            .iter()
+            .filter(move |setting| setting.0 == key);
+        matches.map(|setting| setting.1)
     }
 
     /// The source of a page or an included part, by its path below the site's folder.

@@ -29,17 +29,17 @@ pub struct CoreMember {
     cores: &'static CoreSet,
     core: u16,
     /// Cores with work written for them since the last wake-ups; bit n is core n.
-    wanted: u64,
+    pending_wakes: u64,
     /// The version of the address that was applied.
     address_version: u64,
-    told: StackAddress,
+    published_address: StackAddress,
     /// The current second, and the ARP messages that were passed on in it.
     arp: (u64, u32),
     /// The time of the last publishing, and the published values.
-    shown_us: u64,
-    shown_frames: u64,
-    shown: Vec<u64>,
-    shown_log: [u64; 3],
+    published_us: u64,
+    published_frames: u64,
+    published: Vec<u64>,
+    published_log_mark: [u64; 3],
     /// Memory for the next values.
     next: Vec<u64>,
     /// Holds another core's frame while the stack processes it.
@@ -52,14 +52,14 @@ impl CoreMember {
         CoreMember {
             cores,
             core,
-            wanted: 0,
+            pending_wakes: 0,
             address_version: 0,
-            told: None,
+            published_address: None,
             arp: (0, 0),
-            shown_us: 0,
-            shown_frames: 0,
-            shown: Vec::new(),
-            shown_log: [0; 3],
+            published_us: 0,
+            published_frames: 0,
+            published: Vec::new(),
+            published_log_mark: [0; 3],
             next: Vec::new(),
             buffer: Box::new([0; FRAME_LEN_MAX]),
         }
@@ -75,53 +75,58 @@ impl CoreMember {
 
     /// Whether this core processes a frame; passes it on if it belongs to another core or to all.
     #[inline]
-    pub fn keeps(&mut self, owner: FrameOwner, now_us: u64, received: ReceivedFrame<'_>) -> bool {
+    pub fn accept_or_forward(
+        &mut self,
+        owner: FrameOwner,
+        now_us: u64,
+        received: ReceivedFrame<'_>,
+    ) -> bool {
         match owner {
             FrameOwner::Here => true,
             FrameOwner::Core(core) if core == self.core => true,
             FrameOwner::Core(core) => {
-                self.give(core, received);
+                self.forward(core, received);
                 false
             }
             FrameOwner::All => {
-                self.give_all(now_us, received);
+                self.forward_to_all(now_us, received);
                 true
             }
         }
     }
 
-    fn give(&mut self, core: u16, received: ReceivedFrame<'_>) {
+    fn forward(&mut self, core: u16, received: ReceivedFrame<'_>) {
         let ReceivedFrame { frame, sum_is_good } = received;
-        let is_given = self.cores.put(self.core, core, frame, sum_is_good);
+        let is_forwarded = self.cores.push_frame(self.core, core, frame, sum_is_good);
         // Even if the ring is full: the core must be awake to empty it.
-        self.wanted |= 1 << core;
-        self.cores.count_one(
+        self.pending_wakes |= 1 << core;
+        self.cores.increment(
             self.core,
-            match is_given {
+            match is_forwarded {
                 true => CrossCoreCounter::Forwarded,
                 false => CrossCoreCounter::Dropped,
             },
         );
     }
 
-    fn give_all(&mut self, now_us: u64, received: ReceivedFrame<'_>) {
+    fn forward_to_all(&mut self, now_us: u64, received: ReceivedFrame<'_>) {
         let second = now_us / SECOND_US;
         // The limit counts each second anew.
         if self.arp.0 != second {
             self.arp = (second, 0);
         }
-        let mut others = self.cores.others(self.core);
+        let mut targets = self.cores.other_cores(self.core);
         // All cores learn from ARP requests; a flood of them must not occupy all cores.
         if self.arp.1 >= ARP_RATE {
             self.cores
-                .count_one(self.core, CrossCoreCounter::ArpLimited);
+                .increment(self.core, CrossCoreCounter::ArpLimited);
             // Above the first limit bit 0 is left, for core 0; above the second none.
-            others &= u64::from(self.arp.1 < ARP_RATE_MAX);
+            targets &= u64::from(self.arp.1 < ARP_RATE_MAX);
         }
         self.arp.1 = self.arp.1.saturating_add(1);
-        while others != 0 {
-            self.give(others.trailing_zeros() as u16, received);
-            others &= others - 1;
+        while targets != 0 {
+            self.forward(targets.trailing_zeros() as u16, received);
+            targets &= targets - 1;
         }
     }
 
@@ -137,14 +142,14 @@ impl CoreMember {
     }
 
     /// Whether this core answers for the machine.
-    pub fn leads(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.core == 0
     }
 
     /// The machine's address, if core 0 has published another one since the last call.
-    pub fn news(&mut self) -> Option<StackAddress> {
+    pub fn poll_address(&mut self) -> Option<StackAddress> {
         let board = self.cores.address();
-        if self.leads() || board.version() == self.address_version {
+        if self.is_leader() || board.version() == self.address_version {
             return None;
         }
         let mut words = Vec::new();
@@ -153,73 +158,77 @@ impl CoreMember {
     }
 
     /// Publishes the machine's address to the other cores if it changed.
-    pub fn tell(&mut self, address: StackAddress) {
-        if self.leads() && self.told != address {
-            self.told = address;
+    pub fn publish_address(&mut self, address: StackAddress) {
+        if self.is_leader() && self.published_address != address {
+            self.published_address = address;
             let words = words_of(address);
-            self.cores.address().show(words.into_iter().flatten());
-            self.wanted |= self.cores.others(self.core);
+            self.cores.address().publish(words.into_iter().flatten());
+            self.pending_wakes |= self.cores.other_cores(self.core);
         }
     }
 
     /// The time from which counters and log may be published again.
     #[inline]
-    pub fn show_due_us(&self) -> u64 {
-        self.shown_us + SHOW_EVERY_US
+    pub fn publish_due_us(&self) -> u64 {
+        self.published_us + SHOW_EVERY_US
     }
 
     /// Whether there were frames since the last publishing; `frames` is their total.
     #[inline]
-    pub fn has_more(&self, frames: u64) -> bool {
-        frames != self.shown_frames
+    pub fn has_new_frames(&self, frames: u64) -> bool {
+        frames != self.published_frames
     }
 
     /// Publishes counters and log if they changed.
-    pub fn show(
+    pub fn publish(
         &mut self,
         now_us: u64,
         frames: u64,
         numbers: impl Iterator<Item = (&'static str, u64)>,
         journal: &RequestJournal,
     ) {
-        self.shown_us = now_us;
-        self.shown_frames = frames;
+        self.published_us = now_us;
+        self.published_frames = frames;
         self.next.clear();
         self.next.extend(numbers.map(|(_, number)| number));
         // Nothing has changed: an idle machine writes no shared memory.
-        if self.next == self.shown {
+        if self.next == self.published {
             return;
         }
-        core::mem::swap(&mut self.next, &mut self.shown);
+        core::mem::swap(&mut self.next, &mut self.published);
         self.cores
             .numbers(self.core)
-            .show(self.shown.iter().copied());
+            .publish(self.published.iter().copied());
         let mark = journal.mark();
         // The log is copied only if it has grown.
-        if self.shown_log != mark {
-            self.shown_log = mark;
+        if self.published_log_mark != mark {
+            self.published_log_mark = mark;
             let [old, new] = journal.newest(LOG_LEN_MAX);
-            self.cores.log(self.core).show(words(old).chain(words(new)));
+            self.cores
+                .log(self.core)
+                .publish(words(old).chain(words(new)));
         }
     }
 
     /// The cores that need a wake-up.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
-        match core::mem::take(&mut self.wanted) {
+        match core::mem::take(&mut self.pending_wakes) {
             0 => 0,
-            wanted => self.cores.to_wake(wanted),
+            cores => self.cores.to_wake(cores),
         }
     }
 
     /// Announces that this core will sleep. False: there is work, and it must not sleep.
-    pub fn may_sleep(&self, is_stopping: bool) -> bool {
+    pub fn prepare_sleep(&self, is_stopping: bool) -> bool {
         let cores = self.cores;
         cores.sleep(self.core);
-        let has_news = !self.leads() && cores.address().version() != self.address_version;
+        let has_new_address =
+            !self.is_leader() && cores.address().version() != self.address_version;
         let has_end = cores.is_stopping() != is_stopping || cores.are_done();
         // Checked after the flag was set: work that arrives later causes a wake-up.
-        let is_busy = self.wanted != 0 || cores.has_frames(self.core) || has_news || has_end;
+        let is_busy =
+            self.pending_wakes != 0 || cores.has_frames(self.core) || has_new_address || has_end;
         if is_busy {
             cores.wake(self.core);
         }
@@ -227,7 +236,7 @@ impl CoreMember {
     }
 
     /// Announces that this core is awake.
-    pub fn woke(&self) {
+    pub fn on_wake(&self) {
         self.cores.wake(self.core);
     }
 
@@ -236,7 +245,7 @@ impl CoreMember {
         // Only the first call wakes the others.
         if !self.cores.is_stopping() {
             self.cores.stop();
-            self.wanted |= self.cores.others(self.core);
+            self.pending_wakes |= self.cores.other_cores(self.core);
         }
     }
 
@@ -253,7 +262,7 @@ impl CoreMember {
         self.cores.set_done(self.core);
         // The other cores may sleep until all have finished.
         if self.cores.are_done() {
-            self.wanted |= self.cores.others(self.core);
+            self.pending_wakes |= self.cores.other_cores(self.core);
         }
     }
 
@@ -274,11 +283,11 @@ fn words_of(address: StackAddress) -> Option<[u64; 2]> {
 }
 
 fn address_of(words: &[u64]) -> StackAddress {
-    let [one, gateway] = *words.first_chunk()?;
-    let has_gateway = one >> 8 & 1 != 0;
+    let [packed, gateway] = *words.first_chunk()?;
+    let has_gateway = packed >> 8 & 1 != 0;
     Some((
-        Ipv4Addr::from_bits((one >> 32) as u32),
-        one as u8,
+        Ipv4Addr::from_bits((packed >> 32) as u32),
+        packed as u8,
         has_gateway.then_some(Ipv4Addr::from_bits(gateway as u32)),
     ))
 }
@@ -318,26 +327,29 @@ mod tests {
         let [first, second, third] = &mut all[..] else {
             panic!("three");
         };
-        assert!(second.may_sleep(false) && third.may_sleep(false));
+        assert!(second.prepare_sleep(false) && third.prepare_sleep(false));
         // A sleeping core is woken for a frame, once.
-        assert!(!first.keeps(FrameOwner::Core(1), 0, FRAME));
-        assert!(!first.may_sleep(false), "others are to be woken first");
+        assert!(!first.accept_or_forward(FrameOwner::Core(1), 0, FRAME));
+        assert!(!first.prepare_sleep(false), "others are to be woken first");
         assert_eq!((first.take_wakes(), first.take_wakes()), (0b010, 0));
-        assert!(first.may_sleep(false));
+        assert!(first.prepare_sleep(false));
         // It does not sleep again before it has taken the frame.
-        second.woke();
-        assert!(!second.may_sleep(false));
+        second.on_wake();
+        assert!(!second.prepare_sleep(false));
         assert_eq!(second.take(0), Some((60, true)));
-        assert!(second.may_sleep(false));
+        assert!(second.prepare_sleep(false));
         // A new address is work for all cores.
-        first.tell(Some((Ipv4Addr::LOCALHOST, 8, None)));
-        assert!(!second.may_sleep(false));
+        first.publish_address(Some((Ipv4Addr::LOCALHOST, 8, None)));
+        assert!(!second.prepare_sleep(false));
         assert_eq!(first.take_wakes(), 0b100, "the second does not sleep");
-        assert_eq!(second.news(), Some(Some((Ipv4Addr::LOCALHOST, 8, None))));
-        assert_eq!(second.news(), None);
-        assert!(second.may_sleep(false) && !third.may_sleep(false));
-        first.tell(None);
-        assert_eq!(third.news(), Some(None));
+        assert_eq!(
+            second.poll_address(),
+            Some(Some((Ipv4Addr::LOCALHOST, 8, None)))
+        );
+        assert_eq!(second.poll_address(), None);
+        assert!(second.prepare_sleep(false) && !third.prepare_sleep(false));
+        first.publish_address(None);
+        assert_eq!(third.poll_address(), Some(None));
     }
 
     #[test]
@@ -345,7 +357,7 @@ mod tests {
         let mut all = members(3);
         let may_sleep = |all: &[CoreMember], is_stopping| {
             all.iter()
-                .map(|one| one.may_sleep(is_stopping))
+                .map(|one| one.prepare_sleep(is_stopping))
                 .collect::<Vec<_>>()
         };
         assert_eq!(may_sleep(&all, false), [true; 3]);
@@ -366,7 +378,7 @@ mod tests {
     fn arp_is_told_to_all_and_much_of_it_to_the_first() {
         let mut all = members(4);
         for number in 0..2000 {
-            assert!(all[2].keeps(FrameOwner::All, 5 * SECOND_US + number, FRAME));
+            assert!(all[2].accept_or_forward(FrameOwner::All, 5 * SECOND_US + number, FRAME));
         }
         let mut taken = [0; 4];
         for (core, member) in all.iter_mut().enumerate() {
@@ -377,7 +389,7 @@ mod tests {
         assert_eq!(taken, [1000, 100, 0, 100]);
         let limited = all[0].cores.traffic().map(|(_, count)| count);
         assert_eq!(limited.collect::<Vec<_>>(), [1200, 0, 1900]);
-        assert!(all[2].keeps(FrameOwner::All, 6 * SECOND_US, FRAME));
+        assert!(all[2].accept_or_forward(FrameOwner::All, 6 * SECOND_US, FRAME));
         assert!(all[1].take(2).is_some());
     }
 }

@@ -58,7 +58,7 @@ impl UnikernelCounters {
     }
 
     /// Names and values.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn with_names(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.iter().copied().zip(self.0)
     }
 }

@@ -33,7 +33,7 @@ pub type QueryOwner = usize;
 struct DatabaseLink {
     id: ConnectionId,
     client: MySqlClient,
-    asker: Option<QueryOwner>,
+    owner: Option<QueryOwner>,
     /// A response to the pending query has begun.
     is_answered: bool,
     /// No query was sent on this connection yet.
@@ -45,7 +45,7 @@ struct DatabaseLink {
 /// A query that was pending when its connection was lost.
 pub struct LostQuery {
     /// The owner of the query.
-    pub asker: QueryOwner,
+    pub owner: QueryOwner,
     /// The cause of the loss.
     pub cause: LossCause,
 }
@@ -75,10 +75,10 @@ pub struct DatabaseClient {
     /// The last attempt failed, and no connection is logged in.
     is_down: bool,
     /// A page failed since the last tick because the server is away.
-    is_asked_for: bool,
+    is_retry_requested: bool,
     serial: u64,
     /// The reason of the last refused or lost connection, for the console.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// The same for the log, where each failed page repeats it.
     pub reason: String,
     /// Connections opened, statements sent, connections lost.
@@ -97,7 +97,7 @@ impl DatabaseClient {
     ///
     /// # Errors
     /// A text for the operator.
-    pub fn of(
+    pub fn from_settings(
         site: &SiteArchive,
         secret: [u8; 32],
         cores: u16,
@@ -130,24 +130,24 @@ impl DatabaseClient {
             backoff_us: RETRY_US.0,
             failed_us: 0,
             is_down: false,
-            is_asked_for: false,
+            is_retry_requested: false,
             serial: 0,
-            trouble: None,
+            problem: None,
             reason: String::new(),
             counts: [0; 3],
         }))
     }
 
-    /// Opens a connection if fewer are available than the `wanting` tasks need, and drops those with an overdue login.
+    /// Opens a connection if fewer are available than the `waiting` tasks need, and drops those with an overdue login.
     /// Returns the time of the next call.
     pub fn tick(
         &mut self,
         calls: &mut impl StackCalls,
         now_us: u64,
-        wanting: usize,
+        waiting: usize,
     ) -> Option<u64> {
-        let due = |link: &DatabaseLink| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
-        while let Some(at) = self.links.iter().position(due) {
+        let is_due = |link: &DatabaseLink| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
+        while let Some(at) = self.links.iter().position(is_due) {
             // A silent server is tried again with growing delays.
             let link = self.links.swap_remove(at);
             self.back_off(now_us, "no response in time");
@@ -155,15 +155,16 @@ impl DatabaseClient {
             self.is_down = !self.is_logged_in();
             calls.abort(link.id);
         }
-        if core::mem::take(&mut self.is_asked_for) {
+        if core::mem::take(&mut self.is_retry_requested) {
             // A failed page brings the next attempt forward, to a second after the last one at the latest.
             self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
         // Connections that are free, or will be after their login.
-        let coming = |link: &&DatabaseLink| link.login_end_us.is_some() || link.client.is_idle();
-        let mut coming = self.links.iter().filter(coming).count();
+        let is_available =
+            |link: &&DatabaseLink| link.login_end_us.is_some() || link.client.is_idle();
+        let mut available = self.links.iter().filter(is_available).count();
         // One connection stays open, so that the first request does not wait for it.
-        while coming < wanting.max(1)
+        while available < waiting.max(1)
             && self.links.len() < self.links_max
             && self.retry_us <= now_us
         {
@@ -171,10 +172,10 @@ impl DatabaseClient {
                 self.retry_us = now_us + self.backoff_us;
                 break;
             }
-            coming += 1;
+            available += 1;
         }
         let logins = self.links.iter().filter_map(|link| link.login_end_us).min();
-        let retry = (coming < wanting.max(1) && self.retry_us > now_us).then_some(self.retry_us);
+        let retry = (available < waiting.max(1) && self.retry_us > now_us).then_some(self.retry_us);
         [logins, retry].into_iter().flatten().min()
     }
 
@@ -193,7 +194,7 @@ impl DatabaseClient {
         self.links.push(DatabaseLink {
             id,
             client: MySqlClient::new(self.login.clone(), limits(), random),
-            asker: None,
+            owner: None,
             is_answered: false,
             is_new: true,
             login_end_us: Some(now_us + LOGIN_TIMEOUT_US),
@@ -215,10 +216,10 @@ impl DatabaseClient {
     ///
     /// # Errors
     /// [`StatementRefusal::Busy`] if no connection is free.
-    pub fn ask<'v>(
+    pub fn send_query<'v>(
         &mut self,
         calls: &mut impl StackCalls,
-        asker: QueryOwner,
+        owner: QueryOwner,
         statement: &str,
         values: impl ExactSizeIterator<Item = SqlValue<'v>>,
     ) -> Result<(), StatementRefusal> {
@@ -227,7 +228,7 @@ impl DatabaseClient {
             .find(|link| link.client.is_idle())
             .ok_or(StatementRefusal::Busy)?;
         link.client.execute(statement, values)?;
-        link.asker = Some(asker);
+        link.owner = Some(owner);
         // From now on, a loss before any response means that the server had closed an idle connection.
         link.is_answered = false;
         self.counts[1] += 1;
@@ -252,25 +253,25 @@ impl DatabaseClient {
             return Ok(());
         };
         let link = &mut self.links[at];
-        let mut asker = link.asker;
+        let mut owner = link.owner;
         let (mut is_ready, mut refusal) = (false, None);
-        let taken = link
+        let result = link
             .client
-            .input(bytes, &mut |event| match (&event, asker) {
+            .input(bytes, &mut |event| match (&event, owner) {
                 (MySqlEvent::Ready, _) => is_ready = true,
-                (MySqlEvent::Done { .. } | MySqlEvent::Failed(_), Some(asking)) => {
+                (MySqlEvent::Done { .. } | MySqlEvent::Failed(_), Some(query_owner)) => {
                     // Later events on the connection have no owner.
-                    events(asking, event);
-                    asker = None;
+                    events(query_owner, event);
+                    owner = None;
                 }
-                (_, Some(asking)) => events(asking, event),
+                (_, Some(query_owner)) => events(query_owner, event),
                 (MySqlEvent::Failed(failure), None) => refusal = Some(failure.message.to_string()),
                 _ => {}
             });
         link.is_answered = true;
         // The response is complete: the connection is free and has proved useful.
-        if link.asker.is_some() && asker.is_none() {
-            link.asker = None;
+        if link.owner.is_some() && owner.is_none() {
+            link.owner = None;
             link.is_new = false;
             self.backoff_us = RETRY_US.0;
         }
@@ -278,9 +279,9 @@ impl DatabaseClient {
             link.login_end_us = None;
             self.is_down = false;
             self.retry_us = 0;
-            self.trouble = None;
+            self.problem = None;
         }
-        if let Err(error) = taken {
+        if let Err(error) = result {
             // The position in the byte stream is lost, so the connection can't be used again.
             calls.abort(id);
             return Err(self.unusable(now_us, at, error, refusal));
@@ -297,7 +298,7 @@ impl DatabaseClient {
     }
 
     /// Handles the end of a connection. Returns its pending query.
-    pub fn lost(&mut self, now_us: u64, id: ConnectionId) -> Option<LostQuery> {
+    pub fn on_connection_lost(&mut self, now_us: u64, id: ConnectionId) -> Option<LostQuery> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let link = self.links.swap_remove(at);
         self.ended(now_us, &link, "the connection was refused or lost");
@@ -305,7 +306,7 @@ impl DatabaseClient {
             true => LossCause::Stale,
             false => LossCause::Server,
         };
-        link.asker.map(|asker| LostQuery { asker, cause })
+        link.owner.map(|owner| LostQuery { owner, cause })
     }
 
     /// Drops a connection with invalid bytes. Returns its pending query, if there is one.
@@ -319,19 +320,19 @@ impl DatabaseClient {
         let link = self.links.swap_remove(at);
         let reason = refusal.unwrap_or_else(|| error.to_string());
         self.ended(now_us, &link, &reason);
-        let cause = match error.is_of_answer() {
+        let cause = match error.is_response_error() {
             true => LossCause::Answer(error),
             false => LossCause::Server,
         };
-        link.asker.map(|asker| LostQuery { asker, cause })
+        link.owner.map(|owner| LostQuery { owner, cause })
     }
 
     /// Handles the end of a connection. Only a connection that has served no page delays the next one: otherwise a
     /// visitor with queries that end connections would block the database for all others.
     fn ended(&mut self, now_us: u64, link: &DatabaseLink, reason: &str) {
         // A connection that worked before is replaced at once; one that never did waits.
-        let was_of_use = link.asker.is_some() || !link.is_new;
-        match was_of_use {
+        let was_useful = link.owner.is_some() || !link.is_new;
+        match was_useful {
             true => {
                 self.counts[2] += 1;
                 self.retry_us = 0;
@@ -354,18 +355,18 @@ impl DatabaseClient {
     }
 
     /// Shortens the wait for the next attempt, as a page failed because the server is away.
-    pub fn ask_for_retry(&mut self) {
-        self.is_asked_for = true;
+    pub fn request_retry(&mut self) {
+        self.is_retry_requested = true;
     }
 
     fn is_logged_in(&self) -> bool {
         self.links.iter().any(|link| link.login_end_us.is_none())
     }
 
-    /// Drops the connection with a query of `asker`: its response is no longer needed.
-    pub fn give_up(&mut self, calls: &mut impl StackCalls, asker: QueryOwner) {
-        let of_asker = |link: &DatabaseLink| link.asker == Some(asker);
-        if let Some(at) = self.links.iter().position(of_asker) {
+    /// Drops the connection with a query of `owner`: its response is no longer needed.
+    pub fn abandon_query(&mut self, calls: &mut impl StackCalls, owner: QueryOwner) {
+        let has_owner = |link: &DatabaseLink| link.owner == Some(owner);
+        if let Some(at) = self.links.iter().position(has_owner) {
             let link = self.links.swap_remove(at);
             calls.abort(link.id);
             self.retry_us = 0;
@@ -382,12 +383,12 @@ impl DatabaseClient {
         // Other connections may still be logged in.
         self.is_down |= self.links.is_empty();
         self.reason = format!("database server {}: {reason}", self.address);
-        self.trouble = Some(self.reason.clone());
+        self.problem = Some(self.reason.clone());
     }
 
     /// The reason why the server can't be reached, for the operator; returned once.
-    pub fn take_trouble(&mut self) -> Option<String> {
-        self.trouble.take()
+    pub fn take_problem(&mut self) -> Option<String> {
+        self.problem.take()
     }
 }
 

@@ -46,42 +46,42 @@ pub fn decide(
     site: &SiteArchive,
     request: &Request<'_>,
     is_trusted: bool,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) -> SiteDecision {
     let RequestTarget::Origin { path, query, plain } = request.target else {
         match request.method {
-            Method::Options => refusal_page::options(about, out),
+            Method::Options => refusal_page::options(context, out),
             Method::Connect => {
                 refused(
                     site,
                     StatusCode::METHOD_NOT_ALLOWED,
                     None,
                     request,
-                    about,
+                    context,
                     out,
                 );
             }
-            _ => refused(site, StatusCode::BAD_REQUEST, None, request, about, out),
+            _ => refused(site, StatusCode::BAD_REQUEST, None, request, context, out),
         }
         return SiteDecision::Answered;
     };
     // A path without escapes needs no decoding.
     if plain {
-        return decide_path(site, request, path, query, is_trusted, about, out);
+        return decide_path(site, request, path, query, is_trusted, context, out);
     }
     let mut scratch = [0; PATH_LEN_MAX];
     match target::decode(path, &mut scratch) {
-        Ok(path) => decide_path(site, request, path, query, is_trusted, about, out),
+        Ok(path) => decide_path(site, request, path, query, is_trusted, context, out),
         Err(refusal) => {
             // As after any refusal: an intermediary and an operator's log may see another request than this server.
             out.closes = true;
-            let about = ResponseContext {
+            let context = ResponseContext {
                 keep_alive: false,
-                ..*about
+                ..*context
             };
             let text = Some(refusal.as_str());
-            refused(site, refusal.status(), text, request, &about, out);
+            refused(site, refusal.status(), text, request, &context, out);
             SiteDecision::Answered
         }
     }
@@ -94,10 +94,10 @@ fn decide_path(
     path: &[u8],
     query: Option<&[u8]>,
     is_trusted: bool,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) -> SiteDecision {
-    let mut refuse = |status| refused(site, status, None, request, about, out);
+    let mut refuse = |status| refused(site, status, None, request, context, out);
     match request.method {
         Method::Get | Method::Head => {}
         Method::Options => {
@@ -105,7 +105,7 @@ fn decide_path(
             if let Some(ArchiveEntry::Page(page)) = site.find(path) {
                 return SiteDecision::Page(page);
             }
-            refusal_page::options(about, out);
+            refusal_page::options(context, out);
             return SiteDecision::Answered;
         }
         _ => {
@@ -115,30 +115,30 @@ fn decide_path(
     }
     match site.find(path) {
         Some(ArchiveEntry::File(file)) => {
-            let wanted = content_coding::choose(&request.accept_encoding(), file.encodings);
-            match file.variant(wanted) {
-                Some(variant) => response_fields::send(site, variant, request, about, out),
+            let coding = content_coding::choose(&request.accept_encoding(), file.encodings);
+            match file.variant(coding) {
+                Some(variant) => response_fields::send(site, variant, request, context, out),
                 None => refuse(StatusCode::NOT_FOUND),
             }
         }
         Some(ArchiveEntry::Page(page)) => return SiteDecision::Page(page),
         Some(ArchiveEntry::Redirect { location }) => {
-            redirect(site, location, query, request, about, out)
+            redirect(site, location, query, request, context, out)
         }
         Some(ArchiveEntry::Forbidden) => {
             let text = Some(error_page::NO_INDEX);
-            refused(site, StatusCode::FORBIDDEN, text, request, about, out);
+            refused(site, StatusCode::FORBIDDEN, text, request, context, out);
         }
         // Untrusted clients get 404, as for any missing path.
-        None => match own(path).filter(|_| is_trusted) {
-            Some(own) => return SiteDecision::Own(own),
+        None => match builtin_resource(path).filter(|_| is_trusted) {
+            Some(resource) => return SiteDecision::Own(resource),
             None => refuse(StatusCode::NOT_FOUND),
         },
     }
     SiteDecision::Answered
 }
 
-fn own(path: &[u8]) -> Option<BuiltinResource> {
+fn builtin_resource(path: &[u8]) -> Option<BuiltinResource> {
     match path.strip_prefix(OWN)? {
         b"status" => Some(BuiltinResource::Status),
         b"status.json" => Some(BuiltinResource::StatusJson),
@@ -152,7 +152,7 @@ fn refused(
     status: StatusCode,
     explanation: Option<&str>,
     request: &Request<'_>,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     let page = RefusalPage {
@@ -161,7 +161,7 @@ fn refused(
         field: None,
         has_body: request.method != Method::Head,
     };
-    refusal_page::page(site, page, about, out);
+    refusal_page::page(site, page, context, out);
 }
 
 /// Redirects to a folder's path with its slash.
@@ -170,7 +170,7 @@ fn redirect(
     location: &str,
     query: Option<&[u8]>,
     request: &Request<'_>,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     let mut value = alloc::vec::Vec::with_capacity(location.len() + 64);
@@ -186,5 +186,5 @@ fn redirect(
         field: Some(("Location", &value)),
         has_body: request.method != Method::Head,
     };
-    refusal_page::page(site, page, about, out);
+    refusal_page::page(site, page, context, out);
 }

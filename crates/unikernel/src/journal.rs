@@ -75,17 +75,17 @@ impl RequestJournal {
 
     /// Adds a record.
     #[inline]
-    pub fn put(&mut self, record: &JournalRecord<'_>) {
+    pub fn append(&mut self, record: &JournalRecord<'_>) {
         // Long texts would displace many records.
-        let cut = |text: &'_ [u8]| text.len().min(TEXT_LEN_MAX);
+        let capped_len = |text: &'_ [u8]| text.len().min(TEXT_LEN_MAX);
         let texts = [record.line, record.referer, record.user_agent];
-        let [line, referer, user_agent] = texts.map(|text| &text[..cut(text)]);
+        let [line, referer, user_agent] = texts.map(|text| &text[..capped_len(text)]);
         let len = HEAD_LEN + line.len() + referer.len() + user_agent.len();
         self.make_room(len);
-        let Some(place) = self.bytes.get_mut(self.end..self.end + len) else {
+        let Some(target) = self.bytes.get_mut(self.end..self.end + len) else {
             return;
         };
-        let Some((head, rest)) = place.split_first_chunk_mut::<HEAD_LEN>() else {
+        let Some((head, rest)) = target.split_first_chunk_mut::<HEAD_LEN>() else {
             return;
         };
         head[0..2].copy_from_slice(&(len as u16).to_le_bytes());
@@ -110,15 +110,15 @@ impl RequestJournal {
     #[inline]
     fn make_room(&mut self, len: usize) {
         // Until the first wrap there are no old records to overwrite.
-        let is_turned = self.end < self.start || self.turn > 0;
-        if !is_turned && self.end + len <= self.bytes.len() {
+        let has_wrapped = self.end < self.start || self.turn > 0;
+        if !has_wrapped && self.end + len <= self.bytes.len() {
             return;
         }
-        self.make_room_behind(len);
+        self.evict_oldest(len);
     }
 
     #[cold]
-    fn make_room_behind(&mut self, len: usize) {
+    fn evict_oldest(&mut self, len: usize) {
         loop {
             if self.turn == 0 {
                 if self.end + len <= self.bytes.len() {
@@ -158,11 +158,11 @@ impl RequestJournal {
         };
         while old.len() + new.len() > len_max {
             // The oldest records are left out first.
-            let of = if old.is_empty() { &mut new } else { &mut old };
-            let Some((_, rest)) = split_record(of) else {
+            let oldest_part = if old.is_empty() { &mut new } else { &mut old };
+            let Some((_, rest)) = split_record(oldest_part) else {
                 break;
             };
-            *of = rest;
+            *oldest_part = rest;
         }
         [old, new]
     }
@@ -188,7 +188,7 @@ mod tests {
         let mut journal = RequestJournal::new(0);
         let mut marks = Vec::new();
         for number in 0..500_u64 {
-            journal.put(&JournalRecord {
+            journal.append(&JournalRecord {
                 unix_s: number,
                 peer: SocketAddrV4::new([192, 0, 2, 7].into(), 999),
                 status: 200,

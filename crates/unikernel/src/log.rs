@@ -29,9 +29,9 @@ impl LogRing {
     pub fn add(&mut self, parts: [&[u8]; 2]) {
         let mut records = Vec::new();
         for mut rest in parts {
-            while let Some((record, others)) = split_record(rest) {
+            while let Some((record, remaining)) = split_record(rest) {
                 records.push(record);
-                rest = others;
+                rest = remaining;
             }
         }
         let first = self.lines.len();
@@ -54,11 +54,11 @@ impl LogRing {
     /// Drops the oldest lines beyond the limit.
     fn forget(&mut self) {
         let len: usize = self.lines.iter().map(|line| line.1.len()).sum();
-        let mut over = len.saturating_sub(self.len_max);
+        let mut excess = len.saturating_sub(self.len_max);
         let old = self.lines.iter().take_while(|line| {
-            let goes = over > 0;
-            over = over.saturating_sub(line.1.len());
-            goes
+            let is_dropped = excess > 0;
+            excess = excess.saturating_sub(line.1.len());
+            is_dropped
         });
         let old = old.count();
         self.lines.drain(..old);
@@ -76,9 +76,9 @@ fn line(record: &[u8]) -> (u64, String) {
     // Behind the record's length.
     let mut rest = record.get(2..).unwrap_or_default();
     let mut take = |count: usize| {
-        let (taken, left) = rest.split_at_checked(count).unwrap_or_default();
-        rest = left;
-        taken
+        let (field, after) = rest.split_at_checked(count).unwrap_or_default();
+        rest = after;
+        field
     };
     let number = |bytes: &[u8]| {
         // The journal stores numbers in little endian.
@@ -103,7 +103,7 @@ fn line(record: &[u8]) -> (u64, String) {
             out,
             "{} - - [{date}] error: {}",
             Ipv4Addr::from(ip),
-            shown(line)
+            escape(line)
         );
         return (unix_s, out);
     }
@@ -113,7 +113,7 @@ fn line(record: &[u8]) -> (u64, String) {
         "{} - - [{}] \"{}\" {status} {body_len} \"{}\" \"{}\" {duration_us}",
         Ipv4Addr::from(ip),
         common_date(date),
-        shown(line),
+        escape(line),
         or_dash(referer),
         or_dash(user_agent),
     );
@@ -133,12 +133,12 @@ fn common_date(date: &str) -> String {
 fn or_dash(text: &[u8]) -> String {
     match text {
         [] => "-".into(),
-        text => shown(text),
+        text => escape(text),
     }
 }
 
 /// Escapes quotes, backslashes, control characters and non-ASCII bytes.
-fn shown(text: &[u8]) -> String {
+fn escape(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text {
         match byte {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_line_is_in_the_combined_format() {
         let mut journal = RequestJournal::new(0);
-        journal.put(&record(b"GET / HTTP/1.1"));
+        journal.append(&record(b"GET / HTTP/1.1"));
         assert_eq!(
             text(&journal, 1000),
             "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 12 \"-\" \
@@ -195,7 +195,7 @@ mod tests {
         for number in 0..5000 {
             let mut line = String::new();
             write!(line, "GET /{number} HTTP/1.1").expect("a string");
-            journal.put(&record(line.as_bytes()));
+            journal.append(&record(line.as_bytes()));
         }
         let all = text(&journal, usize::MAX);
         let lines: Vec<&str> = all.lines().collect();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn long_texts_are_cut() {
         let mut journal = RequestJournal::new(0);
-        journal.put(&record(&[b'x'; 5000]));
+        journal.append(&record(&[b'x'; 5000]));
         assert!(text(&journal, usize::MAX).len() < 700);
     }
 
@@ -229,7 +229,7 @@ mod tests {
         for second in 0..100 {
             for (at, journal) in journals.iter_mut().enumerate() {
                 let line = alloc::format!("GET /{second}/{at}");
-                journal.put(&JournalRecord {
+                journal.append(&JournalRecord {
                     unix_s: 784_111_777 + second,
                     ..record(line.as_bytes())
                 });

@@ -18,22 +18,22 @@ pub struct MachineView(pub Option<(&'static CoreSet, u16)>);
 
 impl MachineView {
     /// The other cores.
-    fn others(self) -> impl Iterator<Item = (&'static CoreSet, u16)> {
+    fn other_cores(self) -> impl Iterator<Item = (&'static CoreSet, u16)> {
         let cores = self.0.into_iter();
-        cores.flat_map(|(cores, own)| {
-            let all = (0..cores.count()).filter(move |core| *core != own);
+        cores.flat_map(|(cores, current)| {
+            let all = (0..cores.count()).filter(move |core| *core != current);
             all.map(move |core| (cores, core))
         })
     }
 
     /// Adds the other cores' counters, which have the same order, to this core's.
-    pub fn sum(self, own: &mut [(&'static str, u64)]) {
+    pub fn sum(self, totals: &mut [(&'static str, u64)]) {
         let mut words = Vec::new();
-        for (cores, core) in self.others() {
+        for (cores, core) in self.other_cores() {
             cores.numbers(core).read(&mut words);
-            for (own, other) in own.iter_mut().zip(&words) {
+            for (total, other) in totals.iter_mut().zip(&words) {
                 // Positions suffice: all cores count under the same names in the same order.
-                own.1 = own.1.wrapping_add(*other);
+                total.1 = total.1.wrapping_add(*other);
             }
         }
     }
@@ -41,16 +41,16 @@ impl MachineView {
     /// The number of cores, and the counters of frames between them.
     pub fn traffic(self) -> impl Iterator<Item = (&'static str, u64)> {
         let count = self.0.map_or(1, |(cores, _)| cores.count());
-        let between = self.0.into_iter().flat_map(|(cores, _)| cores.traffic());
-        core::iter::once(("cores", count.into())).chain(between)
+        let cross_core = self.0.into_iter().flat_map(|(cores, _)| cores.traffic());
+        core::iter::once(("cores", count.into())).chain(cross_core)
     }
 
     /// The newest lines of all cores.
-    pub fn log(self, own: &RequestJournal) -> String {
+    pub fn log(self, journal: &RequestJournal) -> String {
         let mut log = LogRing::new(LOG_LEN_MAX);
-        log.add(own.newest(LOG_LEN_MAX));
+        log.add(journal.newest(LOG_LEN_MAX));
         let mut words = Vec::new();
-        for (cores, core) in self.others() {
+        for (cores, core) in self.other_cores() {
             cores.log(core).read(&mut words);
             let (old, rest) = cores::bytes(&words);
             let (new, _) = cores::bytes(rest);

@@ -105,7 +105,7 @@ impl lowroad_page::PageRequest for PageInput {
 
     fn field(&self, name: &str) -> Option<&[u8]> {
         let mut fields = FieldLines::new(&self.lines);
-        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|(_, value)| value)
+        let line = fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()));
+        line.map(|(_, value)| value)
     }
 }

@@ -31,13 +31,13 @@ pub struct RefusalPage<'p> {
 pub fn page(
     site: &SiteArchive,
     page: RefusalPage<'_>,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     let status = page.status;
     out.status(status);
-    let own = site.error_page(status.code());
-    let built_in = match own {
+    let custom = site.error_page(status.code());
+    let built_in = match custom {
         Some(_) => Vec::new(),
         None => {
             let explanation = page.explanation;
@@ -47,11 +47,11 @@ pub fn page(
             )
         }
     };
-    let (content_type, body) = match own {
-        Some(own) => (own.content_type.as_bytes(), own.body),
+    let (content_type, body) = match custom {
+        Some(custom) => (custom.content_type.as_bytes(), custom.body),
         None => (&b"text/html; charset=utf-8"[..], built_in.as_slice()),
     };
-    let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
+    let mut head = HeadWriter::start(&mut out.copied, status, &context.date);
     head.field("Content-Type", content_type);
     if let Some((name, value)) = page.field {
         head.field(name, value);
@@ -65,23 +65,23 @@ pub fn page(
     }
     head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();
-    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(context.head_end());
     if !page.has_body {
         return;
     }
     out.body_len = body.len();
-    match own {
+    match custom {
         // The site's page is static memory and needs no copy.
-        Some(own) => out.lasting = own.body,
+        Some(custom) => out.static_bytes = custom.body,
         None => out.copied.extend_from_slice(body),
     }
 }
 
 /// Writes the response to OPTIONS.
-pub fn options(about: &ResponseContext, out: &mut UnikernelResponse) {
+pub fn options(context: &ResponseContext, out: &mut UnikernelResponse) {
     out.status(StatusCode::NO_CONTENT);
-    let mut head = HeadWriter::start(&mut out.copied, StatusCode::NO_CONTENT, &about.date);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::NO_CONTENT, &context.date);
     head.field("Allow", ALLOW.as_bytes());
     head.finish_open();
-    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(context.head_end());
 }

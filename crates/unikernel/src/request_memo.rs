@@ -56,7 +56,7 @@ impl RequestMemo {
         if bytes.len() > HEAD_LEN_MAX {
             return None;
         }
-        let slot = self.slots.get(place(bytes))?;
+        let slot = self.slots.get(slot_index(bytes))?;
         // Exact comparison: a collision must not give the response to another request.
         if slot.len != bytes.len() || !is_same(slot.head.get(..slot.len)?, bytes) {
             return None;
@@ -72,7 +72,7 @@ impl RequestMemo {
     }
 
     /// Adds a request if it is all of `bytes`.
-    pub fn keep(&mut self, bytes: &[u8], head: &H1RequestHead<'_>, file: &'static FileVariant) {
+    pub fn insert(&mut self, bytes: &[u8], head: &H1RequestHead<'_>, file: &'static FileVariant) {
         // With a pipelined request behind it, the bytes would not occur again.
         if bytes.len() > HEAD_LEN_MAX || head.len != bytes.len() {
             return;
@@ -88,7 +88,7 @@ impl RequestMemo {
             head.request.user_agent().unwrap_or(&bytes[..0]),
         ];
         // A collision replaces the older head, so the memo needs no other eviction.
-        if let Some(slot) = self.slots.get_mut(place(bytes)) {
+        if let Some(slot) = self.slots.get_mut(slot_index(bytes)) {
             slot.file = Some(file);
             slot.len = bytes.len();
             slot.spans = texts.map(span);
@@ -101,16 +101,16 @@ impl RequestMemo {
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    let differ = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    let difference = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
     // Without a branch per word, so that the compiler can use vector instructions.
-    let words = words_a.iter().zip(words_b).map(differ);
+    let words = words_a.iter().zip(words_b).map(difference);
     words.fold(0, |all, one| all | one) == 0 && rest_a.iter().eq(rest_b)
 }
 
 /// The slot of a head, from its start and length: the path is at the start, and differences between browsers change the
 /// length. Crafted collisions only cost their sender the parsing.
 #[inline]
-fn place(bytes: &[u8]) -> usize {
+fn slot_index(bytes: &[u8]) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     const LOOKED_AT: usize = 64;
     let mut hash = bytes.len() as u64;

@@ -13,11 +13,11 @@ pub struct UnikernelResponse {
     /// The head, and a generated body.
     pub copied: Vec<u8>,
     /// The body, or its rest, in the site's memory.
-    pub lasting: &'static [u8],
+    pub static_bytes: &'static [u8],
     /// Its checksums, see `lowroad_net::SendPiece::Lasting`; may be empty.
     pub sums: &'static [u16],
     /// The file, if the response is all of it on a persistent connection.
-    pub whole: Option<&'static FileVariant>,
+    pub whole_file: Option<&'static FileVariant>,
     /// The status code, for the log.
     pub status: u16,
     /// The length of the body, for the log.
@@ -30,9 +30,9 @@ impl UnikernelResponse {
     /// Resets the response.
     pub fn clear(&mut self) {
         self.copied.clear();
-        self.lasting = &[];
+        self.static_bytes = &[];
         self.sums = &[];
-        self.whole = None;
+        self.whole_file = None;
         self.status = 0;
         self.body_len = 0;
         self.closes = false;

@@ -25,60 +25,60 @@ pub fn send(
     site: &SiteArchive,
     file: &'static FileVariant,
     request: &Request<'_>,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     // The usual request has no conditional or range fields.
     if preconditions::may_differ(request) {
-        return on_condition(site, file, request, about, out);
+        return on_condition(site, file, request, context, out);
     }
-    whole(file, request, about, out);
+    write_whole(file, request, context, out);
 }
 
 /// The common case: the stored head and body, with the current date.
 #[inline]
-fn whole(
+fn write_whole(
     file: &'static FileVariant,
     request: &Request<'_>,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     let has_body = request.method == Method::Get;
     // The stored head is for a persistent HTTP/1.1 connection; others need a Connection field.
-    if has_body && about.keep_alive && about.version == HttpVersion::Http11 {
-        out.whole = Some(file);
-        return kept(file, &about.date, out);
+    if has_body && context.keep_alive && context.version == HttpVersion::Http11 {
+        out.whole_file = Some(file);
+        return write_persistent(file, &context.date, out);
     }
     out.status(StatusCode::OK);
     let head = file.head();
     // The head without its empty line.
     let open = head.strip_suffix(b"\r\n").unwrap_or(head);
     out.copied.extend_from_slice(open);
-    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(context.head_end());
     if has_body {
-        out.lasting = file.body();
+        out.static_bytes = file.body();
         out.sums = file.sums;
         out.body_len = file.body().len();
     }
-    set_date(&about.date, &mut out.copied);
+    set_date(&context.date, &mut out.copied);
 }
 
 /// Writes a whole file on a persistent connection, replacing the content of `response`.
 #[inline]
-pub fn kept(file: &'static FileVariant, date: &[u8; 29], out: &mut UnikernelResponse) {
+pub fn write_persistent(file: &'static FileVariant, date: &[u8; 29], out: &mut UnikernelResponse) {
     out.status(StatusCode::OK);
     out.copied.clear();
     out.copied.extend_from_slice(file.head());
     set_date(date, &mut out.copied);
-    out.lasting = file.body();
+    out.static_bytes = file.body();
     out.sums = file.sums;
     out.body_len = file.body().len();
 }
 
 #[inline]
 fn set_date(date: &[u8; 29], head: &mut [u8]) {
-    if let Some(place) = head.get_mut(DATE_AT..DATE_AT + date.len()) {
-        place.copy_from_slice(date);
+    if let Some(target) = head.get_mut(DATE_AT..DATE_AT + date.len()) {
+        target.copy_from_slice(date);
     }
 }
 
@@ -87,7 +87,7 @@ fn on_condition(
     site: &SiteArchive,
     file: &'static FileVariant,
     request: &Request<'_>,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     let validators = Validators {
@@ -102,40 +102,42 @@ fn on_condition(
         has_body,
     };
     // Preconditions before ranges (RFC 9110 §13.2.2).
-    match preconditions::evaluate(request, &validators, about.unix_s) {
-        PreconditionOutcome::NotModified => return not_modified(file, about, out),
+    match preconditions::evaluate(request, &validators, context.unix_s) {
+        PreconditionOutcome::NotModified => return not_modified(file, context, out),
         PreconditionOutcome::Failed => {
             let page = refusal(StatusCode::PRECONDITION_FAILED, None);
-            return refusal_page::page(site, page, about, out);
+            return refusal_page::page(site, page, context, out);
         }
         PreconditionOutcome::Proceed => {}
     }
     let len = file.body().len();
-    let ranges = preconditions::ranges(request, &validators, about.unix_s, len as u64);
+    let ranges = preconditions::ranges(request, &validators, context.unix_s, len as u64);
     match ranges {
-        RangesSpecifier::One(range) => one_range(file, range, about, out),
+        RangesSpecifier::One(range) => one_range(file, range, context, out),
         RangesSpecifier::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {
-            several_ranges(file, &ranges, about, out);
+            several_ranges(file, &ranges, context, out);
         }
         // A server may ignore Range; many small parts would cost more than the whole.
-        RangesSpecifier::Whole | RangesSpecifier::Many(_) => whole(file, request, about, out),
+        RangesSpecifier::Whole | RangesSpecifier::Many(_) => {
+            write_whole(file, request, context, out)
+        }
         RangesSpecifier::Unsatisfiable => {
             let mut value = Vec::new();
             value.extend_from_slice(b"bytes */");
             lowroad_http::head_writer::put_number(&mut value, len as u64);
             let field = Some(("Content-Range", value.as_slice()));
             let page = refusal(StatusCode::RANGE_NOT_SATISFIABLE, field);
-            refusal_page::page(site, page, about, out);
+            refusal_page::page(site, page, context, out);
         }
     }
 }
 
-fn not_modified(file: &FileVariant, about: &ResponseContext, out: &mut UnikernelResponse) {
+fn not_modified(file: &FileVariant, context: &ResponseContext, out: &mut UnikernelResponse) {
     out.status(StatusCode::NOT_MODIFIED);
     // RFC 9110 §15.4.5: only the fields that would be in a 200.
-    HeadWriter::start(&mut out.copied, StatusCode::NOT_MODIFIED, &about.date)
+    HeadWriter::start(&mut out.copied, StatusCode::NOT_MODIFIED, &context.date)
         .lines(file.shared_fields);
-    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(context.head_end());
 }
 
 /// The bytes of a range, which was clamped to the file's length.
@@ -147,18 +149,18 @@ fn range_bytes(file: &FileVariant, range: ByteRange) -> &'static [u8] {
 fn one_range(
     file: &FileVariant,
     range: ByteRange,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     out.status(StatusCode::PARTIAL_CONTENT);
     let body = range_bytes(file, range);
-    let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &about.date);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &context.date);
     head.lines(file.fields);
     head.content_range(range.start, range.end, file.body().len() as u64);
     head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();
-    out.copied.extend_from_slice(about.head_end());
-    out.lasting = body;
+    out.copied.extend_from_slice(context.head_end());
+    out.static_bytes = body;
     out.body_len = body.len();
 }
 
@@ -170,13 +172,13 @@ fn ranges_len(ranges: &RangeSet) -> u64 {
 fn several_ranges(
     file: &FileVariant,
     ranges: &RangeSet,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     out.status(StatusCode::PARTIAL_CONTENT);
     let mut boundary = alloc::string::String::new();
     // Writing to a string can't fail.
-    let _ = write!(boundary, "{:016x}{:016x}", about.serial, !about.serial);
+    let _ = write!(boundary, "{:016x}{:016x}", context.serial, !context.serial);
     let mut body = Vec::new();
     for range in ranges.iter() {
         body.extend_from_slice(b"\r\n--");
@@ -192,7 +194,7 @@ fn several_ranges(
     body.extend_from_slice(boundary.as_bytes());
     body.extend_from_slice(b"--\r\n");
     boundary.insert_str(0, "multipart/byteranges; boundary=");
-    let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &about.date);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &context.date);
     // Only the shared fields: Content-Type is that of the multipart.
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
@@ -202,7 +204,7 @@ fn several_ranges(
     }
     head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();
-    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(context.head_end());
     out.copied.extend_from_slice(&body);
     out.body_len = body.len();
 }

@@ -77,8 +77,8 @@ fn serial(secret: &[u8; 32]) -> u64 {
 /// A site, its connections and their requests: on a machine with several cores, those of one core.
 ///
 /// A core's loop: frames of its queue to `UnikernelServer::received`; `UnikernelServer::tick`; send; wake the cores of
-/// `UnikernelServer::take_wakes`; sleep if `UnikernelServer::may_sleep`; then `UnikernelServer::woke`. Between
-/// `may_sleep` and the sleep itself no wake-up may be lost: on bare metal interrupts are disabled, a process has a
+/// `UnikernelServer::take_wakes`; sleep if `UnikernelServer::prepare_sleep`; then `UnikernelServer::on_wake`. Between
+/// `prepare_sleep` and the sleep itself no wake-up may be lost: on bare metal interrupts are disabled, a process has a
 /// descriptor that stays readable.
 pub struct UnikernelServer {
     stack: TcpStack,
@@ -87,7 +87,7 @@ pub struct UnikernelServer {
     member: Option<CoreMember>,
     /// The time at which the shutdown began.
     stopping_us: Option<u64>,
-    is_address_said: bool,
+    is_address_reported: bool,
     now_us: u64,
 }
 
@@ -151,7 +151,7 @@ impl UnikernelServer {
             ),
             member,
             stopping_us: None,
-            is_address_said: false,
+            is_address_reported: false,
             now_us: 0,
         })
     }
@@ -169,7 +169,7 @@ impl UnikernelServer {
         if let Some(member) = &mut self.member {
             let owner = self.stack.owner(received.frame);
             // The frame belongs to another core's stack, which has got it.
-            if !member.keeps(owner, now.mono_us, received) {
+            if !member.accept_or_forward(owner, now.mono_us, received) {
                 return;
             }
         }
@@ -183,7 +183,7 @@ impl UnikernelServer {
         self.now_us = now.mono_us;
         self.web.set_now(now);
         if self.member.is_some() {
-            self.hear(link);
+            self.process_messages(link);
         }
         let stack_us = self.stack.tick(now.mono_us, link, &mut self.web);
         let is_stopping = self.stopping_us.is_some();
@@ -203,7 +203,7 @@ impl UnikernelServer {
         let drain_us = self.stopping_us.map(|stopping_us| stopping_us + DRAIN_US);
         let next_us = earlier(earlier(stack_us, web_us), drain_us);
         match self.member {
-            Some(_) => earlier(next_us, self.tell(now.mono_us)),
+            Some(_) => earlier(next_us, self.publish_state(now.mono_us)),
             None => next_us,
         }
     }
@@ -211,12 +211,12 @@ impl UnikernelServer {
     /// Processes the frames and messages of the other cores.
     #[cold]
     #[inline(never)]
-    fn hear(&mut self, link: &mut impl LinkDevice) {
+    fn process_messages(&mut self, link: &mut impl LinkDevice) {
         let Some(member) = &mut self.member else {
             return;
         };
         let (stack, web, now_us) = (&mut self.stack, &mut self.web, self.now_us);
-        if let Some(address) = member.news() {
+        if let Some(address) = member.poll_address() {
             stack.set_address(now_us, link, web, address);
         }
         // Bounded per core, so that one busy core does not keep this one from its own frames.
@@ -236,34 +236,34 @@ impl UnikernelServer {
 
     /// Publishes the address, the state of the shutdown, and counters. Returns the time of the next call for that.
     #[inline(never)]
-    fn tell(&mut self, now_us: u64) -> Option<u64> {
+    fn publish_state(&mut self, now_us: u64) -> Option<u64> {
         let member = self.member.as_mut()?;
-        member.tell(self.stack.address());
-        let is_over = |stopping_us: u64| now_us >= stopping_us + DRAIN_US;
+        member.publish_address(self.stack.address());
+        let is_drain_over = |stopping_us: u64| now_us >= stopping_us + DRAIN_US;
         // Done when all connections have ended, or when the time for that is over.
         if let Some(stopping_us) = self.stopping_us
-            && (self.stack.open_count() == 0 || is_over(stopping_us))
+            && (self.stack.open_count() == 0 || is_drain_over(stopping_us))
         {
             member.set_done();
         }
-        let of_net = self.stack.counters();
-        let frames = of_net.frames_received + of_net.frames_sent;
-        let due_us = member.show_due_us();
+        let net_counters = self.stack.counters();
+        let frames = net_counters.frames_received + net_counters.frames_sent;
+        let due_us = member.publish_due_us();
         // Published rarely, since each publication writes memory that other cores read.
         if now_us < due_us {
-            return member.has_more(frames).then_some(due_us);
+            return member.has_new_frames(frames).then_some(due_us);
         }
-        self.show(now_us, frames);
+        self.publish_counters(now_us, frames);
         None
     }
 
     /// Publishes this core's counters and log.
     #[cold]
     #[inline(never)]
-    fn show(&mut self, now_us: u64, frames: u64) {
+    fn publish_counters(&mut self, now_us: u64, frames: u64) {
         if let Some(member) = &mut self.member {
             let numbers = self.web.counted(self.stack.counters().each());
-            member.show(now_us, frames, numbers, &self.web.journal);
+            member.publish(now_us, frames, numbers, &self.web.journal);
         }
     }
 
@@ -278,18 +278,18 @@ impl UnikernelServer {
     /// work, and it must not sleep.
     #[inline]
     #[must_use]
-    pub fn may_sleep(&self) -> bool {
+    pub fn prepare_sleep(&self) -> bool {
         let is_stopping = self.stopping_us.is_some();
         let member = self.member.as_ref();
-        member.is_none_or(|member| member.may_sleep(is_stopping))
+        member.is_none_or(|member| member.prepare_sleep(is_stopping))
     }
 
-    /// Announces that this core is awake; to be called after each `UnikernelServer::may_sleep`, regardless of its
+    /// Announces that this core is awake; to be called after each `UnikernelServer::prepare_sleep`, regardless of its
     /// result.
     #[inline]
-    pub fn woke(&self) {
+    pub fn on_wake(&self) {
         if let Some(member) = &self.member {
-            member.woke();
+            member.on_wake();
         }
     }
 
@@ -331,15 +331,15 @@ impl UnikernelServer {
     }
 
     /// A line for the console, if there is one. Core 0 reports the address.
-    pub fn said(&mut self) -> Option<String> {
-        if let Some(trouble) = self.web.take_trouble() {
-            return Some(trouble);
+    pub fn take_message(&mut self) -> Option<String> {
+        if let Some(problem) = self.web.take_problem() {
+            return Some(problem);
         }
-        let leads = self.member.as_ref().is_none_or(CoreMember::leads);
+        let is_leader = self.member.as_ref().is_none_or(CoreMember::is_leader);
         // All cores have the same address; one line suffices.
-        let is_news = leads && !self.is_address_said;
-        let (address, prefix_len, _) = self.stack.address().filter(|_| is_news)?;
-        self.is_address_said = true;
+        let should_report = is_leader && !self.is_address_reported;
+        let (address, prefix_len, _) = self.stack.address().filter(|_| should_report)?;
+        self.is_address_reported = true;
         Some(format!(
             "address {address}/{prefix_len}; look at http://{address}/"
         ))

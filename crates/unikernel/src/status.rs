@@ -9,9 +9,9 @@ use lowroad_http::status::StatusCode;
 use crate::response::{ResponseContext, UnikernelResponse};
 
 /// Counters as text, one line each: name, then value.
-pub fn text(all: &[(&'static str, u64)]) -> String {
+pub fn text(counters: &[(&'static str, u64)]) -> String {
     let mut out = String::new();
-    for (name, count) in all {
+    for (name, count) in counters {
         // Writing to a string can't fail.
         let _ = writeln!(out, "{name:34} {count}");
     }
@@ -19,9 +19,9 @@ pub fn text(all: &[(&'static str, u64)]) -> String {
 }
 
 /// Counters as one JSON object.
-pub fn json(all: &[(&'static str, u64)]) -> String {
+pub fn json(counters: &[(&'static str, u64)]) -> String {
     let mut out = String::from("{");
-    for (at, (name, count)) in all.iter().enumerate() {
+    for (at, (name, count)) in counters.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         // Writing to a string can't fail.
         let _ = write!(out, "{comma}\"{name}\":{count}");
@@ -35,17 +35,17 @@ pub fn write(
     content_type: &[u8],
     body: &[u8],
     has_body: bool,
-    about: &ResponseContext,
+    context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
     out.status(StatusCode::OK);
-    let mut head = HeadWriter::start(&mut out.copied, StatusCode::OK, &about.date);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::OK, &context.date);
     head.field("Content-Type", content_type);
     // Counters and log are private, and change constantly.
     head.field("Cache-Control", b"no-store");
     head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();
-    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(context.head_end());
     if has_body {
         out.copied.extend_from_slice(body);
         out.body_len = body.len();

@@ -100,7 +100,7 @@ fn variant(encoding: ContentCoding, body: &[u8]) -> NewVariant {
     NewVariant {
         encoding,
         shared_fields: b"Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\n".to_vec(),
-        own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
+        content_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
         etag: "\"e\"".into(),
         content_type: "text/plain".into(),
         last_modified_s: Some(784_111_777),
@@ -165,7 +165,7 @@ impl Net {
         let opened = ConnectionInitiator {
             peer: PEER,
             port: 80,
-            by_us: false,
+            is_active_open: false,
         };
         self.web.opened(&mut self.calls, VISITOR, opened);
     }

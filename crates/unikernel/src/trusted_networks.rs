@@ -14,8 +14,9 @@ impl TrustedNetworks {
     ///
     /// # Errors
     /// A text for the operator.
-    pub fn parse<'t>(all: impl Iterator<Item = &'t str>) -> Result<TrustedNetworks, String> {
-        all.map(network)
+    pub fn parse<'t>(networks: impl Iterator<Item = &'t str>) -> Result<TrustedNetworks, String> {
+        networks
+            .map(network)
             .collect::<Result<_, _>>()
             .map(TrustedNetworks)
     }
@@ -26,19 +27,19 @@ impl TrustedNetworks {
     }
 
     /// Whether an address is trusted.
-    pub fn has(&self, address: Ipv4Addr) -> bool {
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         self.0.iter().any(|(network, mask)| bits & mask == *network)
     }
 }
 
 fn network(part: &str) -> Result<(u32, u32), String> {
-    let wrong = || format!("`{part}` is not a network: write 192.0.2.0/24 or 192.0.2.7");
+    let invalid = || format!("`{part}` is not a network: write 192.0.2.0/24 or 192.0.2.7");
     let (address, prefix_len) = part.split_once('/').unwrap_or((part, "32"));
-    let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
-    let prefix_len: u32 = prefix_len.parse().map_err(|_| wrong())?;
+    let address: Ipv4Addr = address.parse().map_err(|_| invalid())?;
+    let prefix_len: u32 = prefix_len.parse().map_err(|_| invalid())?;
     if prefix_len > 32 {
-        return Err(wrong());
+        return Err(invalid());
     }
     // For /0 the shift by 32 would overflow.
     let mask = u32::MAX.checked_shl(32 - prefix_len).unwrap_or(0);
@@ -63,12 +64,16 @@ mod tests {
             ("198.51.100.8", false),
         ] {
             assert_eq!(
-                trusted.has(address.parse().expect("one")),
+                trusted.contains(address.parse().expect("one")),
                 is_in,
                 "{address}"
             );
         }
-        assert!(parse(&["0.0.0.0/0"]).expect("all").has([1, 2, 3, 4].into()));
+        assert!(
+            parse(&["0.0.0.0/0"])
+                .expect("all")
+                .contains([1, 2, 3, 4].into())
+        );
         assert!(parse(&[]).expect("none").is_empty());
         for wrong in ["1.2.3", "1.2.3.4/33", "1.2.3.4/x", "fe80::/10"] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");

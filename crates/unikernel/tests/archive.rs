@@ -30,7 +30,7 @@ fn variant(encoding: ContentCoding, body: Vec<u8>) -> NewVariant {
     NewVariant {
         encoding,
         shared_fields: b"ETag: \"1-2\"\r\nVary: Accept-Encoding\r\n".to_vec(),
-        own_fields: b"Content-Type: text/css\r\nAccept-Ranges: bytes\r\n".to_vec(),
+        content_fields: b"Content-Type: text/css\r\nAccept-Ranges: bytes\r\n".to_vec(),
         etag: "\"1-2\"".into(),
         content_type: "text/css".into(),
         last_modified_s: Some(784_111_777),

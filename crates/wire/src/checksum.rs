@@ -31,10 +31,10 @@ impl InternetChecksum {
             }
         }
         // The end-around carries are added once, at the end (RFC 1071 §2).
-        let halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
-        let sum = lanes.iter().map(|lane| halves(*lane)).sum();
+        let add_halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
+        let sum = lanes.iter().map(|lane| add_halves(*lane)).sum();
         // Back to network byte order, for sums of both kinds to be added.
-        let folded = folded(halves(sum));
+        let folded = folded(add_halves(sum));
         InternetChecksum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
     }
 

@@ -21,9 +21,9 @@ pub fn make(
     tuple: &FourTuple,
     client_isn: u32,
     minute: u64,
-    can: &TcpOptions,
+    tcp_options: &TcpOptions,
 ) -> u32 {
-    hash(key, tuple, client_isn, minute) ^ class_of(can) << CLASS_SHIFT
+    hash(key, tuple, client_isn, minute) ^ class_of(tcp_options) << CLASS_SHIFT
 }
 
 /// The options encoded in a cookie; `None` if it was not made for this connection and minute.
@@ -43,14 +43,14 @@ pub fn check(
 }
 
 /// Encodes options. Most clients offer a scale of 6 to 8, and SACK.
-fn class_of(can: &TcpOptions) -> u32 {
-    let windows = match can.scale {
+fn class_of(tcp_options: &TcpOptions) -> u32 {
+    let windows = match tcp_options.scale {
         None => 0,
-        Some(7..) if can.sack => 3,
-        Some(6) if can.sack => 2,
+        Some(7..) if tcp_options.sack => 3,
+        Some(6) if tcp_options.sack => 2,
         Some(_) => 1,
     };
-    windows << 1 | u32::from(can.mss >= MSS_LARGE)
+    windows << 1 | u32::from(tcp_options.mss >= MSS_LARGE)
 }
 
 fn read_class(class: u32, tuple: &FourTuple) -> TcpOptions {

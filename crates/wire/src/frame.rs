@@ -160,7 +160,7 @@ impl<'f> SegmentView<'f> {
     }
 
     /// A frame with another segment of the same client: ports, window and timestamps are kept.
-    pub fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    pub fn build_frame(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let options = TcpTimestamps::read(self.options).map(TcpTimestamps::write);
         let options = options.as_ref().map_or([].as_slice(), |option| option);
         let header_len = TCP_LEN + options.len();
@@ -192,7 +192,7 @@ impl<'f> SegmentView<'f> {
 
     /// The segment with the first `len` bytes of its data only.
     #[must_use]
-    pub fn cut(mut self, len: usize) -> SegmentView<'f> {
+    pub fn truncated(mut self, len: usize) -> SegmentView<'f> {
         self.payload = self.payload.get(..len).unwrap_or(self.payload);
         self
     }

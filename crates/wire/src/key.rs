@@ -144,13 +144,13 @@ impl RequestKey {
         if bytes.len() > KEY_LEN_MAX {
             return None;
         }
-        let mut seen = [None; IF_MODIFIED_SINCE as usize + 1];
+        let mut values = [None; IF_MODIFIED_SINCE as usize + 1];
         let (target, mut rest) = take_piece(pieces, TARGET)?;
         while let Some(id) = rest.first() {
-            let place = seen.get_mut(usize::from(*id))?;
+            let slot = values.get_mut(usize::from(*id))?;
             let (value, after) = take_piece(rest, *id)?;
             // A repeated piece: the programs never build such a key.
-            if place.replace(value).is_some() {
+            if slot.replace(value).is_some() {
                 return None;
             }
             rest = after;
@@ -162,7 +162,7 @@ impl RequestKey {
             accept_encoding,
             if_none_match,
             if_modified_since,
-        ] = seen
+        ] = values
         else {
             return None;
         };
@@ -250,8 +250,8 @@ fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
     let (value, after) = rest.split_at(len);
     // Bytes that `KeyBuilder::add` refuses, so that each key has one form.
     let literal = value.iter().all(|b| (0x20..0x7f).contains(b));
-    let bare = !value.starts_with(b" ") && !value.ends_with(b" ");
-    (literal && bare).then_some((value, after))
+    let is_trimmed = !value.starts_with(b" ") && !value.ends_with(b" ");
+    (literal && is_trimmed).then_some((value, after))
 }
 
 #[cfg(test)]

@@ -74,8 +74,8 @@ impl TcpOptions {
     /// Parses the options of a SYN; `None` if they are malformed.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<TcpOptions> {
-        let (can, is_well_formed) = TcpOptions::scan(options);
-        is_well_formed.then_some(can)
+        let (tcp_options, is_well_formed) = TcpOptions::scan(options);
+        is_well_formed.then_some(tcp_options)
     }
 
     /// Parses the options of a SYN up to the first malformed one, as Linux does.
@@ -85,25 +85,25 @@ impl TcpOptions {
     }
 
     fn scan(options: &[u8]) -> (TcpOptions, bool) {
-        let mut can = TcpOptions {
+        let mut tcp_options = TcpOptions {
             mss: MSS_DEFAULT,
             scale: None,
             sack: false,
         };
-        let end = each(options, |kind, value| match (kind, value) {
-            (MSS, [high, low]) => can.mss = u16::from_be_bytes([*high, *low]),
+        let end = for_each_option(options, |kind, value| match (kind, value) {
+            (MSS, [high, low]) => tcp_options.mss = u16::from_be_bytes([*high, *low]),
             // RFC 7323 §2.3: a larger shift count is used as 14.
-            (SCALE, [scale]) => can.scale = Some(*scale.min(&SCALE_MAX)),
-            (SACK, []) => can.sack = true,
+            (SCALE, [scale]) => tcp_options.scale = Some(*scale.min(&SCALE_MAX)),
+            (SACK, []) => tcp_options.sack = true,
             _ => {}
         });
-        (can, end.is_some())
+        (tcp_options, end.is_some())
     }
 
     /// Removes the options that do not fit into a SYN-ACK with options no longer than those of the SYN: an option
     /// without an answer is not negotiated.
     #[must_use]
-    pub fn within(mut self, options_len: usize) -> TcpOptions {
+    pub fn limited_to(mut self, options_len: usize) -> TcpOptions {
         if options_len < 8 {
             self.scale = None;
         }
@@ -117,11 +117,11 @@ impl TcpOptions {
     #[must_use]
     pub fn answer(
         &self,
-        own_mss: u16,
+        local_mss: u16,
         options_len: usize,
         timestamps: Option<TcpTimestamps>,
     ) -> Vec<u8> {
-        let [high, low] = own_mss.to_be_bytes();
+        let [high, low] = local_mss.to_be_bytes();
         let sack = if self.sack {
             [NOP, NOP, SACK, 2]
         } else {
@@ -157,17 +157,17 @@ impl TcpOptions {
 /// The TSval in the options of a SYN.
 #[must_use]
 pub fn timestamp(options: &[u8]) -> Option<u32> {
-    let mut found = None;
-    each(options, |kind, value| {
+    let mut tsval = None;
+    for_each_option(options, |kind, value| {
         if let (TIMESTAMPS, [a, b, c, d, _, _, _, _]) = (kind, value) {
-            found = Some(u32::from_be_bytes([*a, *b, *c, *d]));
+            tsval = Some(u32::from_be_bytes([*a, *b, *c, *d]));
         }
     })?;
-    found
+    tsval
 }
 
-/// Calls `show` with each option and its value; `None` if the options are malformed.
-fn each(mut options: &[u8], mut show: impl FnMut(u8, &[u8])) -> Option<()> {
+/// Calls `visit` with each option and its value; `None` if the options are malformed.
+fn for_each_option(mut options: &[u8], mut visit: impl FnMut(u8, &[u8])) -> Option<()> {
     for _ in 0..OPTIONS_MAX {
         match options {
             [] | [END, ..] => break,
@@ -176,7 +176,7 @@ fn each(mut options: &[u8], mut show: impl FnMut(u8, &[u8])) -> Option<()> {
             // A length below 2 fails in `get(2..)`, so each round makes progress.
             [kind, len, ..] => {
                 let (option, rest) = options.split_at_checked(usize::from(*len))?;
-                show(*kind, option.get(2..)?);
+                visit(*kind, option.get(2..)?);
                 options = rest;
             }
         }
@@ -285,7 +285,7 @@ mod tests {
                     scale,
                     sack,
                 }
-                .within(len);
+                .limited_to(len);
                 let said = agreed.answer(1460, len, None);
                 assert!(said.len() <= len && said.len().is_multiple_of(4));
                 let read = TcpOptions::read(&said).expect("well-formed");

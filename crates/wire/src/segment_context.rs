@@ -73,7 +73,7 @@ pub struct StoredAnswer<'s> {
     /// The offset of the 5 digits of Age's value.
     pub age_at: Option<usize>,
     /// The time at which its Age was 0. Wraps around for times before the clock's start.
-    pub born_ns: u64,
+    pub generated_ns: u64,
     /// The time from which it is not sent any more.
     pub expires_ns: u64,
 }
@@ -85,13 +85,13 @@ pub trait SegmentContext {
     /// The mode of the level.
     fn mode(&self) -> LevelMode;
     /// Whether the daemon that maintains the responses is alive.
-    fn is_kept(&self) -> bool;
+    fn is_daemon_alive(&self) -> bool;
     /// The request fields that may be ignored.
-    fn ignore(&self) -> IgnoredFields;
+    fn ignored_fields(&self) -> IgnoredFields;
     /// The MTU of the path to the clients, in bytes.
     fn mtu(&self) -> usize;
     /// The most segments of an answer on a connection that stays open; on one that closes it is `shared::PARTS_MAX`.
-    fn kept_parts_max(&self) -> u32;
+    fn keep_alive_parts_max(&self) -> u32;
     /// Whether the level answers on this port.
     fn is_served(&self, port: u16) -> bool;
     /// Whether a connection is exempt, because the daemon's probe source fetches responses by it.
@@ -100,13 +100,13 @@ pub trait SegmentContext {
     fn is_denied(&self, client: IpAddr) -> bool;
     /// Whether the server has admitted this client at the same address and port, and on the same interface: recently,
     /// for a new connection, or ever. The client's port does not matter.
-    fn is_admitted(&self, tuple: &FourTuple, when: AdmissionTime) -> bool;
+    fn is_admitted(&self, tuple: &FourTuple, admission_time: AdmissionTime) -> bool;
     /// Records that the server has admitted this client.
     fn admit(&mut self, tuple: &FourTuple);
     /// A number that changes with the access rules.
     fn rules(&self) -> u32;
     /// Whether the segment's destination is this machine.
-    fn is_here(&self, tuple: &FourTuple) -> bool;
+    fn is_local(&self, tuple: &FourTuple) -> bool;
     /// The kernel's socket for a segment.
     fn socket(&self, tuple: &FourTuple) -> SocketState;
     /// Ends a connection in TIME_WAIT, so that the segment reaches the listener. False if there is none, or it must

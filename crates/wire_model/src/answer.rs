@@ -31,7 +31,7 @@ pub(crate) struct FlightAnswer {
     /// Whether FIN is sent with it.
     pub(crate) closes: bool,
     /// The bytes of each segment except the last.
-    pub(crate) cut: usize,
+    pub(crate) segment_len: usize,
 }
 
 impl FlightAnswer {
@@ -42,24 +42,24 @@ impl FlightAnswer {
 
     /// The number of its segments.
     pub(crate) fn parts(&self) -> usize {
-        self.bytes.len().div_ceil(self.cut).max(1)
+        self.bytes.len().div_ceil(self.segment_len).max(1)
     }
 }
 
 /// Whether requests of this client may be answered now.
-pub(crate) fn may_answer(
-    world: &impl SegmentContext,
+pub(crate) fn check_answerable(
+    context: &impl SegmentContext,
     segment: &SegmentView<'_>,
 ) -> Result<(), SegmentReason> {
-    if world.mode() != LevelMode::Serve {
+    if context.mode() != LevelMode::Serve {
         Err(SegmentReason::UpDrain)
-    } else if !world.is_kept() {
+    } else if !context.is_daemon_alive() {
         Err(SegmentReason::UpDaemon)
     } else if segment.flags & (FIN | URG) != 0 {
         Err(SegmentReason::UpFlags)
-    } else if world.is_denied(segment.tuple.client) {
+    } else if context.is_denied(segment.tuple.client) {
         Err(SegmentReason::UpDenied)
-    } else if !world.is_admitted(&segment.tuple, AdmissionTime::Ever) {
+    } else if !context.is_admitted(&segment.tuple, AdmissionTime::Ever) {
         Err(SegmentReason::UpUnadmitted)
     } else {
         Ok(())
@@ -68,14 +68,14 @@ pub(crate) fn may_answer(
 
 /// The answer to the request in the segment.
 pub(crate) fn choose(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
 ) -> Result<FlightAnswer, SegmentReason> {
     let local = SocketAddr::new(segment.tuple.local, segment.tuple.local_port);
-    let reading = key::read(segment.payload, local, world.ignore())?;
-    let now_ns = world.now_ns();
-    let stored = world
+    let reading = key::read(segment.payload, local, context.ignored_fields())?;
+    let now_ns = context.now_ns();
+    let stored = context
         .response(reading.key.as_bytes())
         .ok_or(SegmentReason::UpMiss)?;
     // `response` returns stale responses, too.
@@ -87,23 +87,23 @@ pub(crate) fn choose(
     } else {
         stored.bytes.len()
     };
-    let path = SegmentPath::new(world, segment, connection);
+    let path = SegmentPath::new(context, segment, connection);
     let parts_max = match reading.closes {
         true => PARTS_MAX,
-        false => world.kept_parts_max(),
+        false => context.keep_alive_parts_max(),
     };
-    let cut = path.cut_of(len, reading.is_head, parts_max);
-    let cut = cut.ok_or(SegmentReason::UpLarge)?;
+    let segment_len = path.segment_len_for(len, reading.is_head, parts_max);
+    let segment_len = segment_len.ok_or(SegmentReason::UpLarge)?;
     // An answer cannot wait for the window: there is no timer and no queue.
     if !has_window(segment, connection, len) {
         return Err(SegmentReason::UpWindow);
     }
-    let bytes = filled_in(&stored, len, &world.date(), now_ns);
+    let bytes = filled_in(&stored, len, &context.date(), now_ns);
     Ok(FlightAnswer {
         bytes,
         id: stored.id,
         closes: reading.closes,
-        cut,
+        segment_len,
     })
 }
 
@@ -118,14 +118,14 @@ struct SegmentPath {
 
 impl SegmentPath {
     fn new(
-        world: &impl SegmentContext,
+        context: &impl SegmentContext,
         segment: &SegmentView<'_>,
         connection: &ModelConnection,
     ) -> SegmentPath {
         SegmentPath {
             is_v6: segment.tuple.local.is_ipv6(),
-            mtu: world.mtu(),
-            mss: usize::from(connection.can.mss),
+            mtu: context.mtu(),
+            mss: usize::from(connection.tcp_options.mss),
             options_len: connection.reply_options_len(),
         }
     }
@@ -143,7 +143,7 @@ impl SegmentPath {
 
     /// The data of each segment of a longer answer. All paths smaller than the usual one share one size, so that the
     /// checksums of the segments can be computed in advance.
-    fn cut(&self) -> usize {
+    fn segment_len(&self) -> usize {
         match !self.is_v6 && self.segment_len_max() >= RESPONSE_LEN_MAX + TIMESTAMPS_LEN {
             true => RESPONSE_LEN_MAX,
             false => RESPONSE_LEN_MAX_V6,
@@ -151,7 +151,7 @@ impl SegmentPath {
     }
 
     /// The size of the pieces of an answer: its length, if it fits into one segment. `None` if it is too long.
-    fn cut_of(&self, len: usize, is_head: bool, parts_max: u32) -> Option<usize> {
+    fn segment_len_for(&self, len: usize, is_head: bool, parts_max: u32) -> Option<usize> {
         let limit = match self.is_v6 {
             true => RESPONSE_LEN_MAX_V6,
             false => RESPONSE_LEN_MAX,
@@ -159,68 +159,68 @@ impl SegmentPath {
         if len <= limit.min(self.room()) {
             return Some(len.max(1));
         }
-        let cut = self.cut();
+        let segment_len = self.segment_len();
         let parts_max = usize::try_from(parts_max).unwrap_or(usize::MAX);
-        let fits = !is_head && cut <= self.room() && len.div_ceil(cut) <= parts_max;
-        fits.then_some(cut)
+        let fits = !is_head && segment_len <= self.room() && len.div_ceil(segment_len) <= parts_max;
+        fits.then_some(segment_len)
     }
 }
 
 /// The segmentation of the answer in flight, with several segments.
 pub(crate) fn flight_of(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
-    under_way: &InFlightAnswer,
+    in_flight: &InFlightAnswer,
 ) -> FlightPlan {
-    let cut = SegmentPath::new(world, segment, connection).cut();
-    let [len, cut] = [under_way.len, cut].map(sequence);
-    FlightPlan { len, cut }
+    let segment_len = SegmentPath::new(context, segment, connection).segment_len();
+    let [len, segment_len] = [in_flight.len, segment_len].map(sequence);
+    FlightPlan { len, segment_len }
 }
 
 /// An answer of several segments, to be sent again. No window check: the client must not shrink its window.
-pub(crate) fn flight_again(
-    world: &impl SegmentContext,
+pub(crate) fn repeat_flight(
+    context: &impl SegmentContext,
     connection: &ModelConnection,
-    under_way: &InFlightAnswer,
+    in_flight: &InFlightAnswer,
     flight: FlightPlan,
 ) -> Option<FlightAnswer> {
-    let stored = world.publication(under_way.id)?;
+    let stored = context.publication(in_flight.id)?;
     Some(FlightAnswer {
-        bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
-        id: under_way.id,
+        bytes: filled_in(&stored, in_flight.len, &context.date(), context.now_ns()),
+        id: in_flight.id,
         closes: connection.state == ConnectionState::Closing,
-        cut: index(flight.cut),
+        segment_len: index(flight.segment_len),
     })
 }
 
 /// The answer in flight, to be sent again with the current date: fresh or not, as long as it exists. The part that the
 /// client has needs no window.
-pub(crate) fn again(
-    world: &impl SegmentContext,
+pub(crate) fn repeat_answer(
+    context: &impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
-    under_way: &InFlightAnswer,
+    in_flight: &InFlightAnswer,
 ) -> Result<FlightAnswer, SegmentReason> {
-    let stored = world
-        .publication(under_way.id)
+    let stored = context
+        .publication(in_flight.id)
         .ok_or(SegmentReason::TcpGone)?;
     let part = usize::try_from(connection.acknowledged_part(segment.ack)).unwrap_or(0);
-    if !has_window(segment, connection, under_way.len.saturating_sub(part)) {
+    if !has_window(segment, connection, in_flight.len.saturating_sub(part)) {
         return Err(SegmentReason::UpWindow);
     }
     Ok(FlightAnswer {
-        bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
-        id: under_way.id,
+        bytes: filled_in(&stored, in_flight.len, &context.date(), context.now_ns()),
+        id: in_flight.id,
         closes: connection.state == ConnectionState::Closing,
-        cut: under_way.len.max(1),
+        segment_len: in_flight.len.max(1),
     })
 }
 
 /// Whether `len` bytes and a FIN fit into the client's window.
 fn has_window(segment: &SegmentView<'_>, connection: &ModelConnection, len: usize) -> bool {
     // Greater, not equal: FIN takes a number, too.
-    usize::from(segment.window) << connection.can.scale.unwrap_or(0) > len
+    usize::from(segment.window) << connection.tcp_options.scale.unwrap_or(0) > len
 }
 
 const DIGITS: [u8; 10] = *b"0123456789";
@@ -231,7 +231,7 @@ fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64
     // The clock may be slightly behind the one of `born_ns`, hence the signed difference. Births before the clock's
     // start are large numbers, for which the subtraction wraps.
     let age_s = now_ns
-        .wrapping_sub(stored.born_ns)
+        .wrapping_sub(stored.generated_ns)
         .cast_signed()
         .max(0)
         .cast_unsigned()
@@ -247,8 +247,8 @@ fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64
         (stored.date_at, date.as_slice()),
         (stored.age_at, age.as_slice()),
     ] {
-        if let Some(place) = at.and_then(|at| bytes.get_mut(at..at + value.len())) {
-            place.copy_from_slice(value);
+        if let Some(target) = at.and_then(|at| bytes.get_mut(at..at + value.len())) {
+            target.copy_from_slice(value);
         }
     }
     bytes
@@ -256,26 +256,26 @@ fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64
 
 /// Writes one segment of an answer; `numbers.seq` is the number of the answer's first byte.
 pub(crate) fn write_part(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     answer: &FlightAnswer,
     index: usize,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
     numbers: SegmentNumbers,
 ) -> Vec<u8> {
-    let from = index * answer.cut;
+    let from = index * answer.segment_len;
     let rest = answer.bytes.get(from..).unwrap_or_default();
-    let (bytes, is_last) = match rest.split_at_checked(answer.cut) {
-        Some((bytes, behind)) => (bytes, behind.is_empty()),
+    let (bytes, is_last) = match rest.split_at_checked(answer.segment_len) {
+        Some((bytes, remaining)) => (bytes, remaining.is_empty()),
         None => (rest, true),
     };
     let fin = if answer.closes { FIN } else { 0 };
-    let options = connection.reply_options(world, segment);
+    let options = connection.reply_options(context, segment);
     let reply = ModelReply {
         seq: numbers.seq.wrapping_add(sequence(from)),
         ack: numbers.ack,
         flags: ACK | if is_last { PSH | fin } else { 0 },
-        window: connection.own_window(),
+        window: connection.receive_window(),
         options: &options,
         payload: bytes,
     };

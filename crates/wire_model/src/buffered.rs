@@ -30,11 +30,11 @@ pub(crate) struct BufferedInput {
     pub(crate) frame: Vec<u8>,
     /// It arrived in several segments, of which the first alone would not be recognized as a retransmission of the
     /// request.
-    pub(crate) is_pieced: bool,
+    pub(crate) is_segmented: bool,
 }
 
 /// Buffers the segment from its byte `skip` on, if that is at `rcv_nxt` or continues the buffer.
-pub(crate) fn hold(
+pub(crate) fn append(
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
@@ -45,11 +45,11 @@ pub(crate) fn hold(
     };
     // The number of the first byte after the skipped ones.
     let seq = segment.end().wrapping_sub(len_of(payload));
-    let kept = table
-        .take_held(&segment.tuple)
-        .filter(|held| seq != connection.rcv_nxt && held.seq == connection.rcv_nxt);
-    let mut held = match kept {
-        Some(held) => held,
+    let existing = table
+        .take_buffered(&segment.tuple)
+        .filter(|buffered| seq != connection.rcv_nxt && buffered.seq == connection.rcv_nxt);
+    let mut buffered = match existing {
+        Some(buffered) => buffered,
         None if seq == connection.rcv_nxt => BufferedSegment {
             seq,
             bytes: Vec::new(),
@@ -58,61 +58,63 @@ pub(crate) fn hold(
         },
         None => return false,
     };
-    let follows = held.seq.wrapping_add(len_of(&held.bytes)) == seq && !held.has_fin;
+    let is_contiguous =
+        buffered.seq.wrapping_add(len_of(&buffered.bytes)) == seq && !buffered.has_fin;
     // Only contiguous data, so that it can be passed on as one segment.
-    let fits = follows && held.bytes.len() + payload.len() <= HELD_LEN_MAX;
+    let fits = is_contiguous && buffered.bytes.len() + payload.len() <= HELD_LEN_MAX;
     if fits {
-        if held.bytes.is_empty() {
-            held.first_len = payload.len();
+        if buffered.bytes.is_empty() {
+            buffered.first_len = payload.len();
         }
-        held.bytes.extend(payload);
-        held.has_fin = segment.flags & FIN != 0;
+        buffered.bytes.extend(payload);
+        buffered.has_fin = segment.flags & FIN != 0;
     }
-    table.hold(&segment.tuple, held);
+    table.set_buffered(&segment.tuple, buffered);
     fits
 }
 
 /// Processes a segment beyond `rcv_nxt`.
-pub(crate) fn on_ahead(
+pub(crate) fn on_early_segment(
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
     connection: &mut ModelConnection,
 ) -> AheadKind {
-    let has_more = !segment.payload.is_empty() || segment.flags & FIN != 0;
-    let is_ahead = segment.seq.wrapping_sub(connection.rcv_nxt) <= u32::from(WINDOW);
-    let is_acceptable = connection.acknowledged_part(segment.ack) <= connection.under_way_len();
-    if !is_ahead || !is_acceptable || has_more && !hold(table, segment, connection, 0) {
+    let has_data_or_fin = !segment.payload.is_empty() || segment.flags & FIN != 0;
+    let is_in_window = segment.seq.wrapping_sub(connection.rcv_nxt) <= u32::from(WINDOW);
+    let is_acceptable = connection.acknowledged_part(segment.ack) <= connection.in_flight_len();
+    if !is_in_window || !is_acceptable || has_data_or_fin && !append(table, segment, connection, 0)
+    {
         return AheadKind::NotOurs;
     }
-    let not_taken = if has_more {
+    let fallback = if has_data_or_fin {
         AheadKind::Held
     } else {
         AheadKind::NotOurs
     };
     // The answer is not acknowledged completely yet.
     if segment.ack != connection.snd_nxt {
-        return not_taken;
+        return fallback;
     }
-    connection.under_way = None;
-    take(table, segment, connection).map_or(not_taken, AheadKind::Taken)
+    connection.in_flight = None;
+    take_ready(table, segment, connection).map_or(fallback, AheadKind::Taken)
 }
 
-fn take(
+fn take_ready(
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
 ) -> Option<BufferedInput> {
-    let held = table.take_held(&segment.tuple)?;
-    let is_next = held.seq == connection.rcv_nxt;
-    let is_fin = held.bytes.is_empty() && held.has_fin;
-    if !is_next || !is_fin && held.bytes.len() < HELD_LEN_MIN {
-        table.hold(&segment.tuple, held);
+    let buffered = table.take_buffered(&segment.tuple)?;
+    let is_next = buffered.seq == connection.rcv_nxt;
+    let is_fin = buffered.bytes.is_empty() && buffered.has_fin;
+    if !is_next || !is_fin && buffered.bytes.len() < HELD_LEN_MIN {
+        table.set_buffered(&segment.tuple, buffered);
         return None;
     }
     let psh = if is_fin { 0 } else { PSH };
-    let fin = if held.has_fin { FIN } else { 0 };
+    let fin = if buffered.has_fin { FIN } else { 0 };
     Some(BufferedInput {
-        frame: segment.with(held.seq, ACK | psh | fin, &held.bytes),
-        is_pieced: held.first_len < held.bytes.len().min(REPEAT_LEN_MIN),
+        frame: segment.build_frame(buffered.seq, ACK | psh | fin, &buffered.bytes),
+        is_segmented: buffered.first_len < buffered.bytes.len().min(REPEAT_LEN_MIN),
     })
 }

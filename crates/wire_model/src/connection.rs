@@ -53,13 +53,13 @@ pub struct ModelConnection {
     /// The next sequence number of this side.
     pub snd_nxt: u32,
     /// The options that were negotiated.
-    pub can: TcpOptions,
+    pub tcp_options: TcpOptions,
     /// With timestamps: the offset of this side's timestamps from the clock, in milliseconds.
     pub clock_offset: Option<u32>,
     /// The answer in flight.
-    pub under_way: Option<InFlightAnswer>,
+    pub in_flight: Option<InFlightAnswer>,
     /// How often the answer was sent again after the acknowledgement of a part.
-    pub parts: u8,
+    pub part_repeats: u8,
     /// The loss recovery of an answer with several segments.
     pub recovery: RecoveryState,
     /// Bits of the initial sequence number, so that a late copy of the handshake does not open the connection again.
@@ -77,14 +77,14 @@ impl ModelConnection {
     /// The numbers and flags of an acknowledgement without data. While an answer is in flight, its request is
     /// acknowledged by the answer only: otherwise the client would not retransmit the request if the answer was lost.
     pub(crate) fn acknowledged(&self) -> (u32, u32, u8) {
-        let Some(under_way) = self.under_way else {
+        let Some(in_flight) = self.in_flight else {
             return (self.snd_nxt, self.rcv_nxt, ACK);
         };
         // FIN occupies one sequence number.
         let fin = u32::from(self.state == ConnectionState::Closing);
         (
-            self.snd_nxt.wrapping_sub(sequence(under_way.len) + fin),
-            self.rcv_nxt.wrapping_sub(sequence(under_way.request_len)),
+            self.snd_nxt.wrapping_sub(sequence(in_flight.len) + fin),
+            self.rcv_nxt.wrapping_sub(sequence(in_flight.request_len)),
             ACK,
         )
     }
@@ -95,19 +95,19 @@ impl ModelConnection {
     }
 
     /// The sequence numbers of the answer in flight.
-    pub(crate) fn under_way_len(&self) -> u32 {
+    pub(crate) fn in_flight_len(&self) -> u32 {
         self.snd_nxt.wrapping_sub(self.acknowledged().0)
     }
 
     /// Whether the answer in flight has several segments.
     pub(crate) fn is_flight(&self) -> bool {
-        self.under_way
-            .is_some_and(|under_way| under_way.request_len == WITHHELD)
+        self.in_flight
+            .is_some_and(|in_flight| in_flight.request_len == WITHHELD)
     }
 
     /// Whether this number acknowledges a flight or a part of it, or is its start.
-    pub(crate) fn is_of_flight(&self, ack: u32) -> bool {
-        self.is_flight() && self.acknowledged_part(ack) <= self.under_way_len()
+    pub(crate) fn is_flight_ack(&self, ack: u32) -> bool {
+        self.is_flight() && self.acknowledged_part(ack) <= self.in_flight_len()
     }
 
     /// A marker for a connection of the kernel.
@@ -122,14 +122,14 @@ impl ModelConnection {
             state,
             rcv_nxt: 0,
             snd_nxt: 0,
-            can: TcpOptions {
+            tcp_options: TcpOptions {
                 mss: 0,
                 scale: None,
                 sack: false,
             },
             clock_offset: None,
-            under_way: None,
-            parts: 0,
+            in_flight: None,
+            part_repeats: 0,
             recovery: RecoveryState::default(),
             handshake: 0,
             no_listener_since_ns: None,
@@ -139,13 +139,13 @@ impl ModelConnection {
     /// The options of a segment that answers this one.
     pub(crate) fn reply_options(
         &self,
-        world: &impl SegmentContext,
+        context: &impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> Vec<u8> {
         // RFC 7323 §3.2: replies echo the segment's timestamp.
-        let echo = TcpTimestamps::read(segment.options).map_or(0, |theirs| theirs.value);
+        let echo = TcpTimestamps::read(segment.options).map_or(0, |received| received.value);
         let timestamps = self.clock_offset.map(|offset| TcpTimestamps {
-            value: now_ms(world).wrapping_add(offset),
+            value: now_ms(context).wrapping_add(offset),
             echo,
         });
         timestamps.map_or(Vec::new(), |timestamps| timestamps.write().to_vec())
@@ -158,14 +158,14 @@ impl ModelConnection {
 
     /// The window field of a segment to the client.
     #[must_use]
-    pub fn own_window(&self) -> u16 {
-        own_window(&self.can)
+    pub fn receive_window(&self) -> u16 {
+        own_window(&self.tcp_options)
     }
 }
 
 /// The window field for a client with these options; a SYN-ACK's window is never scaled.
-pub(crate) fn own_window(can: &TcpOptions) -> u16 {
-    match can.scale {
+pub(crate) fn own_window(tcp_options: &TcpOptions) -> u16 {
+    match tcp_options.scale {
         // The window scale applies to all segments after the handshake (RFC 7323 §2.2).
         Some(_) => WINDOW >> WINDOW_SCALE,
         None => WINDOW,
@@ -173,8 +173,8 @@ pub(crate) fn own_window(can: &TcpOptions) -> u16 {
 }
 
 /// The clock for timestamps.
-pub(crate) fn now_ms(world: &impl SegmentContext) -> u32 {
-    lower(world.now_ns() / 1_000_000)
+pub(crate) fn now_ms(context: &impl SegmentContext) -> u32 {
+    lower(context.now_ns() / 1_000_000)
 }
 
 /// A SYN that was answered.
@@ -185,7 +185,7 @@ pub struct PendingHandshake {
     /// The initial sequence number of this side.
     pub isn: u32,
     /// The options of the SYN.
-    pub can: TcpOptions,
+    pub tcp_options: TcpOptions,
     /// The time of its arrival.
     pub at_ns: u64,
 }
@@ -209,31 +209,31 @@ pub trait ModelTable {
     /// The connection of a client.
     fn get(&mut self, tuple: &FourTuple) -> Option<&mut ModelConnection>;
     /// Inserts or replaces a connection; false if there is no room.
-    fn put(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool;
+    fn insert(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool;
     /// Removes a connection.
     fn remove(&mut self, tuple: &FourTuple);
     /// Remembers a SYN that was answered. Losing it in a flood is harmless: the cookie encodes nearly the same.
-    fn remember(&mut self, tuple: &FourTuple, what: PendingHandshake);
+    fn remember(&mut self, tuple: &FourTuple, handshake: PendingHandshake);
     /// The remembered SYN.
     fn recall(&self, tuple: &FourTuple) -> Option<PendingHandshake>;
     /// Removes a remembered SYN.
     fn forget(&mut self, tuple: &FourTuple);
     /// Buffers early data, and replaces the buffer of this connection.
-    fn hold(&mut self, tuple: &FourTuple, what: BufferedSegment);
+    fn set_buffered(&mut self, tuple: &FourTuple, buffered: BufferedSegment);
     /// Removes the buffer, if it still exists.
-    fn take_held(&mut self, tuple: &FourTuple) -> Option<BufferedSegment>;
+    fn take_buffered(&mut self, tuple: &FourTuple) -> Option<BufferedSegment>;
     /// Whether a SYN of this tuple may be among those displaced in the last seconds. Each displaced SYN permits one
     /// connection by its cookie; a call that returns true uses one up.
-    fn may_be_forgotten(&mut self, tuple: &FourTuple, now_ns: u64) -> bool;
+    fn consume_forgotten(&mut self, tuple: &FourTuple, now_ns: u64) -> bool;
 }
 
 /// A table of a fixed size, for tests and small machines. If it is full, connections that are over make room.
 #[derive(Clone, Debug, Default)]
 pub struct BoundedTable {
-    places: usize,
+    capacity: usize,
     connections: BTreeMap<FourTuple, ModelConnection>,
     half_open: BTreeMap<FourTuple, PendingHandshake>,
-    held: BTreeMap<FourTuple, BufferedSegment>,
+    buffered: BTreeMap<FourTuple, BufferedSegment>,
     /// The number of displaced SYNs, and the time of the last displacement.
     forgotten: usize,
     forgotten_ns: u64,
@@ -245,9 +245,9 @@ const FORGOTTEN_LIFE_NS: u64 = 8_000_000_000;
 impl BoundedTable {
     /// A table for this many connections.
     #[must_use]
-    pub fn new(places: usize) -> BoundedTable {
+    pub fn new(capacity: usize) -> BoundedTable {
         BoundedTable {
-            places,
+            capacity,
             ..BoundedTable::default()
         }
     }
@@ -260,31 +260,31 @@ impl BoundedTable {
     }
 
     fn count_forgotten(&mut self, count: usize, now_ns: u64) {
-        if !self.was_just_forgotten(now_ns) {
+        if !self.has_recent_forgotten(now_ns) {
             self.forgotten = 0;
         }
         self.forgotten += count;
         self.forgotten_ns = now_ns;
     }
 
-    fn was_just_forgotten(&self, now_ns: u64) -> bool {
+    fn has_recent_forgotten(&self, now_ns: u64) -> bool {
         now_ns.wrapping_sub(self.forgotten_ns) <= FORGOTTEN_LIFE_NS
     }
 
     fn make_room(&mut self) -> bool {
-        if self.connections.len() >= self.places {
-            let over = |_: &FourTuple, one: &mut ModelConnection| {
+        if self.connections.len() >= self.capacity {
+            let should_retain = |_: &FourTuple, connection: &mut ModelConnection| {
                 !matches!(
-                    one.state,
+                    connection.state,
                     ConnectionState::Done
                         | ConnectionState::Over
                         | ConnectionState::Kernel
                         | ConnectionState::Asked
                 )
             };
-            self.connections.retain(over);
+            self.connections.retain(should_retain);
         }
-        self.connections.len() < self.places
+        self.connections.len() < self.capacity
     }
 }
 
@@ -293,7 +293,7 @@ impl ModelTable for BoundedTable {
         self.connections.get_mut(tuple)
     }
 
-    fn put(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool {
+    fn insert(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool {
         let fits = self.connections.contains_key(tuple) || self.make_room();
         if fits {
             self.connections.insert(*tuple, connection);
@@ -305,14 +305,14 @@ impl ModelTable for BoundedTable {
         self.connections.remove(tuple);
     }
 
-    fn remember(&mut self, tuple: &FourTuple, what: PendingHandshake) {
-        let is_full = self.half_open.len() >= self.places;
+    fn remember(&mut self, tuple: &FourTuple, handshake: PendingHandshake) {
+        let is_full = self.half_open.len() >= self.capacity;
         if is_full && !self.half_open.contains_key(tuple) {
             // Any entry may be displaced, since the cookie stands in for it.
             self.half_open.pop_first();
-            self.count_forgotten(1, what.at_ns);
+            self.count_forgotten(1, handshake.at_ns);
         }
-        self.half_open.insert(*tuple, what);
+        self.half_open.insert(*tuple, handshake);
     }
 
     fn recall(&self, tuple: &FourTuple) -> Option<PendingHandshake> {
@@ -323,21 +323,21 @@ impl ModelTable for BoundedTable {
         self.half_open.remove(tuple);
     }
 
-    fn hold(&mut self, tuple: &FourTuple, what: BufferedSegment) {
-        if self.held.len() >= self.places {
-            self.held.pop_first();
+    fn set_buffered(&mut self, tuple: &FourTuple, buffered: BufferedSegment) {
+        if self.buffered.len() >= self.capacity {
+            self.buffered.pop_first();
         }
-        self.held.insert(*tuple, what);
+        self.buffered.insert(*tuple, buffered);
     }
 
-    fn take_held(&mut self, tuple: &FourTuple) -> Option<BufferedSegment> {
-        self.held.remove(tuple)
+    fn take_buffered(&mut self, tuple: &FourTuple) -> Option<BufferedSegment> {
+        self.buffered.remove(tuple)
     }
 
-    fn may_be_forgotten(&mut self, _: &FourTuple, now_ns: u64) -> bool {
+    fn consume_forgotten(&mut self, _: &FourTuple, now_ns: u64) -> bool {
         // Each displaced SYN permits one connection by its cookie.
-        let may_be = self.forgotten > 0 && self.was_just_forgotten(now_ns);
-        self.forgotten -= usize::from(may_be);
-        may_be
+        let is_available = self.forgotten > 0 && self.has_recent_forgotten(now_ns);
+        self.forgotten -= usize::from(is_available);
+        is_available
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct FlightPlan {
     /// The length in bytes, without FIN.
     pub(crate) len: u32,
     /// The bytes of each part except the last.
-    pub(crate) cut: u32,
+    pub(crate) segment_len: u32,
 }
 
 /// The phase of recovery.
@@ -52,7 +52,7 @@ pub struct RecoveryState {
     /// The client's window at that time.
     window: u16,
     /// How often parts were sent again since the last progress.
-    again: u8,
+    repeats: u8,
 }
 
 /// The acknowledgement information of a segment.
@@ -61,7 +61,7 @@ pub(crate) struct AckInfo {
     /// The bytes of the answer that it acknowledges.
     pub(crate) part: u32,
     /// The distance of its start before the end of the request.
-    pub(crate) before: i32,
+    pub(crate) distance: i32,
     /// The length of its data.
     pub(crate) len: i32,
     /// Whether it has FIN.
@@ -92,16 +92,16 @@ pub(crate) enum FlightAction {
 
 impl FlightPlan {
     pub(crate) fn parts(self) -> u32 {
-        self.len.div_ceil(self.cut)
+        self.len.div_ceil(self.segment_len)
     }
 
     /// The part in which this byte is.
     fn part_at(self, acked: u32) -> u32 {
-        acked / self.cut
+        acked / self.segment_len
     }
 
     /// Sends up to `count` parts from this byte on; the last part if only the FIN is missing.
-    fn again(self, acked: u32, count: u32) -> FlightAction {
+    fn repeat(self, acked: u32, count: u32) -> FlightAction {
         let first = self.part_at(acked).min(self.parts() - 1);
         let count = count.min(self.parts() - first);
         FlightAction::Again { first, count }
@@ -118,19 +118,19 @@ impl FlightPlan {
 impl AckInfo {
     /// Whether it belongs to the time of this request.
     pub(crate) fn is_near(&self, window: u16) -> bool {
-        (-i32::from(window)..=BEHIND_MAX).contains(&self.before)
+        (-i32::from(window)..=BEHIND_MAX).contains(&self.distance)
     }
 
     /// The offset from which on its data goes beyond the request, if it does; that data is buffered.
-    pub(crate) fn beyond(&self) -> Option<usize> {
-        let goes_beyond = self.len + i32::from(self.has_fin) > self.before;
-        let says_more = self.len > 0 || self.has_fin;
-        (says_more && goes_beyond).then(|| usize::try_from(self.before).unwrap_or(0))
+    pub(crate) fn excess_offset(&self) -> Option<usize> {
+        let has_excess = self.len + i32::from(self.has_fin) > self.distance;
+        let has_content = self.len > 0 || self.has_fin;
+        (has_content && has_excess).then(|| usize::try_from(self.distance).unwrap_or(0))
     }
 
     /// Whether it is a retransmission by the client's timer: it has the withheld byte.
     fn is_repeat(&self) -> bool {
-        1 <= self.before && self.before <= self.len
+        1 <= self.distance && self.distance <= self.len
     }
 
     fn is_bare(&self) -> bool {
@@ -141,44 +141,48 @@ impl AckInfo {
 /// The action for a segment of a client that lacks parts of the flight.
 pub(crate) fn on_segment(
     flight: FlightPlan,
-    known: &mut RecoveryState,
-    said: &AckInfo,
+    recovery: &mut RecoveryState,
+    ack_info: &AckInfo,
 ) -> FlightAction {
-    if said.is_bare() {
-        on_acknowledged(flight, known, said)
-    } else if said.is_repeat() {
-        on_timer(flight, known, said.part)
-    } else if said.len == 0 {
+    if ack_info.is_bare() {
+        on_acknowledged(flight, recovery, ack_info)
+    } else if ack_info.is_repeat() {
+        on_timer(flight, recovery, ack_info.part)
+    } else if ack_info.len == 0 {
         FlightAction::Drop(SegmentReason::TcpFin)
-    } else if said.before > said.len {
+    } else if ack_info.distance > ack_info.len {
         FlightAction::Acknowledge(SegmentReason::TcpOld)
     } else {
         FlightAction::Drop(SegmentReason::DropPipelined)
     }
 }
 
-fn on_timer(flight: FlightPlan, known: &mut RecoveryState, part: u32) -> FlightAction {
-    if flight.part_at(part) > flight.part_at(known.acked) {
-        known.again = 0;
+fn on_timer(flight: FlightPlan, recovery: &mut RecoveryState, part: u32) -> FlightAction {
+    if flight.part_at(part) > flight.part_at(recovery.acked) {
+        recovery.repeats = 0;
     }
-    if !is_patient(known) {
+    if !allow_repeat(recovery) {
         return FlightAction::Enough;
     }
     // An acknowledgement that moves back and forth is no progress.
-    known.acked = known.acked.max(part);
-    known.duplicates = 0;
-    known.phase = RecoveryPhase::Timer;
-    flight.again(part, TIMER_PARTS)
+    recovery.acked = recovery.acked.max(part);
+    recovery.duplicates = 0;
+    recovery.phase = RecoveryPhase::Timer;
+    flight.repeat(part, TIMER_PARTS)
 }
 
-fn on_acknowledged(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> FlightAction {
-    let nothing = FlightAction::Drop(SegmentReason::TcpAck);
-    match said.part.cmp(&known.acked) {
-        core::cmp::Ordering::Less => nothing,
-        core::cmp::Ordering::Equal => on_duplicate(flight, known, said),
-        core::cmp::Ordering::Greater => match on_progress(flight, known, said) {
-            0 => nothing,
-            count => flight.again(said.part, count),
+fn on_acknowledged(
+    flight: FlightPlan,
+    recovery: &mut RecoveryState,
+    ack_info: &AckInfo,
+) -> FlightAction {
+    let no_action = FlightAction::Drop(SegmentReason::TcpAck);
+    match ack_info.part.cmp(&recovery.acked) {
+        core::cmp::Ordering::Less => no_action,
+        core::cmp::Ordering::Equal => on_duplicate(flight, recovery, ack_info),
+        core::cmp::Ordering::Greater => match on_progress(flight, recovery, ack_info) {
+            0 => no_action,
+            count => flight.repeat(ack_info.part, count),
         },
     }
 }
@@ -186,16 +190,16 @@ fn on_acknowledged(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo
 /// The number of parts to send after progress. An acknowledgement does not cover the parts after a lost one, so in
 /// recovery the next possibly missing one is sent (RFC 6582). Progress within a part triggers no sending, since each
 /// byte could otherwise be acknowledged separately to multiply the traffic.
-fn on_progress(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> u32 {
-    let is_next = flight.part_at(said.part) > flight.part_at(known.acked);
-    known.acked = said.part;
-    known.duplicates = 0;
-    known.window = said.window;
-    if !is_next {
+fn on_progress(flight: FlightPlan, recovery: &mut RecoveryState, ack_info: &AckInfo) -> u32 {
+    let is_new_part = flight.part_at(ack_info.part) > flight.part_at(recovery.acked);
+    recovery.acked = ack_info.part;
+    recovery.duplicates = 0;
+    recovery.window = ack_info.window;
+    if !is_new_part {
         return 0;
     }
-    known.again = 0;
-    match known.phase {
+    recovery.repeats = 0;
+    match recovery.phase {
         RecoveryPhase::None => 0,
         RecoveryPhase::Fast => 1,
         RecoveryPhase::Timer => TIMER_PARTS,
@@ -203,28 +207,32 @@ fn on_progress(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) ->
 }
 
 /// Handles a repeated acknowledgement. Without SACK, a window update looks the same except for its window.
-fn on_duplicate(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> FlightAction {
-    let nothing = FlightAction::Drop(SegmentReason::TcpAck);
-    if !said.has_options && said.window != known.window {
-        known.window = said.window;
-        return nothing;
+fn on_duplicate(
+    flight: FlightPlan,
+    recovery: &mut RecoveryState,
+    ack_info: &AckInfo,
+) -> FlightAction {
+    let no_action = FlightAction::Drop(SegmentReason::TcpAck);
+    if !ack_info.has_options && ack_info.window != recovery.window {
+        recovery.window = ack_info.window;
+        return no_action;
     }
-    known.duplicates = known.duplicates.saturating_add(1);
-    let is_loss = u32::from(known.duplicates) == flight.duplicates_of_loss(said.part);
+    recovery.duplicates = recovery.duplicates.saturating_add(1);
+    let is_loss = u32::from(recovery.duplicates) == flight.duplicates_of_loss(ack_info.part);
     // One retransmission for each loss; in recovery, progress triggers the next.
-    if known.phase != RecoveryPhase::None || !is_loss {
-        return nothing;
+    if recovery.phase != RecoveryPhase::None || !is_loss {
+        return no_action;
     }
-    if !is_patient(known) {
+    if !allow_repeat(recovery) {
         return FlightAction::Enough;
     }
-    known.phase = RecoveryPhase::Fast;
-    flight.again(said.part, 1)
+    recovery.phase = RecoveryPhase::Fast;
+    flight.repeat(ack_info.part, 1)
 }
 
 /// Whether parts may be sent again without progress; counts the attempt.
-fn is_patient(known: &mut RecoveryState) -> bool {
-    let is_patient = known.again < AGAIN_MAX;
-    known.again += u8::from(is_patient);
-    is_patient
+fn allow_repeat(recovery: &mut RecoveryState) -> bool {
+    let is_allowed = recovery.repeats < AGAIN_MAX;
+    recovery.repeats += u8::from(is_allowed);
+    is_allowed
 }

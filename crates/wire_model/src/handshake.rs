@@ -29,11 +29,11 @@ const MSS_MIN_V6: u16 = 1220;
 
 /// Answers a SYN, or returns the reason to pass it to the kernel.
 pub(crate) fn on_syn(
-    world: &mut impl SegmentContext,
+    context: &mut impl SegmentContext,
     table: &mut impl ModelTable,
     syn: &SegmentView<'_>,
 ) -> Result<(SegmentReason, Vec<u8>), SegmentReason> {
-    let can = acceptable(world, table, syn)?;
+    let tcp_options = acceptable(context, table, syn)?;
     // A live connection can be ended by its client only (RFC 5961 §4).
     let old = table.get(&syn.tuple).copied();
     if old.is_some_and(|old| old.is_live()) {
@@ -45,15 +45,15 @@ pub(crate) fn on_syn(
         table.remove(&syn.tuple);
     }
     // A forged SYN would otherwise displace the handshake of the client.
-    if let Some(known) = other_syn(table, syn, world.now_ns()) {
-        return Ok((SegmentReason::TcpChallenge, challenge(&known, syn)));
+    if let Some(pending) = find_conflicting_syn(table, syn, context.now_ns()) {
+        return Ok((SegmentReason::TcpChallenge, challenge(&pending, syn)));
     }
-    let isn = remember(world, table, syn, can);
+    let isn = remember(context, table, syn, tcp_options);
     // 1500 bytes of Ethernet without the IP and TCP headers.
-    let own_mss = if is_v6(syn) { 1440 } else { 1460 };
+    let local_mss = if is_v6(syn) { 1440 } else { 1460 };
     // Random per connection, so that timestamps do not reveal the uptime of this machine.
     let timestamps = options::timestamp(syn.options).map(|echo| TcpTimestamps {
-        value: world.random(),
+        value: context.random(),
         echo,
     });
     let reply = ModelReply {
@@ -61,7 +61,7 @@ pub(crate) fn on_syn(
         ack: syn.seq.wrapping_add(1),
         flags: SYN | ACK,
         window: WINDOW,
-        options: &can.answer(own_mss, syn.options.len(), timestamps),
+        options: &tcp_options.answer(local_mss, syn.options.len(), timestamps),
         payload: &[],
     };
     Ok((SegmentReason::TcpSyn, reply.write(syn)))
@@ -69,47 +69,53 @@ pub(crate) fn on_syn(
 
 /// Remembers the SYN, and returns the initial sequence number for it.
 fn remember(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     table: &mut impl ModelTable,
     syn: &SegmentView<'_>,
-    can: TcpOptions,
+    tcp_options: TcpOptions,
 ) -> u32 {
-    let now_ns = world.now_ns();
+    let now_ns = context.now_ns();
     let minute = now_ns / MINUTE_NS;
     // A retransmitted SYN gets the same answer.
     let isn = match repeated(table, syn) {
-        Some(known) => known.isn,
-        None => cookie::make(world.cookie_key(minute), &syn.tuple, syn.seq, minute, &can),
+        Some(pending) => pending.isn,
+        None => cookie::make(
+            context.cookie_key(minute),
+            &syn.tuple,
+            syn.seq,
+            minute,
+            &tcp_options,
+        ),
     };
-    let what = PendingHandshake {
+    let handshake = PendingHandshake {
         client_isn: syn.seq,
         isn,
-        can,
+        tcp_options,
         at_ns: now_ns,
     };
-    table.remember(&syn.tuple, what);
+    table.remember(&syn.tuple, handshake);
     isn
 }
 
 /// Another recent SYN of the same tuple that is remembered.
-fn other_syn(
+fn find_conflicting_syn(
     table: &impl ModelTable,
     syn: &SegmentView<'_>,
     now_ns: u64,
 ) -> Option<PendingHandshake> {
-    let is_other = |known: &PendingHandshake| {
-        known.client_isn != syn.seq && now_ns.wrapping_sub(known.at_ns) <= HALF_OPEN_LIFE_NS
+    let is_conflicting = |pending: &PendingHandshake| {
+        pending.client_isn != syn.seq && now_ns.wrapping_sub(pending.at_ns) <= HALF_OPEN_LIFE_NS
     };
-    table.recall(&syn.tuple).filter(is_other)
+    table.recall(&syn.tuple).filter(is_conflicting)
 }
 
 /// A challenge ACK: a client without this handshake resets it.
-fn challenge(known: &PendingHandshake, syn: &SegmentView<'_>) -> Vec<u8> {
+fn challenge(pending: &PendingHandshake, syn: &SegmentView<'_>) -> Vec<u8> {
     let reply = ModelReply {
-        seq: known.isn.wrapping_add(1),
-        ack: known.client_isn.wrapping_add(1),
+        seq: pending.isn.wrapping_add(1),
+        ack: pending.client_isn.wrapping_add(1),
         flags: ACK,
-        window: own_window(&known.can),
+        window: own_window(&pending.tcp_options),
         options: &[],
         payload: &[],
     };
@@ -117,43 +123,44 @@ fn challenge(known: &PendingHandshake, syn: &SegmentView<'_>) -> Vec<u8> {
 }
 
 fn acceptable(
-    world: &mut impl SegmentContext,
+    context: &mut impl SegmentContext,
     table: &impl ModelTable,
     syn: &SegmentView<'_>,
 ) -> Result<TcpOptions, SegmentReason> {
-    let serves = world.mode() == LevelMode::Serve && world.is_kept() && world.has_responses();
+    let is_serving =
+        context.mode() == LevelMode::Serve && context.is_daemon_alive() && context.has_responses();
     // One side answers a whole handshake.
-    if !serves && repeated(table, syn).is_none() {
+    if !is_serving && repeated(table, syn).is_none() {
         return Err(SegmentReason::PassSynOff);
     }
-    let is_odd = !syn.payload.is_empty() || syn.flags & (ACK | FIN | RST) != 0;
-    if is_odd || world.is_exempt(&syn.tuple) {
+    let is_unusual = !syn.payload.is_empty() || syn.flags & (ACK | FIN | RST) != 0;
+    if is_unusual || context.is_exempt(&syn.tuple) {
         return Err(SegmentReason::PassSynUnusual);
     }
-    if world.is_denied(syn.tuple.client) {
+    if context.is_denied(syn.tuple.client) {
         return Err(SegmentReason::PassDenied);
     }
     let least = if is_v6(syn) { MSS_MIN_V6 } else { MSS_MIN_V4 };
-    let can = TcpOptions::read(syn.options).filter(|can| can.mss >= least);
-    let can = can.ok_or(SegmentReason::PassSynUnusual)?;
-    if syn.is_to_group() || !world.is_here(&syn.tuple) {
+    let tcp_options = TcpOptions::read(syn.options).filter(|tcp_options| tcp_options.mss >= least);
+    let tcp_options = tcp_options.ok_or(SegmentReason::PassSynUnusual)?;
+    if syn.is_to_group() || !context.is_local(&syn.tuple) {
         return Err(SegmentReason::PassSynForeign);
     }
-    let is_strange =
-        !world.is_admitted(&syn.tuple, AdmissionTime::OfLate) && repeated(table, syn).is_none();
-    match world.socket(&syn.tuple) {
-        SocketState::Listener if is_strange => return Err(SegmentReason::PassUnadmitted),
+    let is_unadmitted =
+        !context.is_admitted(&syn.tuple, AdmissionTime::OfLate) && repeated(table, syn).is_none();
+    match context.socket(&syn.tuple) {
+        SocketState::Listener if is_unadmitted => return Err(SegmentReason::PassUnadmitted),
         SocketState::Listener => {}
         // For a client that is not admitted, only the kernel may end an old connection.
         SocketState::TimeWait(old)
-            if !is_strange && is_reopening(syn, &old) && world.end_time_wait(&syn.tuple) =>
+            if !is_unadmitted && is_reopening(syn, &old) && context.end_time_wait(&syn.tuple) =>
         {
-            world.count(SegmentReason::TcpReused);
+            context.count(SegmentReason::TcpReused);
         }
         // The kernel handles the rest.
         _ => return Err(SegmentReason::PassSynSocket),
     }
-    Ok(can.within(syn.options.len()))
+    Ok(tcp_options.limited_to(syn.options.len()))
 }
 
 /// Whether a SYN may open a new connection in place of one in TIME_WAIT (RFC 9293 §3.10.7.4, RFC 6191): its number
@@ -167,8 +174,8 @@ fn is_reopening(syn: &SegmentView<'_>, old: &TimeWait) -> bool {
 
 /// The remembered answer to this SYN, if the client has not continued since.
 fn repeated(table: &impl ModelTable, syn: &SegmentView<'_>) -> Option<PendingHandshake> {
-    let known = table.recall(&syn.tuple)?;
-    (known.client_isn == syn.seq).then_some(known)
+    let pending = table.recall(&syn.tuple)?;
+    (pending.client_isn == syn.seq).then_some(pending)
 }
 
 /// The relation of a segment to the remembered handshake of its tuple.
@@ -188,15 +195,15 @@ pub(crate) enum HandshakeRelation {
 
 /// Determines the relation. Only the segment right after the SYN completes a handshake: with a reordered one, the
 /// middle of a request would be parsed as its start.
-pub(crate) fn relation(
-    world: &impl SegmentContext,
+pub(crate) fn determine_relation(
+    context: &impl SegmentContext,
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
 ) -> HandshakeRelation {
-    let Some(known) = table.recall(&segment.tuple) else {
+    let Some(pending) = table.recall(&segment.tuple) else {
         return HandshakeRelation::None;
     };
-    let is_next = segment.seq == known.client_isn.wrapping_add(1);
+    let is_next = segment.seq == pending.client_isn.wrapping_add(1);
     // RFC 5961 §3.2: accepted at the exact number only.
     if segment.flags & RST != 0 && is_next {
         table.forget(&segment.tuple);
@@ -205,14 +212,14 @@ pub(crate) fn relation(
     if !segment.is_plain_ack() {
         return HandshakeRelation::None;
     }
-    if segment.ack != known.isn.wrapping_add(1) {
+    if segment.ack != pending.isn.wrapping_add(1) {
         return HandshakeRelation::Misses;
     }
     if !is_next {
         return HandshakeRelation::Overtakes;
     }
     table.forget(&segment.tuple);
-    match open(world, table, segment, known.can) {
+    match open(context, table, segment, pending.tcp_options) {
         true => HandshakeRelation::Completes,
         false => HandshakeRelation::None,
     }
@@ -220,53 +227,53 @@ pub(crate) fn relation(
 
 /// Opens the connection with its first segment; false if there is no room.
 fn open(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
-    can: TcpOptions,
+    tcp_options: TcpOptions,
 ) -> bool {
     // Clients send timestamps from here on only if the SYN-ACK had them. The clock continues from the SYN-ACK's
     // timestamp, which the client echoes.
     let clock_offset = TcpTimestamps::read(segment.options)
-        .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(world)));
+        .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(context)));
     let connection = ModelConnection {
         state: ConnectionState::Open,
         rcv_nxt: segment.seq,
         snd_nxt: segment.ack,
-        can,
+        tcp_options,
         clock_offset,
-        under_way: None,
-        parts: 0,
+        in_flight: None,
+        part_repeats: 0,
         recovery: RecoveryState::default(),
         handshake: handshake_of(segment),
         no_listener_since_ns: None,
     };
-    table.put(&segment.tuple, connection)
+    table.insert(&segment.tuple, connection)
 }
 
 /// Opens a connection with a forgotten SYN by its cookie, or returns the reason not to. A connection that is over is
 /// not opened again.
 pub(crate) fn open_by_cookie(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     table: &mut impl ModelTable,
-    doubts: &mut CookieDoubt,
+    wrong_cookies: &mut CookieDoubt,
     segment: &SegmentView<'_>,
 ) -> Result<(), SegmentReason> {
-    let now_ns = world.now_ns();
+    let now_ns = context.now_ns();
     let old = table.get(&segment.tuple).copied();
     let is_old = old.is_some_and(|old| old.handshake == handshake_of(segment));
     // Without a displaced SYN, a segment with a valid cookie is a late copy or a guess.
-    if is_old || !table.may_be_forgotten(&segment.tuple, now_ns) {
+    if is_old || !table.consume_forgotten(&segment.tuple, now_ns) {
         return Err(SegmentReason::PassUnknown);
     }
-    if doubts.are_too_many(now_ns) {
+    if wrong_cookies.is_limit_reached(now_ns) {
         return Err(SegmentReason::DropCookie);
     }
-    let Some(can) = said(world, segment) else {
-        doubts.count(now_ns);
+    let Some(tcp_options) = options_from_cookie(context, segment) else {
+        wrong_cookies.count(now_ns);
         return Err(SegmentReason::DropCookie);
     };
-    match open(world, table, segment, can) {
+    match open(context, table, segment, tcp_options) {
         true => Ok(()),
         false => Err(SegmentReason::PassUnknown),
     }
@@ -283,7 +290,7 @@ const WRONG_COOKIES_MAX: u32 = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl CookieDoubt {
-    fn are_too_many(&self, now_ns: u64) -> bool {
+    fn is_limit_reached(&self, now_ns: u64) -> bool {
         self.count >= WRONG_COOKIES_MAX && self.second == now_ns / SECOND_NS
     }
 
@@ -297,16 +304,16 @@ impl CookieDoubt {
 }
 
 /// Whether the segment is a late copy of one after the handshake of this connection: it must not open it again.
-pub(crate) fn is_of_handshake(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
+pub(crate) fn is_handshake_copy(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
     connection.state != ConnectionState::Done
         && connection.handshake == handshake_of(segment)
         && connection.rcv_nxt.wrapping_sub(segment.seq) <= 0xffff
 }
 
 /// Whether the segment is so far from the window that it cannot be of the known connection.
-pub(crate) fn is_far(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
-    let ahead = segment.seq.wrapping_sub(connection.rcv_nxt);
-    ahead.wrapping_add(0x1_0000) > 0x2_0000 && segment.flags & FIN == 0
+pub(crate) fn is_far_from_window(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
+    let distance = segment.seq.wrapping_sub(connection.rcv_nxt);
+    distance.wrapping_add(0x1_0000) > 0x2_0000 && segment.flags & FIN == 0
 }
 
 /// The middle bits of the initial sequence number, if the segment acknowledges only the SYN.
@@ -316,18 +323,21 @@ fn handshake_of(segment: &SegmentView<'_>) -> u16 {
 }
 
 /// The options in a cookie that is still valid: of this minute, or of the previous one shortly after it.
-fn said(world: &impl SegmentContext, segment: &SegmentView<'_>) -> Option<TcpOptions> {
+fn options_from_cookie(
+    context: &impl SegmentContext,
+    segment: &SegmentView<'_>,
+) -> Option<TcpOptions> {
     let (isn, client_isn) = (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
-    let now_ns = world.now_ns();
-    let (minute, before) = (
+    let now_ns = context.now_ns();
+    let (minute, previous) = (
         now_ns / MINUTE_NS,
         now_ns.wrapping_sub(COOKIE_LIFE_NS) / MINUTE_NS,
     );
-    let of = |minute: u64| {
-        let key = world.cookie_key(minute);
+    let check_minute = |minute: u64| {
+        let key = context.cookie_key(minute);
         cookie::check(key, &segment.tuple, client_isn, minute, isn)
     };
-    of(minute).or_else(|| of(before))
+    check_minute(minute).or_else(|| check_minute(previous))
 }
 
 fn is_v6(segment: &SegmentView<'_>) -> bool {
@@ -343,12 +353,12 @@ mod tests {
         // Guessing 8 in 2^32 numbers at this rate takes more than a day.
         let mut doubts = CookieDoubt::default();
         for _ in 0..WRONG_COOKIES_MAX {
-            assert!(!doubts.are_too_many(5 * SECOND_NS + 7));
+            assert!(!doubts.is_limit_reached(5 * SECOND_NS + 7));
             doubts.count(5 * SECOND_NS);
         }
-        assert!(doubts.are_too_many(6 * SECOND_NS - 1));
-        assert!(!doubts.are_too_many(6 * SECOND_NS));
+        assert!(doubts.is_limit_reached(6 * SECOND_NS - 1));
+        assert!(!doubts.is_limit_reached(6 * SECOND_NS));
         doubts.count(6 * SECOND_NS);
-        assert!(!doubts.are_too_many(6 * SECOND_NS));
+        assert!(!doubts.is_limit_reached(6 * SECOND_NS));
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::connection::{ConnectionState, ModelConnection, ModelTable};
 use crate::handshake::{self, CookieDoubt};
-use crate::verdict::{SegmentVerdict, acknowledge, counted, reply_verdict};
+use crate::verdict::{SegmentVerdict, acknowledge, count_verdict, reply_verdict};
 use lowroad_wire::frame::{ACK, FrameRejection, RST, SYN, SegmentView};
 use lowroad_wire::segment_context::{LevelMode, SegmentContext, SocketState};
 use lowroad_wire::segment_reason::SegmentReason;
@@ -20,14 +20,17 @@ const LISTENER_WAIT_NS: u64 = 4_000_000_000;
 #[derive(Clone, Debug)]
 pub struct ModelResponder<T> {
     table: T,
-    doubts: CookieDoubt,
+    wrong_cookies: CookieDoubt,
 }
 
 impl<T: ModelTable> ModelResponder<T> {
     /// A responder with an empty or prepared table.
     pub fn new(table: T) -> ModelResponder<T> {
-        let doubts = CookieDoubt::default();
-        ModelResponder { table, doubts }
+        let wrong_cookies = CookieDoubt::default();
+        ModelResponder {
+            table,
+            wrong_cookies,
+        }
     }
 
     /// The table, for tests.
@@ -36,14 +39,14 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 
     /// Processes a frame.
-    pub fn frame(&mut self, world: &mut impl SegmentContext, frame: &[u8]) -> SegmentVerdict {
-        if world.mode() == LevelMode::Off {
+    pub fn frame(&mut self, context: &mut impl SegmentContext, frame: &[u8]) -> SegmentVerdict {
+        if context.mode() == LevelMode::Off {
             return SegmentVerdict::Pass(SegmentReason::PassOther);
         }
         let verdict = match SegmentView::parse(frame) {
-            Ok(segment) if world.is_served(segment.tuple.local_port) => {
+            Ok(segment) if context.is_served(segment.tuple.local_port) => {
                 match segment.has_right_header_sum() {
-                    true => return self.segment(world, &segment),
+                    true => return self.segment(context, &segment),
                     // RFC 1122 §3.2.1.2: such a packet is not answered; the kernel drops it.
                     false => SegmentVerdict::Pass(SegmentReason::DropSum),
                 }
@@ -51,47 +54,47 @@ impl<T: ModelTable> ModelResponder<T> {
             Ok(_) | Err(FrameRejection::Other) => SegmentVerdict::Pass(SegmentReason::PassOther),
             Err(FrameRejection::NotPlain) => SegmentVerdict::Pass(SegmentReason::PassFragment),
         };
-        counted(world, verdict)
+        count_verdict(context, verdict)
     }
 
     /// Processes a segment to one of the served ports.
     pub fn segment(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
-        let known = self.table.get(&segment.tuple).copied();
+        let entry = self.table.get(&segment.tuple).copied();
         // Only the handshake of such a connection is still of use, see `handshake`.
-        let known = known.filter(|known| known.state != ConnectionState::Over);
+        let entry = entry.filter(|entry| entry.state != ConnectionState::Over);
         let is_syn = segment.flags & (SYN | ACK) == SYN;
-        let is_kernels = known.is_some_and(|known| {
+        let is_kernel_owned = entry.is_some_and(|entry| {
             matches!(
-                known.state,
+                entry.state,
                 ConnectionState::Kernel | ConnectionState::Asked
             )
         });
         // A SYN may begin a new connection on the same ports.
-        if is_kernels && !is_syn {
-            if known.is_some_and(|known| known.state == ConnectionState::Asked) {
-                self.on_asked(world, segment);
+        if is_kernel_owned && !is_syn {
+            if entry.is_some_and(|entry| entry.state == ConnectionState::Asked) {
+                self.on_pending_admission(context, segment);
             }
-            return counted(world, SegmentVerdict::Pass(SegmentReason::PassKernel));
+            return count_verdict(context, SegmentVerdict::Pass(SegmentReason::PassKernel));
         }
         if !segment.has_right_sum() {
             // The kernel checks segments of other connections itself.
-            return counted(
-                world,
-                match known {
+            return count_verdict(
+                context,
+                match entry {
                     Some(_) => SegmentVerdict::Drop(SegmentReason::DropSum),
                     None => SegmentVerdict::Pass(SegmentReason::DropSum),
                 },
             );
         }
         if is_syn {
-            return self.on_syn(world, segment, known.as_ref());
+            return self.on_syn(context, segment, entry.as_ref());
         }
-        if let Err(verdict) = self.find_or_open(world, segment, known.as_ref()) {
-            return counted(world, verdict);
+        if let Err(verdict) = self.find_or_open(context, segment, entry.as_ref()) {
+            return count_verdict(context, verdict);
         }
         match self
             .table
@@ -99,19 +102,19 @@ impl<T: ModelTable> ModelResponder<T> {
             .map(|connection| connection.state)
         {
             None => SegmentVerdict::Drop(SegmentReason::PassUnknown),
-            Some(ConnectionState::Handed) => self.on_handed(world, segment),
-            Some(_) => self.on_ours(world, segment),
+            Some(ConnectionState::Handed) => self.on_migrating(context, segment),
+            Some(_) => self.on_connection_segment(context, segment),
         }
     }
 
     fn on_syn(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         syn: &SegmentView<'_>,
         old: Option<&ModelConnection>,
     ) -> SegmentVerdict {
-        let reason = match handshake::on_syn(world, &mut self.table, syn) {
-            Ok((reason, frame)) => return reply_verdict(world, reason, frame),
+        let reason = match handshake::on_syn(context, &mut self.table, syn) {
+            Ok((reason, frame)) => return reply_verdict(context, reason, frame),
             Err(reason) => reason,
         };
         // The kernel will answer the SYN: an old connection left here under the client's port would capture the
@@ -123,32 +126,36 @@ impl<T: ModelTable> ModelResponder<T> {
         );
         match old.filter(|_| is_refused) {
             Some(old) if old.is_live() => {
-                return acknowledge(world, syn, old, SegmentReason::TcpChallenge);
+                return acknowledge(context, syn, old, SegmentReason::TcpChallenge);
             }
             Some(old) if old.state == ConnectionState::Done => self.table.remove(&syn.tuple),
             _ => {}
         }
         if reason == SegmentReason::PassUnadmitted {
             // Without room for the marker, the client is not admitted by this connection.
-            let asked = ModelConnection {
-                rcv_nxt: world.rules(),
+            let marker = ModelConnection {
+                rcv_nxt: context.rules(),
                 ..ModelConnection::marker(ConnectionState::Asked)
             };
-            let _ = self.table.put(&syn.tuple, asked);
+            let _ = self.table.insert(&syn.tuple, marker);
         }
-        counted(world, SegmentVerdict::Pass(reason))
+        count_verdict(context, SegmentVerdict::Pass(reason))
     }
 
     /// A connection with a SYN that was passed to the kernel: once its handshake is complete, its address is verified,
     /// and the client is admitted; unless the access rules have changed since the SYN.
-    fn on_asked(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) {
-        let known = self.table.get(&segment.tuple);
-        let is_by_these_rules = known.is_some_and(|asked| asked.rcv_nxt == world.rules());
-        if !is_by_these_rules || world.socket(&segment.tuple) != SocketState::Connection {
+    fn on_pending_admission(
+        &mut self,
+        context: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+    ) {
+        let entry = self.table.get(&segment.tuple);
+        let has_current_rules = entry.is_some_and(|marker| marker.rcv_nxt == context.rules());
+        if !has_current_rules || context.socket(&segment.tuple) != SocketState::Connection {
             return;
         }
-        world.admit(&segment.tuple);
-        world.count(SegmentReason::TcpAdmitted);
+        context.admit(&segment.tuple);
+        context.count(SegmentReason::TcpAdmitted);
         if let Some(connection) = self.table.get(&segment.tuple) {
             connection.state = ConnectionState::Kernel;
         }
@@ -156,9 +163,9 @@ impl<T: ModelTable> ModelResponder<T> {
 
     /// A connection in migration. The listener may not have accepted it yet: then only the segment that it begins with
     /// may pass, since the kernel takes the numbers of any segment for those of the first.
-    fn on_handed(
+    fn on_migrating(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
@@ -168,14 +175,14 @@ impl<T: ModelTable> ModelResponder<T> {
             if is_next {
                 connection.state = ConnectionState::Over;
             }
-            return counted(world, SegmentVerdict::Pass(SegmentReason::TcpReset));
+            return count_verdict(context, SegmentVerdict::Pass(SegmentReason::TcpReset));
         }
-        let socket = world.socket(&segment.tuple);
+        let socket = context.socket(&segment.tuple);
         if socket != SocketState::None {
             connection.no_listener_since_ns = None;
         }
         let verdict = match socket {
-            SocketState::None => wait_for_listener(connection, world.now_ns()),
+            SocketState::None => wait_for_listener(connection, context.now_ns()),
             SocketState::Connection | SocketState::Handshake => {
                 connection.state = ConnectionState::Kernel;
                 SegmentVerdict::Pass(SegmentReason::TcpKept)
@@ -183,7 +190,7 @@ impl<T: ModelTable> ModelResponder<T> {
             // The old connection would answer the segment; once it is gone, the client's retransmission reaches the
             // listener.
             SocketState::TimeWait(_) => {
-                world.end_time_wait(&segment.tuple);
+                context.end_time_wait(&segment.tuple);
                 SegmentVerdict::Drop(SegmentReason::DropTimeWait)
             }
             SocketState::Listener if is_next && segment.ack == connection.snd_nxt => {
@@ -191,7 +198,7 @@ impl<T: ModelTable> ModelResponder<T> {
             }
             SocketState::Listener => SegmentVerdict::Drop(SegmentReason::DropEarly),
         };
-        counted(world, verdict)
+        count_verdict(context, verdict)
     }
 }
 

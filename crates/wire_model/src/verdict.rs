@@ -28,29 +28,29 @@ pub enum SegmentVerdict {
 /// An acknowledgement without data. It does not acknowledge a request with an answer in flight. A client with a part
 /// of a flight would reject a lower sequence number, so its own acknowledgement number is used.
 pub(crate) fn acknowledge(
-    world: &mut impl SegmentContext,
+    context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
     reason: SegmentReason,
 ) -> SegmentVerdict {
     let (mut seq, ack, flags) = connection.acknowledged();
-    if connection.is_of_flight(segment.ack) {
+    if connection.is_flight_ack(segment.ack) {
         seq = segment.ack;
     }
     let numbers = SegmentNumbers { seq, ack };
-    bare(world, segment, connection, reason, numbers, flags)
+    send_empty(context, segment, connection, reason, numbers, flags)
 }
 
 /// Sends FIN, for the first time or again.
 pub(crate) fn finish(
-    world: &mut impl SegmentContext,
+    context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
 ) -> SegmentVerdict {
     // FIN occupies the last sequence number.
     let seq = connection.snd_nxt.wrapping_sub(1);
-    bare(
-        world,
+    send_empty(
+        context,
         segment,
         connection,
         SegmentReason::TcpFin,
@@ -70,54 +70,57 @@ pub(crate) struct SegmentNumbers {
 }
 
 /// Sends a segment without data.
-pub(crate) fn bare(
-    world: &mut impl SegmentContext,
+pub(crate) fn send_empty(
+    context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
     reason: SegmentReason,
     numbers: SegmentNumbers,
     flags: u8,
 ) -> SegmentVerdict {
-    let options = connection.reply_options(world, segment);
+    let options = connection.reply_options(context, segment);
     let reply = ModelReply {
         seq: numbers.seq,
         ack: numbers.ack,
         flags,
-        window: connection.own_window(),
+        window: connection.receive_window(),
         options: &options,
         payload: &[],
     };
-    reply_verdict(world, reason, reply.write(segment))
+    reply_verdict(context, reason, reply.write(segment))
 }
 
 pub(crate) fn reply_verdict(
-    world: &mut impl SegmentContext,
+    context: &mut impl SegmentContext,
     reason: SegmentReason,
     frame: Vec<u8>,
 ) -> SegmentVerdict {
-    world.count(reason);
+    context.count(reason);
     SegmentVerdict::Reply(frame)
 }
 
 /// Sends one or several segments with data.
-pub(crate) fn sent(
-    world: &mut impl SegmentContext,
+pub(crate) fn send_frames(
+    context: &mut impl SegmentContext,
     reason: SegmentReason,
     mut frames: Vec<Vec<u8>>,
 ) -> SegmentVerdict {
-    world.count(reason);
+    context.count(reason);
     match frames.len() {
         1 => SegmentVerdict::Reply(frames.remove(0)),
         _ => SegmentVerdict::Flight(frames),
     }
 }
 
-pub(crate) fn counted(world: &mut impl SegmentContext, verdict: SegmentVerdict) -> SegmentVerdict {
+pub(crate) fn count_verdict(
+    context: &mut impl SegmentContext,
+    verdict: SegmentVerdict,
+) -> SegmentVerdict {
     if let SegmentVerdict::Up(reason)
     | SegmentVerdict::Drop(reason)
     | SegmentVerdict::Pass(reason) = verdict
     {
-        world.count(reason);
+        context.count(reason);
     }
     verdict
 }

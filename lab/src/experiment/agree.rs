@@ -19,12 +19,12 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     })
 }
 
-/// Whether one more repeat is needed, up to `most`: no majority of the repeats is close to their median. One outlier,
+/// Whether one more repeat is needed, up to `repeats_max`: no majority of the repeats is close to their median. One outlier,
 /// such as a server that was still warming up or had its threads scheduled differently, does not move the median of
 /// three.
 #[must_use]
-pub fn wants_another(repeats: &[f64], most: usize) -> bool {
-    (2..most).contains(&repeats.len()) && !agree(repeats)
+pub fn needs_another(repeats: &[f64], repeats_max: usize) -> bool {
+    (2..repeats_max).contains(&repeats.len()) && !agree(repeats)
 }
 
 /// Whether two values agree, or more than half of several agree with their median.
@@ -50,28 +50,28 @@ mod tests {
     #[test]
     fn two_that_agree_are_enough() {
         assert!(
-            !wants_another(&[100.0], COUNTED_MOST),
+            !needs_another(&[100.0], COUNTED_MOST),
             "that is what was planned"
         );
-        assert!(!wants_another(&[100.0, 102.0], COUNTED_MOST));
-        assert!(!wants_another(&[0.0, 0.0], COUNTED_MOST));
+        assert!(!needs_another(&[100.0, 102.0], COUNTED_MOST));
+        assert!(!needs_another(&[0.0, 0.0], COUNTED_MOST));
         assert!(
-            wants_another(&[100.0, 103.09], COUNTED_MOST),
+            needs_another(&[100.0, 103.09], COUNTED_MOST),
             "as the report says"
         );
     }
 
     #[test]
     fn of_more_the_middle_one_has_company() {
-        assert!(!wants_another(&[110.0, 100.0, 101.0], COUNTED_MOST));
-        assert!(wants_another(&[110.0, 100.0, 105.0], COUNTED_MOST));
-        assert!(!wants_another(&[110.0, 100.0, 105.0], TIMED_MOST));
+        assert!(!needs_another(&[110.0, 100.0, 101.0], COUNTED_MOST));
+        assert!(needs_another(&[110.0, 100.0, 105.0], COUNTED_MOST));
+        assert!(!needs_another(&[110.0, 100.0, 105.0], TIMED_MOST));
         assert!(
-            wants_another(&[110.0, 100.0, 105.0, 104.0], COUNTED_MOST),
+            needs_another(&[110.0, 100.0, 105.0, 104.0], COUNTED_MOST),
             "two of four"
         );
         assert!(
-            !wants_another(&[120.0, 100.0, 110.0, 105.0, 115.0], COUNTED_MOST),
+            !needs_another(&[120.0, 100.0, 110.0, 105.0, 115.0], COUNTED_MOST),
             "enough"
         );
     }

@@ -41,18 +41,18 @@ pub struct AmountInput {
     /// All requests are for one file.
     is_of_one_file: bool,
     /// Minimum number of requests of a figure.
-    least: u64,
+    requests_min: u64,
     /// Minimum number of requests before these.
     warmup: Option<u64>,
 }
 
 impl AmountInput {
     /// The inputs of a job.
-    pub fn by(job: &MeasurementJob) -> AmountInput {
+    pub fn for_job(job: &MeasurementJob) -> AmountInput {
         AmountInput {
             connections: u64::from(job.connections),
             is_of_one_file: job.settings.contains_key("size"),
-            least: job.requests,
+            requests_min: job.requests,
             warmup: job.warmup_requests,
         }
     }
@@ -62,22 +62,24 @@ impl AmountInput {
         20
     }
 
-    /// Requests before a figure, if one costs `each` instructions. For a mix, they include all requests of the figure.
-    pub fn warmup(self, each: f64) -> u64 {
+    /// Requests before a figure, if one costs `instructions_per_request` instructions. For a mix, they include all requests of the figure.
+    pub fn warmup(self, instructions_per_request: f64) -> u64 {
         let usual = match self.is_of_one_file {
-            true => as_many(each).clamp(1, WARMUP_OF_ONE_FILE),
-            false => self.least.max(MIXES_BEFORE * of_a_mix(each)),
+            true => requests_of_file(instructions_per_request).clamp(1, WARMUP_OF_ONE_FILE),
+            false => self
+                .requests_min
+                .max(MIXES_BEFORE * requests_of_mix(instructions_per_request)),
         };
         usual.max(self.warmup.unwrap_or(0))
     }
 
-    /// Requests of a figure, if one costs `each` instructions.
-    pub fn requests(self, each: f64) -> u64 {
+    /// Requests of a figure, if one costs `instructions_per_request` instructions.
+    pub fn requests(self, instructions_per_request: f64) -> u64 {
         let requests = match self.is_of_one_file {
-            true => as_many(each),
-            false => of_a_mix(each),
+            true => requests_of_file(instructions_per_request),
+            false => requests_of_mix(instructions_per_request),
         };
-        requests.max(self.least)
+        requests.max(self.requests_min)
     }
 
     /// Minimum number of connections for `requests` requests: all clients are active while a third of them is answered.
@@ -89,12 +91,12 @@ impl AmountInput {
     }
 }
 
-fn of_a_mix(each: f64) -> u64 {
-    OF_A_MIX.min((MIX_WORK / each.max(1.0)) as u64)
+fn requests_of_mix(instructions_per_request: f64) -> u64 {
+    OF_A_MIX.min((MIX_WORK / instructions_per_request.max(1.0)) as u64)
 }
 
-fn as_many(each: f64) -> u64 {
-    (WORK / each.max(1.0)).min(MOST) as u64
+fn requests_of_file(instructions_per_request: f64) -> u64 {
+    (WORK / instructions_per_request.max(1.0)).min(MOST) as u64
 }
 
 /// The duration of a run in seconds of the guest's time.
@@ -106,15 +108,15 @@ pub struct RunSeconds {
     pub counted_s: f64,
 }
 
-/// The duration of a run at a rate, at most `most`. A search counts more requests, since few of
+/// The duration of a run at a rate, at most `limits`. A search counts more requests, since few of
 /// them decide.
-pub fn lasting_s(rate_per_s: f64, most: RunSeconds, searches: bool) -> RunSeconds {
+pub fn run_seconds(rate_per_s: f64, limits: RunSeconds, searches: bool) -> RunSeconds {
     const BEFORE: f64 = 100.0;
-    let counted = if searches { OF_A_SEARCH } else { OF_A_RATE };
+    let instructions_max = if searches { OF_A_SEARCH } else { OF_A_RATE };
     let as_long = |requests: f64| requests / rate_per_s.max(1.0);
     RunSeconds {
-        before_s: most.before_s.min(as_long(BEFORE)),
-        counted_s: most.counted_s.min(as_long(counted)),
+        before_s: limits.before_s.min(as_long(BEFORE)),
+        counted_s: limits.counted_s.min(as_long(instructions_max)),
     }
 }
 
@@ -126,7 +128,7 @@ mod tests {
         AmountInput {
             connections,
             is_of_one_file,
-            least: 180,
+            requests_min: 180,
             warmup: None,
         }
     }
@@ -165,8 +167,8 @@ mod tests {
             counted_s,
         };
         let most = seconds(0.1, 0.5);
-        assert_eq!(lasting_s(100.0, most, false), most);
-        assert_eq!(lasting_s(4000.0, most, false), seconds(0.025, 0.075));
-        assert_eq!(lasting_s(4000.0, most, true), seconds(0.025, 0.15));
+        assert_eq!(run_seconds(100.0, most, false), most);
+        assert_eq!(run_seconds(4000.0, most, false), seconds(0.025, 0.075));
+        assert_eq!(run_seconds(4000.0, most, true), seconds(0.025, 0.15));
     }
 }

@@ -15,10 +15,10 @@ pub enum AxisValue {
 }
 
 impl fmt::Display for AxisValue {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AxisValue::Number(number) => write!(to, "{number}"),
-            AxisValue::Text(text) => to.write_str(text),
+            AxisValue::Number(number) => write!(f, "{number}"),
+            AxisValue::Text(text) => f.write_str(text),
         }
     }
 }

@@ -154,7 +154,7 @@ pub trait TestBench {
     fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure>;
 
     /// Key of the server that a job needs: consecutive jobs with equal keys share a server.
-    fn place(&self, _job: &MeasurementJob) -> Option<String> {
+    fn server_key(&self, _job: &MeasurementJob) -> Option<String> {
         None
     }
 
@@ -165,7 +165,7 @@ pub trait TestBench {
     fn check(&self, experiment: &ExperimentConfig) -> Result<(), String>;
 
     /// Whether figures are computed instead of measured.
-    fn pretends(&self) -> bool {
+    fn is_simulated(&self) -> bool {
         false
     }
 }

@@ -30,8 +30,8 @@ const FAR: f64 = 2.0;
 pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
     let outcome = &measured.outcome;
     let answered = |requests: u64, errors, unfinished: u64| {
-        let asked = requests + errors + unfinished.saturating_sub(UNDER_WAY);
-        requests as f64 >= ANSWERED_LEAST * asked as f64
+        let offered = requests + errors + unfinished.saturating_sub(UNDER_WAY);
+        requests as f64 >= ANSWERED_LEAST * offered as f64
     };
     let dynamic = outcome.classes.iter().find(|class| class.name == DYNAMIC);
     answered(outcome.requests, outcome.errors, outcome.unfinished)
@@ -48,7 +48,7 @@ pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
 /// Those of `probe`.
 pub fn search<E>(
     limits: &SearchConfig,
-    before: Option<f64>,
+    hint: Option<f64>,
     probe: &mut dyn FnMut(f64) -> Result<MeasurementResult, E>,
 ) -> Result<MeasurementResult, E> {
     let SearchConfig {
@@ -57,14 +57,14 @@ pub fn search<E>(
         latency_max_ms,
     } = *limits;
     // Below this the server is considered broken: 0 is reported.
-    let least = start / 64.0;
-    let mut good: Option<(f64, MeasurementResult)> = None;
-    let mut bad = None;
+    let rate_min = start / 64.0;
+    let mut sustained_at: Option<(f64, MeasurementResult)> = None;
+    let mut overloaded_at = None;
     // An earlier result outside of the limits is no start.
-    let before = before.filter(|rate| (least..=max).contains(rate));
-    let mut rate = before.unwrap_or(start);
+    let hint = hint.filter(|rate| (rate_min..=max).contains(rate));
+    let mut rate = hint.unwrap_or(start);
     // If the capacity is unchanged, a rate just beyond the earlier result closes the gap at once.
-    let mut factor = before.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
+    let mut factor = hint.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
     loop {
         let measured = probe(rate)?;
         // The caller discards interrupted measurements.
@@ -72,32 +72,48 @@ pub fn search<E>(
             return Ok(measured);
         }
         match sustained(latency_max_ms, &measured) {
-            true => good = Some((rate, measured)),
-            false if good.is_none() && rate <= least => return Ok(found(0.0, measured)),
-            false => bad = Some(rate),
+            true => sustained_at = Some((rate, measured)),
+            false if sustained_at.is_none() && rate <= rate_min => {
+                return Ok(at_capacity(0.0, measured));
+            }
+            false => overloaded_at = Some(rate),
         }
-        match next(good.as_ref().map(|(rate, _)| *rate), bad, max, factor) {
-            Some(rate_next) => rate = rate_next.max(least),
+        match next(
+            sustained_at.as_ref().map(|(rate, _)| *rate),
+            overloaded_at,
+            max,
+            factor,
+        ) {
+            Some(rate_next) => rate = rate_next.max(rate_min),
             None => break,
         }
         // Only the first step is small: if the capacity has changed, it may be far away.
         factor = FAR;
     }
-    let (rate, measured) = good.expect("a search ends with a good rate or returned before");
-    Ok(found(rate, measured))
+    let (rate, measured) = sustained_at.expect("a search ends with a good rate or returned before");
+    Ok(at_capacity(rate, measured))
 }
 
 /// The next rate to try; `None` if the gap is small enough.
-fn next(good: Option<f64>, bad: Option<f64>, max: f64, factor: f64) -> Option<f64> {
-    match (good, bad) {
-        (Some(good), Some(bad)) => (bad - good > GAP * bad).then_some((good + bad) / 2.0),
-        (Some(good), None) => (good < max).then_some((good * factor).min(max)),
-        (None, Some(bad)) => Some(bad / factor),
+fn next(
+    sustained_rate: Option<f64>,
+    overloaded_rate: Option<f64>,
+    max: f64,
+    factor: f64,
+) -> Option<f64> {
+    match (sustained_rate, overloaded_rate) {
+        (Some(sustained_rate), Some(overloaded_rate)) => (overloaded_rate - sustained_rate
+            > GAP * overloaded_rate)
+            .then_some((sustained_rate + overloaded_rate) / 2.0),
+        (Some(sustained_rate), None) => {
+            (sustained_rate < max).then_some((sustained_rate * factor).min(max))
+        }
+        (None, Some(overloaded_rate)) => Some(overloaded_rate / factor),
         (None, None) => None,
     }
 }
 
-fn found(rate: f64, mut measured: MeasurementResult) -> MeasurementResult {
+fn at_capacity(rate: f64, mut measured: MeasurementResult) -> MeasurementResult {
     measured.capacity_per_s = Some(rate);
     measured
 }

@@ -94,11 +94,11 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
     }
     for name in &args.only {
         // A misspelt name would otherwise measure nothing, silently.
-        let known = experiments
+        let experiment_info = experiments
             .iter()
             .any(|experiment| experiment.server(name).is_some());
         anyhow::ensure!(
-            known,
+            experiment_info,
             "--only {name}: no experiment here has a server of this name"
         );
     }
@@ -121,28 +121,30 @@ fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::R
         fresh: args.fresh,
         stop: &stop,
     };
-    let stop_of = |ends: &[ExperimentEnd]| ends.contains(&ExperimentEnd::Stopped);
+    let was_stopped = |ends: &[ExperimentEnd]| ends.contains(&ExperimentEnd::Stopped);
     let mut ends = Vec::new();
-    let (by_clock, counted) = split(args, experiments);
+    let (by_clock, by_instructions) = split(args, experiments);
     let mut bench = bench(args);
     for experiment in &by_clock {
-        if stop_of(&ends) {
+        if was_stopped(&ends) {
             break;
         }
         eprintln!("{}: {}", experiment.name, experiment.title);
         let mut progress = StderrProgress::default();
         let end = runner::run(experiment, &setting, &mut *bench, &mut progress);
-        ends.push(ended(experiment, end));
+        ends.push(report_end(experiment, end));
     }
-    if !stop_of(&ends) {
-        ends.extend(count(args, &setting, &counted));
+    if !was_stopped(&ends) {
+        ends.extend(count(args, &setting, &by_instructions));
     }
-    if stop_of(&ends) {
-        let same = match args.fresh {
+    if was_stopped(&ends) {
+        let command_hint = match args.fresh {
             true => "the same command without --fresh",
             false => "the same command",
         };
-        eprintln!("stopped; complete measurements are kept, and {same} continues from there");
+        eprintln!(
+            "stopped; complete measurements are kept, and {command_hint} continues from there"
+        );
         return Ok(ExitCode::from(130));
     }
     Ok(match ends.contains(&ExperimentEnd::Failed) {
@@ -156,18 +158,18 @@ fn split(
     args: &ExperimentArgs,
     experiments: &[ExperimentConfig],
 ) -> (Vec<ExperimentConfig>, Vec<ExperimentConfig>) {
-    let (mut by_clock, mut counted) = (Vec::new(), Vec::new());
+    let (mut by_clock, mut by_instructions) = (Vec::new(), Vec::new());
     for experiment in experiments {
-        let ways = args.measure.unwrap_or(experiment.measure);
-        for by in ways.each() {
-            match experiment.measured_by(*by) {
-                Ok(one) if *by == CountUnit::Clock => by_clock.push(one),
-                Ok(one) => counted.push(one),
-                Err(why) => eprintln!("{}: not measured {by}: {why}", experiment.name),
+        let modes = args.measure.unwrap_or(experiment.measure);
+        for by in modes.units() {
+            match experiment.for_unit(*by) {
+                Ok(single) if *by == CountUnit::Clock => by_clock.push(single),
+                Ok(single) => by_instructions.push(single),
+                Err(reason) => eprintln!("{}: not measured {by}: {reason}", experiment.name),
             }
         }
     }
-    (by_clock, counted)
+    (by_clock, by_instructions)
 }
 
 /// The end of an experiment.
@@ -180,7 +182,7 @@ enum ExperimentEnd {
 }
 
 /// Reports the end of an experiment.
-fn ended(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> ExperimentEnd {
+fn report_end(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> ExperimentEnd {
     match end {
         Ok(RunEnd::Whole { broken: 0 }) => ExperimentEnd::Whole,
         Ok(RunEnd::Whole { broken }) => {
@@ -208,7 +210,7 @@ fn count(
     let bench = || counting_bench(args, sites.clone());
     let ends = several::run(experiments, setting, args.jobs as usize, &bench);
     let ends = experiments.iter().zip(ends);
-    ends.map(|(experiment, end)| ended(experiment, end))
+    ends.map(|(experiment, end)| report_end(experiment, end))
         .collect()
 }
 
@@ -234,12 +236,12 @@ fn bench(args: &ExperimentArgs) -> Box<dyn TestBench> {
     if args.rehearse {
         return Box::new(FakeBench::default());
     }
-    let place = if args.namespace {
+    let peer_place = if args.namespace {
         PeerPlace::Namespace
     } else {
         PeerPlace::Loopback
     };
-    Box::new(ClockBench::new(data(args), place))
+    Box::new(ClockBench::new(data(args), peer_place))
 }
 
 fn list(experiments: &[ExperimentConfig]) {
@@ -254,7 +256,7 @@ fn list(experiments: &[ExperimentConfig]) {
 
 fn check(args: &ExperimentArgs, paths: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let bench = bench(args);
-    let mut wrong = 0;
+    let mut invalid_count = 0;
     for path in paths {
         let checked = ExperimentConfig::read(path).and_then(|experiment| {
             bench
@@ -263,11 +265,15 @@ fn check(args: &ExperimentArgs, paths: &[PathBuf]) -> anyhow::Result<ExitCode> {
         });
         if let Err(problem) = checked {
             eprintln!("{problem}");
-            wrong += 1;
+            invalid_count += 1;
         }
     }
-    println!("{} of {} files are right", paths.len() - wrong, paths.len());
-    Ok(if wrong == 0 {
+    println!(
+        "{} of {} files are right",
+        paths.len() - invalid_count,
+        paths.len()
+    );
+    Ok(if invalid_count == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -289,7 +295,7 @@ fn paths(args: &ExperimentArgs) -> anyhow::Result<Vec<PathBuf>> {
              {}/*.toml` runs all",
             args.experiments.display()
         );
-        return all_in(&args.experiments);
+        return files_in(&args.experiments);
     }
     args.files
         .iter()
@@ -301,7 +307,7 @@ fn paths(args: &ExperimentArgs) -> anyhow::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// When the folder can't be read, or holds none.
-pub fn all_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn files_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| {
         format!(
             "{}: the folder of experiments (--experiments)",

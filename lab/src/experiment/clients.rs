@@ -10,7 +10,7 @@ use super::bench::MeasurementJob;
 use super::guests::ReadyGuest;
 use super::warm::WarmUpRun;
 use crate::icount::dealt::{EVEN, EVEN_ONWARD, OrderCache, WorkloadConnections};
-use crate::icount::drive::{DriveTarget, by_load};
+use crate::icount::drive::{DriveTarget, drive_with_load};
 use crate::icount::life::GuestLifeline;
 use crate::icount::{CompletedRun, PAIR, RunSlopes, slopes};
 use crate::load::{ExternalClock, LoadResult};
@@ -19,7 +19,7 @@ use crate::load::{ExternalClock, LoadResult};
 pub struct LoadClients<'j> {
     job: &'j MeasurementJob,
     traffic: WorkloadConnections,
-    life: GuestLifeline,
+    lifeline: GuestLifeline,
     address: SocketAddr,
     stop: &'j AtomicBool,
 }
@@ -29,7 +29,7 @@ impl<'j> LoadClients<'j> {
     ///
     /// # Errors
     /// The workload or its settings are unknown.
-    pub fn of(
+    pub fn for_guest(
         job: &'j MeasurementJob,
         ready: &ReadyGuest,
         orders: &mut OrderCache,
@@ -41,11 +41,11 @@ impl<'j> LoadClients<'j> {
             Some(_) => EVEN_ONWARD,
         };
         let host = address.to_string();
-        let traffic = orders.dealt(&job.workload, &job.settings, &host, in_order)?;
+        let traffic = orders.connections_in_order(&job.workload, &job.settings, &host, in_order)?;
         Ok(LoadClients {
             job,
             traffic,
-            life: ready.guest.life(),
+            lifeline: ready.guest.life(),
             address,
             stop,
         })
@@ -56,13 +56,13 @@ impl<'j> LoadClients<'j> {
     ///
     /// # Errors
     /// A request failed, or the guest ended.
-    pub fn ask(
+    pub fn run_requests(
         &self,
         requests: u64,
         time: Option<Arc<dyn ExternalClock>>,
     ) -> Result<LoadResult, String> {
         let target = DriveTarget {
-            life: &self.life,
+            life: &self.lifeline,
             address: self.address,
             tls: None,
             time,
@@ -71,50 +71,57 @@ impl<'j> LoadClients<'j> {
             None => (self.traffic.from_start(), 0),
             Some(_) => (self.traffic.onward(), self.traffic.next()),
         };
-        let least = AmountInput::by(self.job).connections(requests);
-        let quota = self.traffic.quota(first, least, requests);
-        let (what, connections) = (&self.job.workload, self.job.connections);
-        by_load(target, what, traffic, quota, connections, self.stop)
+        let connections_min = AmountInput::for_job(self.job).connections(requests);
+        let quota = self.traffic.quota(first, connections_min, requests);
+        let (workload_name, connections) = (&self.job.workload, self.job.connections);
+        drive_with_load(
+            target,
+            workload_name,
+            traffic,
+            quota,
+            connections,
+            self.stop,
+        )
     }
 
-    /// Measures a figure, if a request costs about `each` instructions; `before` is the instruction count now.
+    /// Measures a figure, if a request costs about `instructions_per_request` instructions; `total_before` is the instruction count now.
     ///
     /// # Errors
     /// Those of `run`.
     pub fn count(
         &self,
-        before: u64,
-        each: f64,
+        total_before: u64,
+        instructions_per_request: f64,
         run: &mut WarmUpRun<'_>,
     ) -> Result<RunSlopes<LoadResult>, String> {
-        let requests = AmountInput::by(self.job).requests(each);
+        let requests = AmountInput::for_job(self.job).requests(instructions_per_request);
         match self.traffic.is_endless() {
             // Persistent connections: the slope excludes the cost of opening them.
-            true => slopes(before, (requests / PAIR).max(1), 1, run),
-            false => straight(before, requests, run),
+            true => slopes(total_before, (requests / PAIR).max(1), 1, run),
+            false => count_once(total_before, requests, run),
         }
     }
 }
 
 /// A single run: the cost of its connections is included.
-fn straight(
-    before: u64,
+fn count_once(
+    total_before: u64,
     requests: u64,
     run: &mut WarmUpRun<'_>,
 ) -> Result<RunSlopes<LoadResult>, String> {
     let long = run(requests)?;
     Ok(RunSlopes {
-        instructions: vec![(long.total - before) as f64 / long.requests as f64],
+        instructions: vec![(long.total - total_before) as f64 / long.requests as f64],
         short: LoadResult::default(),
-        long: long.brought,
+        long: long.output,
     })
 }
 
 /// A run that ended at this instruction count.
-pub fn done(total: u64, brought: LoadResult) -> CompletedRun<LoadResult> {
+pub fn completed_run(total: u64, result: LoadResult) -> CompletedRun<LoadResult> {
     CompletedRun {
         total,
-        requests: brought.requests,
-        brought,
+        requests: result.requests,
+        output: result,
     }
 }

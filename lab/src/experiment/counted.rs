@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bench::{MeasurementJob, MeasurementResult, PeerServer, TestBench};
-use super::clients::{LoadClients, done};
+use super::clients::{LoadClients, completed_run};
 use super::counting::PER_SECOND;
 use super::forms;
 use super::guests::{GuestFactory, GuestKey, ReadyGuest, is_timed};
@@ -63,15 +63,15 @@ impl TestBench for CountingBench {
 
     fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure> {
         let key = self.guests.key(job);
-        let fits = |(of, ready): &(GuestKey, Rc<RefCell<ReadyGuest>>)| {
+        let fits = |(guest_key, ready): &(GuestKey, Rc<RefCell<ReadyGuest>>)| {
             let ready = &mut *ready.borrow_mut();
             // After a failure the server's state is uncertain, so the next job gets a new guest.
-            *of == key && !ready.has_failed && ready.guest.runs()
+            *guest_key == key && !ready.has_failed && ready.guest.runs()
         };
         // An unfit guest is dropped before the next one boots, since each takes a processor and memory.
-        let kept = self.guest.take().filter(fits);
-        let (_, ready) = match kept {
-            Some(kept) => self.guest.insert(kept),
+        let reused = self.guest.take().filter(fits);
+        let (_, ready) = match reused {
+            Some(reused) => self.guest.insert(reused),
             None => {
                 let ready = Rc::new(RefCell::new(self.guests.boot(job)?));
                 self.guest.insert((key, ready))
@@ -90,7 +90,7 @@ impl TestBench for CountingBench {
         }))
     }
 
-    fn place(&self, job: &MeasurementJob) -> Option<String> {
+    fn server_key(&self, job: &MeasurementJob) -> Option<String> {
         Some(format!("{:?}", self.guests.key(job)))
     }
 
@@ -142,14 +142,14 @@ impl CountedPeer {
     fn count(&self, job: &MeasurementJob, stop: &AtomicBool) -> Result<MeasurementResult, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
-        let clients = LoadClients::of(job, ready, &mut self.orders.borrow_mut(), stop)?;
+        let clients = LoadClients::for_guest(job, ready, &mut self.orders.borrow_mut(), stop)?;
         if forms::has_forms(job) {
-            let begun = forms::begin(address, job).or_else(|_| forms::begin(address, job));
-            begun.map_err(|why| ready.guest.failure(&why))?;
+            let prepared = forms::begin(address, job).or_else(|_| forms::begin(address, job));
+            prepared.map_err(|error| ready.guest.failure(&error))?;
         }
-        let found = in_steps(job, ready, &clients);
+        let result = measure_in_steps(job, ready, &clients);
         // The stepped clock is dropped: the guest runs freely again, so its log can be read.
-        let measured = found.map_err(|why| ready.guest.failure(&why))?;
+        let measured = result.map_err(|error| ready.guest.failure(&error))?;
         self.profile(job, ready, &clients)?;
         if forms::has_forms(job) {
             forms::check(address, job, &measured.outcome)?;
@@ -170,8 +170,12 @@ impl CountedPeer {
             return Ok(());
         };
         let requests = REQUESTS.max(u64::from(job.connections));
-        let mut run = |requests| clients.ask(requests, None).map(|made| made.requests);
-        let profile = SymbolProfile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
+        let mut run = |requests| {
+            clients
+                .run_requests(requests, None)
+                .map(|result| result.requests)
+        };
+        let profile = SymbolProfile::record(&mut ready.guest, &ready.copied, requests, &mut run)?;
         profile.write(folder, &job.name.replace([' ', '/'], "-"))
     }
 
@@ -189,71 +193,76 @@ impl CountedPeer {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
         };
-        let clients = LoadClients::of(&warming, ready, &mut self.orders.borrow_mut(), stop)?;
+        let clients = LoadClients::for_guest(&warming, ready, &mut self.orders.borrow_mut(), stop)?;
         let ReadyGuest { guest, warmed, .. } = ready;
         let mut run = |requests| {
-            let brought = clients.ask(requests, None)?;
-            Ok(done(guest.counted_at_rest(), brought))
+            let result = clients.run_requests(requests, None)?;
+            Ok(completed_run(guest.counted_at_rest(), result))
         };
-        let warm = warmed.up(&warming, &mut run);
-        warm.map_err(|why| guest.failure(&why))?;
+        let warm = warmed.warm(&warming, &mut run);
+        warm.map_err(|error| guest.failure(&error))?;
         let mut probe = None;
         let mut begin = |time: &Arc<dyn ExternalClock>| {
-            let asks = ProbeSchedule::ByTime(Arc::downgrade(time));
+            let probe_schedule = ProbeSchedule::ByTime(Arc::downgrade(time));
             probe = job
                 .phases
-                .then(|| StatusProbe::start(address, job.set(), asks));
+                .then(|| StatusProbe::start(address, job.set(), probe_schedule));
         };
-        let found = timed(guest, load, &mut begin, stop);
+        let timed_result = timed(guest, load, &mut begin, stop);
         let phases = probe.map(StatusProbe::end).unwrap_or_default();
-        let found = found.map_err(|why| guest.failure(&why))?;
+        let timed_result = timed_result.map_err(|error| guest.failure(&error))?;
         let mut measured = MeasurementResult {
-            outcome: found.outcome,
+            outcome: timed_result.outcome,
             extras: phases,
             ..MeasurementResult::default()
         };
-        let share = ("server_cpu_share".to_owned(), found.busy_share);
+        let share = ("server_cpu_share".to_owned(), timed_result.busy_share);
         measured.extras.extend([share]);
         Ok(measured)
     }
 }
 
 /// Counts in a stepped guest, so that the load of the host does not matter.
-fn in_steps(
+fn measure_in_steps(
     job: &MeasurementJob,
     ready: &mut ReadyGuest,
     clients: &LoadClients<'_>,
 ) -> Result<MeasurementResult, String> {
     let ReadyGuest { guest, warmed, .. } = ready;
     guest.counted_at_rest();
-    let time = Arc::new(guest.in_steps(STEP_NS)?);
-    time.rest()?;
+    let time = Arc::new(guest.step_by(STEP_NS)?);
+    time.come_to_rest()?;
     let mut run = |requests| {
-        let brought = clients.ask(requests, Some(time.clone()))?;
-        time.rest()?;
-        Ok(done(guest.counted(), brought))
+        let result = clients.run_requests(requests, Some(time.clone()))?;
+        time.come_to_rest()?;
+        Ok(completed_run(guest.instructions(), result))
     };
-    let each = warmed.up(job, &mut run)?;
-    let (before, moved_len, mut body_len) = (guest.counted(), guest.moved_len(), 0);
-    let mut counted = |requests| {
+    let instructions_per_request = warmed.warm(job, &mut run)?;
+    let (counted_before, moved_before, mut body_len) = (guest.instructions(), guest.moved_len(), 0);
+    let mut run_counted = |requests| {
         let done = run(requests)?;
-        body_len += done.brought.body_bytes;
+        body_len += done.output.body_bytes;
         Ok(done)
     };
-    let mut measured = measured(&clients.count(before, each, &mut counted)?)?;
-    let moved_len = (guest.moved_len() - moved_len) as f64;
-    let moved = ("moved_share".to_owned(), moved_len / body_len.max(1) as f64);
-    measured.extras.extend([moved]);
+    let mut measured =
+        measured(&clients.count(counted_before, instructions_per_request, &mut run_counted)?)?;
+    let moved_bytes = (guest.moved_len() - moved_before) as f64;
+    let moved_share = (
+        "moved_share".to_owned(),
+        moved_bytes / body_len.max(1) as f64,
+    );
+    measured.extras.extend([moved_share]);
     Ok(measured)
 }
 
 /// The figures, with 10^9 instructions as a second.
 fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String> {
-    let instructions = slopes.middle()?;
+    let instructions = slopes.median()?;
     let (short, long) = (&slopes.short, &slopes.long);
     // Differences between the runs, so that the cost of opening connections cancels out.
     let requests = (long.requests - short.requests) as f64;
-    let per_request = |of: fn(&LoadResult) -> u64| (of(long) - of(short)) as f64 / requests;
+    let per_request =
+        |counter: fn(&LoadResult) -> u64| (counter(long) - counter(short)) as f64 / requests;
     let rate = PER_SECOND / instructions;
     let mut outcome = long.clone();
     outcome.duration_s = long.requests as f64 / rate;

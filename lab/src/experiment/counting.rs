@@ -32,7 +32,7 @@ impl CountUnit {
     pub fn unit(self, measure: &OutcomeMeasure) -> FigureUnit {
         match self {
             CountUnit::Clock => measure.unit(),
-            CountUnit::Instructions => measure.unit().counted(),
+            CountUnit::Instructions => measure.unit().for_instructions(),
         }
     }
 }
@@ -51,8 +51,8 @@ pub enum MeasurementModes {
 }
 
 impl std::fmt::Display for CountUnit {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str(match self {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
             CountUnit::Clock => "by the clock",
             CountUnit::Instructions => "by instructions",
         })
@@ -62,7 +62,7 @@ impl std::fmt::Display for CountUnit {
 impl MeasurementModes {
     /// The units of the mode, in order.
     #[must_use]
-    pub fn each(self) -> &'static [CountUnit] {
+    pub fn units(self) -> &'static [CountUnit] {
         match self {
             MeasurementModes::Clock => &[CountUnit::Clock],
             MeasurementModes::Instructions => &[CountUnit::Instructions],
@@ -118,13 +118,13 @@ impl ExperimentConfig {
     ///
     /// # Errors
     /// The reason why it can't be measured so.
-    pub fn measured_by(&self, by: CountUnit) -> Result<ExperimentConfig, String> {
-        match by {
+    pub fn for_unit(&self, unit: CountUnit) -> Result<ExperimentConfig, String> {
+        match unit {
             CountUnit::Clock if self.sweep.parameter == AxisParameter::Mtu => {
                 Err("only a guest's network can have other packets".to_owned())
             }
             CountUnit::Clock => Ok(self.clone()),
-            CountUnit::Instructions => self.counted(),
+            CountUnit::Instructions => self.for_instructions(),
         }
     }
 
@@ -134,43 +134,46 @@ impl ExperimentConfig {
         self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
     }
 
-    fn counted(&self) -> Result<ExperimentConfig, String> {
+    fn for_instructions(&self) -> Result<ExperimentConfig, String> {
         let counting = &self.instructions;
-        if let Some(why) = self.uncountable() {
-            return Err(why);
+        if let Some(reason) = self.uncountable() {
+            return Err(reason);
         }
-        let mut counted = self.clone();
-        counted.by = CountUnit::Instructions;
+        let mut experiment = self.clone();
+        experiment.by = CountUnit::Instructions;
         // Other results, so they go to another file.
-        counted.name.push_str(SUFFIX);
-        counted.repeats = REPEATS;
-        counted.load.connections = counting.connections.unwrap_or(self.load.connections);
-        match self.is_by_rate() {
+        experiment.name.push_str(SUFFIX);
+        experiment.repeats = REPEATS;
+        experiment.load.connections = counting.connections.unwrap_or(self.load.connections);
+        match self.is_open_loop() {
             true => {
-                counted.load.warmup_s = counting.warmup_s;
-                counted.load.duration_s = counting.duration_s;
+                experiment.load.warmup_s = counting.warmup_s;
+                experiment.load.duration_s = counting.duration_s;
             }
             // The cost of a request determines the capacity, so a search is unnecessary.
             false => {
-                counted.load.pace = PaceKind::Closed;
+                experiment.load.pace = PaceKind::Closed;
                 // A slow line only makes clients wait, which costs no instructions.
-                counted.load.line_bits_per_s = None;
-                counted.search = None;
+                experiment.load.line_bits_per_s = None;
+                experiment.search = None;
             }
         }
-        counted.workload.settings.extend(counting.settings.clone());
+        experiment
+            .workload
+            .settings
+            .extend(counting.settings.clone());
         if !counting.values.is_empty() {
-            counted.sweep.values.clone_from(&counting.values);
+            experiment.sweep.values.clone_from(&counting.values);
             // Given values replace relative ones, which would need the capacity first.
-            counted.sweep.relative_to_capacity.clear();
+            experiment.sweep.relative_to_capacity.clear();
         }
         // A guest has one processor. Servers with one process per connection get as many processes as clients.
         if counting.memory_mib.is_none() {
-            for server in &mut counted.servers {
+            for server in &mut experiment.servers {
                 server.workers = 1;
             }
         }
-        Ok(counted)
+        Ok(experiment)
     }
 
     /// Why the experiment can't be counted.
@@ -181,7 +184,7 @@ impl ExperimentConfig {
 
     /// Whether each point has an offered rate, which is measured in the guest's own time.
     #[must_use]
-    pub fn is_by_rate(&self) -> bool {
+    pub fn is_open_loop(&self) -> bool {
         let is_swept = matches!(
             self.sweep.parameter,
             AxisParameter::Rate | AxisParameter::StaticRate
@@ -215,11 +218,11 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     fn what_is_counted_is_the_same_in_a_guest() {
         let experiment = ExperimentConfig::parse("one", FILE).expect("a good file");
         assert_eq!(
-            experiment.measure.each(),
+            experiment.measure.units(),
             [CountUnit::Clock, CountUnit::Instructions]
         );
         let counted = experiment
-            .measured_by(CountUnit::Instructions)
+            .for_unit(CountUnit::Instructions)
             .expect("countable");
         assert_eq!(counted.name, "one-by-instructions");
         assert_eq!(counted.plain_name(), "one");
@@ -237,7 +240,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
         let small = FILE.replace("values = [8, 64],", "memory_mib = 128,");
         let experiment = ExperimentConfig::parse("one", &small).expect("a good file");
         let counted = experiment
-            .measured_by(CountUnit::Instructions)
+            .for_unit(CountUnit::Instructions)
             .expect("countable");
         assert_eq!(counted.instructions.memory_mib, Some(128));
         assert_eq!(counted.servers[0].workers, 4);
@@ -250,7 +253,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
             .replace("closed", "connections");
         let experiment = ExperimentConfig::parse("one", &rates).expect("a good file");
         let counted = experiment
-            .measured_by(CountUnit::Instructions)
+            .for_unit(CountUnit::Instructions)
             .expect("countable");
         assert_eq!(counted.load.pace, PaceKind::Connections);
         assert!(counted.load.duration_s < experiment.load.duration_s);

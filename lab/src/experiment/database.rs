@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::icount::kernel::{CopiedPath, cache, made};
+use crate::icount::kernel::{CopiedPath, build_once, cache};
 use crate::peers::{PeerFailure, programs};
 
 /// Its address in the guest.
@@ -27,29 +27,37 @@ impl SampleDatabase {
     ///
     /// # Errors
     /// MariaDB is not installed, or failed; the text includes its output.
-    pub fn of(schema: &Path) -> Result<SampleDatabase, PeerFailure> {
-        let found = |name: &str| {
+    pub fn from_schema(schema: &Path) -> Result<SampleDatabase, PeerFailure> {
+        let find_program = |name: &str| {
             programs::find(name).ok_or_else(|| {
                 PeerFailure::NotInstalled(format!(
                     "{name} is missing: `lowroad-lab peers install mariadb` installs it"
                 ))
             })
         };
-        let (program, installer) = (found("mariadbd")?, found("mariadb-install-db")?);
+        let (program, installer) = (
+            find_program("mariadbd")?,
+            find_program("mariadb-install-db")?,
+        );
         let data = filled(&program, &installer, schema).map_err(PeerFailure::Broken)?;
         Ok(SampleDatabase { program, data })
     }
 
     /// The files that a guest needs for it.
     pub fn copied(&self) -> impl Iterator<Item = CopiedPath> {
-        let to = |source: &Path, path: &str| CopiedPath {
+        let copied_path = |source: &Path, path: &str| CopiedPath {
             source: source.to_owned(),
             path: path.to_owned(),
         };
         let program = self.program.display().to_string();
-        let own = [to(&self.data, FOLDER), to(&self.program, &program)];
-        let shared = SHARED.iter().map(move |path| to(Path::new(path), path));
-        own.into_iter().chain(shared)
+        let own_files = [
+            copied_path(&self.data, FOLDER),
+            copied_path(&self.program, &program),
+        ];
+        let shared = SHARED
+            .iter()
+            .map(move |path| copied_path(Path::new(path), path));
+        own_files.into_iter().chain(shared)
     }
 
     /// Shell code that starts it in the guest and waits for it.
@@ -66,21 +74,23 @@ impl SampleDatabase {
 }
 
 fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, String> {
-    let text = fs::read_to_string(schema).map_err(|why| format!("{}: {why}", schema.display()))?;
+    let text =
+        fs::read_to_string(schema).map_err(|error| format!("{}: {error}", schema.display()))?;
     let version = run(Command::new(program).arg("--version"))?;
     // Without grant tables CREATE USER is refused; FLUSH PRIVILEGES loads them first.
     let text = format!("FLUSH PRIVILEGES;\n{text}");
     let sum = crc32fast::hash(format!("{version}{text}").as_bytes());
-    made(&cache()?.join(format!("database-{sum:08x}")), |folder| {
+    build_once(&cache()?.join(format!("database-{sum:08x}")), |folder| {
         let folder = format!("--datadir={}", folder.display());
         let usual = ["--no-defaults", "--user=root", &folder, LOG];
         let mut install = Command::new(installer);
         install.args(usual);
         run(install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]))?;
         let statements = schema.with_extension("bootstrap.sql");
-        fs::write(&statements, &text).map_err(|why| format!("{}: {why}", statements.display()))?;
+        fs::write(&statements, &text)
+            .map_err(|error| format!("{}: {error}", statements.display()))?;
         let from = File::open(&statements);
-        let from = from.map_err(|why| format!("{}: {why}", statements.display()))?;
+        let from = from.map_err(|error| format!("{}: {error}", statements.display()))?;
         run(Command::new(program)
             .args(usual)
             .arg("--bootstrap")
@@ -96,12 +106,14 @@ fn run(command: &mut Command) -> Result<String, String> {
     if command.get_args().all(|argument| argument != "--bootstrap") {
         command.stdin(Stdio::null());
     }
-    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("{name}: {error}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let last = said.lines().last().unwrap_or_default();
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            let last = stderr.lines().last().unwrap_or_default();
             Err(format!("{name}: {}: {last}", output.status))
         }
     }

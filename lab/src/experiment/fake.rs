@@ -25,7 +25,7 @@ pub struct FakeBench {
     /// A server that does not start.
     pub broken: Option<String>,
     /// Servers have half the capacity at first.
-    pub learns: bool,
+    pub is_learning: bool,
 }
 
 impl TestBench for FakeBench {
@@ -62,8 +62,8 @@ impl TestBench for FakeBench {
             ),
             request_us,
             noise,
-            learns: self.learns,
-            interrupts: self
+            is_learning: self.is_learning,
+            is_interrupted: self
                 .stop_after
                 .is_some_and(|after| self.started.len() > after),
         }))
@@ -73,7 +73,7 @@ impl TestBench for FakeBench {
         Ok(())
     }
 
-    fn pretends(&self) -> bool {
+    fn is_simulated(&self) -> bool {
         true
     }
 }
@@ -83,8 +83,8 @@ struct FakePeer {
     configuration: String,
     request_us: f64,
     noise: SplitMix,
-    interrupts: bool,
-    learns: bool,
+    is_interrupted: bool,
+    is_learning: bool,
 }
 
 impl PeerServer for FakePeer {
@@ -106,14 +106,14 @@ impl PeerServer for FakePeer {
             duration_s: job.duration_s,
             ..LoadSnapshot::default()
         });
-        if self.interrupts {
+        if self.is_interrupted {
             stop.store(true, Ordering::Relaxed);
         }
         let bytes = body_bytes(job);
         let capacity = self.capacity_per_s(job, bytes);
         let mut noise = 1.0 + (self.noise.unit() - 0.5) * 0.06;
         // The first repeat has seed 1.
-        if self.learns && job.seed == 1 {
+        if self.is_learning && job.seed == 1 {
             noise /= 2.0;
         }
         let mut measured = MeasurementResult {
@@ -164,13 +164,13 @@ impl FakePeer {
         };
         let crowd = 1.0 + f64::from(closed.saturating_sub(300)) / 2500.0;
         // A few connections can't use the whole capacity.
-        let few = f64::from(job.connections.min(24)) / 24.0;
+        let client_share = f64::from(job.connections.min(24)) / 24.0;
         let dynamic_us = if job.server.peer.contains("php") {
             320.0
         } else {
             90.0
         };
-        few * 1e6 / ((self.request_us + bytes * byte_us + dynamic * dynamic_us) * crowd)
+        client_share * 1e6 / ((self.request_us + bytes * byte_us + dynamic * dynamic_us) * crowd)
     }
 }
 
@@ -208,7 +208,7 @@ fn body_bytes(job: &MeasurementJob) -> f64 {
 fn outcome(job: &MeasurementJob, capacity_per_s: f64, bytes: f64) -> LoadResult {
     let offered_per_s = job.offered_per_s();
     let answered = offered_per_s.unwrap_or(capacity_per_s).min(capacity_per_s);
-    let lost = offered_per_s.map_or(0.0, |offered| (offered - answered) * job.duration_s);
+    let missed = offered_per_s.map_or(0.0, |offered| (offered - answered) * job.duration_s);
     let load = answered / capacity_per_s;
     // The waiting time of a single-server queue, bounded at the queue's limit.
     let service_us = 1e6 / capacity_per_s;
@@ -234,24 +234,24 @@ fn outcome(job: &MeasurementJob, capacity_per_s: f64, bytes: f64) -> LoadResult 
         connect_us: times(30.0 + time_us * 0.4, requests),
         connection_us: times(time_us * 1.3, requests),
         established_us: times(time_us * 1.1, requests),
-        errors: lost.max(0.0) as u64,
+        errors: missed.max(0.0) as u64,
         ..LoadResult::default()
     }
 }
 
 fn times(mean: f64, count: u64) -> TimeDistribution {
-    let at = |factor: f64| (mean * factor) as u64;
+    let quantile = |factor: f64| (mean * factor) as u64;
     TimeDistribution {
         count,
-        min: at(0.4),
+        min: quantile(0.4),
         mean,
         stddev: mean * 0.3,
-        p50: at(0.95),
-        p75: at(1.2),
-        p90: at(1.5),
-        p95: at(1.8),
-        p99: at(2.6),
-        p99_9: at(4.0),
-        max: at(6.0),
+        p50: quantile(0.95),
+        p75: quantile(1.2),
+        p90: quantile(1.5),
+        p95: quantile(1.8),
+        p99: quantile(2.6),
+        p99_9: quantile(4.0),
+        max: quantile(6.0),
     }
 }

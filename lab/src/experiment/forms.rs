@@ -39,7 +39,7 @@ pub fn begin(address: SocketAddr, job: &MeasurementJob) -> Result<(), String> {
     let users = users.and_then(|text| text.parse().ok());
     let run_s = (job.warmup_s + job.duration_s).ceil() as u64 + 1;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now_s = now.map_or(0, |since| since.as_secs());
+    let now_s = now.map_or(0, |duration| duration.as_secs());
     let target = reset_target(
         job.settings.get("script").map_or(SCRIPT, String::as_str),
         users.unwrap_or(DEFAULT_CONNECTIONS),

@@ -10,13 +10,13 @@ use super::database::{self, SampleDatabase};
 use super::forms;
 use super::schema::ExperimentConfig;
 use super::site::LabSites;
-use super::warm::{WarmUpTraffic, learns};
+use super::warm::{WarmUpTraffic, is_learning};
 use crate::icount::boot::BootSpec;
 use crate::icount::guest::{GuestNetwork, QemuGuest};
 use crate::icount::image::ImageFolder;
 use crate::icount::kernel::{CopiedPath, GuestContent, GuestKernel, plugin};
 use crate::icount::needs;
-use crate::icount::servers::built;
+use crate::icount::servers::built_lowroad;
 use crate::icount::table::OURS;
 use crate::load::RequestPace;
 use crate::peers::{PeerFailure, carried, fronts, programs, table};
@@ -42,7 +42,7 @@ pub struct GuestFactory {
     /// Whether instructions are counted by address, too.
     has_profile: bool,
     /// Kernel and counting plugin, prepared on first use.
-    means: Option<(GuestKernel, PathBuf)>,
+    kernel_and_plugin: Option<(GuestKernel, PathBuf)>,
 }
 
 /// The properties of a guest that decide whether it fits a job.
@@ -87,7 +87,7 @@ impl GuestFactory {
         GuestFactory {
             sites,
             has_profile,
-            means: None,
+            kernel_and_plugin: None,
         }
     }
 
@@ -103,8 +103,8 @@ impl GuestFactory {
     ) -> Result<(), String> {
         needs::check()?;
         // The kernel and the plugin take long to fetch and build, so they are kept for all experiments.
-        if self.means.is_none() {
-            self.means = Some((GuestKernel::new()?, plugin()?));
+        if self.kernel_and_plugin.is_none() {
+            self.kernel_and_plugin = Some((GuestKernel::new()?, plugin()?));
         }
         self.sites.prepare(experiment, progress, stop)
     }
@@ -115,9 +115,9 @@ impl GuestFactory {
             peer: job.server.peer.clone(),
             settings: job.server.settings.clone(),
             // A server that adapts must not carry over the state from another experiment's traffic.
-            traffic: learns(&job.server.peer).then(|| job.files_settings.clone()),
+            traffic: is_learning(&job.server.peer).then(|| job.files_settings.clone()),
             workers: job.server.workers,
-            processes: match table::takes(&job.server.peer, "processes") {
+            processes: match table::has_setting(&job.server.peer, "processes") {
                 true => processes(job),
                 false => 0,
             },
@@ -151,14 +151,14 @@ impl GuestFactory {
             let text = "the image has its files in memory, which is too small for this set";
             return Err(PeerFailure::Absent(format!("{IMAGE}: {text}")));
         }
-        let program = built().map_err(PeerFailure::NotInstalled)?;
+        let program = built_lowroad().map_err(PeerFailure::NotInstalled)?;
         let site = self
             .sites
             .folder(&job.workload, &job.files_settings)
             .join("site");
-        let (_, plugin) = self.means.as_ref().expect("prepared before");
+        let (_, plugin) = self.kernel_and_plugin.as_ref().expect("prepared before");
         let boot = || {
-            let image = ImageFolder::of_folder(&program, &site)?;
+            let image = ImageFolder::from_folder(&program, &site)?;
             let boot = BootSpec {
                 has_steps: true,
                 ..image.boot(MEMORY_MIB)
@@ -169,7 +169,7 @@ impl GuestFactory {
                 guest,
                 address,
                 version: programs::version(
-                    table::listed(OURS).map_err(|why| why.to_string())?,
+                    table::listed(OURS).map_err(|error| error.to_string())?,
                     Some(&program),
                 ),
                 configuration: "lowroad image build SITE".to_owned(),
@@ -197,7 +197,7 @@ impl GuestFactory {
                 has_steps: true,
                 has_profile: self.has_profile,
                 disk,
-                ..BootSpec::usual(
+                ..BootSpec::with_defaults(
                     kernel.image(),
                     Some(system),
                     job.memory_mib.unwrap_or(MEMORY_MIB),
@@ -216,7 +216,7 @@ impl GuestFactory {
                 _image: None,
             })
         };
-        let means = self.means.as_ref().expect("prepared before");
+        let means = self.kernel_and_plugin.as_ref().expect("prepared before");
         boot(means).map_err(PeerFailure::Broken)
     }
 
@@ -225,47 +225,52 @@ impl GuestFactory {
         let peer = table::named(&job.server.peer)?;
         let mut settings = job.server.settings.clone();
         let fronts = self.fronts(job)?;
-        for known in peer.settings {
-            let value = match known.name {
+        for peer_setting in peer.settings {
+            let value = match peer_setting.name {
                 "binary" if programs::needs_lowroad(peer.name) => {
-                    let own = built().map_err(PeerFailure::NotInstalled)?;
-                    own.display().to_string()
+                    let lowroad = built_lowroad().map_err(PeerFailure::NotInstalled)?;
+                    lowroad.display().to_string()
                 }
                 "processes" => processes(job).to_string(),
                 "php_root" => PROGRAMS.to_owned(),
                 "specweb99_data" if forms::is_dynamic(job) => DATA.to_owned(),
                 "db" if forms::has_pages(job) => database::ADDRESS.to_owned(),
                 "fronts" => match &fronts {
-                    Some(built) => built.display().to_string(),
+                    Some(front_folder) => front_folder.display().to_string(),
                     None => continue,
                 },
                 _ => continue,
             };
             // The experiment file's own settings take precedence.
-            settings.entry(known.name.to_owned()).or_insert(value);
+            settings
+                .entry(peer_setting.name.to_owned())
+                .or_insert(value);
         }
-        let moved = fronts.map(|built| (built, FRONTS.to_owned()));
-        carried::carried(&carried::GuestPeerJob {
+        let front_paths = fronts.map(|front_folder| (front_folder, FRONTS.to_owned()));
+        carried::prepare(&carried::GuestPeerJob {
             peer: &job.server.peer,
             root: Path::new(SITE),
             address: ([0, 0, 0, 0], PORT).into(),
             workers: job.server.workers,
             settings: &settings,
-            moved: moved.as_slice(),
+            moved_paths: front_paths.as_slice(),
         })
     }
 
     /// The folder of the dynamic set, if the job's server uses it.
     fn fronts(&self, job: &MeasurementJob) -> Result<Option<PathBuf>, PeerFailure> {
-        let wanted = forms::is_dynamic(job) && fronts::has_front(&job.server.peer);
-        wanted.then(|| self.sites.fronts()).transpose()
+        let needs_front = forms::is_dynamic(job) && fronts::has_front(&job.server.peer);
+        needs_front.then(|| self.sites.fronts()).transpose()
     }
 
     /// The database, if the job's server generates pages from it.
     fn database(&self, job: &MeasurementJob) -> Result<Option<SampleDatabase>, PeerFailure> {
-        let is_wanted = forms::has_pages(job) && table::takes(&job.server.peer, "php_root");
+        let needs_database =
+            forms::has_pages(job) && table::has_setting(&job.server.peer, "php_root");
         let schema = self.sites.programs().join("schema.sql");
-        is_wanted.then(|| SampleDatabase::of(&schema)).transpose()
+        needs_database
+            .then(|| SampleDatabase::from_schema(&schema))
+            .transpose()
     }
 
     fn content(
@@ -279,25 +284,28 @@ impl GuestFactory {
             path: path.to_owned(),
         };
         let is_on_disk = job.memory_mib.is_some();
-        let mut all = Vec::new();
+        let mut paths = Vec::new();
         if !is_on_disk {
-            all.push(copied(folder.join("site"), SITE));
+            paths.push(copied(folder.join("site"), SITE));
         }
         if forms::is_dynamic(job) {
-            all.push(copied(folder.join("specweb99-data"), DATA));
+            paths.push(copied(folder.join("specweb99-data"), DATA));
         }
-        if table::takes(&job.server.peer, "php_root") {
-            all.push(copied(self.sites.programs(), PROGRAMS));
+        if table::has_setting(&job.server.peer, "php_root") {
+            paths.push(copied(self.sites.programs(), PROGRAMS));
         }
         let database = self.database(job)?;
-        all.extend(database.iter().flat_map(SampleDatabase::copied));
-        let database = database.map(|it| it.command()).unwrap_or_default();
-        all.extend(self.fronts(job)?.map(|built| copied(built, FRONTS)));
+        paths.extend(database.iter().flat_map(SampleDatabase::copied));
+        let database = database.map(|sample| sample.command()).unwrap_or_default();
+        paths.extend(
+            self.fronts(job)?
+                .map(|front_folder| copied(front_folder, FRONTS)),
+        );
         let needed = carried.needed.iter();
-        all.extend(needed.map(|(source, path)| copied(source.clone(), path)));
+        paths.extend(needed.map(|(source, path)| copied(source.clone(), path)));
         let files = carried.files.into_iter();
         Ok(GuestContent {
-            copied: all,
+            copied: paths,
             generated: files
                 .map(|(path, text)| (path, text.into_bytes()))
                 .collect(),
@@ -327,10 +335,10 @@ pub fn is_timed(job: &MeasurementJob) -> bool {
 /// those of a level in front of the server and of idle workers.
 fn processes(job: &MeasurementJob) -> u32 {
     let clients = job.connections.clamp(1, PROCESSES_MAX);
-    let others = match programs::needs_lowroad(&job.server.peer) {
+    let helper_processes = match programs::needs_lowroad(&job.server.peer) {
         true => LEVEL_CONNECTIONS,
         false if job.server.workers > 1 => clients,
         false => 0,
     };
-    clients + others
+    clients + helper_processes
 }

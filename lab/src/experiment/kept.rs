@@ -18,7 +18,7 @@ use super::schema::{AxisValue, ExperimentConfig};
 /// The result of an attempt at one point.
 pub struct PointAttempt {
     /// Figures, or the reason why they are missing.
-    pub found: PointResult,
+    pub result: PointResult,
     /// The server's version.
     pub version: String,
     /// The server's configuration.
@@ -27,12 +27,12 @@ pub struct PointAttempt {
 
 impl Default for PointAttempt {
     fn default() -> Self {
-        let found = PointResult::Failed {
+        let result = PointResult::Failed {
             why: MissingReason::Broken,
             text: "not tried".into(),
         };
         Self {
-            found,
+            result,
             version: String::new(),
             configuration: String::new(),
         }
@@ -44,7 +44,7 @@ pub struct ResultStore<'a> {
     experiment: &'a ExperimentConfig,
     fingerprint_scale: f64,
     machine: MachineInfo,
-    pretended: bool,
+    is_simulated: bool,
     inner: Mutex<ResultStoreState>,
 }
 
@@ -52,45 +52,45 @@ struct ResultStoreState {
     writer: ResultWriter,
     stored: StoredResults,
     /// Servers that can't be started on this machine: they are recorded once.
-    not_there: Vec<usize>,
+    unavailable: Vec<usize>,
 }
 
 impl<'a> ResultStore<'a> {
-    /// Reads the stored results. `pretended`: new results are computed, not measured.
+    /// Reads the stored results. `is_simulated`: new results are computed, not measured.
     ///
     /// # Errors
     /// A text for the user: a file can't be read or written, or its results were measured under other conditions.
     pub fn open(
         experiment: &'a ExperimentConfig,
         setting: &RunSetting<'_>,
-        pretended: bool,
+        is_simulated: bool,
         progress: &mut dyn ProgressSink,
     ) -> Result<ResultStore<'a>, String> {
         let path = results::path(setting.results, &experiment.name);
         if setting.fresh
-            && let Some(aside) = results::put_aside(&path)?
+            && let Some(renamed) = results::rename_old(&path)?
         {
-            let aside = aside.display();
-            progress.line(&format!("the previous measurements are now in {aside}"));
+            let renamed = renamed.display();
+            progress.line(&format!("the previous measurements are now in {renamed}"));
         }
         // After an old file was renamed, if requested.
         let stored = results::read(&path)?;
         for note in &stored.notes {
             progress.line(&format!("{}: {note}", path.display()));
         }
-        comparable(experiment, setting.extent, pretended, &stored)
+        comparable(experiment, setting.extent, is_simulated, &stored)
             .map_err(|problem| format!("{}: {problem}", path.display()))?;
         // After the comparison: results of other conditions must not be truncated.
-        let writer = ResultWriter::open(&path, stored.whole_len)?;
+        let writer = ResultWriter::open(&path, stored.complete_len)?;
         Ok(ResultStore {
             experiment,
             fingerprint_scale: setting.extent.duration_scale(experiment),
-            machine: MachineInfo::this(),
-            pretended,
+            machine: MachineInfo::current(),
+            is_simulated,
             inner: Mutex::new(ResultStoreState {
                 writer,
                 stored,
-                not_there: Vec::new(),
+                unavailable: Vec::new(),
             }),
         })
     }
@@ -123,24 +123,25 @@ impl<'a> ResultStore<'a> {
     pub fn is_done(&self, step: &MeasurementStep) -> bool {
         let inner = self.inner();
         let record = inner.stored.records.get(&self.point(step, step.repeat));
-        inner.not_there.contains(&step.server) || record.and_then(ResultRecord::measured).is_some()
+        inner.unavailable.contains(&step.server)
+            || record.and_then(ResultRecord::measured).is_some()
     }
 
     /// The next repeat of a point, if its repeats disagree in the measure of the experiment's first figure.
     #[must_use]
-    pub fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
+    pub fn next_repeat(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let measure = &self.experiment.figures.first()?.measure;
         let value = |repeat| {
             self.figures(&self.point(step, repeat))
                 .and_then(|measured| measure.value(&measured))
         };
         let values: Option<Vec<f64>> = (0..=step.repeat).map(value).collect();
-        let most = match self.experiment.is_by_rate() {
+        let repeats_max = match self.experiment.is_open_loop() {
             true => agree::TIMED_MOST,
             false => agree::COUNTED_MOST,
         };
-        let wanted = agree::wants_another(&values?, most);
-        wanted.then(|| MeasurementStep {
+        let is_needed = agree::needs_another(&values?, repeats_max);
+        is_needed.then(|| MeasurementStep {
             repeat: step.repeat + 1,
             ..step.clone()
         })
@@ -158,7 +159,7 @@ impl<'a> ResultStore<'a> {
     ///
     /// # Errors
     /// The file can't be written, as on a full disk.
-    pub fn keep(
+    pub fn store(
         &self,
         role: MeasurementRole,
         x: &AxisValue,
@@ -167,7 +168,7 @@ impl<'a> ResultStore<'a> {
         attempt: PointAttempt,
     ) -> Result<(), String> {
         let server = &self.experiment.servers[server_index];
-        let gone = matches!(&attempt.found, PointResult::Failed { why, .. } if *why != MissingReason::Broken);
+        let is_unavailable = matches!(&attempt.result, PointResult::Failed { why, .. } if *why != MissingReason::Broken);
         let record = ResultRecord {
             experiment: self.experiment.name.clone(),
             fingerprint: self.experiment.fingerprint(server, self.fingerprint_scale),
@@ -175,16 +176,16 @@ impl<'a> ResultStore<'a> {
             server: server.name.clone(),
             x: x.clone(),
             repeat,
-            found: attempt.found,
+            found: attempt.result,
             version: attempt.version,
             configuration: attempt.configuration,
             unix_s: now_unix_s(),
             machine: self.machine.clone(),
-            pretended: self.pretended,
+            pretended: self.is_simulated,
         };
         let mut inner = self.inner();
-        if gone {
-            inner.not_there.push(server_index);
+        if is_unavailable {
+            inner.unavailable.push(server_index);
         }
         inner.writer.append(&record)?;
         inner.stored.records.insert(record.key(), record);
@@ -200,7 +201,7 @@ impl<'a> ResultStore<'a> {
 fn comparable(
     experiment: &ExperimentConfig,
     extent: &RunExtent,
-    pretends: bool,
+    is_simulated: bool,
     stored: &StoredResults,
 ) -> Result<(), String> {
     let scale = extent.duration_scale(experiment);
@@ -208,7 +209,7 @@ fn comparable(
         let Some(server) = experiment.server(&record.server) else {
             continue;
         };
-        if record.pretended != pretends {
+        if record.pretended != is_simulated {
             return Err(
                 "contains figures of a rehearsal and measured ones; start over with --fresh, or \
                  name another folder with --results"
@@ -230,5 +231,5 @@ fn comparable(
 fn now_unix_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+        .map_or(0, |duration| duration.as_secs())
 }

@@ -20,7 +20,7 @@ pub struct MachineInfo {
 impl MachineInfo {
     /// Describes this machine. Unknown values are empty.
     #[must_use]
-    pub fn this() -> Self {
+    pub fn current() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
@@ -35,7 +35,7 @@ impl MachineInfo {
 }
 
 impl fmt::Display for MachineInfo {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MachineInfo {
             kernel,
             cpu,
@@ -43,7 +43,7 @@ impl fmt::Display for MachineInfo {
             memory_mib,
         } = self;
         write!(
-            to,
+            f,
             "{kernel}, {cores} cores of {cpu}, {memory_mib} MiB memory"
         )
     }
@@ -62,6 +62,6 @@ mod tests {
     fn fields() {
         assert_eq!(field("a: 1\nb\t: 2 kB\n", "b"), Some("2 kB".into()));
         assert_eq!(field("a: 1\n", "c"), None);
-        assert!(MachineInfo::this().cores > 0);
+        assert!(MachineInfo::current().cores > 0);
     }
 }

@@ -45,12 +45,12 @@ impl TryFrom<String> for OutcomeMeasure {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        let known = match name.split_once('.') {
+        let is_known = match name.split_once('.') {
             None => PLAIN.contains(&name.as_str()),
             Some(("extra", key)) => key.ends_with("_us") || key.ends_with("_share"),
             Some((times, statistic)) => TIMES.contains(&times) && STATISTICS.contains(&statistic),
         };
-        if known {
+        if is_known {
             return Ok(Self { name });
         }
         Err(format!(
@@ -108,7 +108,7 @@ impl OutcomeMeasure {
 
     /// The name in a sentence.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let plain = match self.name.as_str() {
             "requests_per_s" => "requests a second",
             "connections_per_s" => "connections a second",
@@ -118,7 +118,7 @@ impl OutcomeMeasure {
             "instructions" => "instructions a request",
             "errors_share" => "share of errors",
             "conforming_share" => "share of conforming connections",
-            name => return times_words(name),
+            name => return time_description(name),
         };
         plain.into()
     }
@@ -131,25 +131,28 @@ impl OutcomeMeasure {
             None => plain_value(&self.name, measured),
             Some(("extra", key)) => measured.extras.get(key).copied(),
             Some((times, statistic)) => {
-                let times = times_of(times, outcome)?;
-                (times.count > 0).then(|| statistic_of(statistic, times))
+                let times = select_times(times, outcome)?;
+                (times.count > 0).then(|| select_statistic(statistic, times))
             }
         }
     }
 }
 
-fn times_words(name: &str) -> String {
+fn time_description(name: &str) -> String {
     let (times, statistic) = name.split_once('.').unwrap_or((name, ""));
     if times == "extra" {
-        let what = statistic.trim_end_matches("_us").trim_end_matches("_share");
+        let statistic_name = statistic.trim_end_matches("_us").trim_end_matches("_share");
         let kind = if statistic.ends_with("_us") {
             "time"
         } else {
             "share"
         };
-        return format!("{} {kind}", what.replace('_', " ").replace("cpu", "CPU"));
+        return format!(
+            "{} {kind}",
+            statistic_name.replace('_', " ").replace("cpu", "CPU")
+        );
     }
-    let what = match times {
+    let times_name = match times {
         "latency_us" => "latency",
         "service_us" => "service time",
         "response_us" => "time to the first byte",
@@ -164,12 +167,12 @@ fn times_words(name: &str) -> String {
         "min" => "least".to_owned(),
         "max" => "greatest".to_owned(),
         "stddev" => "standard deviation of the".to_owned(),
-        other => match other.strip_prefix('p') {
+        percentile_name => match percentile_name.strip_prefix('p') {
             Some(number) => format!("{number}th percentile of the"),
-            None => other.to_owned(),
+            None => percentile_name.to_owned(),
         },
     };
-    format!("{statistic} {what}")
+    format!("{statistic} {times_name}")
 }
 
 fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
@@ -194,15 +197,15 @@ fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
 /// The share of errors in all requests.
 #[must_use]
 pub fn errors_share(outcome: &LoadResult) -> f64 {
-    let all = outcome.requests + outcome.errors;
-    if all == 0 {
+    let total = outcome.requests + outcome.errors;
+    if total == 0 {
         1.0
     } else {
-        outcome.errors as f64 / all as f64
+        outcome.errors as f64 / total as f64
     }
 }
 
-fn times_of<'a>(name: &str, outcome: &'a LoadResult) -> Option<&'a TimeDistribution> {
+fn select_times<'a>(name: &str, outcome: &'a LoadResult) -> Option<&'a TimeDistribution> {
     Some(match name {
         "latency_us" => &outcome.latency_us,
         "service_us" => &outcome.service_us,
@@ -215,7 +218,7 @@ fn times_of<'a>(name: &str, outcome: &'a LoadResult) -> Option<&'a TimeDistribut
     })
 }
 
-fn statistic_of(name: &str, times: &TimeDistribution) -> f64 {
+fn select_statistic(name: &str, times: &TimeDistribution) -> f64 {
     match name {
         "mean" => times.mean,
         "stddev" => times.stddev,

@@ -38,18 +38,22 @@ pub struct StatusProbe {
 impl StatusProbe {
     /// Starts requesting a dataset's phases from a server.
     #[must_use]
-    pub fn start(address: SocketAddr, set: &str, asks: ProbeSchedule) -> Self {
-        let (end, ended) = channel::<()>();
+    pub fn start(address: SocketAddr, set: &str, schedule: ProbeSchedule) -> Self {
+        let (end_sender, end_receiver) = channel::<()>();
         let set = set.to_owned();
-        let goes_on = move |pause| ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
+        let wait_unless_ended =
+            move |pause| end_receiver.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
         let thread = std::thread::spawn(move || {
             let mut means = MeanTable::default();
-            while asks.wait(&goes_on) {
-                means.add(ask(address, &set).unwrap_or_default());
+            while schedule.wait(&wait_unless_ended) {
+                means.add(fetch_status(address, &set).unwrap_or_default());
             }
             means
         });
-        Self { end, thread }
+        Self {
+            end: end_sender,
+            thread,
+        }
     }
 
     /// Ends the probe and returns the mean of each phase in microseconds; empty if the server has no such page.
@@ -57,16 +61,16 @@ impl StatusProbe {
     pub fn end(self) -> BTreeMap<String, f64> {
         // Disconnects the channel, which ends the pause of the thread at once.
         drop(self.end);
-        self.thread.join().map(MeanTable::all).unwrap_or_default()
+        self.thread.join().map(MeanTable::means).unwrap_or_default()
     }
 }
 
 impl ProbeSchedule {
-    /// Waits until the next request is due; `goes_on` is called after each pause and ends the wait if false. Returns
+    /// Waits until the next request is due; `wait_unless_ended` is called after each pause and ends the wait if false. Returns
     /// whether the request is due.
-    fn wait(&self, goes_on: &dyn Fn(Duration) -> bool) -> bool {
+    fn wait(&self, wait_unless_ended: &dyn Fn(Duration) -> bool) -> bool {
         let time = match self {
-            ProbeSchedule::ByTheClock => return goes_on(BETWEEN),
+            ProbeSchedule::ByTheClock => return wait_unless_ended(BETWEEN),
             ProbeSchedule::ByTime(time) => time,
         };
         let now_ns = || time.upgrade().map(|time| time.now_ns());
@@ -74,7 +78,7 @@ impl ProbeSchedule {
         let Some(since_ns) = now_ns() else {
             return false;
         };
-        while goes_on(LOOK) {
+        while wait_unless_ended(LOOK) {
             match now_ns() {
                 Some(now_ns) if now_ns < since_ns + BETWEEN_GUEST_NS => {}
                 now => return now.is_some(),
@@ -97,14 +101,14 @@ impl MeanTable {
         }
     }
 
-    fn all(self) -> BTreeMap<String, f64> {
+    fn means(self) -> BTreeMap<String, f64> {
         let mean = |(name, (sum, count)): (String, (f64, u32))| (name, sum / f64::from(count));
         self.0.into_iter().map(mean).collect()
     }
 }
 
 /// Sends one request; `None` without a response, since the load generator reports errors better.
-fn ask(address: SocketAddr, set: &str) -> Option<BTreeMap<String, f64>> {
+fn fetch_status(address: SocketAddr, set: &str) -> Option<BTreeMap<String, f64>> {
     let body = get(address, &format!("/{}?set={set}", PAGE.0)).ok()?;
     Some(parse(&String::from_utf8_lossy(&body)))
 }
@@ -136,6 +140,6 @@ mod tests {
         means.add([("a_us".to_owned(), 1.0)].into());
         means.add(BTreeMap::new());
         means.add([("a_us".to_owned(), 4.0)].into());
-        assert_eq!(means.all(), [("a_us".to_owned(), 2.5)].into());
+        assert_eq!(means.means(), [("a_us".to_owned(), 2.5)].into());
     }
 }

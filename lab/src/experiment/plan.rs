@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::amount::{RunSeconds, lasting_s};
+use super::amount::{RunSeconds, run_seconds};
 use super::bench::MeasurementJob;
 use super::counting::CountUnit;
 use super::schema::{
@@ -62,7 +62,7 @@ impl RunExtent {
         }
     }
 
-    pub(super) fn wants(&self, server: &ServerConfig) -> bool {
+    pub(super) fn includes(&self, server: &ServerConfig) -> bool {
         self.only.is_empty() || self.only.contains(&server.name)
     }
 }
@@ -77,18 +77,23 @@ pub fn points(
     let sweep = &experiment.sweep;
     // An unknown capacity gives rates of 0, which suffices to count the points.
     let relative = |share: &f64| AxisValue::Number(rounded(share * capacity_per_s.unwrap_or(0.0)));
-    let all: Vec<AxisValue> = match sweep.values.is_empty() {
+    let values: Vec<AxisValue> = match sweep.values.is_empty() {
         true => sweep.relative_to_capacity.iter().map(relative).collect(),
         false => sweep.values.clone(),
     };
-    if extent.quick { thinned(all) } else { all }
+    if extent.quick {
+        thin_out(values)
+    } else {
+        values
+    }
 }
 
 /// First, middle and last.
-fn thinned(all: Vec<AxisValue>) -> Vec<AxisValue> {
-    let count = all.len();
+fn thin_out(values: Vec<AxisValue>) -> Vec<AxisValue> {
+    let count = values.len();
     let keep = [0, count / 2, count.saturating_sub(1)];
-    all.into_iter()
+    values
+        .into_iter()
         .enumerate()
         .filter(|(index, _)| keep.contains(index))
         .map(|(_, x)| x)
@@ -119,8 +124,8 @@ pub fn steps(
     points: &[AxisValue],
     extent: &RunExtent,
 ) -> Vec<MeasurementStep> {
-    let wanted = |index: &usize| extent.wants(&experiment.servers[*index]);
-    let servers: Vec<usize> = (0..experiment.servers.len()).filter(wanted).collect();
+    let is_included = |index: &usize| extent.includes(&experiment.servers[*index]);
+    let servers: Vec<usize> = (0..experiment.servers.len()).filter(is_included).collect();
     let step = |repeat: u32, server: usize, x: &AxisValue| MeasurementStep {
         repeat,
         x: x.clone(),
@@ -182,7 +187,7 @@ pub fn job(
         duration_s: load.duration_s * scale,
         timeout_ms: load.timeout_ms,
         mtu: None,
-        phases: wants_phases(experiment),
+        phases: has_phases(experiment),
         requests: experiment.instructions.requests,
         warmup_requests: experiment.instructions.warmup,
         memory_mib: experiment.instructions.memory_mib,
@@ -193,15 +198,15 @@ pub fn job(
     // A search has no fixed rate: its start rate decides the parts of the job that depend on a rate.
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
-    place(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
+    set_parameter(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
     // Before the share of a rate is set: a server is warm for all rates of the same mix.
     job.warm_settings.clone_from(&job.settings);
-    offer(experiment, &mut job, &load);
+    set_pace(experiment, &mut job, &load);
     job
 }
 
 /// Whether a figure shows a phase of the database. Only then are phases requested, since that is load too.
-fn wants_phases(experiment: &ExperimentConfig) -> bool {
+fn has_phases(experiment: &ExperimentConfig) -> bool {
     let mut measures = experiment
         .figures
         .iter()
@@ -210,7 +215,7 @@ fn wants_phases(experiment: &ExperimentConfig) -> bool {
 }
 
 /// Applies a point's value to the parameter of the sweep.
-fn place(
+fn set_parameter(
     job: &mut MeasurementJob,
     load: &mut LoadSettings,
     parameter: &AxisParameter,
@@ -234,7 +239,7 @@ fn place(
 
 /// Sets a job's pace, and its dynamic share when static requests are offered too. In a guest, high rates are measured
 /// for a shorter time.
-fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSettings) {
+fn set_pace(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSettings) {
     let dynamic = load.rate.unwrap_or(0.0);
     let total = dynamic + load.static_rate.unwrap_or(0.0);
     job.pace = match load.pace {
@@ -243,11 +248,11 @@ fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSet
         PaceKind::Connections => RequestPace::Connections(total),
     };
     if experiment.by == CountUnit::Instructions && load.pace != PaceKind::Closed {
-        let most = RunSeconds {
+        let limits = RunSeconds {
             before_s: job.warmup_s,
             counted_s: job.duration_s,
         };
-        let lasting = lasting_s(total, most, experiment.search.is_some());
+        let lasting = run_seconds(total, limits, experiment.search.is_some());
         (job.warmup_s, job.duration_s) = (lasting.before_s, lasting.counted_s);
     }
     if let (Some(key), true) = (&load.share_setting, total > 0.0) {
@@ -271,7 +276,7 @@ pub fn at_rate(
         load.static_rate = step.x.number();
     }
     load.rate = Some(rate);
-    offer(experiment, &mut job, &load);
+    set_pace(experiment, &mut job, &load);
     job
 }
 
@@ -298,11 +303,11 @@ pub fn reference_job(experiment: &ExperimentConfig, extent: &RunExtent) -> Optio
 #[must_use]
 pub fn expected_s(experiment: &ExperimentConfig, extent: &RunExtent) -> f64 {
     let load = &experiment.load;
-    let once = (load.warmup_s + load.duration_s) * extent.duration_scale(experiment);
+    let repeat_s = (load.warmup_s + load.duration_s) * extent.duration_scale(experiment);
     let probes = if experiment.search.is_some() {
         11.0
     } else {
         1.0
     };
-    once * probes + 0.5
+    repeat_s * probes + 0.5
 }

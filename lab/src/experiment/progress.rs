@@ -74,54 +74,54 @@ impl ProgressSink for NamedProgress {
 /// The progress of a run, shared by all threads.
 #[derive(Debug)]
 pub struct ProgressCounter {
-    all: AtomicUsize,
-    begun: AtomicUsize,
+    total: AtomicUsize,
+    started: AtomicUsize,
     missing: AtomicUsize,
     measured: AtomicUsize,
-    since: Instant,
+    start: Instant,
     /// Assumed seconds of a measurement, before the first is known.
     expected_s: f64,
 }
 
 impl ProgressCounter {
-    /// Creates the progress of `all` measurements, of which `missing` are to be made; each takes about `expected_s`.
+    /// Creates the progress of `total` measurements, of which `missing` are to be made; each takes about `expected_s`.
     #[must_use]
-    pub fn new(all: usize, missing: usize, expected_s: f64) -> Self {
+    pub fn new(total: usize, missing: usize, expected_s: f64) -> Self {
         Self {
-            all: AtomicUsize::new(all),
-            begun: AtomicUsize::new(0),
+            total: AtomicUsize::new(total),
+            started: AtomicUsize::new(0),
             missing: AtomicUsize::new(missing),
             measured: AtomicUsize::new(0),
-            since: Instant::now(),
+            start: Instant::now(),
             expected_s,
         }
     }
 
     /// Adds a measurement beyond the plan, which may be stored already.
-    pub fn expect_another(&self, is_missing: bool) {
-        self.all.fetch_add(1, Relaxed);
+    pub fn add_expected(&self, is_missing: bool) {
+        self.total.fetch_add(1, Relaxed);
         self.missing.fetch_add(is_missing.into(), Relaxed);
     }
 
     /// Counts a stored measurement.
-    pub fn pass(&self) {
-        self.begun.fetch_add(1, Relaxed);
+    pub fn skip(&self) {
+        self.started.fetch_add(1, Relaxed);
     }
 
     /// The position of the next measurement, which starts now.
     #[must_use]
     pub fn next(&self) -> RunPosition {
-        let number = self.begun.fetch_add(1, Relaxed) + 1;
+        let number = self.started.fetch_add(1, Relaxed) + 1;
         let missing = self.missing.fetch_sub(1, Relaxed).saturating_sub(1);
-        let each_s = match self.measured.load(Relaxed) {
+        let measurement_s = match self.measured.load(Relaxed) {
             // Before the first measurement only the estimate is known.
             0 => self.expected_s,
-            measured => self.since.elapsed().as_secs_f64() / measured as f64,
+            measured => self.start.elapsed().as_secs_f64() / measured as f64,
         };
         RunPosition {
             number,
-            all: self.all.load(Relaxed),
-            left_s: each_s * missing as f64,
+            total: self.total.load(Relaxed),
+            remaining_s: measurement_s * missing as f64,
         }
     }
 
@@ -137,20 +137,20 @@ pub struct RunPosition {
     /// Its number among the stored and measured ones.
     pub number: usize,
     /// Number of all measurements.
-    pub all: usize,
+    pub total: usize,
     /// Estimated seconds left after it.
-    pub left_s: f64,
+    pub remaining_s: f64,
 }
 
 /// The beginning of a line.
 #[must_use]
-pub fn prefix(place: RunPosition, server: &str, x: &str, repeat: u32) -> String {
-    let width = place.all.to_string().len();
+pub fn prefix(position: RunPosition, server: &str, x: &str, repeat: u32) -> String {
+    let width = position.total.to_string().len();
     format!(
         "[{:>width$}/{}] {:>9} left  {server:<20} {x}  (repeat {})",
-        place.number,
-        place.all,
-        span(place.left_s),
+        position.number,
+        position.total,
+        span(position.remaining_s),
         repeat + 1
     )
 }

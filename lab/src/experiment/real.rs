@@ -63,7 +63,7 @@ impl ClockBench {
     fn options(&mut self, job: &MeasurementJob) -> Result<PeerOptions, PeerFailure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let mut settings = job.server.settings.clone();
-        if table::takes(&job.server.peer, "php_root") {
+        if table::has_setting(&job.server.peer, "php_root") {
             let text = |path: PathBuf| path.display().to_string();
             settings.insert("php_root".into(), text(self.sites.programs()));
             match job.workload.as_str() {
@@ -73,10 +73,10 @@ impl ClockBench {
             };
         }
         if forms::is_dynamic(job) && fronts::has_front(&job.server.peer) {
-            let built = self.sites.fronts()?;
+            let front_folder = self.sites.fronts()?;
             let data = std::path::absolute(folder.join("specweb99-data")).unwrap_or_default();
             let text = |path: PathBuf| path.display().to_string();
-            settings.insert("fronts".into(), text(built));
+            settings.insert("fronts".into(), text(front_folder));
             settings.insert("specweb99_data".into(), text(data));
         }
         Ok(PeerOptions {
@@ -143,9 +143,9 @@ impl PeerServer for ClockPeer {
             forms::begin(address, job)?;
         }
         // After the reset of the forms: that work does not belong to the run.
-        let (before_s, began) = (self.running.cpu_s(), Instant::now());
+        let (cpu_before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
-        let (after_s, took) = (self.running.cpu_s(), began.elapsed());
+        let (cpu_after_s, took) = (self.running.cpu_s(), began.elapsed());
         // Ended before the log is checked, so that no requests of it are in progress.
         let phases = probe.map(StatusProbe::end).unwrap_or_default();
         let outcome = outcome.map_err(|error| error.to_string())?;
@@ -157,7 +157,7 @@ impl PeerServer for ClockPeer {
             extras: phases,
             ..MeasurementResult::default()
         };
-        let share = (after_s - before_s) / took.as_secs_f64();
+        let share = (cpu_after_s - cpu_before_s) / took.as_secs_f64();
         measured
             .extras
             .insert("server_cpu_share".into(), share.max(0.0));

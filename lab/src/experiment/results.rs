@@ -113,13 +113,13 @@ pub fn key(role: MeasurementRole, server: &str, x: &AxisValue, repeat: u32) -> R
 
 impl From<PeerFailure> for PointResult {
     fn from(failure: PeerFailure) -> Self {
-        let (why, text) = match failure {
+        let (reason, text) = match failure {
             PeerFailure::Absent(text) => (MissingReason::Absent, text),
             PeerFailure::NotInstalled(text) => (MissingReason::NotInstalled, text),
             PeerFailure::Unknown(text) => (MissingReason::Unknown, text),
             PeerFailure::Broken(text) => (MissingReason::Broken, text),
         };
-        PointResult::Failed { why, text }
+        PointResult::Failed { why: reason, text }
     }
 }
 
@@ -129,7 +129,7 @@ pub struct StoredResults {
     /// The newest record of each key, in order of key.
     pub records: BTreeMap<ResultKey, ResultRecord>,
     /// Length up to the end of the last complete line.
-    pub whole_len: u64,
+    pub complete_len: u64,
     /// Irregularities, for the user.
     pub notes: Vec<String>,
 }
@@ -174,7 +174,7 @@ pub fn parse(text: &[u8]) -> Result<StoredResults, String> {
                 index + 1
             )
         })?;
-        stored.whole_len += line.len() as u64;
+        stored.complete_len += line.len() as u64;
         // A later record of the same key replaces a failed one.
         stored.records.insert(record.key(), record);
     }
@@ -185,16 +185,16 @@ pub fn parse(text: &[u8]) -> Result<StoredResults, String> {
 pub struct ResultWriter {
     file: File,
     path: PathBuf,
-    whole_len: u64,
+    complete_len: u64,
 }
 
 impl ResultWriter {
-    /// Opens a file after its `whole_len` bytes; the rest is cut off.
+    /// Opens a file after its `complete_len` bytes; the rest is cut off.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn open(path: &Path, whole_len: u64) -> Result<Self, String> {
-        Self::try_open(path, whole_len).map_err(|error| {
+    pub fn open(path: &Path, complete_len: u64) -> Result<Self, String> {
+        Self::try_open(path, complete_len).map_err(|error| {
             format!(
                 "{}: {error}; choose another folder with --results",
                 path.display()
@@ -202,7 +202,7 @@ impl ResultWriter {
         })
     }
 
-    fn try_open(path: &Path, whole_len: u64) -> io::Result<Self> {
+    fn try_open(path: &Path, complete_len: u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -218,10 +218,10 @@ impl ResultWriter {
         let mut writer = Self {
             file,
             path: path.to_owned(),
-            whole_len,
+            complete_len,
         };
         // Removes an incomplete last line, which the next record would otherwise continue.
-        writer.cut()?;
+        writer.truncate()?;
         Ok(writer)
     }
 
@@ -234,15 +234,15 @@ impl ResultWriter {
         line.push(b'\n');
         let appended = self.file.write_all(&line);
         match appended {
-            Ok(()) => self.whole_len += line.len() as u64,
+            Ok(()) => self.complete_len += line.len() as u64,
             // A partial line may have been written: the next record must not follow it.
-            Err(_) => drop(self.cut()),
+            Err(_) => drop(self.truncate()),
         }
         appended.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
-    fn cut(&mut self) -> io::Result<u64> {
-        self.file.set_len(self.whole_len)?;
+    fn truncate(&mut self) -> io::Result<u64> {
+        self.file.set_len(self.complete_len)?;
         self.file.seek(SeekFrom::End(0))
     }
 }
@@ -251,17 +251,17 @@ impl ResultWriter {
 ///
 /// # Errors
 /// When it can't be renamed.
-pub fn put_aside(path: &Path) -> Result<Option<PathBuf>, String> {
+pub fn rename_old(path: &Path) -> Result<Option<PathBuf>, String> {
     // Never overwrite an earlier renamed file.
     let names = std::iter::once("jsonl.old".to_owned());
     let mut names = names.chain((2..).map(|number| format!("jsonl.old.{number}")));
-    let aside = names.find_map(|name| {
-        let aside = path.with_extension(name);
-        (!aside.exists()).then_some(aside)
+    let free_path = names.find_map(|name| {
+        let candidate = path.with_extension(name);
+        (!candidate.exists()).then_some(candidate)
     });
-    let aside = aside.expect("there is no end of names");
-    match std::fs::rename(path, &aside) {
-        Ok(()) => Ok(Some(aside)),
+    let free_path = free_path.expect("there is no end of names");
+    match std::fs::rename(path, &free_path) {
+        Ok(()) => Ok(Some(free_path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }

@@ -48,11 +48,11 @@ pub fn run(
     bench: &mut dyn TestBench,
     progress: &mut dyn ProgressSink,
 ) -> Result<RunEnd, String> {
-    let kept = ResultStore::open(experiment, setting, bench.pretends(), progress)?;
+    let store = ResultStore::open(experiment, setting, bench.is_simulated(), progress)?;
     let expected_s = plan::expected_s(experiment, setting.extent);
-    let all = plan::count(experiment, setting.extent);
-    let counter = ProgressCounter::new(all, kept.missing(setting.extent), expected_s);
-    measure(setting, &kept, &counter, bench, progress)
+    let total = plan::count(experiment, setting.extent);
+    let counter = ProgressCounter::new(total, store.missing(setting.extent), expected_s);
+    measure(setting, &store, &counter, bench, progress)
 }
 
 /// Measures the missing points of an experiment, or of its selected servers.
@@ -61,45 +61,45 @@ pub fn run(
 /// A text for the user; earlier results remain.
 pub fn measure(
     setting: &RunSetting<'_>,
-    kept: &ResultStore<'_>,
+    store: &ResultStore<'_>,
     counter: &ProgressCounter,
     bench: &mut dyn TestBench,
     progress: &mut dyn ProgressSink,
 ) -> Result<RunEnd, String> {
-    let experiment = kept.experiment();
-    let mut making = |share: f64| {
+    let experiment = store.experiment();
+    let mut report_preparation = |share: f64| {
         let percent = share * 100.0;
         progress.passing(&format!(
             "making the files of {}: {percent:.0} %",
             experiment.name
         ));
     };
-    bench.prepare(experiment, &mut making, setting.stop)?;
+    bench.prepare(experiment, &mut report_preparation, setting.stop)?;
     if setting.stop.load(Ordering::Relaxed) {
         return Ok(RunEnd::Stopped);
     }
     let mut run = ExperimentRun {
         experiment,
         setting,
-        kept,
+        store,
         counter,
         bench,
         progress,
     };
-    run.all()
+    run.run_all()
 }
 
 struct ExperimentRun<'a> {
     experiment: &'a ExperimentConfig,
     setting: &'a RunSetting<'a>,
-    kept: &'a ResultStore<'a>,
+    store: &'a ResultStore<'a>,
     counter: &'a ProgressCounter,
     bench: &'a mut dyn TestBench,
     progress: &'a mut dyn ProgressSink,
 }
 
 impl ExperimentRun<'_> {
-    fn all(&mut self) -> Result<RunEnd, String> {
+    fn run_all(&mut self) -> Result<RunEnd, String> {
         let capacity_per_s = match self.reference()? {
             ReferencePoint::NotNeeded => None,
             ReferencePoint::Found(capacity_per_s) => Some(capacity_per_s),
@@ -115,7 +115,7 @@ impl ExperimentRun<'_> {
                 if !self.step(&step)? {
                     return Ok(RunEnd::Stopped);
                 }
-                broken += usize::from(!self.kept.is_done(&step));
+                broken += usize::from(!self.store.is_done(&step));
                 next = self.another(&step);
             }
         }
@@ -127,27 +127,27 @@ impl ExperimentRun<'_> {
         if self.setting.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        if self.kept.is_done(step) {
-            self.counter.pass();
+        if self.store.is_done(step) {
+            self.counter.skip();
             return Ok(true);
         }
-        let place = self.counter.next();
+        let position = self.counter.next();
         let job = plan::job(self.experiment, step, self.setting.extent);
-        let mut attempt = self.attempt(&job, Some(step), place);
+        let mut attempt = self.attempt(&job, Some(step), position);
         for _ in 0..STARVED_TRIES {
-            if !is_starved(&job, &attempt.found) {
+            if !is_starved(&job, &attempt.result) {
                 break;
             }
             self.progress
                 .line("  other programs used the processors: measuring again");
-            attempt = self.attempt(&job, Some(step), place);
+            attempt = self.attempt(&job, Some(step), position);
         }
-        if is_cut(&attempt.found) {
+        if is_cut(&attempt.result) {
             return Ok(false);
         }
         self.counter.measured();
-        self.tell(step, place, &attempt.found);
-        self.kept.keep(
+        self.report(step, position, &attempt.result);
+        self.store.store(
             MeasurementRole::Point,
             &step.x,
             step.repeat,
@@ -163,8 +163,8 @@ impl ExperimentRun<'_> {
         let experiment = self.experiment;
         let is_last = step.repeat + 1 >= self.setting.extent.repeats(experiment);
         let counts = experiment.by == CountUnit::Instructions && experiment.search.is_none();
-        let another = (is_last && counts).then(|| self.kept.another(step))??;
-        self.counter.expect_another(!self.kept.is_done(&another));
+        let another = (is_last && counts).then(|| self.store.next_repeat(step))??;
+        self.counter.add_expected(!self.store.is_done(&another));
         Some(another)
     }
 
@@ -183,14 +183,14 @@ impl ExperimentRun<'_> {
         let index = index.expect("the reference is a server");
         let x = AxisValue::Text("capacity".into());
         let key = results::key(MeasurementRole::Reference, &job.server.name, &x, 0);
-        if let Some(measured) = self.kept.figures(&key) {
+        if let Some(measured) = self.store.figures(&key) {
             return Ok(ReferencePoint::Found(measured.outcome.requests_per_s));
         }
         let attempt = self.attempt(&job, None, RunPosition::default());
-        if is_cut(&attempt.found) {
+        if is_cut(&attempt.result) {
             return Ok(ReferencePoint::Stopped);
         }
-        let rate = match &attempt.found {
+        let rate = match &attempt.result {
             PointResult::Measured(measured) if measured.outcome.requests == 0 => {
                 return Err(format!(
                     "{}: rates are relative to the capacity of {}, which gave no right answer: {:?}",
@@ -205,13 +205,13 @@ impl ExperimentRun<'_> {
                 ));
             }
         };
-        let shown = units::number(rate);
+        let rate_text = units::number(rate);
         self.progress.line(&format!(
-            "capacity of {}: {shown} requests/s",
+            "capacity of {}: {rate_text} requests/s",
             job.server.name
         ));
-        self.kept
-            .keep(MeasurementRole::Reference, &x, 0, index, attempt)?;
+        self.store
+            .store(MeasurementRole::Reference, &x, 0, index, attempt)?;
         Ok(ReferencePoint::Found(rate))
     }
 
@@ -220,13 +220,13 @@ impl ExperimentRun<'_> {
         &mut self,
         job: &MeasurementJob,
         step: Option<&MeasurementStep>,
-        place: RunPosition,
+        position: RunPosition,
     ) -> PointAttempt {
         let mut attempt = PointAttempt::default();
         let mut peer = match self.bench.start(job) {
             Ok(peer) => peer,
             Err(failure) => {
-                attempt.found = failure.into();
+                attempt.result = failure.into();
                 return attempt;
             }
         };
@@ -234,30 +234,30 @@ impl ExperimentRun<'_> {
         attempt.configuration = peer.configuration().to_owned();
         let x = step.map_or("capacity".into(), |step| point(self.experiment, &step.x));
         let repeat = step.map_or(0, |step| step.repeat);
-        let begin = progress::prefix(place, &job.server.name, &x, repeat);
-        let (shown, stop) = (&mut *self.progress, self.setting.stop);
+        let line_start = progress::prefix(position, &job.server.name, &x, repeat);
+        let (progress, stop) = (&mut *self.progress, self.setting.stop);
         let mut measure = |job: &MeasurementJob| {
-            let mut tell = |snapshot: &_| {
-                shown.passing(&format!("{begin}  {}", progress::snapshot(snapshot)));
+            let mut report = |snapshot: &_| {
+                progress.passing(&format!("{line_start}  {}", progress::snapshot(snapshot)));
             };
-            let mut measured = peer.measure(job, &mut tell, stop)?;
+            let mut measured = peer.measure(job, &mut report, stop)?;
             measured.outcome.offered_per_s = measured.outcome.offered_per_s.or(job.offered_per_s());
             Ok::<_, String>(measured)
         };
-        let found = match (&self.experiment.search, step) {
+        let result = match (&self.experiment.search, step) {
             (Some(search), Some(step)) => {
                 let (experiment, extent) = (self.experiment, self.setting.extent);
                 let mut probe = |rate| measure(&plan::at_rate(experiment, step, extent, rate));
                 // A machine drifts, so a capacity found before is no hint; a guest does not.
-                let before = match experiment.by {
+                let capacity_hint = match experiment.by {
                     CountUnit::Clock => None,
-                    CountUnit::Instructions => self.kept.first_capacity(step),
+                    CountUnit::Instructions => self.store.first_capacity(step),
                 };
-                capacity::search(search, before, &mut probe)
+                capacity::search(search, capacity_hint, &mut probe)
             }
             _ => measure(job),
         };
-        attempt.found = match found {
+        attempt.result = match result {
             Ok(measured) => PointResult::Measured(Box::new(measured)),
             Err(text) => PointResult::Failed {
                 why: MissingReason::Broken,
@@ -267,16 +267,21 @@ impl ExperimentRun<'_> {
         attempt
     }
 
-    fn tell(&mut self, step: &MeasurementStep, place: RunPosition, found: &PointResult) {
+    fn report(&mut self, step: &MeasurementStep, position: RunPosition, result: &PointResult) {
         let server = &self.experiment.servers[step.server].name;
-        let begin = progress::prefix(place, server, &point(self.experiment, &step.x), step.repeat);
-        let end = match found {
+        let line_start = progress::prefix(
+            position,
+            server,
+            &point(self.experiment, &step.x),
+            step.repeat,
+        );
+        let line_end = match result {
             PointResult::Measured(measured) => figures(self.experiment, measured),
             PointResult::Failed { text, .. } => {
                 format!("not measured: {}", text.lines().next().unwrap_or_default())
             }
         };
-        self.progress.line(&format!("{begin}  {end}"));
+        self.progress.line(&format!("{line_start}  {line_end}"));
     }
 }
 
@@ -291,23 +296,26 @@ const STARVED_TRIES: u32 = 3;
 
 /// Whether load generator and server hardly ran: a closed loop waits for nothing but the processors. Clients on slow
 /// lines, and servers that wait for a database, may be idle for other reasons.
-fn is_starved(job: &MeasurementJob, found: &PointResult) -> bool {
+fn is_starved(job: &MeasurementJob, result: &PointResult) -> bool {
     const LEAST_CPUS: f64 = 0.2;
-    let PointResult::Measured(measured) = found else {
+    let PointResult::Measured(measured) = result else {
         return false;
     };
     let outcome = &measured.outcome;
-    let waits =
+    let is_waiting =
         job.pace != RequestPace::Closed || job.line_bits_per_s.is_some() || job.workload == "bare";
     let Some(server) = measured.extras.get("server_cpu_share") else {
         return false;
     };
-    !waits && !outcome.interrupted && outcome.errors == 0 && outcome.cpu_share + server < LEAST_CPUS
+    !is_waiting
+        && !outcome.interrupted
+        && outcome.errors == 0
+        && outcome.cpu_share + server < LEAST_CPUS
 }
 
 /// Whether a measurement was interrupted: it is incomplete and is not stored.
-fn is_cut(found: &PointResult) -> bool {
-    matches!(found, PointResult::Measured(measured) if measured.outcome.interrupted)
+fn is_cut(result: &PointResult) -> bool {
+    matches!(result, PointResult::Measured(measured) if measured.outcome.interrupted)
 }
 
 /// The name of a point in a progress line.
@@ -323,7 +331,7 @@ fn point(experiment: &ExperimentConfig, x: &AxisValue) -> String {
 
 /// The measures of the experiment's figures, each once.
 fn figures(experiment: &ExperimentConfig, measured: &MeasurementResult) -> String {
-    let mut shown: Vec<String> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
     let mut measures = Vec::new();
     for figure in &experiment.figures {
         if measures.contains(&&figure.measure) {
@@ -331,12 +339,12 @@ fn figures(experiment: &ExperimentConfig, measured: &MeasurementResult) -> Strin
         }
         measures.push(&figure.measure);
         let unit = experiment.by.unit(&figure.measure);
-        shown.extend(figure.measure.value(measured).map(|value| unit.show(value)));
+        texts.extend(figure.measure.value(measured).map(|value| unit.show(value)));
     }
     if measured.outcome.errors > 0 {
-        shown.push(format!("{} errors", measured.outcome.errors));
+        texts.push(format!("{} errors", measured.outcome.errors));
     }
-    shown.join("  ")
+    texts.join("  ")
 }
 
 #[cfg(test)]

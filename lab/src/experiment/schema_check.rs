@@ -21,14 +21,14 @@ impl SchemaProblem {
 
     /// The message, with the most probable line in `source`.
     pub fn at_line_of(&self, source: &str) -> String {
-        let has = |line: &&str| line.contains(&self.needle);
+        let has_needle = |line: &&str| line.contains(&self.needle);
         let starts = |line: &&str| line.trim_start().starts_with(self.key);
         let lines = || source.lines();
-        let found = lines()
-            .position(|line| has(&line) && starts(&line))
-            .or_else(|| lines().position(|line| has(&line)))
+        let line_index = lines()
+            .position(|line| has_needle(&line) && starts(&line))
+            .or_else(|| lines().position(|line| has_needle(&line)))
             .or_else(|| lines().position(|line| starts(&line)));
-        let line = found.map_or(String::new(), |index| format!("line {}: ", index + 1));
+        let line = line_index.map_or(String::new(), |index| format!("line {}: ", index + 1));
         format!("{line}{}: {}", self.key, self.text)
     }
 }
@@ -50,24 +50,24 @@ const MTU: std::ops::RangeInclusive<f64> = 68.0..=65521.0;
 
 fn numbers(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let load = &experiment.load;
-    let wrong = |key, text: &str| SchemaProblem::new(key, key, text.to_owned());
+    let problem = |key, text: &str| SchemaProblem::new(key, key, text.to_owned());
     if experiment.repeats == 0 {
-        return wrong("repeats", "must be 1 or more");
+        return problem("repeats", "must be 1 or more");
     }
     if !(load.duration_s > 0.0 && load.duration_s <= 3600.0) {
-        return wrong("duration_s", "must be more than 0 and at most 3600");
+        return problem("duration_s", "must be more than 0 and at most 3600");
     }
     if !(load.warmup_s >= 0.0 && load.warmup_s <= 3600.0) {
-        return wrong("warmup_s", "must be 0 to 3600");
+        return problem("warmup_s", "must be 0 to 3600");
     }
     if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
-        return wrong(
+        return problem(
             "[load]",
             "connections, threads and pipeline must be 1 or more",
         );
     }
     if load.timeout_ms == 0 {
-        return wrong("timeout_ms", "must be 1 or more");
+        return problem("timeout_ms", "must be 1 or more");
     }
     let counting = &experiment.instructions;
     if !(1..=COUNTED_MAX).contains(&counting.requests) {
@@ -111,18 +111,18 @@ fn servers(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
 
 fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let sweep = &experiment.sweep;
-    let wrong = |key, text: &str| SchemaProblem::new(key, key, text.to_owned());
+    let sweep_problem = |key, text: &str| SchemaProblem::new(key, key, text.to_owned());
     match (
         sweep.values.is_empty(),
         sweep.relative_to_capacity.is_empty(),
     ) {
-        (true, true) => return wrong("values", "give values, or relative_to_capacity"),
+        (true, true) => return sweep_problem("values", "give values, or relative_to_capacity"),
         (false, false) => {
-            return wrong("relative_to_capacity", "give this or values, not both");
+            return sweep_problem("relative_to_capacity", "give this or values, not both");
         }
         (true, false) => {
             let Some(reference) = &sweep.reference else {
-                return wrong(
+                return sweep_problem(
                     "reference",
                     "relative_to_capacity needs the server that is 1",
                 );
@@ -132,7 +132,7 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
             }
             // A capacity is a rate.
             if sweep.parameter != AxisParameter::Rate {
-                return wrong("relative_to_capacity", "is for parameter = \"rate\"");
+                return sweep_problem("relative_to_capacity", "is for parameter = \"rate\"");
             }
         }
         (false, true) => {}
@@ -153,18 +153,18 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
         }
     }
     if sweep.parameter == AxisParameter::Mtu {
-        let is_one = |number: f64| MTU.contains(&number) && number.fract() == 0.0;
+        let is_mtu = |number: f64| MTU.contains(&number) && number.fract() == 0.0;
         let needed = format!(
             "must be whole numbers of {} to {} bytes",
             MTU.start(),
             MTU.end()
         );
-        if let Some(problem) = unfit(experiment, is_one, &needed) {
+        if let Some(problem) = unfit(experiment, is_mtu, &needed) {
             return Some(problem);
         }
     }
     if sweep.parameter == AxisParameter::None && sweep.values.len() != 1 {
-        return wrong("values", "must be one name for parameter = \"none\"");
+        return sweep_problem("values", "must be one name for parameter = \"none\"");
     }
     sweep
         .relative_to_capacity
@@ -185,15 +185,15 @@ fn unfit(
     fits: impl Fn(f64) -> bool,
     needed: &str,
 ) -> Option<SchemaProblem> {
-    let all = |values: &[AxisValue]| values.iter().all(|x| x.number().is_some_and(&fits));
-    if !all(&experiment.sweep.values) {
+    let all_fit = |values: &[AxisValue]| values.iter().all(|x| x.number().is_some_and(&fits));
+    if !all_fit(&experiment.sweep.values) {
         return SchemaProblem::new("values", "values", needed.to_owned());
     }
-    if !all(&experiment.instructions.values) {
+    if !all_fit(&experiment.instructions.values) {
         return SchemaProblem::new("[instructions]", "instructions", format!("values {needed}"));
     }
     let mut servers = experiment.servers.iter();
-    (!servers.all(|server| all(&server.also)))
+    (!servers.all(|server| all_fit(&server.also)))
         .then(|| SchemaProblem::new("also", "also", needed.to_owned()))?
 }
 
@@ -203,12 +203,16 @@ fn pace(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let rate_known = load.rate.is_some()
         || experiment.search.is_some()
         || experiment.sweep.parameter == AxisParameter::Rate;
-    let wrong = |text: &str| SchemaProblem::new("pace", "pace", text.to_owned());
+    let problem = |text: &str| SchemaProblem::new("pace", "pace", text.to_owned());
     match (open, rate_known) {
-        (true, false) => wrong("an open loop needs a rate: load.rate, a sweep of it, or [search]"),
-        (false, true) => wrong("a closed loop has no rate: write \"requests\" or \"connections\""),
+        (true, false) => {
+            problem("an open loop needs a rate: load.rate, a sweep of it, or [search]")
+        }
+        (false, true) => {
+            problem("a closed loop has no rate: write \"requests\" or \"connections\"")
+        }
         _ if load.static_rate.is_some() && load.share_setting.is_none() => {
-            wrong("static_rate needs share_setting: the workload's setting for the dynamic share")
+            problem("static_rate needs share_setting: the workload's setting for the dynamic share")
         }
         _ => None,
     }
@@ -240,7 +244,7 @@ fn figure_problem(experiment: &ExperimentConfig, figure: &FigureConfig) -> Optio
     only.chain(subject)
         .chain(against)
         .chain(points.map(|name| ("ours", name)))
-        .chain(ratios.flat_map(|ours| [("ours", &ours.of), ("ours", &ours.over)]))
+        .chain(ratios.flat_map(|our_ratio| [("ours", &our_ratio.of), ("ours", &our_ratio.over)]))
         .find_map(|(key, name)| unknown(experiment, key, name))
 }
 

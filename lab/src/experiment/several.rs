@@ -18,7 +18,7 @@ use crate::peers::system::{pin, raise_descriptors};
 /// An experiment with its results.
 struct OpenExperiment<'e> {
     experiment: &'e ExperimentConfig,
-    kept: ResultStore<'e>,
+    store: ResultStore<'e>,
     ends: Mutex<Vec<Result<RunEnd, String>>>,
 }
 
@@ -41,17 +41,17 @@ pub fn run(
     raise_descriptors();
     let first = bench();
     // The first bench is only queried for properties; each thread measures with its own bench.
-    let pretends = first.pretends();
+    let is_simulated = first.is_simulated();
     let open = |experiment| {
-        let kept = ResultStore::open(
+        let store = ResultStore::open(
             experiment,
             setting,
-            pretends,
+            is_simulated,
             &mut NamedProgress::new(&experiment.name),
         );
-        kept.map(|kept| OpenExperiment {
+        store.map(|store| OpenExperiment {
             experiment,
-            kept,
+            store,
             ends: Mutex::default(),
         })
     };
@@ -59,19 +59,19 @@ pub fn run(
     let units: Vec<WorkUnit<'_>> = opened
         .iter()
         .flatten()
-        .flat_map(|open| units(open, setting.extent))
+        .flat_map(|open| split_into_units(open, setting.extent))
         .collect();
     let count = |unit: &WorkUnit<'_>| plan::count(unit.open.experiment, &unit.extent);
-    let missing = |unit: &WorkUnit<'_>| unit.open.kept.missing(&unit.extent);
-    let (all, missing) = (
+    let missing = |unit: &WorkUnit<'_>| unit.open.store.missing(&unit.extent);
+    let (total, missing) = (
         units.iter().map(count).sum(),
         units.iter().map(missing).sum(),
     );
-    let counter = ProgressCounter::new(all, missing, EXPECTED_S);
-    let groups = grouped(&units, &|unit| unit.place(&*first));
-    let waiting = Mutex::new(groups.iter());
+    let counter = ProgressCounter::new(total, missing, EXPECTED_S);
+    let groups = grouped(&units, &|unit| unit.server_key(&*first));
+    let queue = Mutex::new(groups.iter());
     let next = || {
-        waiting
+        queue
             .lock()
             .expect("no thread panics with this lock")
             .next()
@@ -80,7 +80,7 @@ pub fn run(
         for number in 0..jobs.min(groups.len()) {
             let (next, counter) = (&next, &counter);
             scope.spawn(move || {
-                stay(number);
+                pin_thread(number);
                 let mut bench = bench();
                 while let Some(group) = next() {
                     // One thread for the whole group, so that its bench reuses the guest.
@@ -103,7 +103,7 @@ pub fn run(
 const EXPECTED_S: f64 = 3.0;
 
 /// Splits an experiment by server, except where all points depend on the capacity of one server.
-fn units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'e>> {
+fn split_into_units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'e>> {
     let unit = |extent: RunExtent, is_first| WorkUnit {
         open,
         extent,
@@ -114,24 +114,27 @@ fn units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'
         return vec![unit(extent.clone(), true)];
     }
     let servers = open.experiment.servers.iter();
-    let servers = servers.filter(|server| extent.wants(server)).enumerate();
+    let servers = servers.filter(|server| extent.includes(server)).enumerate();
     let only = |name: &String| RunExtent {
         only: vec![name.clone()],
         ..extent.clone()
     };
     servers
-        .map(|(at, server)| unit(only(&server.name), at == 0))
+        .map(|(index, server)| unit(only(&server.name), index == 0))
         .collect()
 }
 
 /// Groups units with equal keys, in the order of the first of each group.
-fn grouped<'u, U>(units: &'u [U], place: &dyn Fn(&U) -> Option<String>) -> Vec<Vec<&'u U>> {
+fn grouped<'u, U>(units: &'u [U], guest_of: &dyn Fn(&U) -> Option<String>) -> Vec<Vec<&'u U>> {
     let mut groups: Vec<(Option<String>, Vec<&U>)> = Vec::new();
     for unit in units {
-        let at = place(unit);
-        match groups.iter_mut().find(|(of, _)| at.is_some() && *of == at) {
+        let guest = guest_of(unit);
+        match groups
+            .iter_mut()
+            .find(|(group_guest, _)| guest.is_some() && *group_guest == guest)
+        {
             Some((_, group)) => group.push(unit),
-            None => groups.push((at, vec![unit])),
+            None => groups.push((guest, vec![unit])),
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()
@@ -139,18 +142,18 @@ fn grouped<'u, U>(units: &'u [U], place: &dyn Fn(&U) -> Option<String>) -> Vec<V
 
 impl WorkUnit<'_> {
     /// The key of the guest that it needs first.
-    fn place(&self, bench: &dyn TestBench) -> Option<String> {
+    fn server_key(&self, bench: &dyn TestBench) -> Option<String> {
         let experiment = self.open.experiment;
         let points = plan::points(experiment, None, &self.extent);
         let steps = plan::steps(experiment, &points, &self.extent);
         let job = plan::job(experiment, steps.first()?, &self.extent);
-        bench.place(&job)
+        bench.server_key(&job)
     }
 
     fn run(&self, setting: &RunSetting<'_>, counter: &ProgressCounter, bench: &mut dyn TestBench) {
         let OpenExperiment {
             experiment,
-            kept,
+            store,
             ends,
         } = self.open;
         let mut progress = NamedProgress::new(&experiment.name);
@@ -161,7 +164,7 @@ impl WorkUnit<'_> {
             extent: &self.extent,
             ..*setting
         };
-        let end = runner::measure(&setting, kept, counter, bench, &mut progress);
+        let end = runner::measure(&setting, store, counter, bench, &mut progress);
         ends.lock()
             .expect("no thread panics with this lock")
             .push(end);
@@ -175,23 +178,23 @@ impl OpenExperiment<'_> {
             .ends
             .into_inner()
             .expect("no thread panicked with this lock");
-        let mut all = 0;
+        let mut total = 0;
         for end in ends {
             match end? {
-                RunEnd::Whole { broken } => all += broken,
+                RunEnd::Whole { broken } => total += broken,
                 RunEnd::Stopped => return Ok(RunEnd::Stopped),
             }
         }
         match is_stopped {
             true => Ok(RunEnd::Stopped),
-            false => Ok(RunEnd::Whole { broken: all }),
+            false => Ok(RunEnd::Whole { broken: total }),
         }
     }
 }
 
 /// Pins this thread and its children to one processor: a stepped guest and its client take turns, and waking another
 /// processor takes longer than a turn.
-fn stay(number: usize) {
+fn pin_thread(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
     };

@@ -34,7 +34,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 pub struct LabSites {
     data: PathBuf,
     /// Held while files are created: concurrent experiments may need the same.
-    making: Arc<Mutex<()>>,
+    build_lock: Arc<Mutex<()>>,
 }
 
 impl LabSites {
@@ -43,7 +43,7 @@ impl LabSites {
     pub fn new(data: PathBuf) -> Self {
         Self {
             data,
-            making: Arc::default(),
+            build_lock: Arc::default(),
         }
     }
 
@@ -57,7 +57,10 @@ impl LabSites {
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
-        let _others_wait = self.making.lock().expect("no thread panics with this lock");
+        let _build_lock = self
+            .build_lock
+            .lock()
+            .expect("no thread panics with this lock");
         let traffic = &experiment.workload;
         let folder = self.folder(&traffic.name, &traffic.settings);
         std::fs::create_dir_all(&folder)
@@ -78,11 +81,14 @@ impl LabSites {
     /// # Errors
     /// A compiler or a library is missing.
     pub fn fronts(&self) -> Result<PathBuf, PeerFailure> {
-        let built = self.data.join("fronts");
-        let built = std::path::absolute(&built).unwrap_or(built);
-        let _others_wait = self.making.lock().expect("no thread panics with this lock");
-        fronts::build(&built).map_err(PeerFailure::NotInstalled)?;
-        Ok(built)
+        let folder = self.data.join("fronts");
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        let _build_lock = self
+            .build_lock
+            .lock()
+            .expect("no thread panics with this lock");
+        fronts::build(&folder).map_err(PeerFailure::NotInstalled)?;
+        Ok(folder)
     }
 
     /// A file set as a disk image.
@@ -95,16 +101,22 @@ impl LabSites {
         settings: &BTreeMap<String, String>,
     ) -> Result<PathBuf, String> {
         let folder = self.folder(workload, settings);
-        let _others_wait = self.making.lock().expect("no thread panics with this lock");
-        disk::of_folder(&folder.join("site"), &folder.join("site.ext4"))
+        let _build_lock = self
+            .build_lock
+            .lock()
+            .expect("no thread panics with this lock");
+        disk::build_image(&folder.join("site"), &folder.join("site.ext4"))
     }
 
     /// The folder of a file set; experiments with equal sets share it.
     #[must_use]
     pub fn folder(&self, workload: &str, settings: &BTreeMap<String, String>) -> PathBuf {
-        let of_files = |key: &&String| !TRAFFIC_ONLY.contains(&key.as_str());
-        let of_files: Vec<_> = settings.iter().filter(|(key, _)| of_files(key)).collect();
-        let text = serde_json::to_string(&of_files).expect("plain data");
+        let is_file_setting = |key: &&String| !TRAFFIC_ONLY.contains(&key.as_str());
+        let file_settings: Vec<_> = settings
+            .iter()
+            .filter(|(key, _)| is_file_setting(key))
+            .collect();
+        let text = serde_json::to_string(&file_settings).expect("plain data");
         self.data.join(format!(
             "{workload}-{:08x}",
             crc32fast::hash(text.as_bytes())
@@ -118,7 +130,7 @@ fn write_programs(folder: &Path) -> Result<(), String> {
         PROGRAMS.iter().try_for_each(|(name, text)| {
             // Unchanged files are not written: other threads may be reading them.
             let path = folder.join(name);
-            match std::fs::read(&path).is_ok_and(|known| known == text.as_bytes()) {
+            match std::fs::read(&path).is_ok_and(|present| present == text.as_bytes()) {
                 true => Ok(()),
                 false => std::fs::write(path, text),
             }

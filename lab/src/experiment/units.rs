@@ -77,13 +77,13 @@ impl FigureUnit {
 
     /// The corresponding unit when 10^9 instructions stand for a second.
     #[must_use]
-    pub fn counted(self) -> FigureUnit {
+    pub fn for_instructions(self) -> FigureUnit {
         match self {
             FigureUnit::RequestsPerS => FigureUnit::RequestsCounted,
             FigureUnit::ConnectionsPerS => FigureUnit::ConnectionsCounted,
             FigureUnit::BytesPerS => FigureUnit::BytesCounted,
             FigureUnit::BitsPerS => FigureUnit::BitsCounted,
-            other => other,
+            unit => unit,
         }
     }
 
@@ -121,10 +121,10 @@ pub fn number(value: f64) -> String {
 /// Formats a size in bytes, with binary units where they are exact.
 #[must_use]
 pub fn size(bytes: f64) -> String {
-    let whole = |unit: f64| bytes >= unit && (bytes / unit).fract() == 0.0;
+    let is_multiple = |unit: f64| bytes >= unit && (bytes / unit).fract() == 0.0;
     match bytes {
-        _ if whole(1_048_576.0) => format!("{} MiB", number(bytes / 1_048_576.0)),
-        _ if whole(1024.0) => format!("{} KiB", number(bytes / 1024.0)),
+        _ if is_multiple(1_048_576.0) => format!("{} MiB", number(bytes / 1_048_576.0)),
+        _ if is_multiple(1024.0) => format!("{} KiB", number(bytes / 1024.0)),
         _ => format!("{} B", number(bytes)),
     }
 }
@@ -132,11 +132,11 @@ pub fn size(bytes: f64) -> String {
 /// Formats a time span: `45 s`, `12 min`, `1 h 05 min`.
 #[must_use]
 pub fn span(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match whole {
-        0..=99 => format!("{whole} s"),
-        100..=3599 => format!("{} min", whole.div_ceil(60)),
-        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    let whole_s = seconds.max(0.0).round() as u64;
+    match whole_s {
+        0..=99 => format!("{whole_s} s"),
+        100..=3599 => format!("{} min", whole_s.div_ceil(60)),
+        _ => format!("{} h {:02} min", whole_s / 3600, whole_s % 3600 / 60),
     }
 }
 
@@ -145,15 +145,19 @@ fn grouped(text: &str) -> String {
         Some(digits) => ("-", digits),
         None => ("", text),
     };
-    let (whole, rest) = digits
+    let (integer_digits, rest) = digits
         .find('.')
-        .map_or((digits, ""), |at| digits.split_at(at));
-    if whole.len() < 5 {
+        .map_or((digits, ""), |point| digits.split_at(point));
+    if integer_digits.len() < 5 {
         return text.to_owned();
     }
-    let first = whole.len() % 3;
-    let mut groups = vec![&whole[..first]];
-    groups.extend((first..whole.len()).step_by(3).map(|at| &whole[at..at + 3]));
+    let first = integer_digits.len() % 3;
+    let mut groups = vec![&integer_digits[..first]];
+    groups.extend(
+        (first..integer_digits.len())
+            .step_by(3)
+            .map(|start| &integer_digits[start..start + 3]),
+    );
     let joined = groups
         .into_iter()
         .filter(|group| !group.is_empty())

@@ -25,82 +25,83 @@ impl WarmUpTraffic {
     ///
     /// # Errors
     /// Those of `run`.
-    pub fn up(&mut self, job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
+    pub fn warm(&mut self, job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
         // Of a set larger than memory, only the most recent traffic is cached.
-        let known = self
+        let known_index = self
             .costs
             .iter()
-            .position(|(of, _)| *of == job.warm_settings);
-        let known = known.filter(|_| job.memory_mib.is_none());
-        let each = match known {
+            .position(|(settings, _)| *settings == job.warm_settings);
+        let known_index = known_index.filter(|_| job.memory_mib.is_none());
+        let instructions_per_request = match known_index {
             // The same traffic with no more clients: the server is warm.
-            Some(at) if job.connections <= self.connections => self.costs[at].1,
-            Some(at) => {
+            Some(index) if job.connections <= self.connections => self.costs[index].1,
+            Some(index) => {
                 // More clients than before: new processes or connections do their one-time work in this run.
-                let before = run(AmountInput::by(job).trial())?.total;
-                let kept = &mut self.costs[at].1;
-                *kept = settle(job, before, *kept, run)?;
-                *kept
+                let total_before = run(AmountInput::for_job(job).trial())?.total;
+                let stored_cost = &mut self.costs[index].1;
+                *stored_cost = settle(job, total_before, *stored_cost, run)?;
+                *stored_cost
             }
             None => {
-                let each = warm_up(job, run)?;
-                self.costs.push((job.warm_settings.clone(), each));
-                each
+                let instructions_per_request = warm_up(job, run)?;
+                self.costs
+                    .push((job.warm_settings.clone(), instructions_per_request));
+                instructions_per_request
             }
         };
         self.connections = self.connections.max(job.connections);
-        Ok(each)
+        Ok(instructions_per_request)
     }
 }
 
 fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
-    let wanted = AmountInput::by(job);
+    let amount = AmountInput::for_job(job);
     // Two short runs, of which only the second is used: the first includes one-time work.
-    let before = first(wanted.trial(), run)?.total;
-    let done = run(wanted.trial())?;
-    let roughly = (done.total - before) as f64 / done.requests as f64;
+    let total_before = first(amount.trial(), run)?.total;
+    let done = run(amount.trial())?;
+    let roughly = (done.total - total_before) as f64 / done.requests as f64;
     settle(job, done.total, roughly, run)
 }
 
-/// Warms up until the cost of an adaptive server is stable, and once for other servers. `before` is the instruction
+/// Warms up until the cost of an adaptive server is stable, and once for other servers. `total_before` is the instruction
 /// count and `roughly` the cost of a request so far; returns the cost afterwards.
 fn settle(
     job: &MeasurementJob,
-    mut before: u64,
+    mut total_before: u64,
     roughly: f64,
     run: &mut WarmUpRun<'_>,
 ) -> Result<f64, String> {
     /// Upper bound; a server that still adapts then is detected by the repeats.
     const ROUNDS_MAX: u32 = 13;
-    let wanted = AmountInput::by(job);
-    let requests = wanted.warmup(roughly);
+    let amount = AmountInput::for_job(job);
+    let requests = amount.warmup(roughly);
     let mut cost = |requests| {
         let done = run(requests)?;
-        let cost = (done.total - before) as f64 / done.requests as f64;
-        before = done.total;
+        let cost = (done.total - total_before) as f64 / done.requests as f64;
+        total_before = done.total;
         Ok::<f64, String>(cost)
     };
-    let mut each = cost(requests)?;
+    let mut current = cost(requests)?;
     // A disk-bound server never settles: its cost differs each time.
-    if learns(&job.server.peer) && job.memory_mib.is_none() {
+    if is_learning(&job.server.peer) && job.memory_mib.is_none() {
         for _ in 1..ROUNDS_MAX {
-            let last = each;
-            each = cost(requests)?;
-            if is_same(each, last) {
+            let last = current;
+            current = cost(requests)?;
+            if is_same(current, last) {
                 break;
             }
         }
     }
     // The cost may have dropped a lot, and the warm-up then needs far more requests.
-    let all = wanted.warmup(each);
-    if all > 2 * requests {
-        each = cost(all)?;
+    let request_count = amount.warmup(current);
+    if request_count > 2 * requests {
+        current = cost(request_count)?;
     }
-    Ok(each)
+    Ok(current)
 }
 
 /// Whether a peer adapts: a level that learns popular responses, or modules that touch their memory step by step.
-pub fn learns(peer: &str) -> bool {
+pub fn is_learning(peer: &str) -> bool {
     peer.ends_with("-softirq") || ["lowroad-accelerate", "lowroad-wasm"].contains(&peer)
 }
 
@@ -183,10 +184,10 @@ measure = "requests_per_s"
                 Ok(CompletedRun {
                     total: self.total as u64,
                     requests,
-                    brought: LoadResult::default(),
+                    output: LoadResult::default(),
                 })
             };
-            let each = self.warmed.up(&job(peer, clients), &mut run);
+            let each = self.warmed.warm(&job(peer, clients), &mut run);
             (asked, each.expect("answers"))
         }
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::REQUEST_MAX;
-use super::one::{is_short, passes};
+use super::one::{is_shortage, is_transient};
 use super::site::{HowlReply, HowlSite};
 
 /// Maximum number of events of one `epoll_wait`.
@@ -23,15 +23,15 @@ const LISTENER: u64 = u64::MAX;
 struct HowlConnection {
     socket: OwnedFd,
     /// Replies that the socket has not accepted yet.
-    waiting: VecDeque<PendingReply>,
+    replies: VecDeque<PendingReply>,
     close: bool,
 }
 
-/// A partly sent reply; its bytes from `from` on are unsent.
+/// A partly sent reply; its bytes from `sent_len` on are unsent.
 struct PendingReply {
     reply: Arc<HowlReply>,
     head_only: bool,
-    from: usize,
+    sent_len: usize,
 }
 
 /// The next step of a connection.
@@ -65,8 +65,8 @@ pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
             match event.data.u64() {
                 LISTENER => accept(listener, &poll, &mut connections)?,
                 number => {
-                    let at = usize::try_from(number).expect("a descriptor's number");
-                    attend(at, &poll, &mut connections, site, &mut buffer)?;
+                    let index = usize::try_from(number).expect("a descriptor's number");
+                    handle_event(index, &poll, &mut connections, site, &mut buffer)?;
                 }
             }
         }
@@ -86,36 +86,41 @@ fn accept(
             Ok(socket) => socket,
             Err(Errno::AGAIN) => return Ok(()),
             // Established connections continue; the accept queue is checked again at the next event.
-            Err(error) if is_short(error) => return Ok(()),
-            Err(error) if passes(error) => continue,
+            Err(error) if is_shortage(error) => return Ok(()),
+            Err(error) if is_transient(error) => continue,
             Err(error) => return Err(error.into()),
         };
         // Descriptors are small and dense, so they index a vector without a hash.
-        let at = usize::try_from(socket.as_raw_fd()).expect("not negative");
-        epoll::add(poll, &socket, EventData::new_u64(at as u64), EventFlags::IN)?;
-        if connections.len() <= at {
-            connections.resize_with(at + 1, || None);
+        let index = usize::try_from(socket.as_raw_fd()).expect("not negative");
+        epoll::add(
+            poll,
+            &socket,
+            EventData::new_u64(index as u64),
+            EventFlags::IN,
+        )?;
+        if connections.len() <= index {
+            connections.resize_with(index + 1, || None);
         }
-        connections[at] = Some(HowlConnection {
+        connections[index] = Some(HowlConnection {
             socket,
-            waiting: VecDeque::new(),
+            replies: VecDeque::new(),
             close: false,
         });
     }
 }
 
 /// Handles an event of a connection, and registers the events that it needs next.
-fn attend(
-    at: usize,
+fn handle_event(
+    index: usize,
     poll: &OwnedFd,
     connections: &mut [Option<HowlConnection>],
     site: &HowlSite,
     buffer: &mut [u8],
 ) -> io::Result<()> {
-    let Some(connection) = &mut connections[at] else {
+    let Some(connection) = &mut connections[index] else {
         return Ok(());
     };
-    let wrote_before = !connection.waiting.is_empty();
+    let wrote_before = !connection.replies.is_empty();
     let next = if wrote_before {
         connection.write()
     } else {
@@ -123,7 +128,7 @@ fn attend(
     };
     let flags = match next {
         ConnectionStep::Close => {
-            connections[at] = None;
+            connections[index] = None;
             return Ok(());
         }
         // epoll_ctl only on a change of direction: the usual request needs none.
@@ -134,7 +139,7 @@ fn attend(
     Ok(epoll::modify(
         poll,
         &connection.socket,
-        EventData::new_u64(at as u64),
+        EventData::new_u64(index as u64),
         flags,
     )?)
 }
@@ -153,24 +158,24 @@ impl HowlConnection {
         while !received.is_empty() && !self.close {
             let answer = site.answer(received);
             self.close = answer.close;
-            self.waiting.push_back(PendingReply {
+            self.replies.push_back(PendingReply {
                 reply: Arc::clone(answer.reply),
                 head_only: answer.head_only,
-                from: 0,
+                sent_len: 0,
             });
-            received = &received[answer.used..];
+            received = &received[answer.used_len..];
         }
         self.write()
     }
 
     fn write(&mut self) -> ConnectionStep {
-        while let Some(waiting) = self.waiting.front_mut() {
-            let rest = &waiting.reply.bytes(waiting.head_only)[waiting.from..];
+        while let Some(reply) = self.replies.front_mut() {
+            let rest = &reply.reply.bytes(reply.head_only)[reply.sent_len..];
             match rustix::io::write(&self.socket, rest) {
                 Ok(len) if len == rest.len() => {
-                    self.waiting.pop_front();
+                    self.replies.pop_front();
                 }
-                Ok(len) => waiting.from += len,
+                Ok(len) => reply.sent_len += len,
                 Err(Errno::INTR) => {}
                 // The socket is full: the rest waits for EPOLLOUT.
                 Err(Errno::AGAIN) => return ConnectionStep::Write,

@@ -16,7 +16,7 @@ pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             // Dropping the connection closes it.
             Ok(connection) => answer(connection.as_fd(), site, &mut buffer),
-            Err(error) if passes(error) => {}
+            Err(error) if is_transient(error) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -41,7 +41,7 @@ fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
 
 /// Whether `accept` may be retried: the listener's time limit expired (it exists only to be inherited), a client left
 /// the queue, or descriptors or memory are short for now.
-pub fn passes(error: Errno) -> bool {
+pub fn is_transient(error: Errno) -> bool {
     matches!(
         error,
         Errno::AGAIN
@@ -51,11 +51,11 @@ pub fn passes(error: Errno) -> bool {
             | Errno::NETDOWN
             | Errno::HOSTUNREACH
             | Errno::NETUNREACH
-    ) || is_short(error)
+    ) || is_shortage(error)
 }
 
 /// Whether descriptors or memory are short.
-pub fn is_short(error: Errno) -> bool {
+pub fn is_shortage(error: Errno) -> bool {
     matches!(
         error,
         Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM

@@ -45,15 +45,15 @@ pub struct HowlAction<'a> {
     /// Whether the connection is closed after the reply.
     pub close: bool,
     /// Length of the request.
-    pub used: usize,
+    pub used_len: usize,
 }
 
 /// The contents of the folder at the start.
 pub struct HowlSite {
     files: HashMap<Vec<u8>, Arc<HowlReply>>,
-    missing: Arc<HowlReply>,
-    bad: Arc<HowlReply>,
-    method: Arc<HowlReply>,
+    not_found: Arc<HowlReply>,
+    bad_request: Arc<HowlReply>,
+    not_implemented: Arc<HowlReply>,
 }
 
 impl HowlSite {
@@ -72,9 +72,9 @@ impl HowlSite {
         };
         HowlSite {
             files: HashMap::new(),
-            missing: plain("404 Not Found", keep_alive),
-            bad: plain("400 Bad Request", false),
-            method: plain("501 Not Implemented", false),
+            not_found: plain("404 Not Found", keep_alive),
+            bad_request: plain("400 Bad Request", false),
+            not_implemented: plain("501 Not Implemented", false),
         }
     }
 
@@ -110,11 +110,11 @@ impl HowlSite {
             reply,
             head_only: false,
             close: true,
-            used: received.len(),
+            used_len: received.len(),
         };
         // An incomplete head is rejected, since requests must arrive in one piece.
         let Some(end) = find(received, b"\r\n\r\n") else {
-            return refuse(&self.bad);
+            return refuse(&self.bad_request);
         };
         let head = &received[..end + 2];
         let line_end = find(head, b"\r\n").expect("the head ends with it");
@@ -122,40 +122,40 @@ impl HowlSite {
         let (Some(method), Some(target), Some(version)) =
             (words.next(), words.next(), words.next())
         else {
-            return refuse(&self.bad);
+            return refuse(&self.bad_request);
         };
         let head_only = match method {
             b"GET" => false,
             b"HEAD" => true,
-            _ => return refuse(&self.method),
+            _ => return refuse(&self.not_implemented),
         };
         let path = target.split(|&byte| byte == b'?').next().unwrap_or(target);
         HowlAction {
-            reply: self.files.get(path).unwrap_or(&self.missing),
+            reply: self.files.get(path).unwrap_or(&self.not_found),
             head_only,
             close: closes(&head[line_end..], version),
-            used: end + 4,
+            used_len: end + 4,
         }
     }
 }
 
 /// Whether the connection is closed: HTTP/1.1 persists and HTTP/1.0 closes by default (RFC 9112 section 9.3).
 fn closes(fields: &[u8], version: &[u8]) -> bool {
-    let says = |word: &[u8]| {
+    let has_option = |option: &[u8]| {
         fields.split(|&byte| byte == b'\n').any(|line| {
             line.len() > 11
                 && line[..11].eq_ignore_ascii_case(b"connection:")
-                && line[11..].trim_ascii().eq_ignore_ascii_case(word)
+                && line[11..].trim_ascii().eq_ignore_ascii_case(option)
         })
     };
     match version {
-        b"HTTP/1.1" => says(b"close"),
-        _ => !says(b"keep-alive"),
+        b"HTTP/1.1" => has_option(b"close"),
+        _ => !has_option(b"keep-alive"),
     }
 }
 
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    bytes.windows(what.len()).position(|part| part == what)
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|part| part == needle)
 }
 
 fn kind_of(name: &str) -> &'static str {
@@ -229,6 +229,6 @@ mod tests {
     fn of_two_requests_the_first_is_taken() {
         let first = "GET /page.html HTTP/1.1\r\n\r\n";
         let both = format!("{first}GET / HTTP/1.1\r\n\r\n");
-        assert_eq!(site().answer(both.as_bytes()).used, first.len());
+        assert_eq!(site().answer(both.as_bytes()).used_len, first.len());
     }
 }

@@ -9,13 +9,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::guest::{in_memory, path};
+use super::guest::{memory_file, path};
 
 /// An archive under construction. A path that it already contains is not added again.
 #[derive(Default)]
 pub struct CpioArchive {
     bytes: Vec<u8>,
-    known: BTreeSet<String>,
+    added_paths: BTreeSet<String>,
 }
 
 const FOLDER: u32 = 0o040_755;
@@ -43,7 +43,7 @@ impl CpioArchive {
     /// # Errors
     /// A file can't be read; the text names it.
     pub fn copy(&mut self, source: &Path, path: &str) -> Result<(), String> {
-        let unreadable = |why| format!("{}: {why}", source.display());
+        let unreadable = |error| format!("{}: {error}", source.display());
         let metadata = fs::metadata(source).map_err(unreadable)?;
         if metadata.is_dir() {
             self.folder(path);
@@ -70,9 +70,9 @@ impl CpioArchive {
     /// Adds the libraries of a program, at the paths where the loader finds them.
     fn libraries(&mut self, program: &Path) -> Result<(), String> {
         let listed = Command::new("ldd").arg(program).output();
-        let listed = listed.map_err(|why| format!("ldd: {why}"))?;
+        let listed = listed.map_err(|error| format!("ldd: {error}"))?;
         for path in library_paths(&String::from_utf8_lossy(&listed.stdout)) {
-            let content = fs::read(path).map_err(|why| format!("{path}: {why}"))?;
+            let content = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
             self.program(path, &content);
         }
         Ok(())
@@ -81,26 +81,26 @@ impl CpioArchive {
     /// Finishes the archive.
     pub fn finish(mut self) -> Vec<u8> {
         // The trailer has inode 0.
-        self.known.clear();
+        self.added_paths.clear();
         self.raw("TRAILER!!!", 0, b"");
         self.bytes
     }
 
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         let path = path.trim_matches('/');
-        if path.is_empty() || self.known.contains(path) {
+        if path.is_empty() || self.added_paths.contains(path) {
             return;
         }
         // The kernel creates no missing parent folders.
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.entry(parent, FOLDER, b"");
         }
-        self.known.insert(path.to_owned());
+        self.added_paths.insert(path.to_owned());
         self.raw(path, mode, content);
     }
 
     fn raw(&mut self, name: &str, mode: u32, content: &[u8]) {
-        let number = self.known.len();
+        let number = self.added_paths.len();
         let (len, name_len) = (content.len(), name.len() + 1);
         // Fields: inode, mode, user, group, links, date, length, device and its node (2 each), name, sum.
         let head = format!(
@@ -125,7 +125,7 @@ impl CpioArchive {
 
 /// A program without debug information, which may be most of it; `None` if that fails.
 fn stripped(program: &Path) -> Option<Vec<u8>> {
-    let file = in_memory(b"").ok()?;
+    let file = memory_file(b"").ok()?;
     let mut strip = Command::new("strip");
     strip.args(["--strip-debug", "-o"]).arg(path(&file));
     let done = strip.arg(program).output().ok()?;

@@ -39,13 +39,13 @@ pub struct BootSpec {
 pub struct GuestFiles {
     /// The part that all guests share: an archive that the kernel unpacks.
     pub base: Arc<[u8]>,
-    /// The part of its server: an archive on a disk that is unpacked after boot. See [`super::kernel::starting`].
+    /// The part of its server: an archive on a disk that is unpacked after boot. See [`super::kernel::start_script`].
     pub content: Vec<u8>,
 }
 
 impl BootSpec {
     /// One processor, the default card, and counting without a profile.
-    pub fn usual(kernel: PathBuf, system: Option<GuestFiles>, memory_mib: u32) -> BootSpec {
+    pub fn with_defaults(kernel: PathBuf, system: Option<GuestFiles>, memory_mib: u32) -> BootSpec {
         BootSpec {
             kernel,
             system,
@@ -60,7 +60,7 @@ impl BootSpec {
     }
 
     /// Whether the boot is the common one, so that guests differ only in their content and can share a saved state.
-    pub fn is_usual(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         let is_plain = self.append.is_empty() && self.device == DEVICE && self.cpus == 1;
         self.system.is_some() && is_plain && self.disk.is_none()
     }
@@ -74,8 +74,8 @@ impl BootSpec {
         match self.disk {
             // Powers of two: few distinct sizes, so that many guests share a saved state.
             None => {
-                let least = self.memory_mib.max(least_memory_mib(content_len));
-                least.next_power_of_two()
+                let required_mib = self.memory_mib.max(memory_mib_min(content_len));
+                required_mib.next_power_of_two()
             }
             // The memory left for the disk's page cache must not depend on the size of the programs.
             Some(_) => self.memory_mib + (content_len >> 20) as u32 + 1,
@@ -85,7 +85,7 @@ impl BootSpec {
 
 /// The minimum memory for a content of `content_len` bytes: it is unpacked into a file system that may use half of the
 /// memory.
-fn least_memory_mib(content_len: usize) -> u32 {
+fn memory_mib_min(content_len: usize) -> u32 {
     const OF_THE_KERNEL_MIB: u32 = 128;
     let content_mib = u32::try_from(content_len >> 20).unwrap_or(u32::MAX / 4);
     OF_THE_KERNEL_MIB + 3 * content_mib
@@ -121,7 +121,7 @@ pub fn arguments(
     add("-smp", boot.cpus.to_string());
     add("-m", boot.memory_mib().to_string());
     add("-kernel", boot.kernel.display().to_string());
-    let more = network.fill_in(&boot.append);
+    let extra = network.fill_in(&boot.append);
     match media {
         Some(BootMedia { base, .. }) => {
             add("-initrd", base.clone());
@@ -134,9 +134,9 @@ pub fn arguments(
             } else {
                 ""
             };
-            add("-append", format!("{line}{root} {more}"));
+            add("-append", format!("{line}{root} {extra}"));
         }
-        None => add("-append", more),
+        None => add("-append", extra),
     }
     // vhost=off: QEMU's main loop moves the packets, so its idleness shows that they have been delivered.
     let tap = "script=no,downscript=no,vhost=off";
@@ -155,8 +155,8 @@ pub fn arguments(
     let mut disk = |id: &str, file: &str| {
         // A comma in a QEMU option value is written twice.
         let file = file.replace(',', ",,");
-        let how = "if=none,format=raw,readonly=on,file.locking=off,cache=unsafe,aio=threads";
-        add("-drive", format!("file={file},id={id},{how}"));
+        let options = "if=none,format=raw,readonly=on,file.locking=off,cache=unsafe,aio=threads";
+        add("-drive", format!("file={file},id={id},{options}"));
         add("-device", format!("virtio-blk-pci,drive={id}"));
     };
     if let Some(BootMedia { content, .. }) = media {
@@ -180,7 +180,7 @@ mod tests {
             content: vec![0; content_len],
             ..GuestFiles::default()
         };
-        BootSpec::usual("vmlinuz".into(), Some(system), 512)
+        BootSpec::with_defaults("vmlinuz".into(), Some(system), 512)
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             ..of_len(7 << 20)
         };
         assert_eq!(boot.memory_mib(), 128 + 7 + 1);
-        assert!(!boot.is_usual());
+        assert!(!boot.is_default());
     }
 
     #[test]

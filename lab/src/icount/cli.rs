@@ -177,13 +177,13 @@ pub fn run(args: &IcountArgs) -> anyhow::Result<ExitCode> {
     if args.install {
         standard::install_packages(&needs::missing())?;
     }
-    needs::check().map_err(|why| anyhow!(why))?;
+    needs::check().map_err(|error| anyhow!(error))?;
     if let Some(number) = &args.paper {
-        return paper::cli::compare(args.of_paper(number));
+        return paper::cli::compare(args.paper_selection(number));
     }
     let mix = args.mix()?;
     if args.kernel.is_some() || args.cmd.is_some() || !args.file.is_empty() {
-        return other(args, mix).map_err(|why| anyhow!(why));
+        return measure_other(args, mix).map_err(|error| anyhow!(error));
     }
     if args.drive.is_some() {
         bail!("--drive needs a configuration: give --cmd, or --kernel");
@@ -207,7 +207,7 @@ impl IcountOptions {
         }
     }
 
-    fn of_paper<'a>(&'a self, number: &'a str) -> paper::cli::PaperSelection<'a> {
+    fn paper_selection<'a>(&'a self, number: &'a str) -> paper::cli::PaperSelection<'a> {
         paper::cli::PaperSelection {
             paper: number,
             servers: &self.server,
@@ -226,7 +226,7 @@ impl IcountOptions {
             return Ok(None);
         };
         let settings = workload::cli::parse(&self.settings)?;
-        let mix = WorkloadMix::new(name, &settings).map_err(|why| anyhow!(why))?;
+        let mix = WorkloadMix::new(name, &settings).map_err(|error| anyhow!(error))?;
         Ok(Some(mix))
     }
 }
@@ -235,9 +235,9 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
     let chosen: Result<Vec<_>, String> = args
         .server
         .iter()
-        .map(|name| servers::named(name))
+        .map(|name| servers::find_server(name))
         .collect();
-    let mut chosen = chosen.map_err(|why| anyhow!("--server: {why}"))?;
+    let mut chosen = chosen.map_err(|error| anyhow!("--server: {error}"))?;
     if chosen.is_empty() {
         chosen = servers::ALL.to_vec();
         chosen.retain(|server| !server.is_proxy);
@@ -264,8 +264,8 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
         profile: args.profile.clone(),
     };
     if !args.rate.is_empty() {
-        let good = timed::run(&plan, &args.rate).map_err(|why| anyhow!(why))?;
-        return Ok(ExitCode::from(u8::from(!good)));
+        let is_successful = timed::run(&plan, &args.rate).map_err(|error| anyhow!(error))?;
+        return Ok(ExitCode::from(u8::from(!is_successful)));
     }
     let mut unwritten = None;
     let rows = standard::run(&plan, &mut |rows| {
@@ -277,13 +277,13 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
                 .err()
         });
     });
-    let rows = rows.map_err(|why| anyhow!(why))?;
-    if let Some(why) = unwritten {
-        return Err(why);
+    let rows = rows.map_err(|error| anyhow!(error))?;
+    if let Some(error) = unwritten {
+        return Err(error);
     }
     // A peer that is not installed does not fail the table.
-    let good = rows.iter().any(|row| row.instructions.is_some());
-    Ok(if good {
+    let is_successful = rows.iter().any(|row| row.instructions.is_some());
+    Ok(if is_successful {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -291,49 +291,49 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
 }
 
 /// Measures a configuration given on the command line.
-fn other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, String> {
+fn measure_other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, String> {
     let plugin = plugin()?;
     let (boot, network) = match &args.kernel {
-        Some(image) => bare(args, image)?,
+        Some(image) => bare_guest(args, image)?,
         None => linux(args, mix.as_ref())?,
     };
     let mut guest = QemuGuest::boot(&boot, &plugin, network)?;
     let address = guest.wait_for(args.port)?;
-    for asked in asked(args, mix.as_ref(), &address.to_string())? {
-        let figure = measure(&mut guest, address, &asked, args.traffic())?;
+    for request in drive_requests(args, mix.as_ref(), &address.to_string())? {
+        let figure = measure(&mut guest, address, &request, args.traffic())?;
         let figure = thousands(figure.round() as u64);
-        println!("{} {figure} instructions a request", asked.label());
+        println!("{} {figure} instructions a request", request.label());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The requests of each figure.
-fn asked(
+fn drive_requests(
     args: &IcountOptions,
     mix: Option<&WorkloadMix>,
     host: &str,
 ) -> Result<Vec<DriveRequest>, String> {
     if let Some(mix) = mix {
-        return Ok(vec![mix.asked(host)?]);
+        return Ok(vec![mix.drive_request(host)?]);
     }
     if let Some(command) = &args.drive {
         return Ok(vec![DriveRequest::Command(command.clone())]);
     }
     let modes = args.modes();
-    let of_url = |url: &String| {
+    let url_request = |url: &String| {
         let page = |mode: &ConnectionMode| DriveRequest::Page(url.clone(), *mode);
         modes.iter().map(page).collect::<Vec<_>>()
     };
-    Ok(args.url.iter().flat_map(of_url).collect())
+    Ok(args.url.iter().flat_map(url_request).collect())
 }
 
-fn bare(args: &IcountOptions, image: &Path) -> Result<(BootSpec, GuestNetwork), String> {
+fn bare_guest(args: &IcountOptions, image: &Path) -> Result<(BootSpec, GuestNetwork), String> {
     if !image.is_file() {
         return Err(format!("--kernel {}: no such file", image.display()));
     }
     Ok((
         boot(args, image.to_owned(), None),
-        GuestNetwork::of(args.guest),
+        GuestNetwork::with_guest_address(args.guest),
     ))
 }
 
@@ -343,8 +343,11 @@ fn linux(
 ) -> Result<(BootSpec, GuestNetwork), String> {
     let kernel = GuestKernel::new()?;
     let network = GuestNetwork::new();
-    let copied: Result<Vec<CopiedPath>, String> =
-        args.file.iter().map(|spec| copied(spec)).collect();
+    let copied: Result<Vec<CopiedPath>, String> = args
+        .file
+        .iter()
+        .map(|spec| parse_copied_path(spec))
+        .collect();
     let mut copied = copied?;
     copied.extend(mix.map(WorkloadMix::site).transpose()?);
     let content = GuestContent {
@@ -364,12 +367,12 @@ fn boot(args: &IcountOptions, kernel: PathBuf, system: Option<GuestFiles>) -> Bo
         append: args.append.clone(),
         device: args.device.clone(),
         cpus: args.cpus,
-        ..BootSpec::usual(kernel, system, args.mem)
+        ..BootSpec::with_defaults(kernel, system, args.mem)
     }
 }
 
 /// Parses `SRC[:DEST]`.
-fn copied(spec: &str) -> Result<CopiedPath, String> {
+fn parse_copied_path(spec: &str) -> Result<CopiedPath, String> {
     let (source, path) = match spec.split_once(':') {
         Some((source, path)) => (PathBuf::from(source), path.to_owned()),
         None => {
@@ -396,14 +399,17 @@ mod tests {
 
     #[test]
     fn a_file_has_a_place_in_the_guest() {
-        let copy = copied("/bin/sh:/opt/shell").expect("there");
+        let copy = parse_copied_path("/bin/sh:/opt/shell").expect("there");
         assert_eq!(
             (copy.source, copy.path),
             ("/bin/sh".into(), "/opt/shell".to_owned())
         );
-        assert_eq!(copied("/bin/sh").expect("there").path, "usr/bin/sh");
+        assert_eq!(
+            parse_copied_path("/bin/sh").expect("there").path,
+            "usr/bin/sh"
+        );
         assert!(
-            copied("/no/such/file")
+            parse_copied_path("/no/such/file")
                 .expect_err("absent")
                 .contains("/no/such/file")
         );

@@ -32,7 +32,7 @@ impl OrderCache {
     ///
     /// # Errors
     /// The workload or its settings are unknown.
-    pub fn dealt(
+    pub fn connections_in_order(
         &mut self,
         name: &str,
         settings: &BTreeMap<String, String>,
@@ -40,11 +40,12 @@ impl OrderCache {
         count: usize,
     ) -> Result<WorkloadConnections, String> {
         let workload = named(name, settings, host)?;
-        let is_it = |(of, _): &&(OrderKey, _)| of.0 == name && of.1 == *settings && of.2 == count;
-        let even = match self.0.iter().find(is_it) {
+        let is_same_key =
+            |(key, _): &&(OrderKey, _)| key.0 == name && key.1 == *settings && key.2 == count;
+        let even = match self.0.iter().find(is_same_key) {
             Some((_, even)) => even.clone(),
             None => {
-                let even = order_of(&*workload, count, SEED);
+                let even = even_order(&*workload, count, SEED);
                 // The host is not part of the key: it does not affect the order.
                 let kind = (name.to_owned(), settings.clone(), count);
                 self.0.push((kind, even.clone()));
@@ -56,7 +57,7 @@ impl OrderCache {
 }
 
 /// The balanced order of a workload's first connections; empty if they keep their drawn order.
-fn order_of(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64]> {
+fn even_order(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64]> {
     let is_mix = workload.classes().len() > 1;
     match is_mix && !is_endless(workload, seed) {
         true => even(workload, count, seed).into(),
@@ -105,14 +106,14 @@ impl WorkloadConnections {
         if self.is_endless() {
             return DriveQuota::Requests(requests);
         }
-        let (mut count, mut all) = (0, 0);
-        while count < connections || all < requests {
+        let (mut count, mut total_requests) = (0, 0);
+        while count < connections || total_requests < requests {
             let opening = self.order.session(first + count).open();
-            (count, all) = (count + 1, all + opening.requests);
+            (count, total_requests) = (count + 1, total_requests + opening.requests);
         }
         DriveQuota::Connections {
             count,
-            requests: all,
+            requests: total_requests,
         }
     }
 
@@ -143,16 +144,16 @@ struct ConnectionOrder {
 
 impl ConnectionOrder {
     /// The session of the connection at this position.
-    fn session(&self, at: u64) -> Box<dyn ClientSession> {
-        self.workload.session(self.number(at), self.seed)
+    fn session(&self, position: u64) -> Box<dyn ClientSession> {
+        self.workload.session(self.number(position), self.seed)
     }
 
-    fn number(&self, at: u64) -> u64 {
+    fn number(&self, position: u64) -> u64 {
         let count = self.even.len();
-        match self.even.get(at as usize) {
+        match self.even.get(position as usize) {
             Some(number) => *number,
-            None if count == 0 => at,
-            None => even::after(count) + (at - count as u64),
+            None if count == 0 => position,
+            None => even::sample_count(count) + (position - count as u64),
         }
     }
 }
@@ -194,20 +195,20 @@ impl ClientSession for DealtClient {
         self.current.request(last, out)
     }
 
-    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
-        self.current.answered(answer);
+    fn handle_response(&mut self, answer: &ReceivedResponse<'_>) {
+        self.current.handle_response(answer);
     }
 
-    fn failed(&mut self) {
-        self.current.failed();
+    fn handle_failure(&mut self) {
+        self.current.handle_failure();
     }
 
-    fn wants(&self) -> ResponseInterest {
-        self.current.wants()
+    fn interest(&self) -> ResponseInterest {
+        self.current.interest()
     }
 
-    fn lacks(&self) -> bool {
-        self.current.lacks()
+    fn is_incomplete(&self) -> bool {
+        self.current.is_incomplete()
     }
 
     fn pause_ns(&self) -> u64 {
@@ -223,7 +224,7 @@ mod tests {
 
     fn dealt(name: &str, setting: (&str, &str)) -> WorkloadConnections {
         let settings = [(setting.0.to_owned(), setting.1.to_owned())].into();
-        let dealt = OrderCache::default().dealt(name, &settings, "host", EVEN);
+        let dealt = OrderCache::default().connections_in_order(name, &settings, "host", EVEN);
         dealt.expect("known")
     }
 
@@ -268,7 +269,7 @@ mod tests {
         let settings = |dirs: &str| [("dirs".to_owned(), dirs.to_owned())].into();
         let mut orders = OrderCache::default();
         let mut even = |dirs, host| {
-            let dealt = orders.dealt("specweb99", &settings(dirs), host, 10);
+            let dealt = orders.connections_in_order("specweb99", &settings(dirs), host, 10);
             dealt.expect("known").order.even.clone()
         };
         let (first, again, other) = (even("3", "one"), even("3", "another"), even("4", "one"));
@@ -276,7 +277,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &other));
         assert!(
             orders
-                .dealt("specweb99", &settings("none"), "one", 10)
+                .connections_in_order("specweb99", &settings("none"), "one", 10)
                 .is_err()
         );
     }

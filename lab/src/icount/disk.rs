@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::kernel::{made, run};
+use super::kernel::{build_once, run};
 use crate::peers::programs;
 
 /// Block length of the file system.
@@ -25,17 +25,17 @@ struct FolderSize {
 ///
 /// # Errors
 /// A program is missing, the disk is full, or the folder can't be read.
-pub fn of_folder(folder: &Path, image: &Path) -> Result<PathBuf, String> {
-    made(image, |image| {
+pub fn build_image(folder: &Path, image: &Path) -> Result<PathBuf, String> {
+    build_once(image, |image| {
         let Some(program) = programs::find("mke2fs") else {
             return Err("mke2fs is missing, which makes a guest's disk: install e2fsprogs".into());
         };
         let size = size(folder)?;
         // No reserved blocks and no journal: the disk is read-only.
         let features = ["-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal"];
-        let same = format!("root_owner=0:0,lazy_itable_init=0,hash_seed={ID}");
+        let reproducible_options = format!("root_owner=0:0,lazy_itable_init=0,hash_seed={ID}");
         let mut command = Command::new(program);
-        command.args(["-q", "-F", "-U", ID, "-E", &same]);
+        command.args(["-q", "-F", "-U", ID, "-E", &reproducible_options]);
         command.args(features);
         command.args(["-N", &(size.files + 64).to_string(), "-d"]);
         run(command
@@ -53,25 +53,26 @@ fn disk_len(size: &FolderSize) -> u64 {
 }
 
 fn size(folder: &Path) -> Result<FolderSize, String> {
-    let unreadable = |why| format!("{}: {why}", folder.display());
-    let mut all = FolderSize {
+    let unreadable = |error| format!("{}: {error}", folder.display());
+    let mut total = FolderSize {
         files: 1,
         bytes: BLOCK_LEN,
     };
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        let found = fs::metadata(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        let one = match found.is_dir() {
+        let metadata =
+            fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let entry_size = match metadata.is_dir() {
             true => size(&path)?,
             false => FolderSize {
                 files: 1,
-                bytes: found.len().next_multiple_of(BLOCK_LEN),
+                bytes: metadata.len().next_multiple_of(BLOCK_LEN),
             },
         };
-        all.files += one.files;
-        all.bytes += one.bytes;
+        total.files += entry_size.files;
+        total.bytes += entry_size.bytes;
     }
-    Ok(all)
+    Ok(total)
 }
 
 #[cfg(test)]
@@ -102,14 +103,14 @@ mod tests {
         let site = folder.path().join("site");
         fs::create_dir(&site).expect("a folder");
         fs::write(site.join("page.html"), vec![b'x'; 3 << 20]).expect("a file");
-        let image = of_folder(&site, &folder.path().join("site.ext4")).expect("an image");
+        let image = build_image(&site, &folder.path().join("site.ext4")).expect("an image");
         let bytes = fs::read(&image).expect("readable");
         // The magic number of the superblock.
         assert_eq!(bytes[1024 + 0x38..][..2], [0x53, 0xef]);
         assert!(bytes.windows(9).any(|name| name == b"page.html"));
         // A second call does not create it again.
         fs::write(&image, b"kept").expect("writable");
-        of_folder(&site, &image).expect("there");
+        build_image(&site, &image).expect("there");
         assert_eq!(fs::read(&image).expect("readable"), b"kept");
     }
 }

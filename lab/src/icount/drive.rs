@@ -80,7 +80,7 @@ impl ConnectionMode {
             insecure: true,
             authorities: None,
             offered: OfferedTls::One {
-                resumes: self == ConnectionMode::TlsResumed,
+                is_resuming: self == ConnectionMode::TlsResumed,
             },
         })
     }
@@ -191,14 +191,14 @@ impl DriveRequest {
 pub fn drive(
     life: &GuestLifeline,
     address: SocketAddr,
-    asked: &DriveRequest,
+    request: &DriveRequest,
     requests: u64,
     connections: u32,
 ) -> Result<(), String> {
-    if let DriveRequest::Command(command) = asked {
-        return by_command(address, command, requests, connections);
+    if let DriveRequest::Command(command) = request {
+        return drive_with_command(address, command, requests, connections);
     }
-    let (workload, tls) = asked.traffic(address)?;
+    let (workload, tls) = request.traffic(address)?;
     let target = DriveTarget {
         life,
         address,
@@ -206,8 +206,8 @@ pub fn drive(
         time: None,
     };
     let stop = AtomicBool::new(false);
-    let (label, quota) = (asked.label(), DriveQuota::Requests(requests));
-    by_load(target, &label, workload, quota, connections, &stop).map(drop)
+    let (label, quota) = (request.label(), DriveQuota::Requests(requests));
+    drive_with_load(target, &label, workload, quota, connections, &stop).map(drop)
 }
 
 fn urls(
@@ -228,9 +228,9 @@ fn urls(
 ///
 /// # Errors
 /// As for [`drive`].
-pub fn by_load(
+pub fn drive_with_load(
     target: DriveTarget<'_>,
-    what: &str,
+    label: &str,
     workload: Arc<dyn TrafficWorkload>,
     quota: DriveQuota,
     connections: u32,
@@ -264,12 +264,12 @@ pub fn by_load(
     if is_right(&outcome, requests) {
         return Ok(outcome);
     }
-    let why = match outcome.errors {
+    let reason = match outcome.errors {
         0 => "the server closed connections before all requests were sent".to_owned(),
         _ => format!("{:?}", outcome.errors_by_kind),
     };
     Err(format!(
-        "{} of {requests} requests for {what} done: {why}; by status {:?}",
+        "{} of {requests} requests for {label} done: {reason}; by status {:?}",
         outcome.requests, outcome.statuses
     ))
 }
@@ -289,7 +289,7 @@ fn is_right(outcome: &LoadResult, requests: u64) -> bool {
     outcome.errors == closed && (missing == 0 || (closed > 0 && missing >= closed && is_few))
 }
 
-fn by_command(
+fn drive_with_command(
     address: SocketAddr,
     command: &str,
     requests: u64,
@@ -303,15 +303,15 @@ fn by_command(
         .replace("{c}", &connections)
         .replace("{url}", &format!("http://{address}"));
     let output = Command::new("sh").args(["-c", &filled]).output();
-    let output = output.map_err(|why| format!("--drive: sh: {why}"))?;
+    let output = output.map_err(|error| format!("--drive: sh: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
+    let output_text = [output.stdout, output.stderr].concat();
     Err(format!(
         "--drive {filled}: {}\n{}",
         output.status,
-        String::from_utf8_lossy(&said).trim()
+        String::from_utf8_lossy(&output_text).trim()
     ))
 }
 
@@ -346,7 +346,7 @@ mod tests {
         let asked = |text: &str| DriveRequest::Command(text.to_owned());
         let right = "test {n} = 7 && test {c} = 3 && test {url} = http://127.0.0.1:80";
         let mut other = Command::new("true").spawn().expect("a process");
-        let life = GuestLifeline::of(&other).expect("a descriptor");
+        let life = GuestLifeline::from_child(&other).expect("a descriptor");
         other.wait().expect("an end");
         assert_eq!(drive(&life, address, &asked(right), 7, 3), Ok(()));
         let right = "test {requests} = 7 && test {connections} = 3";

@@ -14,32 +14,32 @@ const MOST_REQUESTS: u64 = 1000;
 /// Orders `count` connections of a workload with finite connections; returns their numbers.
 pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64> {
     let mut looked = Vec::new();
-    let mut whole = ConnectionContent::none(workload);
+    let mut total = ConnectionContent::empty(workload);
     // Enough for the statistics of the whole, and for the candidates of the last position.
-    while whole.requests < OF_THE_WHOLE || looked.len() < count + CHOICE {
-        let one = ConnectionContent::of(workload, looked.len() as u64, seed);
-        whole.add(&one);
-        looked.push(one);
+    while total.requests < OF_THE_WHOLE || looked.len() < count + CHOICE {
+        let content = ConnectionContent::for_connection(workload, looked.len() as u64, seed);
+        total.add(&content);
+        looked.push(content);
     }
     let mut choice: Vec<usize> = (0..CHOICE).collect();
-    let mut dealt = ConnectionContent::none(workload);
+    let mut chosen_content = ConnectionContent::empty(workload);
     let mut order = Vec::with_capacity(count);
     for next in (CHOICE..).take(count) {
         let distances = choice
             .iter()
-            .map(|number| dealt.distance_with(&looked[*number], &whole));
+            .map(|number| chosen_content.distance_with(&looked[*number], &total));
         let nearest = distances.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
-        let (at, _) = nearest.expect("there is a choice");
+        let (choice_index, _) = nearest.expect("there is a choice");
         // The candidate set keeps its size: the next drawn connection replaces the chosen one.
-        let number = std::mem::replace(&mut choice[at], next);
-        dealt.add(&looked[number]);
+        let number = std::mem::replace(&mut choice[choice_index], next);
+        chosen_content.add(&looked[number]);
         order.push(number as u64);
     }
     order
 }
 
 /// The first number that no order of `count` connections contains.
-pub fn after(count: usize) -> u64 {
+pub fn sample_count(count: usize) -> u64 {
     (count + CHOICE) as u64
 }
 
@@ -54,7 +54,7 @@ struct ConnectionContent {
 }
 
 impl ConnectionContent {
-    fn none(workload: &dyn TrafficWorkload) -> ConnectionContent {
+    fn empty(workload: &dyn TrafficWorkload) -> ConnectionContent {
         ConnectionContent {
             connections: 0.0,
             requests: 0.0,
@@ -63,14 +63,14 @@ impl ConnectionContent {
         }
     }
 
-    fn of(workload: &dyn TrafficWorkload, number: u64, seed: u64) -> ConnectionContent {
-        let mut content = ConnectionContent::none(workload);
+    fn for_connection(workload: &dyn TrafficWorkload, number: u64, seed: u64) -> ConnectionContent {
+        let mut content = ConnectionContent::empty(workload);
         let mut session = workload.session(number, seed);
         let requests = session.open().requests.min(MOST_REQUESTS);
         let mut text = Vec::new();
-        for left in (0..requests).rev() {
+        for requests_left in (0..requests).rev() {
             text.clear();
-            let expected = session.request(left == 0, &mut text);
+            let expected = session.request(requests_left == 0, &mut text);
             content.by_class[usize::from(expected.class)] += 1.0;
             content.body_len += expected.len.unwrap_or(0) as f64;
         }
@@ -82,37 +82,38 @@ impl ConnectionContent {
         self.connections += other.connections;
         self.requests += other.requests;
         self.body_len += other.body_len;
-        for (own, other) in self.by_class.iter_mut().zip(&other.by_class) {
-            *own += other;
+        for (own_value, other) in self.by_class.iter_mut().zip(&other.by_class) {
+            *own_value += other;
         }
     }
 
     /// The distance of the sum of both from the same number of requests of the whole; 0 if proportional. Requests of
     /// rare classes weigh more.
-    fn distance_with(&self, other: &ConnectionContent, whole: &ConnectionContent) -> f64 {
+    fn distance_with(&self, other: &ConnectionContent, total: &ConnectionContent) -> f64 {
         let requests = self.requests + other.requests;
         // The squared surplus, relative to the share of the whole per request.
-        let surplus = |own: f64, other: f64, whole_has: f64| {
-            let rate = whole_has / whole.requests;
+        let surplus = |own_value: f64, other: f64, total_amount: f64| {
+            let rate = total_amount / total.requests;
             (
-                (own + other - rate * requests).powi(2),
+                (own_value + other - rate * requests).powi(2),
                 rate.max(f64::MIN_POSITIVE),
             )
         };
-        let in_requests = |own, other, whole_has| {
-            let (squared, rate) = surplus(own, other, whole_has);
+        let in_requests = |own_value, other, total_amount| {
+            let (squared, rate) = surplus(own_value, other, total_amount);
             squared / (rate * rate).max(f64::MIN_POSITIVE)
         };
         let numbers = self.by_class.iter().zip(&other.by_class);
-        let of_classes = numbers
-            .zip(&whole.by_class)
-            .map(|((own, other), whole_has)| {
-                let (squared, rate) = surplus(*own, *other, *whole_has);
-                squared / rate
-            });
-        of_classes.sum::<f64>()
-            + in_requests(self.body_len, other.body_len, whole.body_len)
-            + in_requests(self.connections, other.connections, whole.connections)
+        let class_distances =
+            numbers
+                .zip(&total.by_class)
+                .map(|((own_value, other), total_amount)| {
+                    let (squared, rate) = surplus(*own_value, *other, *total_amount);
+                    squared / rate
+                });
+        class_distances.sum::<f64>()
+            + in_requests(self.body_len, other.body_len, total.body_len)
+            + in_requests(self.connections, other.connections, total.connections)
     }
 }
 
@@ -127,8 +128,8 @@ mod tests {
         workload: &dyn TrafficWorkload,
         numbers: impl Iterator<Item = u64>,
     ) -> ConnectionContent {
-        numbers.fold(ConnectionContent::none(workload), |mut sum, number| {
-            sum.add(&ConnectionContent::of(workload, number, 1));
+        numbers.fold(ConnectionContent::empty(workload), |mut sum, number| {
+            sum.add(&ConnectionContent::for_connection(workload, number, 1));
             sum
         })
     }
@@ -160,7 +161,7 @@ mod tests {
             let order = even(&*workload, 1000, 1);
             let distinct: BTreeSet<_> = order.iter().collect();
             assert_eq!(distinct.len(), 1000);
-            assert!(order.iter().all(|number| *number < after(1000)));
+            assert!(order.iter().all(|number| *number < sample_count(1000)));
             let whole = sum(&*workload, 0..10_000);
             for part in [200, 400, 1000] {
                 let found = sum(&*workload, order[..part].iter().copied());
@@ -178,7 +179,7 @@ mod tests {
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let workload = named("webbench", &settings.into(), "host").expect("known");
         assert_eq!(
-            ConnectionContent::of(&*workload, 0, 1).requests,
+            ConnectionContent::for_connection(&*workload, 0, 1).requests,
             MOST_REQUESTS as f64
         );
         assert_eq!(even(&*workload, 3, 1).len(), 3);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::boot::{BootMedia, BootSpec, arguments, disk_len};
-use super::kernel::{BOOTED, READY, run, starting};
+use super::kernel::{BOOTED, READY, run, start_script};
 use super::life::GuestLifeline;
 use super::steps::{GuestTime, StepRequirements};
 use super::{monitor, saved};
@@ -70,7 +70,7 @@ impl GuestNetwork {
     }
 
     /// The network of an image with a fixed address.
-    pub fn of(guest: Ipv4Addr) -> GuestNetwork {
+    pub fn with_guest_address(guest: Ipv4Addr) -> GuestNetwork {
         let [a, b, c, d] = guest.octets();
         let host = Ipv4Addr::new(a, b, c, if d == 1 { 2 } else { 1 });
         GuestNetwork {
@@ -88,7 +88,7 @@ impl GuestNetwork {
     }
 
     /// Configures the tap device, which QEMU has created. A permanent neighbour entry avoids ARP during measurements.
-    fn up(&self) -> Result<(), String> {
+    fn create(&self) -> Result<(), String> {
         let (name, address) = (self.name.as_str(), format!("{}/{}", self.host, self.prefix));
         // Without IPv6 the host sends nothing unsolicited; where IPv6 is absent the write fails, which is harmless.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
@@ -124,7 +124,7 @@ pub struct QemuGuest {
     /// Output of the guest's console.
     console: File,
     /// Output of QEMU.
-    said: File,
+    stderr: File,
     count: File,
     /// Instructions by translated block.
     profile: Option<File>,
@@ -145,14 +145,14 @@ impl QemuGuest {
         network: GuestNetwork,
     ) -> Result<QemuGuest, String> {
         let state = saved::state(boot, plugin, &network)?;
-        let begun = QemuGuest::start(boot, plugin, network, state.as_deref());
-        let mut guest = begun.map_err(|why| saved::failure(why, state.as_deref()))?;
+        let started = QemuGuest::start(boot, plugin, network, state.as_deref());
+        let mut guest = started.map_err(|error| saved::failure(error, state.as_deref()))?;
         if boot.system.is_some() {
             // A saved guest was saved after this point.
             if state.is_none() {
                 guest.wait_until_booted()?;
             }
-            guest.tell(&starting())?;
+            guest.send_command(&start_script())?;
         }
         Ok(guest)
     }
@@ -168,31 +168,38 @@ impl QemuGuest {
         state: Option<&Path>,
     ) -> Result<QemuGuest, String> {
         // One page that the plugin maps: the counts can be read without stopping the guest.
-        let count = in_memory(&[0; 4096])?;
-        let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
+        let count = memory_file(&[0; 4096])?;
+        let profile = boot.has_profile.then(|| memory_file(b"")).transpose()?;
         let steps = boot.has_steps.then(|| StepRequirements::new(&network));
         let steps = steps.transpose()?;
-        let (console, said) = (in_memory(b"")?, in_memory(b"")?);
+        let (console, stderr) = (memory_file(b"")?, memory_file(b"")?);
         let files = boot.system.as_ref().map(|system| {
-            let disk = in_memory(&system.content)?;
+            let disk = memory_file(&system.content)?;
             let len = disk_len(system.content.len()) as u64;
             // Whole sectors, which is more than the content.
             disk.set_len(len)
-                .map_err(|why| format!("a file in memory: {why}"))?;
-            Ok::<_, String>([in_memory(&system.base)?, disk])
+                .map_err(|error| format!("a file in memory: {error}"))?;
+            Ok::<_, String>([memory_file(&system.base)?, disk])
         });
         let files = files.transpose()?;
         let media = files.as_ref().map(|[base, content]| BootMedia {
             base: path(base),
             content: path(content),
         });
-        let copy = |file: &File| file.try_clone().map_err(|why| format!("descriptor: {why}"));
+        let copy = |file: &File| {
+            file.try_clone()
+                .map_err(|error| format!("descriptor: {error}"))
+        };
         // setpriv --pdeathsig: the kernel kills QEMU when the thread that started it ends, for any reason.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(arguments(boot, plugin, &network, media.as_ref()))
-            .args(state.iter().flat_map(|file| monitor::goes_on(file)))
+            .args(
+                state
+                    .iter()
+                    .flat_map(|file| monitor::incoming_arguments(file)),
+            )
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
             .envs(steps.iter().flat_map(StepRequirements::environment))
@@ -200,44 +207,48 @@ impl QemuGuest {
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
-            .stderr(copy(&said)?);
-        let qemu = command.spawn().map_err(|why| format!("setpriv: {why}"))?;
+            .stderr(copy(&stderr)?);
+        let qemu = command
+            .spawn()
+            .map_err(|error| format!("setpriv: {error}"))?;
         let mut guest = QemuGuest {
-            life: GuestLifeline::of(&qemu).map_err(|why| format!("QEMU: {why}"))?,
+            life: GuestLifeline::from_child(&qemu).map_err(|error| format!("QEMU: {error}"))?,
             qemu,
             console,
-            said,
+            stderr,
             count,
             profile,
             steps,
             network,
             linux: boot.system.is_some(),
         };
-        guest.until(BOOT, "no network device from QEMU", |guest| {
+        guest.wait_until(BOOT, "no network device from QEMU", |guest| {
             guest.network.exists()
         })?;
         // The tap device exists only once QEMU has created it, and ends with QEMU.
-        guest.network.up()?;
+        guest.network.create()?;
         // QEMU sets up the machine after the network device and still reads the boot files: they must exist until the
         // first counted instruction proves that it runs.
-        let patience = state.map_or(BOOT, |_| GO_ON);
-        guest.until(patience, "QEMU does not start", |guest| guest.counted() > 0)?;
+        let timeout = state.map_or(BOOT, |_| GO_ON);
+        guest.wait_until(timeout, "QEMU does not start", |guest| {
+            guest.instructions() > 0
+        })?;
         Ok(guest)
     }
 
     /// Waits until the guest's shell takes commands.
     pub(super) fn wait_until_booted(&mut self) -> Result<(), String> {
-        self.until(BOOT, "the guest does not boot", |guest| {
+        self.wait_until(BOOT, "the guest does not boot", |guest| {
             text(&guest.console).contains(BOOTED)
         })
     }
 
     /// Runs a command in the guest's shell.
-    fn tell(&mut self, command: &str) -> Result<(), String> {
+    fn send_command(&mut self, command: &str) -> Result<(), String> {
         let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux);
         let stdin = stdin.ok_or_else(|| format!("{command}: the guest has no shell"))?;
-        let told = stdin.write_all(format!("{command}\n").as_bytes());
-        told.map_err(|why| format!("{command}: {why}"))
+        let written = stdin.write_all(format!("{command}\n").as_bytes());
+        written.map_err(|error| format!("{command}: {error}"))
     }
 
     /// Waits until a server accepts connections at `port`.
@@ -246,14 +257,14 @@ impl QemuGuest {
     /// The guest ended or no server listens; the text includes the output of console and server.
     pub fn wait_for(&mut self, port: u16) -> Result<SocketAddr, String> {
         if self.linux {
-            self.until(BOOT, "the guest does not boot", |guest| {
+            self.wait_until(BOOT, "the guest does not boot", |guest| {
                 text(&guest.console).contains(READY)
             })?;
         }
         let address = SocketAddr::from((self.network.guest, port));
         // A bare image prints nothing while it boots, so the connection attempts must cover the boot time.
-        let patience = if self.linux { LISTEN } else { BOOT };
-        self.until(patience, &format!("no answer at port {port}"), |_| {
+        let timeout = if self.linux { LISTEN } else { BOOT };
+        self.wait_until(timeout, &format!("no answer at port {port}"), |_| {
             TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
         })?;
         Ok(address)
@@ -265,7 +276,7 @@ impl QemuGuest {
     }
 
     /// Instructions so far; repeated string instructions count by the bytes that they moved.
-    pub fn counted(&self) -> u64 {
+    pub fn instructions(&self) -> u64 {
         let mut words = [0; 16];
         let read = self.count.read_exact_at(&mut words, 0);
         read.expect("a page in memory");
@@ -287,15 +298,15 @@ impl QemuGuest {
         /// A timer tick of an idle guest costs some thousands of instructions; a response costs more.
         const REST: u64 = 20_000;
         let end = Instant::now() + Duration::from_secs(2);
-        let mut before = self.counted();
+        let mut count_before = self.instructions();
         loop {
             // Several timer ticks, so that an idle guest is recognised by its small count.
             sleep(STEP * 3);
-            let now = self.counted();
-            if now - before < REST || Instant::now() > end {
+            let now = self.instructions();
+            if now - count_before < REST || Instant::now() > end {
                 return now;
             }
-            before = now;
+            count_before = now;
         }
     }
 
@@ -304,7 +315,7 @@ impl QemuGuest {
     ///
     /// # Errors
     /// The guest was not booted with step support, or does not stop.
-    pub fn in_steps(&self, step_ns: u64) -> Result<GuestTime, String> {
+    pub fn step_by(&self, step_ns: u64) -> Result<GuestTime, String> {
         let steps = self.steps.as_ref().ok_or("the guest can't be stopped")?;
         steps.begin(self.pid(), &self.life, &self.count, step_ns)
     }
@@ -329,18 +340,18 @@ impl QemuGuest {
     /// # Errors
     /// There is no shell, or no output.
     pub fn output_of(&mut self, command: &str) -> Result<String, String> {
-        let failed = |why: std::io::Error| format!("{command}: {why}");
+        let failed = |error: std::io::Error| format!("{command}: {error}");
         let listener = TcpListener::bind((self.network.host, 0)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         let line = format!("{command} 2>/dev/null | nc {} {port}", self.network.host);
-        self.tell(&line)?;
+        self.send_command(&line)?;
         // accept has no timeout, and the guest may never connect.
         listener.set_nonblocking(true).map_err(failed)?;
         let end = Instant::now() + LISTEN;
         let mut stream = loop {
             match listener.accept() {
                 Ok((stream, _)) => break stream,
-                Err(why) if Instant::now() > end => return Err(failed(why)),
+                Err(error) if Instant::now() > end => return Err(failed(error)),
                 Err(_) => sleep(STEP),
             }
         };
@@ -352,17 +363,17 @@ impl QemuGuest {
     }
 
     /// Extends the message of a failure with the guest's status and output.
-    pub fn failure(&mut self, what: &str) -> String {
+    pub fn failure(&mut self, what_failed: &str) -> String {
         if let Ok(Some(status)) = self.qemu.try_wait() {
             return format!(
-                "{what}: the guest ended ({status})\n{}\n{}",
-                tail(&text(&self.said)),
+                "{what_failed}: the guest ended ({status})\n{}\n{}",
+                tail(&text(&self.stderr)),
                 tail(&text(&self.console))
             );
         }
         let server = self.server_log();
         format!(
-            "{what}\n{}",
+            "{what_failed}\n{}",
             tail(server.as_deref().unwrap_or(&text(&self.console)))
         )
     }
@@ -375,17 +386,17 @@ impl QemuGuest {
     /// The server's output, read through the guest's shell; `None` if there is no shell.
     fn server_log(&mut self) -> Option<String> {
         const END: &str = "ICOUNT-END";
-        let (from, end) = (
+        let (from, end_offset) = (
             text(&self.console).len(),
             Instant::now() + Duration::from_secs(5),
         );
         // The end mark is written in lower case, so that the shell's echo of the command does not match it.
-        let ask = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z").replace(END, "icount-end");
-        self.tell(&ask).ok()?;
-        while Instant::now() < end {
-            let shown = text(&self.console).get(from..)?.to_owned();
-            if shown.contains(END) {
-                let lines = shown
+        let command = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z").replace(END, "icount-end");
+        self.send_command(&command).ok()?;
+        while Instant::now() < end_offset {
+            let console_text = text(&self.console).get(from..)?.to_owned();
+            if console_text.contains(END) {
+                let lines = console_text
                     .lines()
                     .filter(|line| !line.to_lowercase().contains("icount-end"));
                 return Some(lines.collect::<Vec<_>>().join("\n"));
@@ -395,16 +406,16 @@ impl QemuGuest {
         None
     }
 
-    fn until(
+    fn wait_until(
         &mut self,
-        patience: Duration,
-        what: &str,
+        timeout: Duration,
+        what_failed: &str,
         met: impl Fn(&QemuGuest) -> bool,
     ) -> Result<(), String> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         while !met(self) {
             if !self.runs() || Instant::now() > end {
-                return Err(self.failure(what));
+                return Err(self.failure(what_failed));
             }
             sleep(STEP);
         }
@@ -425,10 +436,10 @@ impl Drop for QemuGuest {
 }
 
 /// Creates an anonymous file that ends with its last descriptor.
-pub(super) fn in_memory(content: &[u8]) -> Result<File, String> {
-    let failed = |why: std::io::Error| format!("a file in memory: {why}");
+pub(super) fn memory_file(content: &[u8]) -> Result<File, String> {
+    let failed = |error: std::io::Error| format!("a file in memory: {error}");
     let file =
-        memfd_create("lowroad-lab", MemfdFlags::CLOEXEC).map_err(|why| failed(why.into()))?;
+        memfd_create("lowroad-lab", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let file = File::from(file);
     file.write_all_at(content, 0).map_err(failed)?;
     Ok(file)
@@ -473,14 +484,16 @@ mod tests {
 
     #[test]
     fn an_image_with_its_own_address_gets_a_host_beside_it() {
-        let network = GuestNetwork::of(Ipv4Addr::new(10, 88, 0, 2));
+        let network = GuestNetwork::with_guest_address(Ipv4Addr::new(10, 88, 0, 2));
         assert_eq!(network.host, Ipv4Addr::new(10, 88, 0, 1));
         assert_eq!(
             network.fill_in("ip={guest} gw={host}"),
             "ip=10.88.0.2 gw=10.88.0.1"
         );
         assert_eq!(
-            GuestNetwork::of(Ipv4Addr::new(10, 0, 0, 1)).host.octets()[3],
+            GuestNetwork::with_guest_address(Ipv4Addr::new(10, 0, 0, 1))
+                .host
+                .octets()[3],
             2
         );
     }

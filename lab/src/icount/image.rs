@@ -19,7 +19,7 @@ impl ImageFolder {
     ///
     /// # Errors
     /// The program failed; the text is its output.
-    pub fn of_folder(lowroad: &Path, site: &Path) -> Result<ImageFolder, String> {
+    pub fn from_folder(lowroad: &Path, site: &Path) -> Result<ImageFolder, String> {
         let image = ImageFolder::empty()?;
         image.build(lowroad, site, None)?;
         Ok(image)
@@ -30,17 +30,17 @@ impl ImageFolder {
     ///
     /// # Errors
     /// The program or the system failed; the text gives the reason.
-    pub fn of_files(
+    pub fn from_files(
         lowroad: &Path,
         files: &[(String, Vec<u8>)],
         database: Option<&str>,
     ) -> Result<ImageFolder, String> {
         let image = ImageFolder::empty()?;
         let site = image.0.join("site");
-        fs::create_dir(&site).map_err(|why| format!("{}: {why}", site.display()))?;
+        fs::create_dir(&site).map_err(|error| format!("{}: {error}", site.display()))?;
         for (path, content) in files {
             let file = site.join(path.trim_start_matches('/'));
-            fs::write(&file, content).map_err(|why| format!("{}: {why}", file.display()))?;
+            fs::write(&file, content).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         image.build(lowroad, &site, database)?;
         Ok(image)
@@ -50,7 +50,7 @@ impl ImageFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let folder = std::env::temp_dir().join(format!("lowroad-image-{process}-{number}"));
-        fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(ImageFolder(folder))
     }
 
@@ -69,7 +69,7 @@ impl ImageFolder {
     pub fn boot(&self, memory_mib: u32) -> BootSpec {
         BootSpec {
             append: APPEND.into(),
-            ..BootSpec::usual(self.path(), None, memory_mib)
+            ..BootSpec::with_defaults(self.path(), None, memory_mib)
         }
     }
 }

@@ -79,7 +79,7 @@ pub fn cache() -> Result<PathBuf, String> {
         .or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")))
         .ok_or("neither HOME nor XDG_CACHE_HOME is set: no place for the guest's kernel")?;
     let folder = base.join("lowroad-lab").join("icount");
-    fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }
 
@@ -89,9 +89,9 @@ pub fn cache() -> Result<PathBuf, String> {
 /// The compiler failed; the text is its output.
 pub fn plugin() -> Result<PathBuf, String> {
     let name = format!("insn-{:08x}", crc32fast::hash(PLUGIN.as_bytes()));
-    made(&cache()?.join(format!("{name}.so")), |file| {
+    build_once(&cache()?.join(format!("{name}.so")), |file| {
         let source = file.with_extension("c");
-        fs::write(&source, PLUGIN).map_err(|why| format!("{}: {why}", source.display()))?;
+        fs::write(&source, PLUGIN).map_err(|error| format!("{}: {error}", source.display()))?;
         let mut command = Command::new("gcc");
         command.args(["-shared", "-fPIC", "-O2", "-o"]);
         let built = run(command.arg(file).arg(&source));
@@ -109,10 +109,11 @@ struct BuildLock<'p>(&'p Path);
 impl<'p> BuildLock<'p> {
     /// Waits until no other thread creates the file.
     fn begin(path: &'p Path) -> BuildLock<'p> {
-        let (making, ended) = &MAKING;
-        let guard = making.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_made = |all: &mut Vec<PathBuf>| all.iter().any(|one| one == path);
-        let guard = ended.wait_while(guard, is_made);
+        let (builds, build_ended) = &MAKING;
+        let guard = builds.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_being_built =
+            |paths: &mut Vec<PathBuf>| paths.iter().any(|building| building == path);
+        let guard = build_ended.wait_while(guard, is_being_built);
         guard
             .unwrap_or_else(PoisonError::into_inner)
             .push(path.to_owned());
@@ -122,26 +123,26 @@ impl<'p> BuildLock<'p> {
 
 impl Drop for BuildLock<'_> {
     fn drop(&mut self) {
-        let (making, ended) = &MAKING;
-        let mut guard = making.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.retain(|one| one != self.0);
-        ended.notify_all();
+        let (builds, build_ended) = &MAKING;
+        let mut guard = builds.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.retain(|building| building != self.0);
+        build_ended.notify_all();
     }
 }
 
 /// Returns `path`, created by `make` under a temporary name and renamed, so that readers never see a partial file,
 /// even if two processes create it at once.
-pub(crate) fn made(
+pub(crate) fn build_once(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
-    let _others_wait = BuildLock::begin(path);
+    let _build_lock = BuildLock::begin(path);
     if !path.exists() {
         let new = path.with_extension(format!("new-{}", std::process::id()));
         let _ = fs::remove_dir_all(&new);
         let result = make(&new).and_then(|()| {
             let renamed = fs::rename(&new, path);
-            renamed.map_err(|why| format!("{}: {why}", path.display()))
+            renamed.map_err(|error| format!("{}: {error}", path.display()))
         });
         if result.is_err() {
             let _ = fs::remove_dir_all(&new);
@@ -162,9 +163,9 @@ impl GuestKernel {
     pub fn new() -> Result<GuestKernel, String> {
         // The cache name includes the module list, since an older cache has other modules.
         let modules: Vec<&str> = modules().collect();
-        let kept = crc32fast::hash(modules.join(" ").as_bytes());
-        let folder = made(&cache()?.join(format!("guest-{kept:08x}")), fetch)?;
-        let base = base_of(&folder)?.into();
+        let modules_hash = crc32fast::hash(modules.join(" ").as_bytes());
+        let folder = build_once(&cache()?.join(format!("guest-{modules_hash:08x}")), fetch)?;
+        let base = build_base(&folder)?.into();
         Ok(GuestKernel { folder, base })
     }
 
@@ -189,13 +190,13 @@ impl GuestKernel {
     ) -> Result<GuestFiles, String> {
         Ok(GuestFiles {
             base: self.base.clone(),
-            content: archive_of(network, content)?,
+            content: build_archive(network, content)?,
         })
     }
 }
 
 /// The files that all guests share.
-fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
+fn build_base(kernel: &Path) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
     for folder in [
         "proc",
@@ -223,7 +224,7 @@ fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// The files of one guest.
-fn archive_of(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>, String> {
+fn build_archive(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
     for (path, bytes) in &content.generated {
         archive.file(path, bytes);
@@ -233,7 +234,7 @@ fn archive_of(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>,
     }
     let command = network.fill_in(&content.command);
     let now_unix_s = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now_unix_s = now_unix_s.map_or(0, |since| since.as_secs());
+    let now_unix_s = now_unix_s.map_or(0, |duration| duration.as_secs());
     let start = start(network, content.disk, &command, now_unix_s);
     archive.file("start", start.as_bytes());
     Ok(archive.finish())
@@ -260,14 +261,14 @@ pub const BOOTED: &str = "ICOUNT-BOOTED";
 pub const READY: &str = "ICOUNT-READY";
 
 /// The first command after boot or resume: unpacks the content and starts the server.
-pub fn starting() -> String {
-    let module = name_of(DISK_MODULE);
+pub fn start_script() -> String {
+    let module = module_name(DISK_MODULE);
     format!("insmod /modules/{module}.ko; cpio -idu < /dev/vda 2> /tmp/unpacked; . /start")
 }
 
 /// The init script, which then executes commands from the console.
 fn init() -> String {
-    let modules = MODULES.map(name_of);
+    let modules = MODULES.map(module_name);
     format!(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
@@ -292,7 +293,7 @@ const LOG: &str = "/tmp/server.log";
 
 /// Shell code that waits until the last background program has printed `text`. If the program ends, the guest prints
 /// its log and powers off, because a server without the program would be another configuration.
-pub fn until_said(text: &str) -> String {
+pub fn wait_until_printed(text: &str) -> String {
     format!(
         "until grep -q '{text}' {LOG}; do \
          kill -0 $! || {{ cat {LOG} > /dev/console; poweroff -f; }}; usleep 10000; done"
@@ -308,14 +309,14 @@ fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: 
          ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
          ({command}\n) >{LOG} 2>&1\n\
          echo {READY}\n",
-        disk = disk.map_or_else(String::new, mounting),
+        disk = disk.map_or_else(String::new, mount_command),
         guest = network.guest,
         prefix = network.prefix,
     )
 }
 
 /// Shell code that mounts the second disk, behind the content's.
-fn mounting(path: &str) -> String {
+fn mount_command(path: &str) -> String {
     format!("mkdir -p {path}; mount -t ext4 -o ro,noatime /dev/vdb {path}\n")
 }
 
@@ -324,7 +325,7 @@ fn modules() -> impl Iterator<Item = &'static str> {
     MODULES.into_iter().chain([DISK_MODULE])
 }
 
-fn name_of(module: &str) -> &str {
+fn module_name(module: &str) -> &str {
     module.rsplit('/').next().expect("a name")
 }
 
@@ -337,30 +338,36 @@ fn fetch(folder: &Path) -> Result<(), String> {
          is one of Debian 12 (bookworm), so its security archive must be among apt's sources",
     )?;
     let unpacked = folder.join("unpacked");
-    for each in [package, "busybox-static"] {
+    for package_name in [package, "busybox-static"] {
         create(&unpacked)?;
         // Without the sandbox: apt's own user may not write to this folder.
-        let download = ["download", "-qq", "-o", "APT::Sandbox::User=root", each];
+        let download = [
+            "download",
+            "-qq",
+            "-o",
+            "APT::Sandbox::User=root",
+            package_name,
+        ];
         run(Command::new("apt-get").args(download).current_dir(folder))?;
         run(Command::new("dpkg")
             .arg("-x")
-            .arg(package_file(folder, each)?)
+            .arg(package_file(folder, package_name)?)
             .arg(&unpacked))?;
     }
-    keep(
+    store_modules(
         folder,
         &unpacked,
         package.trim_start_matches("linux-image-"),
     )?;
-    let tidy = |why| format!("{}: {why}", folder.display());
+    let tidy = |error| format!("{}: {error}", folder.display());
     fs::remove_dir_all(&unpacked).map_err(tidy)?;
-    for each in [package, "busybox-static"] {
-        fs::remove_file(package_file(folder, each)?).map_err(tidy)?;
+    for package_name in [package, "busybox-static"] {
+        fs::remove_file(package_file(folder, package_name)?).map_err(tidy)?;
     }
     Ok(())
 }
 
-fn keep(folder: &Path, unpacked: &Path, release: &str) -> Result<(), String> {
+fn store_modules(folder: &Path, unpacked: &Path, release: &str) -> Result<(), String> {
     let busybox = folder.join("busybox");
     copy(&unpacked.join("bin/busybox"), &busybox)?;
     copy(
@@ -369,38 +376,39 @@ fn keep(folder: &Path, unpacked: &Path, release: &str) -> Result<(), String> {
     )?;
     create(&folder.join("modules"))?;
     for module in modules() {
-        let name = name_of(module);
+        let name = module_name(module);
         let packed = format!("lib/modules/{release}/kernel/{module}.ko.xz");
         let output = Command::new(&busybox)
             .args(["xz", "-dc"])
             .arg(unpacked.join(packed))
             .output();
-        let output = output.map_err(|why| format!("busybox: {why}"))?;
+        let output = output.map_err(|error| format!("busybox: {error}"))?;
         if !output.status.success() {
             return Err(format!(
                 "the package of kernel {release} has no usable module {module}"
             ));
         }
-        let to = folder.join(format!("modules/{name}.ko"));
-        fs::write(&to, output.stdout).map_err(|why| format!("{}: {why}", to.display()))?;
+        let destination = folder.join(format!("modules/{name}.ko"));
+        fs::write(&destination, output.stdout)
+            .map_err(|error| format!("{}: {error}", destination.display()))?;
     }
-    let to = folder.join("release");
-    fs::write(&to, release).map_err(|why| format!("{}: {why}", to.display()))
+    let destination = folder.join("release");
+    fs::write(&destination, release).map_err(|error| format!("{}: {error}", destination.display()))
 }
 
 fn create(folder: &Path) -> Result<(), String> {
-    fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let copied = fs::copy(from, to);
+fn copy(from: &Path, destination: &Path) -> Result<(), String> {
+    let copied = fs::copy(from, destination);
     copied
         .map(drop)
-        .map_err(|why| format!("{} to {}: {why}", from.display(), to.display()))
+        .map_err(|error| format!("{} to {}: {error}", from.display(), destination.display()))
 }
 
 fn package_file(folder: &Path, package: &str) -> Result<PathBuf, String> {
-    let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let prefix = format!("{package}_");
     entries
         .filter_map(Result::ok)
@@ -426,13 +434,15 @@ fn newest(listed: &str) -> Option<&str> {
 /// The command failed; the text is its error output.
 pub(super) fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("{name}: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!(
             "{name} failed ({}): {}",
             output.status,
-            said.trim()
+            stderr.trim()
         ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -26,7 +26,7 @@ impl GuestLifeline {
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn of(qemu: &Child) -> io::Result<GuestLifeline> {
+    pub fn from_child(qemu: &Child) -> io::Result<GuestLifeline> {
         let pid = Pid::from_child(qemu);
         Ok(GuestLifeline(Arc::new(pidfd_open(
             pid,
@@ -85,7 +85,7 @@ mod tests {
     fn what_is_under_way_halts_when_the_other_ends() {
         let mut command = Command::new("cat");
         let mut child = command.stdin(Stdio::piped()).spawn().expect("cat");
-        let life = GuestLifeline::of(&child).expect("a descriptor");
+        let life = GuestLifeline::from_child(&child).expect("a descriptor");
         let stop = AtomicBool::new(false);
         let lives = life.watch(&stop, |halt| halt.load(Relaxed));
         assert!(!lives);

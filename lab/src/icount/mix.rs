@@ -22,8 +22,8 @@ impl WorkloadMix {
     /// An unknown name, setting or value; the text lists the allowed ones.
     pub fn new(name: &str, settings: &BTreeMap<String, String>) -> Result<WorkloadMix, String> {
         workload::named(name, settings, "host")?;
-        let known = workload::NAMES.iter().find(|(known, _)| *known == name);
-        let (name, _) = known.expect("it has just been made");
+        let entry = workload::NAMES.iter().find(|(entry, _)| *entry == name);
+        let (name, _) = entry.expect("it has just been made");
         let settings = settings.clone();
         Ok(WorkloadMix { name, settings })
     }
@@ -32,7 +32,7 @@ impl WorkloadMix {
     ///
     /// # Errors
     /// As for [`WorkloadMix::new`].
-    pub fn asked(&self, host: &str) -> Result<DriveRequest, String> {
+    pub fn drive_request(&self, host: &str) -> Result<DriveRequest, String> {
         let traffic: Arc<dyn TrafficWorkload> = workload::named(self.name, &self.settings, host)?;
         Ok(DriveRequest::Workload(self.name, traffic))
     }

@@ -57,23 +57,23 @@ pub const PAIR: u64 = 4;
 pub fn measure(
     guest: &mut QemuGuest,
     address: SocketAddr,
-    asked: &DriveRequest,
+    request: &DriveRequest,
     traffic: CountTraffic,
 ) -> Result<f64, String> {
     let life = guest.life();
     let mut run = |requests| {
-        let done = drive(&life, address, asked, requests, traffic.connections);
-        done.map_err(|why| guest.failure(&why))?;
+        let done = drive(&life, address, request, requests, traffic.connections);
+        done.map_err(|error| guest.failure(&error))?;
         Ok(CompletedRun {
             total: guest.counted_at_rest(),
             requests,
-            brought: (),
+            output: (),
         })
     };
     run(traffic.warmup.max(1))?;
-    let before = run(1)?.total;
+    let total_before = run(1)?.total;
     let short = (traffic.requests / (PAIR * ROUNDS)).max(1);
-    slopes(before, short, ROUNDS, &mut run)?.middle()
+    slopes(total_before, short, ROUNDS, &mut run)?.median()
 }
 
 /// Slopes between short and long runs.
@@ -92,7 +92,7 @@ impl<T> RunSlopes<T> {
     ///
     /// # Errors
     /// The slopes are implausible.
-    pub fn middle(&self) -> Result<f64, String> {
+    pub fn median(&self) -> Result<f64, String> {
         let mut sorted = self.instructions.clone();
         sorted.sort_by(f64::total_cmp);
         plausible(median(&sorted).expect("there are rounds"))
@@ -107,27 +107,27 @@ pub struct CompletedRun<T> {
     /// Requests of the run.
     pub requests: u64,
     /// The result of the run.
-    pub brought: T,
+    pub output: T,
 }
 
 /// Executes `rounds` pairs of a run of `short` requests and one three times as long. `run` executes at least the given
-/// number of requests; `before` is the guest's instruction count now.
+/// number of requests; `previous_total` is the guest's instruction count now.
 ///
 /// # Errors
 /// Those of `run`.
 pub fn slopes<T>(
-    mut before: u64,
+    mut previous_total: u64,
     short: u64,
     rounds: u64,
     run: &mut dyn FnMut(u64) -> Result<CompletedRun<T>, String>,
 ) -> Result<RunSlopes<T>, String> {
     let (mut instructions, mut last) = (Vec::new(), None);
     for _ in 0..rounds {
-        let one = run(short)?;
-        let other = run(3 * short)?;
-        instructions.push(slope(before, &one, &other));
-        before = other.total;
-        last = Some((one.brought, other.brought));
+        let short_run = run(short)?;
+        let long_run = run(3 * short)?;
+        instructions.push(slope(previous_total, &short_run, &long_run));
+        previous_total = long_run.total;
+        last = Some((short_run.output, long_run.output));
     }
     let (short, long) = last.expect("there are rounds");
     Ok(RunSlopes {
@@ -150,9 +150,10 @@ fn plausible(slope: f64) -> Result<f64, String> {
     }
 }
 
-/// The slope between a short run and the long run after it; `before` is the instruction count before the short run.
-fn slope<T>(before: u64, short: &CompletedRun<T>, long: &CompletedRun<T>) -> f64 {
-    let [before, between, after] = [before, short.total, long.total].map(|count| count as f64);
+/// The slope between a short run and the long run after it; `previous_total` is the instruction count before the short run.
+fn slope<T>(previous_total: u64, short: &CompletedRun<T>, long: &CompletedRun<T>) -> f64 {
+    let [before, between, after] =
+        [previous_total, short.total, long.total].map(|count| count as f64);
     let requests = long.requests as f64 - short.requests as f64;
     ((after - between) - (between - before)) / requests.max(1.0)
 }
@@ -174,7 +175,7 @@ mod tests {
         let done = |before: u64, requests: u64| CompletedRun {
             total: before + 5 + 7 * requests,
             requests,
-            brought: (),
+            output: (),
         };
         let short = done(1000, 10);
         let long = done(short.total, 31);
@@ -188,6 +189,6 @@ mod tests {
             short: (),
             long: (),
         };
-        assert_eq!(slopes.middle(), Ok(21.0));
+        assert_eq!(slopes.median(), Ok(21.0));
     }
 }

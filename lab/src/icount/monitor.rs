@@ -39,11 +39,11 @@ impl QemuMonitor {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut monitor = QemuMonitor(BufReader::new(stream));
         monitor.line()?;
-        monitor.ask("{\"execute\":\"qmp_capabilities\"}")?;
+        monitor.send_command("{\"execute\":\"qmp_capabilities\"}")?;
         Ok(monitor)
     }
 
-    /// Writes the guest's state to a file, for [`goes_on`]. The guest stays stopped afterwards.
+    /// Writes the guest's state to a file, for [`incoming_arguments`]. The guest stays stopped afterwards.
     ///
     /// # Errors
     /// The state can't be written.
@@ -53,27 +53,29 @@ impl QemuMonitor {
         let parameters = format!(
             "{{\"execute\":\"migrate-set-parameters\",\"arguments\":{{\"max-bandwidth\":{BYTES_PER_S}}}}}"
         );
-        self.ask(&parameters)?;
+        self.send_command(&parameters)?;
         // Quoted twice: for the shell of `exec:`, and within the JSON string.
-        let to = quoted(file).replace('\\', "\\\\").replace('"', "\\\"");
-        self.ask(&format!(
-            "{{\"execute\":\"migrate\",\"arguments\":{{\"uri\":\"exec:cat > {to}\"}}}}"
+        let destination = shell_quoted(file)
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"");
+        self.send_command(&format!(
+            "{{\"execute\":\"migrate\",\"arguments\":{{\"uri\":\"exec:cat > {destination}\"}}}}"
         ))?;
         loop {
-            let said = self.ask("{\"execute\":\"query-migrate\"}")?;
-            let has = |status: &str| said.contains(&format!("\"status\": \"{status}\""));
-            if has("completed") {
+            let reply = self.send_command("{\"execute\":\"query-migrate\"}")?;
+            let has_status = |status: &str| reply.contains(&format!("\"status\": \"{status}\""));
+            if has_status("completed") {
                 return Ok(());
             }
-            if has("failed") || has("cancelled") {
-                return Err(io::Error::other(said));
+            if has_status("failed") || has_status("cancelled") {
+                return Err(io::Error::other(reply));
             }
             sleep(STEP);
         }
     }
 
     /// Sends a QMP command and returns the answer.
-    fn ask(&mut self, command: &str) -> io::Result<String> {
+    fn send_command(&mut self, command: &str) -> io::Result<String> {
         self.0
             .get_mut()
             .write_all(format!("{command}\n").as_bytes())?;
@@ -99,12 +101,15 @@ impl QemuMonitor {
 }
 
 /// QEMU's arguments for a guest that resumes from a saved state.
-pub fn goes_on(file: &Path) -> [String; 2] {
-    ["-incoming".into(), format!("exec:cat {}", quoted(file))]
+pub fn incoming_arguments(file: &Path) -> [String; 2] {
+    [
+        "-incoming".into(),
+        format!("exec:cat {}", shell_quoted(file)),
+    ]
 }
 
 /// Quotes a path for a shell.
-fn quoted(file: &Path) -> String {
+fn shell_quoted(file: &Path) -> String {
     format!("'{}'", file.display().to_string().replace('\'', r"'\''"))
 }
 
@@ -114,6 +119,6 @@ mod tests {
 
     #[test]
     fn a_shell_takes_a_name_as_it_is() {
-        assert_eq!(quoted(Path::new("/a b/c's")), r"'/a b/c'\''s'");
+        assert_eq!(shell_quoted(Path::new("/a b/c's")), r"'/a b/c'\''s'");
     }
 }

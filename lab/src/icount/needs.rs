@@ -20,8 +20,8 @@ const PROGRAMS: [(&str, &str); 7] = [
 
 /// The packages of missing programs.
 pub fn missing() -> BTreeSet<&'static str> {
-    let absent = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
-    let packages = absent.flat_map(|(_, packages)| packages.split(' '));
+    let missing_programs = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
+    let packages = missing_programs.flat_map(|(_, packages)| packages.split(' '));
     packages.collect()
 }
 

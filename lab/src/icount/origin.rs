@@ -42,13 +42,13 @@ impl GuestOrigin {
     /// # Errors
     /// With a text for the user.
     pub fn start(host: Ipv4Addr) -> Result<GuestOrigin, String> {
-        GuestOrigin::at((host, PORT).into())
+        GuestOrigin::listen_at((host, PORT).into())
     }
 
-    fn at(address: SocketAddr) -> Result<GuestOrigin, String> {
-        let told = |why: io::Error| format!("an origin at {address}: {why}");
-        let listener = TcpListener::bind(address).map_err(told)?;
-        let address = listener.local_addr().map_err(told)?;
+    fn listen_at(address: SocketAddr) -> Result<GuestOrigin, String> {
+        let bind_error = |error: io::Error| format!("an origin at {address}: {error}");
+        let listener = TcpListener::bind(address).map_err(bind_error)?;
+        let address = listener.local_addr().map_err(bind_error)?;
         let shared = Arc::new(OriginState::default());
         let accepting = shared.clone();
         thread::spawn(move || accept(&listener, &accepting));
@@ -91,32 +91,32 @@ fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
 /// Answers requests until the client closes or sends an invalid request.
 fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; READ_LEN];
-    let (mut len, mut known) = (0, Vec::new());
+    let (mut len, mut cached_response) = (0, Vec::new());
     loop {
         let read = connection.read(&mut buffer[len..])?;
         if read == 0 {
             return Ok(());
         }
         len += read;
-        let Some((whole, size)) = asked(&buffer[..len]) else {
+        let Some((request_len, size)) = requested_size(&buffer[..len]) else {
             continue;
         };
-        if whole > len {
+        if request_len > len {
             continue;
         }
         // The response is built once, since requests of a measurement are alike.
-        if known.is_empty() || response_len(&known) != size {
-            known = response(size);
+        if cached_response.is_empty() || response_len(&cached_response) != size {
+            cached_response = response(size);
         }
-        connection.write_all(&known)?;
+        connection.write_all(&cached_response)?;
         // The start of the next request may have arrived already.
-        buffer.copy_within(whole..len, 0);
-        len -= whole;
+        buffer.copy_within(request_len..len, 0);
+        len -= request_len;
     }
 }
 
 /// Returns the length of a request with its body, once its head is complete, and the length of the wanted response.
-fn asked(request: &[u8]) -> Option<(usize, usize)> {
+fn requested_size(request: &[u8]) -> Option<(usize, usize)> {
     let head_len = memchr::memmem::find(request, b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&request[..head_len]).ok()?;
     let number = |text: &str| {
@@ -134,21 +134,21 @@ fn asked(request: &[u8]) -> Option<(usize, usize)> {
 }
 
 fn response(size: usize) -> Vec<u8> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let date = date::format(since.map_or(0, |since| since.as_secs()));
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let date = date::format(since_epoch.map_or(0, |duration| duration.as_secs()));
     let mut text = b"HTTP/1.1 200 OK\r\nServer: origin\r\nDate: ".to_vec();
     text.extend(date);
-    let rest = format!(
+    let header_end = format!(
         "\r\nContent-Type: text/html\r\nContent-Length: {size}\r\nCache-Control: no-store\r\n\r\n"
     );
-    text.extend(rest.into_bytes());
+    text.extend(header_end.into_bytes());
     text.resize(text.len() + size, b'x');
     text
 }
 
 /// The body length of a [`response`].
 fn response_len(response: &[u8]) -> usize {
-    let head = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
+    let head = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |head_end| head_end + 4);
     response.len() - head
 }
 
@@ -159,16 +159,16 @@ mod tests {
     #[test]
     fn a_request_says_how_long_its_response_is_to_be() {
         let get = b"GET /1024.html HTTP/1.1\r\nHost: h\r\n\r\n";
-        assert_eq!(asked(get), Some((get.len(), 1024)));
-        assert_eq!(asked(&get[..get.len() - 1]), None);
+        assert_eq!(requested_size(get), Some((get.len(), 1024)));
+        assert_eq!(requested_size(&get[..get.len() - 1]), None);
         let post = b"POST /7.html HTTP/1.1\r\ncontent-length: 10\r\n\r\n01234";
-        assert_eq!(asked(post), Some((post.len() + 5, 7)));
+        assert_eq!(requested_size(post), Some((post.len() + 5, 7)));
         assert_eq!(response_len(&response(1024)), 1024);
     }
 
     #[test]
     fn it_answers_on_a_kept_connection_and_ends() {
-        let origin = GuestOrigin::at(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let origin = GuestOrigin::listen_at(([127, 0, 0, 1], 0).into()).expect("a free port");
         let mut client = TcpStream::connect(origin.address).expect("it listens");
         for size in [3, 1024] {
             let request = format!("GET /{size}.html HTTP/1.1\r\n\r\n");

@@ -26,9 +26,9 @@ impl MainLoop {
     ///
     /// # Errors
     /// There is no such process, or the kernel denies access.
-    pub fn of(process: u32) -> io::Result<MainLoop> {
+    pub fn from_process(process: u32) -> io::Result<MainLoop> {
         let main_loop = MainLoop(File::open(format!("/proc/{process}/syscall"))?);
-        main_loop.waits()?;
+        main_loop.is_waiting()?;
         Ok(main_loop)
     }
 
@@ -42,7 +42,7 @@ impl MainLoop {
             let mut quiet = 0;
             for _ in 0..LOOKS {
                 // Only consecutive observations count: between two of them the loop may have run.
-                quiet = if self.waits()? { quiet + 1 } else { 0 };
+                quiet = if self.is_waiting()? { quiet + 1 } else { 0 };
                 if quiet == QUIET {
                     return Ok(());
                 }
@@ -55,7 +55,7 @@ impl MainLoop {
         }
     }
 
-    fn waits(&self) -> io::Result<bool> {
+    fn is_waiting(&self) -> io::Result<bool> {
         let mut text = [0; PPOLL.len()];
         let len = self.0.read_at(&mut text, 0)?;
         match &text[..len] {
@@ -78,7 +78,7 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("cat");
-        let main_loop = MainLoop::of(child.id()).expect("root");
+        let main_loop = MainLoop::from_process(child.id()).expect("root");
         child.kill().expect("killed");
         assert!(main_loop.settle().is_err(), "before it is waited for");
         child.wait().expect("an end");

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::boot::{BootMedia, BootSpec, GuestFiles, arguments};
 use super::guest::{GuestNetwork, QemuGuest};
-use super::kernel::{cache, made, run};
+use super::kernel::{build_once, cache, run};
 use super::monitor::QemuMonitor;
 
 /// The path of the saved state for these boot parameters; `None` if they are too special to be shared.
@@ -21,7 +21,7 @@ pub fn state(
     plugin: &Path,
     network: &GuestNetwork,
 ) -> Result<Option<PathBuf>, String> {
-    let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual()) else {
+    let Some(system) = boot.system.as_ref().filter(|_| boot.is_default()) else {
         return Ok(None);
     };
     // The saved guest waits for its content, so the content is not part of the state.
@@ -29,21 +29,21 @@ pub fn state(
         base: system.base.clone(),
         content: Vec::new(),
     };
-    let empty = BootSpec::usual(boot.kernel.clone(), Some(system), boot.memory_mib());
+    let empty = BootSpec::with_defaults(boot.kernel.clone(), Some(system), boot.memory_mib());
     let mtu = network.mtu;
     let path = cache()?.join(format!("{}{:08x}", prefix(&empty, mtu), key(&empty, mtu)?));
-    made(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
+    build_once(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
 }
 
 /// Extends the message of a guest that does not resume. The state may be truncated, as by a full disk, so it is
 /// removed.
-pub fn failure(why: String, state: Option<&Path>) -> String {
+pub fn failure(error: String, state: Option<&Path>) -> String {
     let Some(file) = state else {
-        return why;
+        return error;
     };
     let _ = fs::remove_file(file);
     let file = file.display();
-    format!("{why}\nthe saved guest {file} is removed: the next run creates it again")
+    format!("{error}\nthe saved guest {file} is removed: the next run creates it again")
 }
 
 fn prefix(boot: &BootSpec, mtu: Option<u32>) -> String {
@@ -70,15 +70,15 @@ fn key(boot: &BootSpec, mtu: Option<u32>) -> Result<u32, String> {
 
 fn qemu_version() -> Result<String, String> {
     static KNOWN: Mutex<Option<String>> = Mutex::new(None);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if known.is_none() {
-        *known = Some(run(Command::new("qemu-system-x86_64").arg("--version"))?);
+    let mut cached_version = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if cached_version.is_none() {
+        *cached_version = Some(run(Command::new("qemu-system-x86_64").arg("--version"))?);
     }
-    Ok(known.clone().unwrap_or_default())
+    Ok(cached_version.clone().unwrap_or_default())
 }
 
 fn save(boot: &BootSpec, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result<(), String> {
-    forget(&prefix(boot, mtu), file);
+    remove_old_states(&prefix(boot, mtu), file);
     let network = GuestNetwork {
         mtu,
         ..GuestNetwork::new()
@@ -88,11 +88,11 @@ fn save(boot: &BootSpec, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result
     // The boot must be over, so that resumed guests do not repeat its last work.
     guest.counted_at_rest();
     let saved = QemuMonitor::connect(&network.name).and_then(|mut monitor| monitor.save(file));
-    saved.map_err(|why| guest.failure(&format!("{}: {why}", file.display())))
+    saved.map_err(|error| guest.failure(&format!("{}: {error}", file.display())))
 }
 
 /// Removes states of other kernels and versions, and partial files of processes that have ended.
-fn forget(prefix: &str, file: &Path) {
+fn remove_old_states(prefix: &str, file: &Path) {
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().filter_map(Result::ok) {
         let name = entry.path();
@@ -135,14 +135,14 @@ mod tests {
         for name in names {
             fs::write(folder.join(name), "").expect("a file");
         }
-        let boot = BootSpec::usual("vmlinuz".into(), None, 512);
-        forget(
+        let boot = BootSpec::with_defaults("vmlinuz".into(), None, 512);
+        remove_old_states(
             &prefix(&boot, None),
             &folder.join("booted-512-00000002.new-9"),
         );
         let left = || names.map(|name| folder.join(name).exists());
         assert_eq!(left(), [false, true, true, false, true, true, true]);
-        forget(
+        remove_old_states(
             &prefix(&boot, Some(9000)),
             &folder.join("booted-mtu-9000-512-00000006.new-9"),
         );

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::drive::{ConnectionMode, NAME};
-use super::guest::{GuestNetwork, in_memory};
-use super::kernel::{CopiedPath, GuestContent, cache, made, run, until_said};
+use super::guest::{GuestNetwork, memory_file};
+use super::kernel::{CopiedPath, GuestContent, build_once, cache, run, wait_until_printed};
 use super::table::CountColumn;
 use crate::peers::programs::find as program;
 
@@ -41,7 +41,7 @@ pub struct CountedServer {
     /// It is a reverse proxy for an origin on the host's side of the network, and is measured only on request.
     pub is_proxy: bool,
     /// A mode that it does not support, with the reason.
-    lacks: Option<(ConnectionMode, &'static str)>,
+    unsupported: Option<(ConnectionMode, &'static str)>,
 }
 
 /// The defaults of all servers.
@@ -58,7 +58,7 @@ const USUAL: CountedServer = CountedServer {
     level: false,
     is_image: false,
     is_proxy: false,
-    lacks: None,
+    unsupported: None,
 };
 
 const LOWROAD: CountedServer = CountedServer {
@@ -109,7 +109,7 @@ const HAPROXY: CountedServer = CountedServer {
         )],
         "haproxy -f /etc/haproxy-tls.conf &",
     )),
-    lacks: Some((
+    unsupported: Some((
         ConnectionMode::Close,
         "its cache bypasses HTTP/1.0 requests",
     )),
@@ -284,7 +284,7 @@ pub const ALL: [CountedServer; 18] = [
         )],
         command: "haproxy -f /etc/haproxy.conf &",
         is_proxy: true,
-        lacks: None,
+        unsupported: None,
         ..HAPROXY
     },
     CountedServer {
@@ -303,9 +303,9 @@ const VARNISH: &str = include_str!("../../icount/varnish.vcl");
 ///
 /// # Errors
 /// The name is unknown; the text lists the known ones.
-pub fn named(name: &str) -> Result<CountedServer, String> {
-    let found = ALL.into_iter().find(|server| server.name == name);
-    found.ok_or_else(|| {
+pub fn find_server(name: &str) -> Result<CountedServer, String> {
+    let matching = ALL.into_iter().find(|server| server.name == name);
+    matching.ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|server| server.name).collect();
         format!(
             "unknown server {name:?}; the servers are {}",
@@ -321,8 +321,10 @@ impl CountedServer {
     /// The program is not installed; the text names a remedy.
     pub fn installed(&self, lowroad: Option<&Path>) -> Result<PathBuf, String> {
         match (self.name, self.package) {
-            ("howl", _) => env::current_exe().map_err(|why| format!("this program's path: {why}")),
-            (_, None) => own(lowroad),
+            ("howl", _) => {
+                env::current_exe().map_err(|error| format!("this program's path: {error}"))
+            }
+            (_, None) => lowroad_path(lowroad),
             (_, Some(package)) => program(self.program)
                 .ok_or_else(|| format!("not installed: apt-get install {package}, or --install")),
         }
@@ -331,10 +333,10 @@ impl CountedServer {
     /// Its version: the first word of the output that begins with a digit.
     pub fn version(&self, program: &Path) -> String {
         let output = Command::new(program).arg(self.version).output();
-        let said = output.map_or(String::new(), |output| {
+        let printed = output.map_or(String::new(), |output| {
             String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
         });
-        version_in(&said).unwrap_or("?").to_owned()
+        parse_version(&printed).unwrap_or("?").to_owned()
     }
 
     /// The port for the requests of a column.
@@ -347,15 +349,15 @@ impl CountedServer {
     }
 
     /// Why the server can't have this figure.
-    pub fn lacks(&self, column: CountColumn) -> Option<String> {
+    pub fn unsupported_reason(&self, column: CountColumn) -> Option<String> {
         let CountColumn::Page(mode, _) = column else {
             return None;
         };
         if mode.is_tls() && self.tls.is_none() {
             return Some("not measured over TLS".into());
         }
-        let (lacking, why) = self.lacks?;
-        (lacking == mode).then(|| format!("{}: {why}", mode.title()))
+        let (unsupported_mode, reason) = self.unsupported?;
+        (unsupported_mode == mode).then(|| format!("{}: {reason}", mode.title()))
     }
 
     /// The content of the guest apart from the site; `lowroad` overrides the default path of Lowroad's program, and
@@ -376,9 +378,13 @@ impl CountedServer {
         };
         // The level is attached to the port of the running server, so it starts after it.
         if self.level {
-            content.command = format!("{}\n{ATTACH}\n{}", self.command, until_said(ATTACHED));
+            content.command = format!(
+                "{}\n{ATTACH}\n{}",
+                self.command,
+                wait_until_printed(ATTACHED)
+            );
             content.copied.push(CopiedPath {
-                source: own(lowroad)?,
+                source: lowroad_path(lowroad)?,
                 path: "usr/bin/lowroad".into(),
             });
         }
@@ -387,8 +393,8 @@ impl CountedServer {
             path: format!("usr/bin/{}", self.program),
         });
         let mut files = self.files.to_vec();
-        if let Some((more, command)) = self.tls.filter(|_| over_tls) {
-            files.extend(more);
+        if let Some((tls_files, command)) = self.tls.filter(|_| over_tls) {
+            files.extend(tls_files);
             content.command = format!("{}\n{command}", content.command);
             content.generated.push(("etc/tls.pem".to_owned(), pair()?));
         }
@@ -398,7 +404,7 @@ impl CountedServer {
                 .push((path.to_owned(), network.fill_in(text).into_bytes()));
         }
         for (folder, start) in self.loads {
-            content.copied.extend(loaded(folder, start)?);
+            content.copied.extend(read_folder(folder, start)?);
         }
         if self.name == "varnish" {
             content.copied.push(CopiedPath {
@@ -412,52 +418,54 @@ impl CountedServer {
 
 /// A key (ECDSA P-256) and its self-signed certificate for the guest's name, so that all servers send a chain of one.
 fn pair() -> Result<Vec<u8>, String> {
-    let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]);
-    let made = made.map_err(|why| format!("a certificate: {why}"))?;
-    Ok([made.signing_key.serialize_pem(), made.cert.pem()]
-        .concat()
-        .into_bytes())
+    let generated = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]);
+    let generated = generated.map_err(|error| format!("a certificate: {error}"))?;
+    Ok(
+        [generated.signing_key.serialize_pem(), generated.cert.pem()]
+            .concat()
+            .into_bytes(),
+    )
 }
 
-fn loaded(folder: &str, start: &str) -> Result<Vec<CopiedPath>, String> {
-    let entries = fs::read_dir(folder).map_err(|why| format!("{folder}: {why}"))?;
+fn read_folder(folder: &str, start: &str) -> Result<Vec<CopiedPath>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("{folder}: {error}"))?;
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let wanted = paths.filter(|path| {
+    let matching = paths.filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(start) && name.ends_with(".so")
     });
-    let copied = wanted.map(|source| CopiedPath {
+    let copied = matching.map(|source| CopiedPath {
         path: source.display().to_string(),
         source,
     });
     Ok(copied.collect())
 }
 
-/// The `lowroad` binary from an option, or else [`built`].
+/// The `lowroad` binary from an option, or else [`built_lowroad`].
 ///
 /// # Errors
 /// The binary does not exist; the text explains how to get it.
-pub fn own(given: Option<&Path>) -> Result<PathBuf, String> {
-    if let Some(path) = given {
-        let there = path.is_file().then(|| path.to_owned());
-        return there.ok_or_else(|| format!("{}: no such file", path.display()));
+pub fn lowroad_path(configured: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(path) = configured {
+        let existing = path.is_file().then(|| path.to_owned());
+        return existing.ok_or_else(|| format!("{}: no such file", path.display()));
     }
-    built().map_err(|why| format!("{why}, or give --lowroad PATH"))
+    built_lowroad().map_err(|error| format!("{error}, or give --lowroad PATH"))
 }
 
 /// The `lowroad` binary of the release build; a debug build gives no useful counts.
 ///
 /// # Errors
 /// The binary is not built; the text explains how to build it.
-pub fn built() -> Result<PathBuf, String> {
-    let me = env::current_exe().map_err(|why| format!("this program's path: {why}"))?;
+pub fn built_lowroad() -> Result<PathBuf, String> {
+    let own_path = env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
     // The lab's program is in the folder of a profile, within the target folder.
-    let beside = me.parent().and_then(Path::parent);
-    let built = beside.map(|target| target.join("release/lowroad"));
-    let found = built
+    let target_folder = own_path.parent().and_then(Path::parent);
+    let binary = target_folder.map(|target| target.join("release/lowroad"));
+    let existing = binary
         .filter(|path| path.is_file())
         .or_else(|| program("lowroad"));
-    found.ok_or_else(|| {
+    existing.ok_or_else(|| {
         "lowroad is not built: run cargo build --release -p lowroad, or have it in PATH".into()
     })
 }
@@ -468,32 +476,33 @@ pub fn built() -> Result<PathBuf, String> {
 /// Varnish or the compiler failed; the text is the output.
 pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
     // Metadata of the program is part of the key: another version compiles to another file.
-    let program = fs::metadata(varnishd).map_err(|why| format!("{}: {why}", varnishd.display()))?;
+    let program =
+        fs::metadata(varnishd).map_err(|error| format!("{}: {error}", varnishd.display()))?;
     let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
-    made(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
+    build_once(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
         let source = file.with_extension("c");
         // By standard input: Varnish reads the file as another user without access to the cache folder.
-        let mut shown = Command::new(varnishd);
-        shown.args(["-C", "-f", "/dev/stdin"]);
-        let shown = shown.stdin(in_memory(text.as_bytes())?).output();
-        let shown = shown.map_err(|why| format!("varnishd: {why}"))?;
-        let said = [shown.stdout, shown.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
+        let mut command = Command::new(varnishd);
+        command.args(["-C", "-f", "/dev/stdin"]);
+        let result = command.stdin(memory_file(text.as_bytes())?).output();
+        let output = result.map_err(|error| format!("varnishd: {error}"))?;
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed);
         // Warnings precede the program: the socket of an origin does not exist yet.
-        let program = said.find("/* ---===").map(|at| &said[at..]);
-        let program = program.ok_or_else(|| format!("varnishd -C: {said}"))?;
-        fs::write(&source, program).map_err(|why| format!("{}: {why}", source.display()))?;
+        let program = printed.find("/* ---===").map(|start| &printed[start..]);
+        let program = program.ok_or_else(|| format!("varnishd -C: {printed}"))?;
+        fs::write(&source, program).map_err(|error| format!("{}: {error}", source.display()))?;
         let mut gcc = Command::new("gcc");
         gcc.args(["-O2", "-pthread", "-fpic", "-shared", "-w", "-o"]);
-        let built = run(gcc.arg(file).arg(&source));
+        let compiled = run(gcc.arg(file).arg(&source));
         let _ = fs::remove_file(&source);
-        built.map(drop)
+        compiled.map(drop)
     })
 }
 
-fn version_in(said: &str) -> Option<&str> {
+fn parse_version(output: &str) -> Option<&str> {
     let words =
-        said.split(|letter: char| !(letter.is_ascii_alphanumeric() || ".-+~_".contains(letter)));
+        output.split(|letter: char| !(letter.is_ascii_alphanumeric() || ".-+~_".contains(letter)));
     let words = words.map(|word| word.trim_start_matches("varnish-").trim_end_matches('.'));
     words
         .filter(|word| word.contains('.'))
@@ -523,15 +532,15 @@ mod tests {
             ("lowroad 0.1.0", "0.1.0"),
         ];
         for (said, version) in cases {
-            assert_eq!(version_in(said), Some(version), "{said}");
+            assert_eq!(parse_version(said), Some(version), "{said}");
         }
-        assert_eq!(version_in("no idea"), None);
+        assert_eq!(parse_version("no idea"), None);
     }
 
     #[test]
     fn unknown_servers_are_told_of_the_known() {
-        assert_eq!(named("nginx").expect("known").name, "nginx");
-        let why = named("zeus").expect_err("unknown");
+        assert_eq!(find_server("nginx").expect("known").name, "nginx");
+        let why = find_server("zeus").expect_err("unknown");
         assert!(why.contains("zeus") && why.contains("apache-prefork"));
     }
 }

@@ -19,7 +19,7 @@ use super::profile::SymbolProfile;
 use super::servers::CountedServer;
 use super::table::{CountColumn, CountRow, CountTable};
 use super::{CountTraffic, measure};
-use crate::peers::install::by_apt;
+use crate::peers::install::install_with_apt;
 
 /// Memory of each guest; a larger file system gets more.
 const MEMORY_MIB: u32 = 512;
@@ -61,7 +61,7 @@ pub(super) enum StandardProgress {
 pub fn install_packages(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     match packages.is_empty() {
         true => Ok(()),
-        false => by_apt(packages),
+        false => install_with_apt(packages),
     }
 }
 
@@ -70,10 +70,10 @@ pub fn install_packages(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
 /// # Errors
 /// apt-get failed; the text is its output.
 pub fn install(servers: &[CountedServer]) -> anyhow::Result<()> {
-    let absent = servers
+    let missing = servers
         .iter()
         .filter(|server| server.installed(None).is_err());
-    let packages: BTreeSet<&str> = absent.filter_map(|server| server.package).collect();
+    let packages: BTreeSet<&str> = missing.filter_map(|server| server.package).collect();
     install_packages(&packages)
 }
 
@@ -89,45 +89,45 @@ pub fn run(
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
     println!("{}", plan.table.head());
-    let waiting = Mutex::new(plan.servers.iter().collect::<VecDeque<_>>());
-    let (tell, told) = channel();
+    let queue = Mutex::new(plan.servers.iter().collect::<VecDeque<_>>());
+    let (sender, receiver) = channel();
     let mut rows = Vec::new();
     thread::scope(|scope| {
         for _ in 0..plan.jobs {
-            let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
+            let (sender, queue, kernel, plugin) = (sender.clone(), &queue, &kernel, &plugin);
             scope.spawn(move || {
                 // In a closure, so that the lock is released before the server is measured.
                 let next = || {
-                    waiting
+                    queue
                         .lock()
                         .expect("no thread panics with this lock")
                         .pop_front()
                 };
                 while let Some(server) = next() {
-                    let work = StandardTurn {
+                    let turn = StandardTurn {
                         plan,
                         server,
                         kernel,
                         plugin,
-                        tell: &tell,
+                        sender: &sender,
                     };
-                    let _ = tell.send(StandardProgress::Done(work.rows()));
+                    let _ = sender.send(StandardProgress::Done(turn.rows()));
                 }
             });
         }
         // The loop below ends once all workers have dropped their senders.
-        drop(tell);
-        for told in told {
-            match told {
+        drop(sender);
+        for event in receiver {
+            match event {
                 StandardProgress::Step(text) => progress(&text),
                 StandardProgress::Profile(text) => {
                     progress("");
                     println!("{text}");
                 }
-                StandardProgress::Done(more) => {
+                StandardProgress::Done(server_rows) => {
                     progress("");
-                    println!("{}", plan.table.line(&more));
-                    rows.extend(more);
+                    println!("{}", plan.table.line(&server_rows));
+                    rows.extend(server_rows);
                     keep(&rows);
                 }
             }
@@ -164,14 +164,14 @@ pub(super) struct StandardTurn<'a> {
     pub server: &'a CountedServer,
     pub kernel: &'a GuestKernel,
     pub plugin: &'a Path,
-    pub tell: &'a Sender<StandardProgress>,
+    pub sender: &'a Sender<StandardProgress>,
 }
 
 impl StandardTurn<'_> {
     fn rows(&self) -> Vec<CountRow> {
         let program = match self.server.installed(self.plan.lowroad.as_deref()) {
             Ok(program) => program,
-            Err(why) => return self.all_failed("", &why),
+            Err(error) => return self.all_failed("", &error),
         };
         let version = self.server.version(&program);
         let mut rows: Vec<CountRow> = Vec::new();
@@ -182,17 +182,17 @@ impl StandardTurn<'_> {
             if figure.is_err()
                 && guest
                     .as_mut()
-                    .is_some_and(|it: &mut BootedGuest| !it.guest.runs())
+                    .is_some_and(|booted: &mut BootedGuest| !booted.guest.runs())
             {
                 guest = None;
                 figure = self.figure(&mut guest, &program, column);
             }
             let failed = figure.is_err();
             rows.push(self.row(&version, column, figure));
-            if failed && rows.len() == 1 && self.server.lacks(column).is_none() {
+            if failed && rows.len() == 1 && self.server.unsupported_reason(column).is_none() {
                 // If the first request fails, the others would too, and each timeout takes long.
-                let why = rows[0].failure.clone().unwrap_or_default();
-                return self.all_failed(&version, &why);
+                let error = rows[0].failure.clone().unwrap_or_default();
+                return self.all_failed(&version, &error);
             }
         }
         rows
@@ -232,15 +232,15 @@ impl StandardTurn<'_> {
         let boot = BootSpec {
             has_profile: self.plan.profile.is_some(),
             has_steps: self.plan.has_steps,
-            ..BootSpec::usual(self.kernel.image(), Some(system), MEMORY_MIB)
+            ..BootSpec::with_defaults(self.kernel.image(), Some(system), MEMORY_MIB)
         };
         QemuGuest::boot(&boot, self.plugin, network.clone())
     }
 
     fn boot_image(&self, program: &Path) -> Result<QemuGuest, String> {
         let image = match &self.plan.mix {
-            Some(mix) => ImageFolder::of_folder(program, &mix.site()?.source)?,
-            None => ImageFolder::of_files(program, &self.pages(), None)?,
+            Some(mix) => ImageFolder::from_folder(program, &mix.site()?.source)?,
+            None => ImageFolder::from_files(program, &self.pages(), None)?,
         };
         let boot = BootSpec {
             has_steps: self.plan.has_steps,
@@ -266,8 +266,8 @@ impl StandardTurn<'_> {
         program: &Path,
         column: CountColumn,
     ) -> Result<u64, String> {
-        if let Some(why) = self.server.lacks(column) {
-            return Err(why);
+        if let Some(reason) = self.server.unsupported_reason(column) {
+            return Err(reason);
         }
         let BootedGuest { guest, .. } = match guest {
             Some(booted) => booted,
@@ -278,19 +278,19 @@ impl StandardTurn<'_> {
         };
         self.step(&column.title());
         let address = guest.wait_for(self.server.port(column))?;
-        let asked = match (column, &self.plan.mix) {
+        let request = match (column, &self.plan.mix) {
             (CountColumn::Page(mode, size), _) => match self.plan.post_len {
                 None => DriveRequest::Page(path(size), mode),
                 Some(len) => DriveRequest::Post(path(size), mode, len),
             },
-            (CountColumn::Mix(_), Some(mix)) => mix.asked(&address.to_string())?,
+            (CountColumn::Mix(_), Some(mix)) => mix.drive_request(&address.to_string())?,
             (CountColumn::Mix(name), None) => return Err(format!("no workload {name}")),
         };
-        let figure = measure(guest, address, &asked, self.plan.traffic)?;
+        let figure = measure(guest, address, &request, self.plan.traffic)?;
         let life = guest.life();
         self.profile(guest, program, column, &mut |requests| {
             let connections = self.plan.traffic.connections;
-            drive(&life, address, &asked, requests, connections).map(|()| requests)
+            drive(&life, address, &request, requests, connections).map(|()| requests)
         })?;
         Ok(figure.round() as u64)
     }
@@ -315,9 +315,10 @@ impl StandardTurn<'_> {
             &GuestNetwork::new(),
             false,
         )?;
-        let profile = SymbolProfile::take(guest, &content.copied, self.plan.traffic.requests, run)?;
-        let what = column.title().replace(' ', "-");
-        let name = format!("{}-{what}", self.server.name);
+        let profile =
+            SymbolProfile::record(guest, &content.copied, self.plan.traffic.requests, run)?;
+        let column_name = column.title().replace(' ', "-");
+        let name = format!("{}-{column_name}", self.server.name);
         profile.write(folder, &name)?;
         let head = format!(
             "{}, {} (drawn in {}/{name}.svg)",
@@ -325,7 +326,7 @@ impl StandardTurn<'_> {
             column.title(),
             folder.display()
         );
-        let _ = self.tell.send(StandardProgress::Profile(format!(
+        let _ = self.sender.send(StandardProgress::Profile(format!(
             "\n{head}\n\n{}\n",
             profile.text()
         )));
@@ -344,14 +345,14 @@ impl StandardTurn<'_> {
         }
     }
 
-    fn all_failed(&self, version: &str, why: &str) -> Vec<CountRow> {
+    fn all_failed(&self, version: &str, error: &str) -> Vec<CountRow> {
         let columns = self.plan.table.columns().iter();
-        let failed = |&column| self.row(version, column, Err(why.to_owned()));
+        let failed = |&column| self.row(version, column, Err(error.to_owned()));
         columns.map(failed).collect()
     }
 
     fn step(&self, text: &str) {
-        let _ = self.tell.send(StandardProgress::Step(format!(
+        let _ = self.sender.send(StandardProgress::Step(format!(
             "{}: {text}",
             self.server.name
         )));

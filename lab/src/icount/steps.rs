@@ -31,8 +31,8 @@ const DISCARD_PORT: u16 = 9;
 
 /// The pipes and names through which a guest is stopped.
 pub struct StepRequirements {
-    go: (PipeReader, PipeWriter),
-    stopped: (PipeReader, PipeWriter),
+    resume_pipe: (PipeReader, PipeWriter),
+    stopped_pipe: (PipeReader, PipeWriter),
     network: GuestNetwork,
 }
 
@@ -42,20 +42,20 @@ impl StepRequirements {
     /// # Errors
     /// No descriptors are left.
     pub fn new(network: &GuestNetwork) -> Result<StepRequirements, String> {
-        let failed = |why: io::Error| format!("a pipe: {why}");
+        let failed = |error: io::Error| format!("a pipe: {error}");
         Ok(StepRequirements {
-            go: pipe().map_err(failed)?,
-            stopped: pipe().map_err(failed)?,
+            resume_pipe: pipe().map_err(failed)?,
+            stopped_pipe: pipe().map_err(failed)?,
             network: network.clone(),
         })
     }
 
     /// The environment of the plugin.
     pub fn environment(&self) -> [(&'static str, String); 2] {
-        let of = |fd: BorrowedFd<'_>| path(&fd);
+        let fd_path = |fd: BorrowedFd<'_>| path(&fd);
         [
-            ("INSN_GO", of(self.go.0.as_fd())),
-            ("INSN_STOPPED", of(self.stopped.1.as_fd())),
+            ("INSN_GO", fd_path(self.resume_pipe.0.as_fd())),
+            ("INSN_STOPPED", fd_path(self.stopped_pipe.1.as_fd())),
         ]
     }
 
@@ -71,20 +71,20 @@ impl StepRequirements {
         count: &File,
         step_ns: u64,
     ) -> Result<GuestTime, String> {
-        let failed = |why: io::Error| format!("the guest can't be stopped: {why}");
-        let all = || {
+        let failed = |error: io::Error| format!("the guest can't be stopped: {error}");
+        let start_stepper = || {
             // The previous run may have left unused words in the pipes.
-            drain(&self.go.0)?;
-            drain(&self.stopped.0)?;
+            drain(&self.resume_pipe.0)?;
+            drain(&self.stopped_pipe.0)?;
             let mut guest = GuestStepper {
                 count: count.try_clone()?,
-                go: self.go.1.try_clone()?,
-                stopped: self.stopped.0.try_clone()?,
-                main_loop: MainLoop::of(process)?,
+                resume_pipe: self.resume_pipe.1.try_clone()?,
+                stopped: self.stopped_pipe.0.try_clone()?,
+                main_loop: MainLoop::from_process(process)?,
                 life: life.clone(),
                 step_ns,
                 state: StepState::Halted,
-                counted: 0,
+                instructions: 0,
                 skipped_ns: 0,
             };
             // The plugin stops the guest once the count has reached this: at 0, at its next checked block.
@@ -94,7 +94,7 @@ impl StepRequirements {
             guest.await_stop()?;
             Ok(guest)
         };
-        let guest = all().map_err(failed)?;
+        let guest = start_stepper().map_err(failed)?;
         Ok(GuestTime {
             now_ns: AtomicU64::new(guest.now_ns()),
             guest: Mutex::new(guest),
@@ -120,11 +120,11 @@ impl GuestTime {
     ///
     /// # Errors
     /// The guest has died.
-    pub fn rest(&self) -> Result<(), String> {
+    pub fn come_to_rest(&self) -> Result<(), String> {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        let rested = guest.rest();
+        let rested = guest.run_to_rest();
         self.now_ns.store(guest.now_ns(), Relaxed);
-        rested.map_err(|why| format!("the guest does not become idle: {why}"))
+        rested.map_err(|error| format!("the guest does not become idle: {error}"))
     }
 }
 
@@ -133,9 +133,9 @@ impl ExternalClock for GuestTime {
         self.now_ns.load(Relaxed)
     }
 
-    fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool) {
+    fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        if guest.pass(ready, until_ns, waits).is_err() {
+        if guest.pass(ready, until_ns, is_waiting).is_err() {
             // The guest has died. The waiting request fails by its timeout.
             guest.skip_to(until_ns);
         }
@@ -149,7 +149,7 @@ impl Drop for GuestTime {
         // The guest may be about to stop, regardless of its last state: the word in the pipe releases it. Errors mean that
         // it has died.
         let _ = guest.stop_at(u64::MAX);
-        let _ = guest.go.write_all(&u64::MAX.to_ne_bytes());
+        let _ = guest.resume_pipe.write_all(&u64::MAX.to_ne_bytes());
     }
 }
 
@@ -163,20 +163,20 @@ enum StepState {
 
 struct GuestStepper {
     count: File,
-    go: PipeWriter,
+    resume_pipe: PipeWriter,
     stopped: PipeReader,
     main_loop: MainLoop,
     life: GuestLifeline,
     step_ns: u64,
     state: StepState,
-    counted: u64,
+    instructions: u64,
     /// Virtual time that passed while the guest was idle.
     skipped_ns: u64,
 }
 
 impl GuestStepper {
     fn now_ns(&self) -> u64 {
-        self.counted + self.skipped_ns
+        self.instructions + self.skipped_ns
     }
 
     fn skip_to(&mut self, until_ns: u64) {
@@ -184,7 +184,7 @@ impl GuestStepper {
     }
 
     /// Lets time pass until `ready` is readable or `until_ns` is reached.
-    fn pass(&mut self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool) -> io::Result<()> {
+    fn pass(&mut self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool) -> io::Result<()> {
         let mut idle_since = None;
         loop {
             self.settle()?;
@@ -194,21 +194,21 @@ impl GuestStepper {
             match self.state {
                 StepState::Stopped => {
                     let step_ns = self.step_ns.min(until_ns - self.now_ns());
-                    self.go_on(self.counted + step_ns)?;
+                    self.run_until(self.instructions + step_ns)?;
                     // Virtual time has advanced by instructions, so idle time counts anew.
                     idle_since = None;
                 }
-                StepState::Halted if !waits => self.skip_to(until_ns),
+                StepState::Halted if !is_waiting => self.skip_to(until_ns),
                 // Idle while a response is outstanding: the guest waits for a timer, or for a program outside. Real
                 // time then passes as virtual time.
                 StepState::Halted => {
                     let since = *idle_since.get_or_insert_with(Instant::now);
-                    let begun = Instant::now();
+                    let begin = Instant::now();
                     // Either a response arrives, or a timer of the guest makes it stop.
                     is_ready_or(ready, self.stopped.as_fd(), WAKES)?;
                     // Before this, the guest may not have seen the last packet yet, and would wake by itself.
-                    if begun.duration_since(since) >= WAKES {
-                        let passed_ns = begun.elapsed().as_nanos() as u64;
+                    if begin.duration_since(since) >= WAKES {
+                        let passed_ns = begin.elapsed().as_nanos() as u64;
                         self.skip_to(until_ns.min(self.now_ns() + passed_ns));
                     }
                 }
@@ -216,13 +216,13 @@ impl GuestStepper {
         }
     }
 
-    fn rest(&mut self) -> io::Result<()> {
+    fn run_to_rest(&mut self) -> io::Result<()> {
         // A bound, since a server with a busy loop would never become idle.
-        let end = self.counted + REST_NS;
+        let end = self.instructions + REST_NS;
         self.settle()?;
-        while self.counted < end {
+        while self.instructions < end {
             match self.state {
-                StepState::Stopped => self.go_on(self.counted + self.step_ns)?,
+                StepState::Stopped => self.run_until(self.instructions + self.step_ns)?,
                 // The last input may still wake it within this time.
                 StepState::Halted if !is_ready(self.stopped.as_fd(), WAKES)? => break,
                 StepState::Halted => {}
@@ -244,8 +244,8 @@ impl GuestStepper {
         Ok(())
     }
 
-    fn go_on(&mut self, until: u64) -> io::Result<()> {
-        self.go.write_all(&until.to_ne_bytes())?;
+    fn run_until(&mut self, until: u64) -> io::Result<()> {
+        self.resume_pipe.write_all(&until.to_ne_bytes())?;
         self.await_stop()
     }
 
@@ -262,13 +262,13 @@ impl GuestStepper {
             0 => StepState::Stopped,
             _ => StepState::Halted,
         };
-        self.counted = word >> 1;
+        self.instructions = word >> 1;
         Ok(())
     }
 
-    fn stop_at(&mut self, counted: u64) -> io::Result<()> {
+    fn stop_at(&mut self, instructions: u64) -> io::Result<()> {
         self.count
-            .write_all_at(&counted.to_ne_bytes(), STOP_AT_OFFSET)
+            .write_all_at(&instructions.to_ne_bytes(), STOP_AT_OFFSET)
     }
 }
 
@@ -280,19 +280,23 @@ fn drain(mut pipe: &PipeReader) -> io::Result<()> {
     Ok(())
 }
 
-fn is_ready(fd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
-    wait_for(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], patience)
+fn is_ready(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    wait_for(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], timeout)
 }
 
-fn is_ready_or(one: BorrowedFd<'_>, other: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
-    let of = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-    wait_for(&mut [of(one), of(other)], patience)
+fn is_ready_or(
+    first: BorrowedFd<'_>,
+    second: BorrowedFd<'_>,
+    timeout: Duration,
+) -> io::Result<bool> {
+    let poll_fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    wait_for(&mut [poll_fd(first), poll_fd(second)], timeout)
 }
 
-fn wait_for(fds: &mut [PollFd<'_>], patience: Duration) -> io::Result<bool> {
+fn wait_for(fds: &mut [PollFd<'_>], wait_time: Duration) -> io::Result<bool> {
     let timeout = Timespec {
-        tv_sec: patience.as_secs() as i64,
-        tv_nsec: i64::from(patience.subsec_nanos()),
+        tv_sec: wait_time.as_secs() as i64,
+        tv_nsec: i64::from(wait_time.subsec_nanos()),
     };
     Ok(poll(fds, Some(&timeout))? > 0)
 }

@@ -68,7 +68,7 @@ impl CountColumn {
         FIGURE.max(self.title().len() + GAP)
     }
 
-    fn is_of(&self, row: &CountRow) -> bool {
+    fn matches_row(&self, row: &CountRow) -> bool {
         row.mode == self.mode() && row.size == self.size()
     }
 }
@@ -88,10 +88,10 @@ const GAP: usize = 2;
 impl CountTable {
     /// A table with a column for each size in each mode.
     pub fn new(modes: &[ConnectionMode], sizes: &[u64]) -> CountTable {
-        let of_mode =
+        let mode_columns =
             |&mode: &ConnectionMode| sizes.iter().map(move |&size| CountColumn::Page(mode, size));
         CountTable {
-            columns: modes.iter().flat_map(of_mode).collect(),
+            columns: modes.iter().flat_map(mode_columns).collect(),
         }
     }
 
@@ -151,11 +151,11 @@ impl CountTable {
             let figure = figure(rows, *column).map_or("-".into(), thousands);
             let _ = write!(line, "{figure:>width$}", width = column.width());
         }
-        let mut told: Vec<&str> = Vec::new();
-        for why in rows.iter().filter_map(|row| row.failure.as_deref()) {
-            if !told.contains(&why) {
-                told.push(why);
-                let _ = write!(line, "\n    {}", why.trim().replace('\n', "\n    "));
+        let mut reported: Vec<&str> = Vec::new();
+        for reason in rows.iter().filter_map(|row| row.failure.as_deref()) {
+            if !reported.contains(&reason) {
+                reported.push(reason);
+                let _ = write!(line, "\n    {}", reason.trim().replace('\n', "\n    "));
             }
         }
         line
@@ -163,19 +163,19 @@ impl CountTable {
 
     /// The ratios of Lowroad to the best other server, where both have figures.
     pub fn ratios(&self, rows: &[CountRow]) -> Option<String> {
-        let of = |ours: bool| -> Vec<CountRow> {
-            let wanted = rows.iter().filter(|row| (row.server == OURS) == ours);
-            wanted.cloned().collect()
+        let rows_of = |is_lowroad: bool| -> Vec<CountRow> {
+            let selected = rows.iter().filter(|row| (row.server == OURS) == is_lowroad);
+            selected.cloned().collect()
         };
-        let (ours, others) = (of(true), of(false));
+        let (lowroad_rows, other_rows) = (rows_of(true), rows_of(false));
         let (mut ratios, mut names) = (String::new(), String::new());
-        let mut any = false;
+        let mut has_ratios = false;
         for &column in &self.columns {
-            let best = best(&others, column);
-            let (ratio, name) = match (figure(&ours, column), best) {
-                (Some(figure), Some((least, name))) => {
-                    any = true;
-                    (format!("{:.2}", figure as f64 / least as f64), name)
+            let best = best(&other_rows, column);
+            let (ratio, name) = match (figure(&lowroad_rows, column), best) {
+                (Some(figure), Some((best_figure, name))) => {
+                    has_ratios = true;
+                    (format!("{:.2}", figure as f64 / best_figure as f64), name)
                 }
                 _ => ("-".into(), ""),
             };
@@ -185,21 +185,22 @@ impl CountTable {
         }
         let width = NAME + VERSION;
         let title = format!("{OURS} to the best other");
-        any.then(|| format!("{title:<width$}{ratios}\n{:<width$}{names}", ""))
+        has_ratios.then(|| format!("{title:<width$}{ratios}\n{:<width$}{names}", ""))
     }
 }
 
 fn figure(rows: &[CountRow], column: CountColumn) -> Option<u64> {
-    rows.iter().find(|row| column.is_of(row))?.instructions
+    rows.iter()
+        .find(|row| column.matches_row(row))?
+        .instructions
 }
 
-fn best(others: &[CountRow], column: CountColumn) -> Option<(u64, &str)> {
-    others
-        .iter()
+fn best(rows: &[CountRow], column: CountColumn) -> Option<(u64, &str)> {
+    rows.iter()
         // Howl is a bound, not a production server; the levels and the image are parts of Lowroad.
         .filter(|row| !["howl", "lowroad-bare"].contains(&row.server.as_str()))
         .filter(|row| !row.server.ends_with("-softirq") && !row.server.ends_with("-proxy"))
-        .filter(|row| column.is_of(row))
+        .filter(|row| column.matches_row(row))
         .filter_map(|row| Some((row.instructions?, row.server.as_str())))
         .min()
 }
@@ -220,8 +221,8 @@ pub fn size_text(size: u64) -> String {
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

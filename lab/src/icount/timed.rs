@@ -43,8 +43,8 @@ pub fn timed(
     begin: &mut dyn FnMut(&Arc<dyn ExternalClock>),
     stop: &AtomicBool,
 ) -> Result<TimedResult, String> {
-    let before = guest.counted_at_rest();
-    let time: Arc<dyn ExternalClock> = Arc::new(guest.in_steps(STEP_NS)?);
+    let counted_before = guest.counted_at_rest();
+    let time: Arc<dyn ExternalClock> = Arc::new(guest.step_by(STEP_NS)?);
     let began_ns = time.now_ns();
     begin(&time);
     load.time = Some(time.clone());
@@ -55,7 +55,7 @@ pub fn timed(
     if outcome.interrupted && !stop.load(Relaxed) {
         return Err("it ended during the measurement".into());
     }
-    let busy = (guest.counted() - before) as f64;
+    let busy = (guest.instructions() - counted_before) as f64;
     let passed_ns = (time.now_ns() - began_ns) as f64;
     Ok(TimedResult {
         outcome: LoadResult {
@@ -74,48 +74,48 @@ pub fn timed(
 pub fn run(plan: &StandardPlan, rates: &[f64]) -> Result<bool, String> {
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     println!("{}", head());
-    let mut good = false;
+    let mut has_result = false;
     for server in &plan.servers {
-        let told = std::sync::mpsc::channel();
-        let work = StandardTurn {
+        let channel = std::sync::mpsc::channel();
+        let turn = StandardTurn {
             plan,
             server,
             kernel: &kernel,
             plugin: &plugin,
-            tell: &told.0,
+            sender: &channel.0,
         };
-        let found = of_server(&work, rates);
+        let result = run_server(&turn, rates);
         progress("");
-        match found {
-            Ok(()) => good = true,
-            Err(why) => println!("{:<NAME$}{why}", server.name),
+        match result {
+            Ok(()) => has_result = true,
+            Err(error) => println!("{:<NAME$}{error}", server.name),
         }
     }
     println!(
         "\nLinux {}, one processor; a second is 10⁹ instructions; times in µs",
         kernel.release()
     );
-    Ok(good)
+    Ok(has_result)
 }
 
-fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
-    let (plan, server) = (work.plan, work.server);
+fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
+    let (plan, server) = (turn.plan, turn.server);
     let program = server.installed(plan.lowroad.as_deref())?;
     progress(&format!("{}: boots", server.name));
-    let mut booted = work.boot(&program)?;
+    let mut booted = turn.boot(&program)?;
     for &column in plan.table.columns() {
         let CountColumn::Page(mode, size) = column else {
             return Err("--rate supports only pages".into());
         };
         let guest = &mut booted.guest;
         let address = guest.wait_for(server.port(column))?;
-        let asked = DriveRequest::Page(super::standard::path(size), mode);
+        let request = DriveRequest::Page(super::standard::path(size), mode);
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
-        drive(&guest.life(), address, &asked, warmup, connections)
-            .map_err(|why| guest.failure(&why))?;
+        drive(&guest.life(), address, &request, warmup, connections)
+            .map_err(|error| guest.failure(&error))?;
         for &rate in rates {
             progress(&format!("{}: {rate} a second", server.name));
-            let (workload, tls) = asked.traffic(address)?;
+            let (workload, tls) = request.traffic(address)?;
             let mut load = LoadRun::plain(address, workload);
             load.target.tls = tls;
             let load = LoadRun {
@@ -132,9 +132,9 @@ fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
                 timeout: TIMEOUT,
                 ..load
             };
-            let found = timed(guest, load, &mut |_| {}, &AtomicBool::new(false))?;
+            let timed_result = timed(guest, load, &mut |_| {}, &AtomicBool::new(false))?;
             progress("");
-            println!("{}", line(server, mode, size, rate, &found));
+            println!("{}", line(server, mode, size, rate, &timed_result));
         }
     }
     Ok(())
@@ -155,12 +155,12 @@ fn line(
     mode: ConnectionMode,
     size: u64,
     rate: f64,
-    found: &TimedResult,
+    timed_result: &TimedResult,
 ) -> String {
-    let outcome = &found.outcome;
+    let outcome = &timed_result.outcome;
     let times = &outcome.latency_us;
     let page = format!("{} {}", mode.name(), size_text(size));
-    let (answered, busy) = (outcome.requests_per_s, found.busy_share * 100.0);
+    let (answered, busy) = (outcome.requests_per_s, timed_result.busy_share * 100.0);
     let times = [times.p50, times.p90, times.p99, times.max, outcome.errors];
     let times: String = times.iter().map(|time| format!("{time:>14}")).collect();
     format!(

@@ -10,14 +10,14 @@ use super::worker::LoadWorker;
 use crate::workload::ReceivedResponse;
 
 impl LoadWorker<'_> {
-    pub(super) fn received(&mut self, at: u32, bytes: &[u8]) {
+    pub(super) fn handle_received(&mut self, client_index: u32, bytes: &[u8]) {
         let counting = self.is_counting();
-        let client = &mut self.clients[at as usize];
+        let client = &mut self.clients[client_index as usize];
         let Some(link) = &mut client.link else {
             return;
         };
         link.progress_ns = self.now_ns;
-        let link_has_two = link.two.is_some();
+        let is_h2 = link.h2.is_some();
         if counting {
             self.tally.bytes += bytes.len() as u64;
             client.counted_bytes += bytes.len() as u64;
@@ -26,27 +26,27 @@ impl LoadWorker<'_> {
             client.on_line(bytes.len() as u64, self.now_ns, bits_per_s);
             if client.line_paused {
                 let resume_ns = client.line_resume_ns(bits_per_s);
-                self.set_timer(at, resume_ns);
+                self.set_timer(client_index, resume_ns);
             }
         }
-        match link_has_two {
-            true => self.take_frames(at, bytes),
-            false => self.take_answers(at, bytes),
+        match is_h2 {
+            true => self.parse_frames(client_index, bytes),
+            false => self.parse_responses(client_index, bytes),
         }
-        self.go_on(at);
-        self.flush_frames(at);
+        self.continue_client(client_index);
+        self.flush_frames(client_index);
     }
 
-    fn take_answers(&mut self, at: u32, bytes: &[u8]) {
+    fn parse_responses(&mut self, client_index: u32, bytes: &[u8]) {
         let mut used = 0;
         while used < bytes.len() {
-            let client = &mut self.clients[at as usize];
+            let client = &mut self.clients[client_index as usize];
             let Some(link) = &mut client.link else {
                 return;
             };
             // Bytes without an outstanding request can't be matched to one: the connection is unusable.
-            let Some(wanted) = link.wanted(client.wants) else {
-                return self.fail(at, ErrorKind::Unasked);
+            let Some(checks) = link.checks(client.interest) else {
+                return self.fail(client_index, ErrorKind::Unasked);
             };
             // HTTP/1 responses arrive in the order of the requests (RFC 9112 section 9.3.2).
             if let Some(pending) = link.pending.front_mut()
@@ -54,119 +54,132 @@ impl LoadWorker<'_> {
             {
                 pending.first_ns = self.now_ns;
             }
-            match link.reader.take(&bytes[used..], wanted) {
-                Ok((len, whole)) => {
+            match link.reader.parse(&bytes[used..], checks) {
+                Ok((len, response)) => {
                     used += len;
-                    if let Some(whole) = whole {
-                        self.answered(at, 0, &whole);
+                    if let Some(response) = response {
+                        self.handle_response(client_index, 0, &response);
                     }
                 }
-                Err(AnswerFault::Malformed) => return self.fail(at, ErrorKind::Malformed),
-                Err(AnswerFault::Endless) => return self.fail(at, ErrorKind::Endless),
+                Err(AnswerFault::Malformed) => {
+                    return self.fail(client_index, ErrorKind::Malformed);
+                }
+                Err(AnswerFault::Endless) => return self.fail(client_index, ErrorKind::Endless),
             }
         }
     }
 
-    fn take_frames(&mut self, at: u32, bytes: &[u8]) {
-        let Some(link) = &mut self.clients[at as usize].link else {
+    fn parse_frames(&mut self, client_index: u32, bytes: &[u8]) {
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
-        let Some(two) = &mut link.two else {
+        let Some(h2) = &mut link.h2 else {
             return;
         };
-        let mut kept = std::mem::take(&mut two.kept);
-        let input: &[u8] = match kept.is_empty() {
+        let mut buffered = std::mem::take(&mut h2.buffered);
+        let input: &[u8] = match buffered.is_empty() {
             true => bytes,
             false => {
-                kept.extend_from_slice(bytes);
-                &kept
+                buffered.extend_from_slice(bytes);
+                &buffered
             }
         };
         let mut used = 0;
         loop {
-            let client = &mut self.clients[at as usize];
+            let client = &mut self.clients[client_index as usize];
             let Some(link) = &mut client.link else {
                 return;
             };
-            let Some(two) = &mut link.two else {
+            let Some(h2) = &mut link.h2 else {
                 return;
             };
-            match two.next(&input[used..], &mut self.two, self.now_ns, &mut link.out) {
-                Err(_) => return self.fail(at, ErrorKind::Malformed),
+            match h2.next(
+                &input[used..],
+                &mut self.h2_context,
+                self.now_ns,
+                &mut link.out,
+            ) {
+                Err(_) => return self.fail(client_index, ErrorKind::Malformed),
                 // The rest is an incomplete frame.
                 Ok((0, H2InputOutcome::Nothing)) => {
-                    two.kept = input[used..].to_vec();
-                    return two.send(&mut link.out);
+                    h2.buffered = input[used..].to_vec();
+                    return h2.send(&mut link.out);
                 }
-                Ok((len, told)) => {
+                Ok((len, event)) => {
                     used += len;
-                    self.told(at, told);
+                    self.event(client_index, event);
                 }
             }
         }
     }
 
-    fn told(&mut self, at: u32, told: H2InputOutcome) {
+    fn event(&mut self, client_index: u32, event: H2InputOutcome) {
         let now_ns = self.now_ns;
-        let client = &mut self.clients[at as usize];
+        let client = &mut self.clients[client_index as usize];
         let Some(link) = &mut client.link else {
             return;
         };
-        match told {
+        match event {
             H2InputOutcome::Nothing => {}
-            H2InputOutcome::First(place) => {
-                if let Some(pending) = link.pending.get_mut(place) {
+            H2InputOutcome::First(request_index) => {
+                if let Some(pending) = link.pending.get_mut(request_index) {
                     pending.first_ns = now_ns;
                 }
             }
-            H2InputOutcome::Whole(place, whole) => {
-                if let Some(pending) = link.pending.get_mut(place)
+            H2InputOutcome::Whole(request_index, response) => {
+                if let Some(pending) = link.pending.get_mut(request_index)
                     && pending.first_ns == 0
                 {
                     pending.first_ns = now_ns;
                 }
-                self.answered(at, place, &whole);
+                self.handle_response(client_index, request_index, &response);
             }
-            H2InputOutcome::Reset(place) => {
-                link.answered += 1;
-                client.session.failed();
+            H2InputOutcome::Reset(request_index) => {
+                link.responses += 1;
+                client.session.handle_failure();
                 client.thinks_until_ns = now_ns + client.session.pause_ns();
-                if let Some(pending) = link.pending.remove(place) {
+                if let Some(pending) = link.pending.remove(request_index) {
                     self.request_failed(pending.expected.class, ErrorKind::StreamReset);
                 }
             }
-            H2InputOutcome::GoneAway(place) => {
+            H2InputOutcome::GoneAway(first_index) => {
                 // GOAWAY (RFC 9113 section 6.8): later streams were not processed and are sent again.
                 link.closing = true;
-                self.take_back_from(at, place);
+                self.reissue_requests_from(client_index, first_index);
             }
         }
     }
 
-    /// Completes the outstanding request number `place` with its response.
-    pub(super) fn answered(&mut self, at: u32, place: usize, whole: &CompleteResponse) {
+    /// Completes the outstanding request number `request_index` with its response.
+    pub(super) fn handle_response(
+        &mut self,
+        client_index: u32,
+        request_index: usize,
+        response: &CompleteResponse,
+    ) {
         let counting = self.is_counting();
-        let client = &mut self.clients[at as usize];
+        let client = &mut self.clients[client_index as usize];
         let Some(link) = &mut client.link else {
             return;
         };
-        let Some(pending) = link.pending.remove(place) else {
+        let Some(pending) = link.pending.remove(request_index) else {
             return;
         };
-        link.answered += 1;
-        link.closing |= whole.closes;
-        client.session.answered(&ReceivedResponse {
-            status: whole.status,
-            set_cookie: whole.set_cookie.as_deref(),
-            text: whole.text.as_deref(),
+        link.responses += 1;
+        link.closing |= response.closes;
+        client.session.handle_response(&ReceivedResponse {
+            status: response.status,
+            set_cookie: response.set_cookie.as_deref(),
+            text: response.text.as_deref(),
         });
         client.thinks_until_ns = self.now_ns + client.session.pause_ns();
-        let lacks = client.session.lacks();
+        let is_incomplete = client.session.is_incomplete();
         // A load before the store: the cache line stays shared between the threads.
         if !self.shared.reached.load(Relaxed) {
             self.shared.reached.store(true, Relaxed);
         }
-        let wrong = check(&pending.expected, whole).or(lacks.then_some(ErrorKind::Lacking));
+        let error_kind =
+            check(&pending.expected, response).or(is_incomplete.then_some(ErrorKind::Lacking));
         // With a quota, requests sent before counting began are not part of it.
         let limited = self.shared.quota.is_some();
         let early = limited && pending.sent_ns < self.shared.count_ns;
@@ -174,29 +187,34 @@ impl LoadWorker<'_> {
         if self.now_ns >= self.shared.end_ns {
             self.tally.unfinished(pending.expected.class);
         } else if counting && !early {
-            self.count(&pending, whole, wrong);
+            self.count_response(&pending, response, error_kind);
         }
     }
 
-    fn count(&mut self, pending: &OpenRequest, whole: &CompleteResponse, wrong: Option<ErrorKind>) {
+    fn count_response(
+        &mut self,
+        pending: &OpenRequest,
+        response: &CompleteResponse,
+        error_kind: Option<ErrorKind>,
+    ) {
         let (now_ns, tally) = (self.now_ns, &mut self.tally);
         tally.answers += 1;
-        tally.status(whole.status);
+        tally.status(response.status);
         let several = tally.classes.len() > 1;
         let class = &mut tally.classes[usize::from(pending.expected.class)];
-        if let Some(kind) = wrong {
+        if let Some(kind) = error_kind {
             class.errors += 1;
             return tally.error(kind);
         }
         class.requests += 1;
-        class.body_bytes += whole.body_len;
+        class.body_bytes += response.body_len;
         // From the due time, so that a stalled server can't hide the requests that it delayed (coordinated omission).
         let latency_ns = now_ns - pending.due_ns.min(now_ns);
         if several {
             class.latency.record_ns(latency_ns);
         }
         tally.requests += 1;
-        tally.body_bytes += whole.body_len;
+        tally.body_bytes += response.body_len;
         tally.latency.record_ns(latency_ns);
         tally.service.record_ns(now_ns - pending.sent_ns);
         tally.response.record_ns(pending.first_ns - pending.sent_ns);

@@ -158,7 +158,7 @@ pub fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
             .context("can't handle signals")?;
     }
     if !args.sweep.is_empty() || args.against.is_some() {
-        return several(args, &load, &stop);
+        return run_several(args, &load, &stop);
     }
     let mut meter = print::LoadMeter::new(!args.quiet, std::io::stderr().is_terminal());
     let outcome = super::run(&load, &mut |snapshot| meter.show(snapshot), &stop)?;
@@ -183,20 +183,21 @@ pub fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs a sweep of rates, or a comparison of two servers.
-fn several(args: &LoadArgs, load: &LoadRun, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+fn run_several(args: &LoadArgs, load: &LoadRun, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let mut run = |load: &LoadRun| Ok(super::run(load, &mut |_| {}, stop)?);
-    let mut tell = |text: &str| {
+    let mut print_line = |text: &str| {
         if !args.json {
             println!("{text}");
         }
     };
     let outcomes = match &args.against {
-        None => several::sweep(load, &args.sweep, &mut run, &mut tell)?,
+        None => several::sweep(load, &args.sweep, &mut run, &mut print_line)?,
         Some(url) => {
             let (first, second) = (&args.urls[..1], std::slice::from_ref(url));
-            let other = load_of(args, second)?;
-            let compared = several::compare([load, &other], args.repeats, &mut run, &mut tell)?;
-            tell(&several::compared([&first[0], url], &compared));
+            let other_run = load_for_urls(args, second)?;
+            let compared =
+                several::compare([load, &other_run], args.repeats, &mut run, &mut print_line)?;
+            print_line(&several::compared([&first[0], url], &compared));
             compared.into_iter().flatten().collect()
         }
     };
@@ -223,23 +224,23 @@ fn status(outcome: &LoadResult) -> ExitCode {
 fn load(args: &LoadArgs) -> anyhow::Result<LoadRun> {
     let mut urls = args.urls.clone();
     if let Some(file) = &args.urls_of {
-        urls.extend(said::urls_of(file)?);
+        urls.extend(said::read_urls(file)?);
     }
     if args.against.is_some() {
         ensure!(urls.len() == 1, "--against: compare one URL with one other");
     }
-    load_of(args, &urls)
+    load_for_urls(args, &urls)
 }
 
-fn load_of(args: &LoadArgs, urls: &[String]) -> anyhow::Result<LoadRun> {
+fn load_for_urls(args: &LoadArgs, urls: &[String]) -> anyhow::Result<LoadRun> {
     let urls = urls.iter().map(|text| TargetUrl::parse(text));
     let urls: Vec<TargetUrl> = urls.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
     let first = &urls[0];
     // Connections are shared by all URLs of a run.
-    if let Some(other) = urls.iter().find(|url| url.origin() != first.origin()) {
+    if let Some(different) = urls.iter().find(|url| url.origin() != first.origin()) {
         bail!(
             "all URLs of a run must be of one server, but {} is not {}: start a run for each",
-            other.origin(),
+            different.origin(),
             first.origin()
         );
     }
@@ -328,8 +329,8 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
         spec.body = body.clone();
         spec.expected_status = args.status;
         if let Some(root) = &args.root {
-            let known = expect::file(root, &url.path)?;
-            (spec.expected_len, spec.crc32) = (Some(known.len), Some(known.crc32));
+            let expected_file = expect::file(root, &url.path)?;
+            (spec.expected_len, spec.crc32) = (Some(expected_file.len), Some(expected_file.crc32));
         }
         specs.push(spec);
     }
@@ -356,12 +357,12 @@ fn script(
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("can't read the script {}", file.display()))?;
     let carries = match (args.per_connection, args.connection_rate) {
-        (Some(some), _) => ScriptConnection::Requests(some),
+        (Some(requests_per_connection), _) => ScriptConnection::Requests(requests_per_connection),
         (None, Some(_)) => ScriptConnection::Once,
         (None, None) => ScriptConnection::All,
     };
     let script = ScriptWorkload::parse(&text, host, version, carries)
-        .map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
+        .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
     Ok(Arc::new(script))
 }
 
@@ -408,7 +409,7 @@ fn fields(headers: &[String]) -> anyhow::Result<Vec<(String, String)>> {
 
 /// `400k`, `10M`, `56000`.
 fn bits(text: &str) -> Result<u64, String> {
-    let wrong = || "give bits a second, with k or M: 400k".to_string();
+    let format_error = || "give bits a second, with k or M: 400k".to_string();
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1000),
         None => match text.strip_suffix('M') {
@@ -416,11 +417,11 @@ fn bits(text: &str) -> Result<u64, String> {
             None => (text, 1),
         },
     };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let number: u64 = digits.parse().map_err(|_| format_error())?;
     number
         .checked_mul(unit)
         .filter(|bits| *bits > 0)
-        .ok_or_else(wrong)
+        .ok_or_else(format_error)
 }
 
 fn version(text: &str) -> Result<WorkloadVersion, String> {

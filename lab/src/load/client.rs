@@ -13,7 +13,7 @@ const LINE_AHEAD_LEN: u64 = 2 * 1460;
 
 pub(crate) struct LoadClient {
     pub session: Box<dyn ClientSession>,
-    pub wants: ResponseInterest,
+    pub interest: ResponseInterest,
     pub link: Option<ClientConnection>,
     /// The client is queued among those that can take a due request.
     pub is_free: bool,
@@ -44,19 +44,19 @@ pub(crate) struct OpenRequest {
 pub(crate) struct ClientConnection {
     pub transport: LoadTransport,
     pub opening: ConnectionOpening,
-    pub begun_ns: u64,
+    pub begin_ns: u64,
     /// When the TCP handshake was complete; 0 before.
     pub established_ns: u64,
     /// The connection can carry requests.
     pub open: bool,
     /// The last response has arrived; the server will close the connection.
     pub closing: bool,
-    pub made: u64,
-    pub answered: u64,
+    pub requests_sent: u64,
+    pub responses: u64,
     pub pending: VecDeque<OpenRequest>,
     pub reader: ResponseReader,
     /// The HTTP/2 state, which replaces the reader.
-    pub two: Option<Box<H2LoadClient>>,
+    pub h2: Option<Box<H2LoadClient>>,
     pub out: Vec<u8>,
     pub sent_len: usize,
     /// Time of the last progress.
@@ -68,7 +68,7 @@ pub(crate) struct ClientConnection {
 impl LoadClient {
     pub(crate) fn new(session: Box<dyn ClientSession>) -> LoadClient {
         LoadClient {
-            wants: session.wants(),
+            interest: session.interest(),
             session,
             link: None,
             is_free: false,
@@ -114,15 +114,15 @@ impl ClientConnection {
         ClientConnection {
             transport,
             opening,
-            begun_ns: now_ns,
+            begin_ns: now_ns,
             established_ns: 0,
             open: false,
             closing: false,
-            made: 0,
-            answered: 0,
+            requests_sent: 0,
+            responses: 0,
             pending: VecDeque::new(),
             reader: ResponseReader::default(),
-            two: None,
+            h2: None,
             out: Vec::new(),
             sent_len: 0,
             progress_ns: now_ns,
@@ -131,22 +131,22 @@ impl ClientConnection {
     }
 
     /// Whether one more request may be sent on this connection.
-    pub(crate) fn takes(&self, pipeline: u32) -> bool {
+    pub(crate) fn can_take_request(&self, pipeline: u32) -> bool {
         self.open
             && !self.closing
-            && self.made < self.opening.requests
+            && self.requests_sent < self.opening.requests
             && self.pending.len() < pipeline as usize
-            && self.two.as_ref().is_none_or(|two| two.takes())
+            && self.h2.as_ref().is_none_or(|h2| h2.can_open_stream())
     }
 
     /// Whether an action of the server is outstanding: the handshake, a response, or the close.
-    pub(crate) fn waits(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.open || !self.pending.is_empty() || self.closing
     }
 
     /// Whether all requests of the connection have been answered.
     pub(crate) fn is_done(&self) -> bool {
-        self.pending.is_empty() && (self.closing || self.answered >= self.opening.requests)
+        self.pending.is_empty() && (self.closing || self.responses >= self.opening.requests)
     }
 
     /// Sends as much as the socket accepts.
@@ -171,35 +171,35 @@ impl ClientConnection {
     }
 
     /// The checks that the reader applies to the next response.
-    pub(crate) fn wanted(&self, wants: ResponseInterest) -> Option<ResponseChecks> {
+    pub(crate) fn checks(&self, interest: ResponseInterest) -> Option<ResponseChecks> {
         let pending = self.pending.front()?;
         Some(ResponseChecks {
             head_only: pending.expected.head_only,
             crc32: pending.expected.crc32.is_some(),
-            cookie: wants.cookies,
-            text: wants.text,
+            cookie: interest.cookies,
+            text: interest.text,
         })
     }
 }
 
 /// Compares a response with the expected one; returns the error, if any.
-pub(crate) fn check(expected: &ExpectedResponse, whole: &CompleteResponse) -> Option<ErrorKind> {
+pub(crate) fn check(expected: &ExpectedResponse, response: &CompleteResponse) -> Option<ErrorKind> {
     let right_status = match expected.status {
-        Some(status) => whole.status == status,
-        None => (200..400).contains(&whole.status),
+        Some(status) => response.status == status,
+        None => (200..400).contains(&response.status),
     };
     if !right_status {
         return Some(ErrorKind::WrongStatus);
     }
     // A 304 has no body and a 206 only a part, so length and checksum of the file do not apply.
-    let is_part = matches!(whole.status, 206 | 304) && expected.status.is_none();
+    let is_part = matches!(response.status, 206 | 304) && expected.status.is_none();
     if is_part || expected.head_only {
         return None;
     }
-    if expected.len.is_some_and(|len| len != whole.body_len) {
+    if expected.len.is_some_and(|len| len != response.body_len) {
         return Some(ErrorKind::WrongLength);
     }
-    if expected.crc32.is_some() && expected.crc32 != whole.crc32 {
+    if expected.crc32.is_some() && expected.crc32 != response.crc32 {
         return Some(ErrorKind::WrongChecksum);
     }
     None

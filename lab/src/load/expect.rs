@@ -21,14 +21,14 @@ pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<ExpectedFile> {
         !name.contains('%') && !name.split('/').any(|part| part == ".."),
         "{name}: --root supports only plain file names, without % and .."
     );
-    let mut at = root.join(name.trim_start_matches('/'));
+    let mut file_path = root.join(name.trim_start_matches('/'));
     if name.ends_with('/') {
-        at.push("index.html");
+        file_path.push("index.html");
     }
-    let bytes = std::fs::read(&at).with_context(|| {
+    let bytes = std::fs::read(&file_path).with_context(|| {
         format!(
             "can't read {}, the expected content of {path}",
-            at.display()
+            file_path.display()
         )
     })?;
     Ok(ExpectedFile {

@@ -64,7 +64,7 @@ pub enum OfferedTls {
     /// Only TLS 1.3 with AES-128-GCM and X25519.
     One {
         /// Whether sessions are resumed.
-        resumes: bool,
+        is_resuming: bool,
     },
 }
 
@@ -153,9 +153,9 @@ pub trait ExternalClock: Send + Sync {
     /// The current time; it advances only in [`ExternalClock::pass`].
     fn now_ns(&self) -> u64;
 
-    /// Lets time pass until `ready` is readable or `until_ns` is reached. `waits` is true while a response is
+    /// Lets time pass until `ready` is readable or `until_ns` is reached. `is_waiting` is true while a response is
     /// outstanding.
-    fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, waits: bool);
+    fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool);
 }
 
 /// A progress report of a run, about once a second.
@@ -189,9 +189,9 @@ pub enum LoadError {
 }
 
 impl std::fmt::Display for LoadError {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            LoadError::Settings(text) | LoadError::Machine(text) => to.write_str(text),
+            LoadError::Settings(text) | LoadError::Machine(text) => f.write_str(text),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::report::svg::{coordinate, element, line, text};
 
 /// Percentiles with their names and times; the last is the maximum.
 fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
-    let most = 100.0 - 100.0 / times.count.max(2) as f64;
+    let share_max = 100.0 - 100.0 / times.count.max(2) as f64;
     [
         ("50", 50.0, times.p50),
         ("75", 75.0, times.p75),
@@ -14,29 +14,29 @@ fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
         ("95", 95.0, times.p95),
         ("99", 99.0, times.p99),
         ("99.9", 99.9, times.p99_9),
-        ("all", most.max(99.95), times.max),
+        ("all", share_max.max(99.95), times.max),
     ]
 }
 
 /// Plots for a terminal: a bar for each percentile, on a logarithmic scale that starts at the minimum.
 pub(super) fn terminal(times: &TimeDistribution) -> String {
     const WIDTH: f64 = 50.0;
-    let least = times.min.max(1) as f64;
+    let min_time = times.min.max(1) as f64;
     // Not 0, as it would be if all times are equal.
-    let span = (times.max.max(2) as f64 / least).ln().max(1e-9);
+    let span = (times.max.max(2) as f64 / min_time).ln().max(1e-9);
     let bar = |(name, _, time): (&str, f64, u64)| {
-        let share = (time.max(1) as f64 / least).ln().max(0.0) / span;
+        let share = (time.max(1) as f64 / min_time).ln().max(0.0) / span;
         let bar = "█".repeat((share * WIDTH).round() as usize);
-        let shown = FigureUnit::Microseconds.show(time as f64);
+        let time_text = FigureUnit::Microseconds.show(time as f64);
         format!(
-            "{name:>6} {} {shown:>9}  {bar}\n",
+            "{name:>6} {} {time_text:>9}  {bar}\n",
             if name == "all" { " " } else { "%" }
         )
     };
     let bars: String = shares(times).into_iter().map(bar).collect();
     format!(
         "latency, logarithmic from {}\n{bars}",
-        FigureUnit::Microseconds.show(least)
+        FigureUnit::Microseconds.show(min_time)
     )
 }
 
@@ -50,9 +50,9 @@ pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
     let points = shares(times);
     let right = nines(points[points.len() - 1].1);
     let unit = FigureUnit::Microseconds.scaled(times.max as f64);
-    let most = (times.max.max(1) as f64) / unit.divisor;
+    let max_time = (times.max.max(1) as f64) / unit.divisor;
     let x = |share: f64| LEFT + nines(share) / right * (WIDTH - LEFT - 20.0);
-    let y = |time: f64| BOTTOM - time / unit.divisor / most * (BOTTOM - 50.0);
+    let y = |time: f64| BOTTOM - time / unit.divisor / max_time * (BOTTOM - 50.0);
     let mut out = text("title", "start", (8.0, 18.0), title);
     out.push_str(&text(
         "soft",
@@ -61,7 +61,7 @@ pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
         &format!("latency, {}", unit.name),
     ));
     for step in 0..=4 {
-        let time = most * f64::from(step) / 4.0;
+        let time = max_time * f64::from(step) / 4.0;
         let height = y(time * unit.divisor);
         out.push_str(&line("grid", (LEFT, height), (WIDTH - 20.0, height)));
         out.push_str(&text(
@@ -73,14 +73,14 @@ pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
     }
     let mut curve = Vec::new();
     for (name, share, time) in points {
-        let at = (x(share), y(time as f64));
-        curve.push(format!("{},{}", coordinate(at.0), coordinate(at.1)));
+        let point = (x(share), y(time as f64));
+        curve.push(format!("{},{}", coordinate(point.0), coordinate(point.1)));
         // The labels of 95 % and of the maximum would overlap others.
         if !["95", "all"].contains(&name) {
             out.push_str(&text(
                 "soft",
                 "middle",
-                (at.0, BOTTOM + 18.0),
+                (point.0, BOTTOM + 18.0),
                 &format!("{name} %"),
             ));
         }

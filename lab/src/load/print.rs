@@ -8,26 +8,26 @@ use super::{LoadResult, LoadRun, LoadSnapshot, RequestPace};
 
 /// Prints progress on standard error: on a terminal one line that is overwritten, otherwise a line every few seconds.
 pub(crate) struct LoadMeter {
-    on: bool,
+    is_enabled: bool,
     terminal: bool,
-    told: u64,
+    printed_seconds: u64,
 }
 
 /// Without a terminal only one snapshot in this many is printed.
 const SELDOM: u64 = 5;
 
 impl LoadMeter {
-    pub(crate) fn new(on: bool, terminal: bool) -> LoadMeter {
+    pub(crate) fn new(is_enabled: bool, terminal: bool) -> LoadMeter {
         LoadMeter {
-            on,
+            is_enabled,
             terminal,
-            told: 0,
+            printed_seconds: 0,
         }
     }
 
     pub(crate) fn show(&mut self, snapshot: &LoadSnapshot) {
-        self.told += 1;
-        if !self.on || (!self.terminal && !self.told.is_multiple_of(SELDOM)) {
+        self.printed_seconds += 1;
+        if !self.is_enabled || (!self.terminal && !self.printed_seconds.is_multiple_of(SELDOM)) {
             return;
         }
         let line = progress_line(snapshot);
@@ -40,20 +40,20 @@ impl LoadMeter {
     }
 
     pub(crate) fn end(&self) {
-        if self.on && self.terminal && self.told > 0 {
+        if self.is_enabled && self.terminal && self.printed_seconds > 0 {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }
 
 fn progress_line(snapshot: &LoadSnapshot) -> String {
-    let when = if snapshot.warming {
+    let phase = if snapshot.warming {
         "warming up".to_string()
     } else {
         format!("{:.0} of {:.0} s", snapshot.elapsed_s, snapshot.duration_s)
     };
     let mut line = format!(
-        "{when}  {} requests/s  {}/s  p50 {}  p99 {}",
+        "{phase}  {} requests/s  {}/s  p50 {}  p99 {}",
         count(snapshot.requests_per_s),
         bytes(snapshot.bytes_per_s),
         time(snapshot.p50_us as f64),
@@ -173,7 +173,7 @@ fn times_text(times: &TimeDistribution) -> String {
 
 /// Explains the errors of a run, with remedies.
 pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
-    let who = load
+    let server = load
         .target
         .addresses
         .first()
@@ -181,11 +181,11 @@ pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
     let mut lines: Vec<String> = outcome
         .errors_by_kind
         .iter()
-        .map(|(kind, count)| format!("{count} times: {}", explanation(kind, &who)))
+        .map(|(kind, count)| format!("{count} times: {}", explanation(kind, &server)))
         .collect();
     if outcome.requests == 0 && lines.is_empty() {
         lines.push(format!(
-            "no answer from {who} in {:.1} s ({} requests in progress)",
+            "no answer from {server} in {:.1} s ({} requests in progress)",
             outcome.duration_s, outcome.unfinished
         ));
     }
@@ -195,36 +195,36 @@ pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
     lines
 }
 
-fn explanation(kind: &str, who: &str) -> String {
+fn explanation(kind: &str, server: &str) -> String {
     match kind {
         "connect_refused" => {
-            format!("{who} refused the connection: check that a server listens there")
+            format!("{server} refused the connection: check that a server listens there")
         }
-        "connect_timeout" => format!("{who} did not finish the handshake in time"),
-        "connect_unreachable" => format!("no route to {who}: check address and network"),
+        "connect_timeout" => format!("{server} did not finish the handshake in time"),
+        "connect_unreachable" => format!("no route to {server}: check address and network"),
         "ports_exhausted" => format!(
-            "no local port was left for {who}: use fewer connections a second, or widen \
+            "no local port was left for {server}: use fewer connections a second, or widen \
              net.ipv4.ip_local_port_range"
         ),
         "descriptors_exhausted" => {
             "no descriptor was left: raise ulimit -n or use fewer --connections".into()
         }
         "tls" => format!(
-            "the TLS handshake with {who} failed: check certificate and version (--ca names \
+            "the TLS handshake with {server} failed: check certificate and version (--ca names \
              trusted authorities, --insecure accepts any certificate)"
         ),
-        "reset" => format!("{who} reset the connection"),
-        "stream_reset" => format!("{who} reset the stream of a request (HTTP/2)"),
-        "closed" => format!("{who} closed the connection before the answer was complete"),
-        "timeout" => format!("{who} sent nothing for too long (--timeout)"),
-        "malformed" => format!("{who} sent an invalid HTTP/1 answer"),
-        "endless" => format!("an answer from {who} did not end"),
-        "unasked" => format!("{who} sent bytes that were not requested"),
+        "reset" => format!("{server} reset the connection"),
+        "stream_reset" => format!("{server} reset the stream of a request (HTTP/2)"),
+        "closed" => format!("{server} closed the connection before the answer was complete"),
+        "timeout" => format!("{server} sent nothing for too long (--timeout)"),
+        "malformed" => format!("{server} sent an invalid HTTP/1 answer"),
+        "endless" => format!("an answer from {server} did not end"),
+        "unasked" => format!("{server} sent bytes that were not requested"),
         "wrong_status" => "an answer had an unexpected status".into(),
         "wrong_length" => "the length of an answer differed from the file".into(),
         "wrong_checksum" => "the content of an answer differed from the file".into(),
         "lacking" => "an answer did not match the script's pattern (take)".into(),
-        other => other.to_string(),
+        kind_name => kind_name.to_string(),
     }
 }
 

@@ -66,7 +66,7 @@ struct BodyState {
     framing: BodyEnd,
     head: AnswerHead,
     /// An incomplete trailer section.
-    held: Vec<u8>,
+    undecoded: Vec<u8>,
     len: u64,
     crc32: Option<crc32fast::Hasher>,
     text: Option<Vec<u8>>,
@@ -95,24 +95,24 @@ impl ResponseReader {
     ///
     /// # Errors
     /// The response is malformed; the connection can't be used any more.
-    pub fn take(
+    pub fn parse(
         &mut self,
         input: &[u8],
-        wanted: ResponseChecks,
+        checks: ResponseChecks,
     ) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
-        let mut used = 0;
+        let mut used_len = 0;
         loop {
             if self.body.is_some() {
-                let (taken, whole) = self.take_body(&input[used..])?;
-                return Ok((used + taken, whole));
+                let (body_used, response) = self.take_body(&input[used_len..])?;
+                return Ok((used_len + body_used, response));
             }
-            let Some((taken, head)) = self.take_head(&input[used..], wanted)? else {
+            let Some((head_used, head)) = self.take_head(&input[used_len..], checks)? else {
                 return Ok((input.len(), None));
             };
-            used += taken;
+            used_len += head_used;
             // Interim responses (100, 103) precede the final one.
             if head.status >= 200 {
-                self.body = Some(BodyState::new(head, wanted));
+                self.body = Some(BodyState::new(head, checks));
             }
         }
     }
@@ -120,30 +120,30 @@ impl ResponseReader {
     /// Handles the end of the connection: returns a response with a body that ends with it, if any.
     pub fn end(&mut self) -> Option<CompleteResponse> {
         let body = self.body.take_if(|body| body.ends_with_connection())?;
-        Some(body.whole())
+        Some(body.into_response())
     }
 
     fn take_head(
         &mut self,
         input: &[u8],
-        wanted: ResponseChecks,
+        checks: ResponseChecks,
     ) -> Result<Option<(usize, AnswerHead)>, AnswerFault> {
         if self.partial.is_empty() {
             if let Some(end) = memmem::find(input, b"\r\n\r\n") {
-                return Ok(Some((end + 4, parse_head(&input[..end + 2], wanted)?)));
+                return Ok(Some((end + 4, parse_head(&input[..end + 2], checks)?)));
             }
             check_start(input)?;
             self.partial.extend_from_slice(input);
         } else {
-            let known_len = self.partial.len();
+            let partial_len = self.partial.len();
             self.partial.extend_from_slice(input);
             // The empty line may begin in the earlier piece, with at most three of its four bytes.
-            let from = known_len.saturating_sub(3);
-            if let Some(at) = memmem::find(&self.partial[from..], b"\r\n\r\n") {
-                let end = from + at;
-                let head = parse_head(&self.partial[..end + 2], wanted)?;
+            let from = partial_len.saturating_sub(3);
+            if let Some(head_end) = memmem::find(&self.partial[from..], b"\r\n\r\n") {
+                let end = from + head_end;
+                let head = parse_head(&self.partial[..end + 2], checks)?;
                 self.partial.clear();
-                return Ok(Some((end + 4 - known_len, head)));
+                return Ok(Some((end + 4 - partial_len, head)));
             }
             // The first piece may have been shorter than the version.
             check_start(&self.partial)?;
@@ -161,19 +161,19 @@ impl ResponseReader {
         let Some(body) = &mut self.body else {
             return Ok((0, None));
         };
-        let (taken, done) = body.feed(input)?;
+        let (used, done) = body.feed(input)?;
         if !done {
-            return Ok((taken, None));
+            return Ok((used, None));
         }
-        let whole = self.body.take().map(BodyState::whole);
-        Ok((taken, whole))
+        let response = self.body.take().map(BodyState::into_response);
+        Ok((used, response))
     }
 }
 
 impl BodyState {
-    fn new(mut head: AnswerHead, wanted: ResponseChecks) -> BodyState {
+    fn new(mut head: AnswerHead, checks: ResponseChecks) -> BodyState {
         // RFC 9112 section 6.3, rule 1; 1xx responses are skipped before.
-        let bodiless = wanted.head_only || head.status == 204 || head.status == 304;
+        let bodiless = checks.head_only || head.status == 204 || head.status == 304;
         let framing = match (bodiless, head.chunked, head.length) {
             (true, _, _) => Some(BodyFraming::None),
             // Transfer-Encoding overrides Content-Length (RFC 9112 section 6.3, rule 3).
@@ -191,9 +191,9 @@ impl BodyState {
             framing: reader.map_or(BodyEnd::Connection, BodyEnd::Framed),
             text: head.text.take(),
             head,
-            held: Vec::new(),
+            undecoded: Vec::new(),
             len: 0,
-            crc32: wanted.crc32.then(crc32fast::Hasher::new),
+            crc32: checks.crc32.then(crc32fast::Hasher::new),
         }
     }
 
@@ -204,24 +204,24 @@ impl BodyState {
     /// Consumes bytes of the body. Returns their number (all of `input` unless the body ends) and whether the body is
     /// complete.
     fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
-        if self.held.is_empty() {
+        if self.undecoded.is_empty() {
             let (used, done) = self.decode(input)?;
             if done {
                 return Ok((used, true));
             }
-            self.held.extend_from_slice(&input[used..]);
+            self.undecoded.extend_from_slice(&input[used..]);
             return Ok((input.len(), false));
         }
-        let held_len = self.held.len();
-        let mut all = std::mem::take(&mut self.held);
-        all.extend_from_slice(input);
-        let (used, done) = self.decode(&all)?;
+        let held_len = self.undecoded.len();
+        let mut undecoded = std::mem::take(&mut self.undecoded);
+        undecoded.extend_from_slice(input);
+        let (used, done) = self.decode(&undecoded)?;
         if done {
             // The held bytes were consumed by earlier calls.
             return Ok((used - held_len, true));
         }
-        all.drain(..used);
-        self.held = all;
+        undecoded.drain(..used);
+        self.undecoded = undecoded;
         Ok((input.len(), false))
     }
 
@@ -243,7 +243,7 @@ impl BodyState {
                 crc32.update(data);
             }
             if let Some(text) = &mut self.text {
-                keep(text, data);
+                append_text(text, data);
             }
             used += consumed;
             if done || consumed == 0 || used == input.len() {
@@ -257,7 +257,7 @@ impl BodyState {
         Ok((used, done))
     }
 
-    fn whole(self) -> CompleteResponse {
+    fn into_response(self) -> CompleteResponse {
         CompleteResponse {
             status: self.head.status,
             body_len: self.len,
@@ -270,7 +270,7 @@ impl BodyState {
 }
 
 /// Appends bytes of a response to its text, up to the maximum length.
-pub(super) fn keep(text: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn append_text(text: &mut Vec<u8>, bytes: &[u8]) {
     let room = TEXT_LEN_MAX.saturating_sub(text.len());
     text.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
@@ -287,7 +287,7 @@ fn check_start(input: &[u8]) -> Result<(), AnswerFault> {
 }
 
 /// Parses a head: from the status line to the line end of the last field.
-fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerFault> {
+fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, AnswerFault> {
     let mut parsed = AnswerHead::default();
     let Some(line_end) = memchr::memchr(b'\n', head) else {
         return Err(AnswerFault::Malformed);
@@ -295,7 +295,7 @@ fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerF
     let (minor, status) = parse_status_line(&head[..line_end])?;
     parsed.status = status;
     // HTTP/1.0 closes by default, HTTP/1.1 persists (RFC 9112 section 9.3).
-    let mut kept_alive = minor != b'0';
+    let mut keeps_alive = minor != b'0';
     let mut rest = &head[line_end + 1..];
     while let Some(end) = memchr::memchr(b'\n', rest) {
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
@@ -303,32 +303,32 @@ fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerF
         // Few fields matter, and their first letter excludes most others.
         match line.first().map(u8::to_ascii_lowercase) {
             Some(b'c') => {
-                if let Some(value) = value_of(line, b"content-length") {
+                if let Some(value) = field_value(line, b"content-length") {
                     parsed.length = Some(parse_length(value)?);
-                } else if let Some(value) = value_of(line, b"connection") {
+                } else if let Some(value) = field_value(line, b"connection") {
                     if has_token(value, b"close") {
-                        kept_alive = false;
+                        keeps_alive = false;
                     } else if has_token(value, b"keep-alive") {
-                        kept_alive = true;
+                        keeps_alive = true;
                     }
                 }
             }
             Some(b't') => {
-                if let Some(value) = value_of(line, b"transfer-encoding") {
+                if let Some(value) = field_value(line, b"transfer-encoding") {
                     parsed.chunked = has_token(value, b"chunked");
                 }
             }
-            Some(b's') if wanted.cookie => {
-                if let Some(value) = value_of(line, b"set-cookie") {
+            Some(b's') if checks.cookie => {
+                if let Some(value) = field_value(line, b"set-cookie") {
                     parsed.set_cookie = Some(String::from_utf8_lossy(value).into_owned());
                 }
             }
             _ => {}
         }
     }
-    parsed.closes = !kept_alive;
+    parsed.closes = !keeps_alive;
     // The head was passed without its empty line.
-    parsed.text = wanted.text.then(|| [head, b"\r\n"].concat());
+    parsed.text = checks.text.then(|| [head, b"\r\n"].concat());
     Ok(parsed)
 }
 
@@ -351,7 +351,7 @@ fn parse_status_line(line: &[u8]) -> Result<(u8, u16), AnswerFault> {
     Ok((minor, status))
 }
 
-fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+fn field_value<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let (start, rest) = line.split_at_checked(name.len())?;
     if !start.eq_ignore_ascii_case(name) {
         return None;
@@ -395,7 +395,7 @@ mod tests {
         let (mut reader, mut found) = (ResponseReader::default(), Vec::new());
         for mut part in input.chunks(piece) {
             while !part.is_empty() {
-                let (used, whole) = reader.take(part, wanted)?;
+                let (used, whole) = reader.parse(part, wanted)?;
                 part = &part[used..];
                 found.extend(whole);
             }

@@ -37,14 +37,14 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<LoadResult, LoadError> {
     check(load)?;
-    need_descriptors(load.connections)?;
+    raise_descriptor_limit(load.connections)?;
     let tls = load.target.tls.as_ref().map(tls::start).transpose()?;
     let shared = plan(load);
     let threads = load.threads.min(load.connections);
     let lives: Vec<Arc<Mutex<LiveFigures>>> = (0..threads).map(|_| Arc::default()).collect();
     // Before the threads start, since the process's CPU time includes them.
     let cpu_before_ns = cpu_ns();
-    let counted = thread::scope(|scope| {
+    let thread_results = thread::scope(|scope| {
         let mut handles = Vec::new();
         // A channel without messages: it disconnects once all workers have dropped their senders.
         let (working, worked) = channel::<()>();
@@ -64,9 +64,9 @@ pub fn run(
                 .spawn_scoped(scope, move || {
                     // Without pinning the scheduler places the thread.
                     let _ = pin(cpu.as_slice());
-                    let counted = worker.run();
+                    let thread_result = worker.run();
                     drop(working);
-                    counted
+                    thread_result
                 });
             match spawned {
                 Ok(handle) => handles.push(handle),
@@ -83,49 +83,49 @@ pub fn run(
             if stop.load(Relaxed) {
                 shared.stop.store(true, Relaxed);
             }
-            teller.tell(progress);
+            teller.report(progress);
         }
         let joined = handles.into_iter().map(|handle| handle.join());
         Ok(joined
-            .map(|counted| counted.expect("a load thread does not panic"))
+            .map(|thread_result| thread_result.expect("a load thread does not panic"))
             .collect::<Vec<_>>())
     })?;
-    let ends = counted.iter().map(|(_, _, end_ns)| *end_ns);
+    let ends = thread_results.iter().map(|(_, _, end_ns)| *end_ns);
     // Threads notice the end late; the counted time ends with the run.
     let end_ns = ends.max().unwrap_or(shared.end_ns).min(shared.end_ns);
-    let whole_s = end_ns.saturating_sub(shared.begin_ns) as f64 / 1e9;
-    let mut outcome = figures(load, &shared, end_ns, &counted);
+    let total_s = end_ns.saturating_sub(shared.begin_ns) as f64 / 1e9;
+    let mut outcome = figures(load, &shared, end_ns, &thread_results);
     outcome.interrupted = stop.load(Relaxed);
-    outcome.cpu_share = (cpu_ns() - cpu_before_ns) as f64 / 1e9 / whole_s.max(1e-9);
+    outcome.cpu_share = (cpu_ns() - cpu_before_ns) as f64 / 1e9 / total_s.max(1e-9);
     Ok(outcome)
 }
 
 fn check(load: &LoadRun) -> Result<(), LoadError> {
-    let wrong = |text: &str| Err(LoadError::Settings(text.into()));
+    let settings_error = |text: &str| Err(LoadError::Settings(text.into()));
     if load.target.addresses.is_empty() {
-        return wrong("no address to connect to");
+        return settings_error("no address to connect to");
     }
     if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
-        return wrong("connections, threads and pipeline must be at least 1");
+        return settings_error("connections, threads and pipeline must be at least 1");
     }
     if load.line_bits_per_s == Some(0) {
-        return wrong("a line of 0 bits a second allows no traffic");
+        return settings_error("a line of 0 bits a second allows no traffic");
     }
     if load.time.is_some() && load.threads != 1 {
-        return wrong("a run in a guest's time has one thread");
+        return settings_error("a run in a guest's time has one thread");
     }
     match load.pace {
         RequestPace::Requests(rate) | RequestPace::Connections(rate)
             if !(rate > 0.0 && rate <= RATE_MAX) =>
         {
-            wrong("the rate must be more than 0 and at most 100 million a second")
+            settings_error("the rate must be more than 0 and at most 100 million a second")
         }
         _ => Ok(()),
     }
 }
 
 /// Raises the limit on descriptors as far as needed and permitted.
-fn need_descriptors(connections: u32) -> Result<(), LoadError> {
+fn raise_descriptor_limit(connections: u32) -> Result<(), LoadError> {
     let needed = u64::from(connections) + DESCRIPTORS_ELSE;
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|hard| hard < needed) {
@@ -153,7 +153,7 @@ fn plan(load: &LoadRun) -> LoadContext {
     LoadContext {
         stop: AtomicBool::new(false),
         quota: load.requests.map(AtomicU64::new),
-        openings: load.openings.map(AtomicU64::new),
+        connections_left: load.openings.map(AtomicU64::new),
         begin_ns,
         count_ns,
         end_ns: count_ns.saturating_add(load.duration.as_nanos() as u64),
@@ -162,8 +162,8 @@ fn plan(load: &LoadRun) -> LoadContext {
 }
 
 fn pinned_to(cpus: &[usize], thread: u32) -> Option<usize> {
-    let at = thread as usize % cpus.len().max(1);
-    cpus.get(at).copied()
+    let index = thread as usize % cpus.len().max(1);
+    cpus.get(index).copied()
 }
 
 fn cpu_ns() -> u64 {
@@ -175,18 +175,20 @@ fn figures(
     load: &LoadRun,
     shared: &LoadContext,
     end_ns: u64,
-    counted: &[(LoadTally, Vec<u64>, u64)],
+    thread_results: &[(LoadTally, Vec<u64>, u64)],
 ) -> LoadResult {
-    let mut all = LoadTally::new(load.workload.classes().len().max(1));
-    counted.iter().for_each(|(tally, _, _)| all.add(tally));
+    let mut total_tally = LoadTally::new(load.workload.classes().len().max(1));
+    thread_results
+        .iter()
+        .for_each(|(tally, _, _)| total_tally.add(tally));
     let duration_s = end_ns.saturating_sub(shared.count_ns) as f64 / 1e9;
-    let mut outcome = all.outcome(duration_s, load.workload.classes());
+    let mut outcome = total_tally.outcome(duration_s, load.workload.classes());
     outcome.offered_per_s = match load.pace {
         RequestPace::Closed => None,
         RequestPace::Requests(rate) | RequestPace::Connections(rate) => Some(rate),
     };
     outcome.conforming = load.line_bits_per_s.map(|line| {
-        let bytes = counted.iter().flat_map(|(_, bytes, _)| bytes);
+        let bytes = thread_results.iter().flat_map(|(_, bytes, _)| bytes);
         conforming(line, duration_s, bytes)
     });
     outcome
@@ -197,17 +199,17 @@ fn conforming<'b>(
     duration_s: f64,
     client_bytes: impl Iterator<Item = &'b u64>,
 ) -> ConformingClients {
-    let least_bits_per_s = (line_bits_per_s as f64 * CONFORMING_SHARE) as u64;
-    let least_bytes = least_bits_per_s as f64 / 8.0 * duration_s;
-    let (mut connections, mut all) = (0, 0);
+    let min_bits_per_s = (line_bits_per_s as f64 * CONFORMING_SHARE) as u64;
+    let min_bytes = min_bits_per_s as f64 / 8.0 * duration_s;
+    let (mut connections, mut client_count) = (0, 0);
     for bytes in client_bytes {
-        all += 1;
-        connections += u64::from(*bytes as f64 >= least_bytes && duration_s > 0.0);
+        client_count += 1;
+        connections += u64::from(*bytes as f64 >= min_bytes && duration_s > 0.0);
     }
     ConformingClients {
-        least_bits_per_s,
+        least_bits_per_s: min_bits_per_s,
         connections,
-        share: connections as f64 / f64::max(1.0, f64::from(all)),
+        share: connections as f64 / f64::max(1.0, f64::from(client_count)),
     }
 }
 
@@ -216,7 +218,7 @@ struct ProgressReporter<'r> {
     load: &'r LoadRun,
     shared: &'r LoadContext,
     lives: &'r [Arc<Mutex<LiveFigures>>],
-    told_ns: u64,
+    reported_ns: u64,
     requests: u64,
     bytes: u64,
 }
@@ -231,16 +233,16 @@ impl<'r> ProgressReporter<'r> {
             load,
             shared,
             lives,
-            told_ns: shared.begin_ns,
+            reported_ns: shared.begin_ns,
             requests: 0,
             bytes: 0,
         }
     }
 
-    fn tell(&mut self, progress: &mut dyn FnMut(&LoadSnapshot)) {
+    fn report(&mut self, progress: &mut dyn FnMut(&LoadSnapshot)) {
         let now_ns = self.load.now_ns();
-        let past_ns = now_ns - self.told_ns;
-        if past_ns < PROGRESS_NS {
+        let elapsed_ns = now_ns - self.reported_ns;
+        if elapsed_ns < PROGRESS_NS {
             return;
         }
         let (mut requests, mut bytes, mut errors) = (0, 0, 0);
@@ -252,7 +254,7 @@ impl<'r> ProgressReporter<'r> {
             errors += live.errors;
             latency.add(&live.latency);
         }
-        let per_s = |count: u64| count as f64 * 1e9 / past_ns as f64;
+        let per_s = |count: u64| count as f64 * 1e9 / elapsed_ns as f64;
         progress(&LoadSnapshot {
             elapsed_s: now_ns.saturating_sub(self.shared.count_ns) as f64 / 1e9,
             duration_s: (self.shared.end_ns - self.shared.count_ns) as f64 / 1e9,
@@ -263,7 +265,7 @@ impl<'r> ProgressReporter<'r> {
             p99_us: latency.quantile_us(0.99),
             errors,
         });
-        (self.told_ns, self.requests, self.bytes) = (now_ns, requests, bytes);
+        (self.reported_ns, self.requests, self.bytes) = (now_ns, requests, bytes);
     }
 }
 

@@ -41,7 +41,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a file with one URL on each line. Empty lines and lines that begin with `#` are skipped.
-pub(super) fn urls_of(file: &Path) -> anyhow::Result<Vec<String>> {
+pub(super) fn read_urls(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("can't read URLs from {}", file.display()))?;
     let lines = text.lines().map(str::trim);
@@ -75,22 +75,22 @@ struct RunDescription {
 
 /// Formats the figures as JSON, with the circumstances of the run.
 pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let setting = RunDescription {
         version: env!("CARGO_PKG_VERSION"),
-        unix_s: since.map_or(0, |since| since.as_secs()),
-        command: shown(std::env::args().skip(1)),
+        unix_s: since_epoch.map_or(0, |duration| duration.as_secs()),
+        command: hide_secrets(std::env::args().skip(1)),
     };
-    let mut all = serde_json::to_value(outcome)?;
-    if all.is_array() {
-        all = serde_json::json!({ "runs": all });
+    let mut document = serde_json::to_value(outcome)?;
+    if document.is_array() {
+        document = serde_json::json!({ "runs": document });
     }
-    all["setting"] = serde_json::to_value(setting)?;
-    serde_json::to_string_pretty(&all)
+    document["setting"] = serde_json::to_value(setting)?;
+    serde_json::to_string_pretty(&document)
 }
 
 /// The words of a command line, with secrets replaced.
-fn shown(words: impl Iterator<Item = String>) -> Vec<String> {
+fn hide_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut secret = false;
     words
         .map(|word| {
@@ -154,7 +154,7 @@ mod tests {
             "-n",
             "3",
         ];
-        let shown = shown(words.into_iter().map(str::to_owned));
+        let shown = hide_secrets(words.into_iter().map(str::to_owned));
         let expected = [
             "load",
             "http://h/",

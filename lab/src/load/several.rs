@@ -15,9 +15,9 @@ pub(super) fn sweep(
     load: &LoadRun,
     rates: &[f64],
     run: &mut RepeatedRun<'_>,
-    tell: &mut dyn FnMut(&str),
+    print_line: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<LoadResult>> {
-    tell("  offered/s  answered/s    p50 µs    p90 µs    p99 µs    errors");
+    print_line("  offered/s  answered/s    p50 µs    p90 µs    p99 µs    errors");
     let mut outcomes = Vec::new();
     for rate in rates {
         let load = LoadRun {
@@ -25,7 +25,7 @@ pub(super) fn sweep(
             ..load.clone()
         };
         let outcome = run(&load)?;
-        tell(&line(*rate, &outcome));
+        print_line(&line(*rate, &outcome));
         let is_over = outcome.interrupted;
         outcomes.push(outcome);
         if is_over {
@@ -53,20 +53,20 @@ pub(super) fn compare(
     loads: [&LoadRun; 2],
     repeats: u32,
     run: &mut RepeatedRun<'_>,
-    tell: &mut dyn FnMut(&str),
+    print_line: &mut dyn FnMut(&str),
 ) -> anyhow::Result<[Vec<LoadResult>; 2]> {
     let mut outcomes = [Vec::new(), Vec::new()];
     for repeat in 0..repeats {
         for turn in 0..2 {
-            let which = (turn + repeat as usize) % 2;
-            let outcome = run(loads[which])?;
+            let run_index = (turn + repeat as usize) % 2;
+            let outcome = run(loads[run_index])?;
             if outcome.interrupted {
                 return Ok(outcomes);
             }
-            outcomes[which].push(outcome);
+            outcomes[run_index].push(outcome);
         }
-        let rate = |which: usize| number(outcomes[which][repeat as usize].requests_per_s);
-        tell(&format!(
+        let rate = |run_index: usize| number(outcomes[run_index][repeat as usize].requests_per_s);
+        print_line(&format!(
             "{:>3} of {repeats}: {} and {} requests/s",
             repeat + 1,
             rate(0),
@@ -89,14 +89,16 @@ pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<LoadResult>; 2]) -> Str
         }),
     ];
     let mut out = format!("{} against {}\n", names[0], names[1]);
-    for (unit, of) in figures {
-        let spread = |which: usize| PointSpread::of(outcomes[which].iter().map(of).collect());
-        let (Some(own), Some(other)) = (spread(0), spread(1)) else {
+    for (unit, figure) in figures {
+        let spread = |run_index: usize| {
+            PointSpread::from_values(outcomes[run_index].iter().map(figure).collect())
+        };
+        let (Some(first), Some(second)) = (spread(0), spread(1)) else {
             return "nothing was measured\n".into();
         };
-        let ratio = own.ratio(&other);
+        let ratio = first.ratio(&second);
         let kind = if ratio.confident { "95 %: " } else { "" };
-        let may_be = if ratio.may_be_one() {
+        let may_be = if ratio.is_possibly_equal() {
             ", may be the same"
         } else {
             ""
@@ -104,8 +106,8 @@ pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<LoadResult>; 2]) -> Str
         writeln!(
             out,
             "{:>12} and {:>12} {unit}: {} times ({kind}{} to {}{may_be})",
-            number(own.median),
-            number(other.median),
+            number(first.median),
+            number(second.median),
             number(ratio.times),
             number(ratio.low),
             number(ratio.high)

@@ -256,12 +256,12 @@ impl LoadTally {
         self.connect.add(&other.connect);
         self.connection.add(&other.connection);
         self.established.add(&other.established);
-        for (class, more) in self.classes.iter_mut().zip(&other.classes) {
-            class.requests += more.requests;
-            class.errors += more.errors;
-            class.unfinished += more.unfinished;
-            class.body_bytes += more.body_bytes;
-            class.latency.add(&more.latency);
+        for (class, other_class) in self.classes.iter_mut().zip(&other.classes) {
+            class.requests += other_class.requests;
+            class.errors += other_class.errors;
+            class.unfinished += other_class.unfinished;
+            class.body_bytes += other_class.body_bytes;
+            class.latency.add(&other_class.latency);
         }
         add_each(&mut self.errors, &other.errors);
         add_each(&mut self.statuses, &other.statuses);
@@ -332,9 +332,9 @@ impl LoadTally {
     fn reply_rate(&self, duration_s: f64) -> ReplyRate {
         let sample_s = REPLY_SAMPLE_NS as f64 / 1e9;
         // Only whole samples: a partial one would look like a low rate.
-        let whole = (duration_s / sample_s) as usize;
-        let rates: Vec<f64> = (0..whole)
-            .map(|at| self.replies.get(at).copied().unwrap_or(0) as f64 / sample_s)
+        let sample_count = (duration_s / sample_s) as usize;
+        let rates: Vec<f64> = (0..sample_count)
+            .map(|index| self.replies.get(index).copied().unwrap_or(0) as f64 / sample_s)
             .collect();
         if rates.is_empty() {
             return ReplyRate::default();
@@ -353,8 +353,10 @@ impl LoadTally {
     }
 }
 
-fn add_each(to: &mut [u64], from: &[u64]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+fn add_each(sums: &mut [u64], from: &[u64]) {
+    sums.iter_mut()
+        .zip(from)
+        .for_each(|(sum, from)| *sum += from);
 }
 
 #[cfg(test)]

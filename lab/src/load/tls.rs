@@ -34,7 +34,7 @@ pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    if tls.offered == (OfferedTls::One { resumes: false }) {
+    if tls.offered == (OfferedTls::One { is_resuming: false }) {
         config.resumption = Resumption::disabled();
     }
     let speaking = |protocol: &[u8]| {
@@ -50,13 +50,13 @@ pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
 }
 
 fn provider(offered: OfferedTls) -> CryptoProvider {
-    let all = aws_lc_rs::default_provider();
+    let default = aws_lc_rs::default_provider();
     match offered {
-        OfferedTls::All => all,
+        OfferedTls::All => default,
         OfferedTls::One { .. } => CryptoProvider {
             cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
             kx_groups: vec![aws_lc_rs::kx_group::X25519],
-            ..all
+            ..default
         },
     }
 }
@@ -68,11 +68,11 @@ fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     }
     let trust = match &tls.authorities {
         Some(path) => {
-            let wrong = |error: &dyn std::fmt::Display| {
+            let trust_error = |error: &dyn std::fmt::Display| {
                 LoadError::Settings(format!("{}: no certificates: {error}", path.display()))
             };
-            let pem = std::fs::read(path).map_err(|error| wrong(&error))?;
-            let trust = ServerTrust::from_pem(&pem).map_err(|reason| wrong(&reason))?;
+            let pem = std::fs::read(path).map_err(|error| trust_error(&error))?;
+            let trust = ServerTrust::from_pem(&pem).map_err(|reason| trust_error(&reason))?;
             trust.accepting_added()
         }
         None => ServerTrust::system(),

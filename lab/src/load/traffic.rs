@@ -23,31 +23,31 @@ const READS_MAX: usize = 8;
 
 impl LoadWorker<'_> {
     /// Handles a client's timer: connect, resume reading, or send a request.
-    pub(crate) fn wake(&mut self, at: u32) {
-        let client = &mut self.clients[at as usize];
+    pub(crate) fn wake(&mut self, client_index: u32) {
+        let client = &mut self.clients[client_index as usize];
         let line = self.load.line_bits_per_s.unwrap_or(u64::MAX);
         let resume_ns = client.line_resume_ns(line);
         let Some(link) = &mut client.link else {
             return match self.load.pace {
                 // In an open loop of connections a connection is opened only when one is due.
-                RequestPace::Connections(_) => self.set_free(at),
-                RequestPace::Closed | RequestPace::Requests(_) => self.connect(at, None),
+                RequestPace::Connections(_) => self.set_free(client_index),
+                RequestPace::Closed | RequestPace::Requests(_) => self.connect(client_index, None),
             };
         };
         if client.line_paused {
             if resume_ns > self.now_ns {
-                return self.set_timer(at, resume_ns);
+                return self.set_timer(client_index, resume_ns);
             }
             client.line_paused = false;
             link.progress_ns = self.now_ns;
             // Edge-triggered epoll reports the bytes that arrived during the pause only once: read to the end.
-            self.receive(at, true);
+            self.receive(client_index, true);
         }
-        self.go_on(at);
+        self.continue_client(client_index);
     }
 
-    pub(crate) fn connect(&mut self, at: u32, due_ns: Option<u64>) {
-        if self.is_dry() || !self.take_opening() {
+    pub(crate) fn connect(&mut self, client_index: u32, due_ns: Option<u64>) {
+        if self.check_quota() || !self.take_opening() {
             return;
         }
         let addresses = &self.load.target.addresses;
@@ -56,61 +56,61 @@ impl LoadWorker<'_> {
         // The receive buffer must be set before connecting: the handshake negotiates the window scale by it.
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
         self.now_ns = self.load.now_ns();
-        let opening = self.clients[at as usize].session.open();
+        let opening = self.clients[client_index as usize].session.open();
         let tls = self.tls.as_ref();
         match LoadTransport::connect(address, tls, opening.version, slow) {
             Ok(transport) => {
                 let mut link = ClientConnection::new(transport, opening, self.now_ns);
                 link.due_ns = due_ns;
-                self.clients[at as usize].link = Some(link);
-                if self.register(at).is_err() {
-                    self.fail(at, ErrorKind::DescriptorsExhausted);
+                self.clients[client_index as usize].link = Some(link);
+                if self.register(client_index).is_err() {
+                    self.fail(client_index, ErrorKind::DescriptorsExhausted);
                 }
             }
             Err(errno) => {
                 let kind = match errno {
                     Errno::MFILE | Errno::NFILE => ErrorKind::DescriptorsExhausted,
-                    errno => of_connect(&errno.into()),
+                    errno => connect_error_kind(&errno.into()),
                 };
-                self.not_connected(at, kind);
+                self.not_connected(client_index, kind);
             }
         }
     }
 
-    pub(crate) fn ready(&mut self, at: u32, flags: EventFlags) {
-        let Some(link) = &mut self.clients[at as usize].link else {
+    pub(crate) fn ready(&mut self, client_index: u32, flags: EventFlags) {
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
         self.now_ns = self.load.now_ns();
-        if link.established_ns == 0 && !self.establish(at, flags) {
+        if link.established_ns == 0 && !self.establish(client_index, flags) {
             return;
         }
-        self.shake_hands(at);
-        let Some(link) = &mut self.clients[at as usize].link else {
+        self.shake_hands(client_index);
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
         if !link.open {
             return;
         }
         if flags.contains(EventFlags::OUT) && link.has_unsent() {
-            self.flush(at);
+            self.flush(client_index);
         }
-        let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-        if flags.intersects(EventFlags::IN | ends) {
-            self.receive(at, flags.intersects(ends));
+        let end_flags = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(EventFlags::IN | end_flags) {
+            self.receive(client_index, flags.intersects(end_flags));
         }
     }
 
     /// Handles the end of the TCP handshake. Returns whether the connection can be used.
-    fn establish(&mut self, at: u32, flags: EventFlags) -> bool {
-        let Some(link) = &mut self.clients[at as usize].link else {
+    fn establish(&mut self, client_index: u32, flags: EventFlags) -> bool {
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return false;
         };
         // A failed connect reports its error by SO_ERROR; HUP without an error is a connection that was closed at once.
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
             && let Some(error) = link.transport.connect_error()
         {
-            self.fail(at, of_connect(&error));
+            self.fail(client_index, connect_error_kind(&error));
             return false;
         }
         if !flags.intersects(EventFlags::OUT | EventFlags::IN) {
@@ -118,7 +118,7 @@ impl LoadWorker<'_> {
         }
         link.established_ns = self.now_ns;
         link.progress_ns = self.now_ns;
-        let connect_ns = self.now_ns - link.begun_ns;
+        let connect_ns = self.now_ns - link.begin_ns;
         if self.is_counting() {
             self.tally.connections += 1;
             self.tally.connect.record_ns(connect_ns);
@@ -127,9 +127,9 @@ impl LoadWorker<'_> {
     }
 
     /// Continues the TLS handshake, if any, and then sends requests.
-    fn shake_hands(&mut self, at: u32) {
-        let client = &mut self.clients[at as usize];
-        let wants = client.wants;
+    fn shake_hands(&mut self, client_index: u32) {
+        let client = &mut self.clients[client_index as usize];
+        let interest = client.interest;
         let Some(link) = &mut client.link else {
             return;
         };
@@ -141,44 +141,44 @@ impl LoadWorker<'_> {
                 Io::ConnectionReset | Io::BrokenPipe => ErrorKind::Reset,
                 _ => ErrorKind::Tls,
             };
-            return self.fail(at, kind);
+            return self.fail(client_index, kind);
         }
         if !link.transport.is_ready() {
             return;
         }
         if link.opening.version == WorkloadVersion::Http2 {
-            if !link.transport.takes_http2() {
-                return self.fail(at, ErrorKind::Tls);
+            if !link.transport.is_http2() {
+                return self.fail(client_index, ErrorKind::Tls);
             }
-            let two = H2LoadClient::new(&mut self.two, wants, self.now_ns, &mut link.out);
-            link.two = Some(Box::new(two));
+            let h2 = H2LoadClient::new(&mut self.h2_context, interest, self.now_ns, &mut link.out);
+            link.h2 = Some(Box::new(h2));
         }
         link.open = true;
         link.progress_ns = self.now_ns;
-        self.go_on(at);
-        self.flush_frames(at);
+        self.continue_client(client_index);
+        self.flush_frames(client_index);
     }
 
     /// Sends the requests that are allowed now, or ends the connection.
-    pub(crate) fn go_on(&mut self, at: u32) {
-        let client = &self.clients[at as usize];
+    pub(crate) fn continue_client(&mut self, client_index: u32) {
+        let client = &self.clients[client_index as usize];
         let Some(link) = &client.link else {
             return;
         };
         // With HTTP/1, a server that announced the close performs it; otherwise the client closes.
-        if link.is_done() && (!link.closing || link.two.is_some()) {
-            return self.close(at);
+        if link.is_done() && (!link.closing || link.h2.is_some()) {
+            return self.close(client_index);
         }
         // Neither while the user thinks, nor while the line still carries the response.
         let until_ns = client.line_ns.max(client.thinks_until_ns);
         if until_ns > self.now_ns {
-            return self.set_timer(at, until_ns);
+            return self.set_timer(client_index, until_ns);
         }
         match self.load.pace {
-            RequestPace::Closed | RequestPace::Connections(_) => self.fill(at),
+            RequestPace::Closed | RequestPace::Connections(_) => self.fill(client_index),
             RequestPace::Requests(_) => {
-                if link.takes(self.load.pipeline) {
-                    self.set_free(at);
+                if link.can_take_request(self.load.pipeline) {
+                    self.set_free(client_index);
                 }
             }
         }
@@ -186,46 +186,50 @@ impl LoadWorker<'_> {
 
     /// Closed loop: sends requests until the pipeline is full. A client without remaining requests closes its
     /// connection, because other clients may wait for its slot at the server.
-    fn fill(&mut self, at: u32) {
-        let (mut asked, mut is_over) = (false, false);
-        while let Some(link) = &mut self.clients[at as usize].link
-            && link.takes(self.load.pipeline)
+    fn fill(&mut self, client_index: u32) {
+        let (mut has_sent, mut is_idle) = (false, false);
+        while let Some(link) = &mut self.clients[client_index as usize].link
+            && link.can_take_request(self.load.pipeline)
         {
             // Only the first request of a connection was due together with the connection; the others are due when they
             // are sent.
             let due_ns = link.due_ns.take();
             if !self.take_quota() {
-                let link = self.clients[at as usize].link.as_ref();
-                is_over = link.is_some_and(|link| link.pending.is_empty());
+                let link = self.clients[client_index as usize].link.as_ref();
+                is_idle = link.is_some_and(|link| link.pending.is_empty());
                 break;
             }
-            self.ask(at, due_ns.unwrap_or(self.now_ns));
-            asked = true;
+            self.send_request(client_index, due_ns.unwrap_or(self.now_ns));
+            has_sent = true;
         }
-        if asked {
-            self.flush(at);
+        if has_sent {
+            self.flush(client_index);
         }
-        if is_over {
-            self.close(at);
+        if is_idle {
+            self.close(client_index);
         }
     }
 
     /// Open loop: sends a request that is due.
-    pub(crate) fn take_due(&mut self, at: u32, due_ns: u64) {
-        let takes = |link: &ClientConnection| link.takes(self.load.pipeline);
-        if !self.clients[at as usize].link.as_ref().is_some_and(takes) {
+    pub(crate) fn send_due(&mut self, client_index: u32, due_ns: u64) {
+        let can_take = |link: &ClientConnection| link.can_take_request(self.load.pipeline);
+        if !self.clients[client_index as usize]
+            .link
+            .as_ref()
+            .is_some_and(can_take)
+        {
             // The connection ended meanwhile: the next free client takes the request, with its original due time.
             return self.overdue.push_front(due_ns);
         }
         if self.take_quota() {
-            self.ask(at, due_ns);
-            self.flush(at);
-            self.go_on(at);
+            self.send_request(client_index, due_ns);
+            self.flush(client_index);
+            self.continue_client(client_index);
         }
     }
 
-    fn ask(&mut self, at: u32, due_ns: u64) {
-        let client = &mut self.clients[at as usize];
+    fn send_request(&mut self, client_index: u32, due_ns: u64) {
+        let client = &mut self.clients[client_index as usize];
         let Some(link) = &mut client.link else {
             return;
         };
@@ -233,16 +237,16 @@ impl LoadWorker<'_> {
         if link.pending.is_empty() {
             link.progress_ns = self.now_ns;
         }
-        link.made += 1;
-        let last = link.made == link.opening.requests;
-        let expected = match &mut link.two {
+        link.requests_sent += 1;
+        let last = link.requests_sent == link.opening.requests;
+        let expected = match &mut link.h2 {
             None => client.session.request(last, &mut link.out),
-            Some(two) => {
-                self.two.request.clear();
-                let expected = client.session.request(last, &mut self.two.request);
-                let (is_https, wants_crc32) = (link.transport.is_tls(), expected.crc32.is_some());
-                if !two.ask(&mut self.two, is_https, wants_crc32, &mut link.out) {
-                    return self.fail(at, ErrorKind::Malformed);
+            Some(h2) => {
+                self.h2_context.request.clear();
+                let expected = client.session.request(last, &mut self.h2_context.request);
+                let (is_https, has_crc32) = (link.transport.is_tls(), expected.crc32.is_some());
+                if !h2.send_request(&mut self.h2_context, is_https, has_crc32, &mut link.out) {
+                    return self.fail(client_index, ErrorKind::Malformed);
                 }
                 expected
             }
@@ -256,61 +260,61 @@ impl LoadWorker<'_> {
     }
 
     /// Sends pending HTTP/2 control frames.
-    pub(super) fn flush_frames(&mut self, at: u32) {
-        let link = self.clients[at as usize].link.as_ref();
-        if link.is_some_and(|link| link.two.is_some() && !link.out.is_empty()) {
-            self.flush(at);
+    pub(super) fn flush_frames(&mut self, client_index: u32) {
+        let link = self.clients[client_index as usize].link.as_ref();
+        if link.is_some_and(|link| link.h2.is_some() && !link.out.is_empty()) {
+            self.flush(client_index);
         }
     }
 
-    pub(super) fn flush(&mut self, at: u32) {
-        let Some(link) = &mut self.clients[at as usize].link else {
+    pub(super) fn flush(&mut self, client_index: u32) {
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
         if link.send().is_err() {
             // The server may have sent a response before it closed: that can still be read.
             link.out.clear();
             link.sent_len = 0;
-            self.again.push(at);
+            self.unread_clients.push(client_index);
         }
     }
 
     /// Reads available input. A short read ends the loop, unless epoll announced the end of the stream (`to_end`).
-    pub(crate) fn receive(&mut self, at: u32, to_end: bool) {
+    pub(crate) fn receive(&mut self, client_index: u32, to_end: bool) {
         let mut scratch = std::mem::take(&mut self.scratch);
         // A slow line receives one segment at a time.
         let slow = self.load.line_bits_per_s;
-        let into_len = slow.map_or(scratch.len(), |_| 1460);
-        for turn in 1.. {
-            let client = &mut self.clients[at as usize];
+        let read_len_max = slow.map_or(scratch.len(), |_| 1460);
+        for read_count in 1.. {
+            let client = &mut self.clients[client_index as usize];
             let Some(link) = &mut client.link else {
                 break;
             };
             if client.line_paused || !link.open {
                 break;
             }
-            if turn > READS_MAX {
-                self.again.push(at);
+            if read_count > READS_MAX {
+                self.unread_clients.push(client_index);
                 break;
             }
-            match link.transport.receive(&mut scratch[..into_len]) {
+            match link.transport.receive(&mut scratch[..read_len_max]) {
                 ReceiveResult::Bytes(len) => {
                     // Later reads of a turn may take long enough to distort the times of the responses.
-                    if turn > 1 {
+                    if read_count > 1 {
                         self.now_ns = self.load.now_ns();
                     }
-                    self.received(at, &scratch[..len]);
-                    if len < into_len && !to_end && self.tls.is_none() && slow.is_none() {
+                    self.handle_received(client_index, &scratch[..len]);
+                    if len < read_len_max && !to_end && self.tls.is_none() && slow.is_none() {
                         break;
                     }
                 }
                 ReceiveResult::Empty => break,
                 ReceiveResult::End => {
-                    self.ended(at);
+                    self.ended(client_index);
                     break;
                 }
                 ReceiveResult::Failed(error) => {
-                    self.lost(at, of_connection(&error));
+                    self.handle_loss(client_index, connection_error_kind(&error));
                     break;
                 }
             }
@@ -319,72 +323,76 @@ impl LoadWorker<'_> {
     }
 
     /// Handles a close of the server's side.
-    fn ended(&mut self, at: u32) {
-        let Some(link) = &mut self.clients[at as usize].link else {
+    fn ended(&mut self, client_index: u32) {
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
-        if let Some(whole) = link.reader.end() {
-            self.answered(at, 0, &whole);
+        if let Some(response) = link.reader.end() {
+            self.handle_response(client_index, 0, &response);
         }
-        self.lost(at, ErrorKind::Closed);
+        self.handle_loss(client_index, ErrorKind::Closed);
     }
 
     /// Handles a connection that the server ended.
-    fn lost(&mut self, at: u32, kind: ErrorKind) {
-        let Some(link) = &self.clients[at as usize].link else {
+    fn handle_loss(&mut self, client_index: u32, kind: ErrorKind) {
+        let Some(link) = &self.clients[client_index as usize].link else {
             return;
         };
         let was_idle = link.pending.is_empty();
         match kind {
             // Closed before any request: no request failed, but a back-off avoids a busy loop of connections.
-            ErrorKind::Closed if was_idle && link.made == 0 => self.drop_link(at, BACKOFF_NS),
+            ErrorKind::Closed if was_idle && link.requests_sent == 0 => {
+                self.drop_connection(client_index, BACKOFF_NS)
+            }
             // A server may close an idle persistent connection at any time (RFC 9112 section 9.5): no error.
-            ErrorKind::Closed | ErrorKind::Reset if was_idle && link.made > 0 => self.close(at),
+            ErrorKind::Closed | ErrorKind::Reset if was_idle && link.requests_sent > 0 => {
+                self.close(client_index)
+            }
             // The server had announced the close: requests behind its last response were not processed (RFC 9112
             // section 9.6) and are sent again.
-            _ if link.closing => self.take_back(at),
-            _ => self.fail(at, kind),
+            _ if link.closing => self.reissue_requests(client_index),
+            _ => self.fail(client_index, kind),
         }
     }
 
     /// Returns unanswered requests to the quota and closes the connection.
-    fn take_back(&mut self, at: u32) {
-        self.take_back_from(at, 0);
-        self.close(at);
+    fn reissue_requests(&mut self, client_index: u32) {
+        self.reissue_requests_from(client_index, 0);
+        self.close(client_index);
     }
 
     /// Returns the outstanding requests from number `first` on to the quota.
-    pub(super) fn take_back_from(&mut self, at: u32, first: usize) {
-        let Some(link) = &mut self.clients[at as usize].link else {
+    pub(super) fn reissue_requests_from(&mut self, client_index: u32, first: usize) {
+        let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
         let pending = link.pending.split_off(first.min(link.pending.len()));
         self.return_quota(pending.len() as u64);
         if matches!(self.load.pace, RequestPace::Requests(_)) {
             // In reverse order, so that the longest overdue ends up at the front.
-            for one in pending.into_iter().rev() {
-                self.overdue.push_front(one.due_ns);
+            for request in pending.into_iter().rev() {
+                self.overdue.push_front(request.due_ns);
             }
         }
     }
 
-    pub(crate) fn timed_out(&mut self, at: u32) {
-        let Some(link) = &self.clients[at as usize].link else {
+    pub(crate) fn timed_out(&mut self, client_index: u32) {
+        let Some(link) = &self.clients[client_index as usize].link else {
             return;
         };
         if link.established_ns == 0 {
-            self.fail(at, ErrorKind::ConnectTimeout);
+            self.fail(client_index, ErrorKind::ConnectTimeout);
         } else if link.pending.is_empty() && link.open {
             // The server announced a close and does not perform it, so the client closes.
-            self.close(at);
+            self.close(client_index);
         } else {
-            self.fail(at, ErrorKind::Timeout);
+            self.fail(client_index, ErrorKind::Timeout);
         }
     }
 
     /// Fails the connection and all its outstanding requests.
-    pub(super) fn fail(&mut self, at: u32, kind: ErrorKind) {
-        let Some(link) = &self.clients[at as usize].link else {
+    pub(super) fn fail(&mut self, client_index: u32, kind: ErrorKind) {
+        let Some(link) = &self.clients[client_index as usize].link else {
             return;
         };
         let was_open = link.open;
@@ -404,7 +412,7 @@ impl LoadWorker<'_> {
             }
         }
         self.failed += u64::from(!was_open);
-        self.drop_link(at, if was_open { 0 } else { BACKOFF_NS });
+        self.drop_connection(client_index, if was_open { 0 } else { BACKOFF_NS });
     }
 
     /// Counts a failed request on a connection that continues.
@@ -419,41 +427,41 @@ impl LoadWorker<'_> {
     }
 
     /// Counts a connection attempt that failed at once.
-    fn not_connected(&mut self, at: u32, kind: ErrorKind) {
+    fn not_connected(&mut self, client_index: u32, kind: ErrorKind) {
         if self.is_counting() {
             self.tally.error(kind);
         } else {
             self.tally.early_error(kind);
         }
         self.failed += 1;
-        self.set_timer(at, self.now_ns + BACKOFF_NS);
+        self.set_timer(client_index, self.now_ns + BACKOFF_NS);
     }
 
-    fn close(&mut self, at: u32) {
-        self.drop_link(at, 0);
+    fn close(&mut self, client_index: u32) {
+        self.drop_connection(client_index, 0);
     }
 
-    fn drop_link(&mut self, at: u32, retry_ns: u64) {
-        let Some(link) = self.clients[at as usize].link.take() else {
+    fn drop_connection(&mut self, client_index: u32, retry_ns: u64) {
+        let Some(link) = self.clients[client_index as usize].link.take() else {
             return;
         };
-        if self.is_counting() && link.answered > 0 {
-            self.tally.connection.record_ns(self.now_ns - link.begun_ns);
+        if self.is_counting() && link.responses > 0 {
+            self.tally.connection.record_ns(self.now_ns - link.begin_ns);
             self.tally
                 .established
                 .record_ns(self.now_ns - link.established_ns);
         }
         drop(link);
-        let client = &mut self.clients[at as usize];
+        let client = &mut self.clients[client_index as usize];
         client.line_paused = false;
         // Reconnecting goes through a timer: a connection that ends at once would otherwise recurse. A slow line first
         // delivers the bytes that it still carries.
         let retry_ns = client.line_ns.max(self.now_ns + retry_ns);
-        self.set_timer(at, retry_ns);
+        self.set_timer(client_index, retry_ns);
     }
 }
 
-fn of_connect(error: &io::Error) -> ErrorKind {
+fn connect_error_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
         Io::ConnectionRefused => ErrorKind::ConnectRefused,
         Io::TimedOut => ErrorKind::ConnectTimeout,
@@ -464,7 +472,7 @@ fn of_connect(error: &io::Error) -> ErrorKind {
     }
 }
 
-fn of_connection(error: &io::Error) -> ErrorKind {
+fn connection_error_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
         // rustls reports protocol errors as InvalidData.
         Io::InvalidData => ErrorKind::Tls,

@@ -86,9 +86,9 @@ impl LoadTransport {
     }
 
     /// Whether HTTP/2 may be used: the server selected it by ALPN, or there is no ALPN (prior knowledge).
-    pub(crate) fn takes_http2(&self) -> bool {
-        let chosen = self.tls.as_ref().map(|tls| tls.alpn_protocol());
-        chosen.is_none_or(|protocol| protocol == Some(b"h2"))
+    pub(crate) fn is_http2(&self) -> bool {
+        let alpn = self.tls.as_ref().map(|tls| tls.alpn_protocol());
+        alpn.is_none_or(|protocol| protocol == Some(b"h2"))
     }
 
     /// Whether the connection uses TLS.
@@ -114,12 +114,12 @@ impl LoadTransport {
         Ok(())
     }
 
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> ReceiveResult {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> ReceiveResult {
         let Some(tls) = &mut self.tls else {
-            return received(self.stream.read(into));
+            return received(self.stream.read(buffer));
         };
         loop {
-            match tls.reader().read(into) {
+            match tls.reader().read(buffer) {
                 Err(error) if error.kind() == Io::WouldBlock => {}
                 // A close without close_notify is harmless: the framing of HTTP detects truncated responses.
                 Err(error) if error.kind() == Io::UnexpectedEof => return ReceiveResult::End,

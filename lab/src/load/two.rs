@@ -13,7 +13,7 @@ use lowroad_http::h2::{
 use lowroad_http::method::Method;
 use memchr::memmem;
 
-use super::response::{AnswerFault, CompleteResponse, keep};
+use super::response::{AnswerFault, CompleteResponse, append_text};
 use crate::workload::ResponseInterest;
 
 /// Maximum length of a DATA frame.
@@ -25,9 +25,9 @@ const WINDOW_LEN_MAX: u32 = 1 << 24;
 pub(crate) struct H2LoadClient {
     http: H2Client,
     /// The parts of responses that the session needs.
-    wants: ResponseInterest,
+    interest: ResponseInterest,
     /// The start of an incomplete frame.
-    pub kept: Vec<u8>,
+    pub buffered: Vec<u8>,
     /// Open streams, by number: each belongs to the request at the same index of `ClientConnection::pending`.
     streams: VecDeque<ClientStream>,
 }
@@ -97,30 +97,30 @@ impl H2LoadClient {
     /// Creates the state and writes the connection preface.
     pub(crate) fn new(
         shared: &mut H2Context,
-        wants: ResponseInterest,
+        interest: ResponseInterest,
         now_ns: u64,
         out: &mut Vec<u8>,
     ) -> H2LoadClient {
         let http = H2Client::new(&mut shared.turn(now_ns, out));
         H2LoadClient {
             http,
-            wants,
-            kept: Vec::new(),
+            interest,
+            buffered: Vec::new(),
             streams: VecDeque::new(),
         }
     }
 
     /// Whether the server's limits allow one more request.
-    pub(crate) fn takes(&self) -> bool {
-        self.http.can_ask()
+    pub(crate) fn can_open_stream(&self) -> bool {
+        self.http.can_request()
     }
 
     /// Writes the request in `shared`. Returns whether that was possible.
-    pub(crate) fn ask(
+    pub(crate) fn send_request(
         &mut self,
         shared: &mut H2Context,
         is_https: bool,
-        wants_crc32: bool,
+        has_crc32: bool,
         out: &mut Vec<u8>,
     ) -> bool {
         if shared.last.request != shared.request && !shared.encode(is_https) {
@@ -141,7 +141,7 @@ impl H2LoadClient {
             0 => BodyLen::None,
             len => BodyLen::Known(len as u64),
         };
-        let Ok(id) = self.http.request_built(block, *method, len, out) else {
+        let Ok(id) = self.http.request_prebuilt(block, *method, len, out) else {
             return false;
         };
         self.streams.push_back(ClientStream {
@@ -150,15 +150,15 @@ impl H2LoadClient {
             sent_len: 0,
             status: 0,
             len: 0,
-            crc32: wants_crc32.then(crc32fast::Hasher::new),
+            crc32: has_crc32.then(crc32fast::Hasher::new),
             set_cookie: None,
             text: None,
         });
         if !body.is_empty() {
             let ready = self.http.body(id, body.len() as u64);
-            let whole = self.http.end(id, FieldLines::NONE);
+            let end_result = self.http.end(id, FieldLines::NONE);
             self.send(out);
-            return ready == Ok(true) && whole.is_ok();
+            return ready == Ok(true) && end_result.is_ok();
         }
         true
     }
@@ -167,10 +167,10 @@ impl H2LoadClient {
     pub(crate) fn send(&mut self, out: &mut Vec<u8>) {
         while let Some(piece) = self.http.send(PIECE_LEN_MAX, out) {
             let len = piece.len as usize;
-            let Some(at) = self.find(piece.stream) else {
+            let Some(index) = self.find(piece.stream) else {
                 continue;
             };
-            let stream = &mut self.streams[at];
+            let stream = &mut self.streams[index];
             out.extend_from_slice(&stream.body[stream.sent_len..][..len]);
             stream.sent_len += len;
         }
@@ -192,76 +192,76 @@ impl H2LoadClient {
         let mut turn = shared.turn(now_ns, out);
         let step = self.http.next(input, &mut text, &mut turn);
         let step = step.map_err(|_| AnswerFault::Malformed)?;
-        let told = match step.event {
+        let event = match step.event {
             None | Some(H2ClientEvent::Interim(_)) => H2InputOutcome::Nothing,
             Some(H2ClientEvent::Response(head)) => match self.find(head.stream) {
                 None => H2InputOutcome::Nothing,
-                Some(at) => {
-                    let stream = &mut self.streams[at];
+                Some(index) => {
+                    let stream = &mut self.streams[index];
                     stream.status = head.status.code();
-                    if self.wants.text {
-                        stream.text = Some(text_of(stream.status, &head.fields));
+                    if self.interest.text {
+                        stream.text = Some(header_text(stream.status, &head.fields));
                     }
-                    if self.wants.cookies {
+                    if self.interest.cookies {
                         let cookies = head.fields.filter(|(name, _)| *name == b"set-cookie");
                         let last = cookies.last().map(|(_, value)| value);
                         stream.set_cookie =
                             last.map(|value| String::from_utf8_lossy(value).into_owned());
                     }
                     match head.has_body {
-                        true => H2InputOutcome::First(at),
-                        false => self.whole(at, out),
+                        true => H2InputOutcome::First(index),
+                        false => self.finish_stream(index, out),
                     }
                 }
             },
             Some(H2ClientEvent::Data { stream, data }) => {
-                if let Some(at) = self.find(stream) {
-                    let stream = &mut self.streams[at];
+                if let Some(index) = self.find(stream) {
+                    let stream = &mut self.streams[index];
                     stream.len += data.len() as u64;
                     if let Some(crc32) = &mut stream.crc32 {
                         crc32.update(data);
                     }
                     if let Some(text) = &mut stream.text {
-                        keep(text, data);
+                        append_text(text, data);
                     }
                 }
-                self.http.taken(stream, data.len(), out);
+                self.http.release_capacity(stream, data.len(), out);
                 H2InputOutcome::Nothing
             }
             Some(H2ClientEvent::End { stream, .. }) => match self.find(stream) {
                 None => H2InputOutcome::Nothing,
-                Some(at) => self.whole(at, out),
+                Some(index) => self.finish_stream(index, out),
             },
             Some(H2ClientEvent::Reset { stream, .. }) => match self.find(stream) {
                 None => H2InputOutcome::Nothing,
-                Some(at) => {
-                    self.streams.remove(at);
-                    H2InputOutcome::Reset(at)
+                Some(index) => {
+                    self.streams.remove(index);
+                    H2InputOutcome::Reset(index)
                 }
             },
             Some(H2ClientEvent::GoneAway { last, .. }) => {
-                let at = self.streams.partition_point(|stream| stream.id <= last);
-                self.streams.truncate(at);
-                H2InputOutcome::GoneAway(at)
+                let index = self.streams.partition_point(|stream| stream.id <= last);
+                self.streams.truncate(index);
+                H2InputOutcome::GoneAway(index)
             }
         };
         let used = step.used;
         shared.text = text;
-        Ok((used, told))
+        Ok((used, event))
     }
 
     fn find(&self, id: StreamId) -> Option<usize> {
         self.streams.binary_search_by_key(&id, |it| it.id).ok()
     }
 
-    fn whole(&mut self, at: usize, out: &mut Vec<u8>) -> H2InputOutcome {
-        let Some(stream) = self.streams.remove(at) else {
+    fn finish_stream(&mut self, index: usize, out: &mut Vec<u8>) -> H2InputOutcome {
+        let Some(stream) = self.streams.remove(index) else {
             return H2InputOutcome::Nothing;
         };
         if stream.sent_len < stream.body.len() {
             self.http.reset(stream.id, ErrorCode::CANCEL, out);
         }
-        let whole = CompleteResponse {
+        let response = CompleteResponse {
             status: stream.status,
             body_len: stream.len,
             crc32: stream.crc32.map(crc32fast::Hasher::finalize),
@@ -269,7 +269,7 @@ impl H2LoadClient {
             text: stream.text,
             closes: false,
         };
-        H2InputOutcome::Whole(at, whole)
+        H2InputOutcome::Whole(index, response)
     }
 }
 
@@ -297,14 +297,14 @@ impl H2Context {
 }
 
 /// Formats a response head in the style of HTTP/1, for patterns that scan it.
-fn text_of(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
+fn header_text(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
     for (name, value) in fields.clone() {
         for part in [name, b": ", value, b"\r\n"] {
-            keep(&mut text, part);
+            append_text(&mut text, part);
         }
     }
-    keep(&mut text, b"\r\n");
+    append_text(&mut text, b"\r\n");
     text
 }
 
@@ -317,15 +317,15 @@ fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method
     let lines = FieldLines::new(&request[line_end + 2..body_at]);
     let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
     let (_, authority) = lines.clone().find(|(name, _)| is_host(name))?;
-    let ask = OutgoingRequest {
+    let outgoing = OutgoingRequest {
         method,
         is_https,
         authority,
         path,
         protocol: None,
     };
-    ask.put(block);
-    for (name, value) in lines.named() {
+    outgoing.put_pseudo_fields(block);
+    for (name, value) in lines.resolved_names() {
         let text = name.as_str().as_bytes();
         if !is_host(text) && !text.eq_ignore_ascii_case(b"connection") {
             put_field(name, value, block);

@@ -20,30 +20,30 @@ impl TargetUrl {
     /// # Errors
     /// The text names the fault.
     pub(crate) fn parse(text: &str) -> Result<TargetUrl, String> {
-        let wrong = |what: &str| Err(format!("{text:?}: {what}"));
+        let url_error = |reason: &str| Err(format!("{text:?}: {reason}"));
         let (tls, rest) = if let Some(rest) = text.strip_prefix("http://") {
             (false, rest)
         } else if let Some(rest) = text.strip_prefix("https://") {
             (true, rest)
         } else {
-            return wrong("a URL begins with http:// or https://");
+            return url_error("a URL begins with http:// or https://");
         };
         let (authority, path) = match rest.find(['/', '?']) {
-            Some(at) => rest.split_at(at),
+            Some(path_start) => rest.split_at(path_start),
             None => (rest, ""),
         };
         let (path, weight) = match split_weight(path) {
             Ok(parts) => parts,
-            Err(what) => return wrong(what),
+            Err(reason) => return url_error(reason),
         };
         if path
             .bytes()
             .any(|byte| byte <= b' ' || byte == 0x7f || byte == b'#')
         {
-            return wrong("a path has no spaces, control characters or #: write them as %20");
+            return url_error("a path has no spaces, control characters or #: write them as %20");
         }
         let Some((name, port)) = split_authority(authority, if tls { 443 } else { 80 }) else {
-            return wrong(
+            return url_error(
                 "after // a name or address is required, optionally with a port: http://127.0.0.1:80/",
             );
         };
@@ -81,11 +81,11 @@ impl TargetUrl {
 
 /// Splits `/path@3`: a number after the last `@` is the weight.
 fn split_weight(path: &str) -> Result<(&str, f64), &'static str> {
-    let Some((before, number)) = path.rsplit_once('@') else {
+    let Some((path_without_weight, number)) = path.rsplit_once('@') else {
         return Ok((path, 1.0));
     };
     match number.parse::<f64>() {
-        Ok(weight) if weight > 0.0 && weight.is_finite() => Ok((before, weight)),
+        Ok(weight) if weight > 0.0 && weight.is_finite() => Ok((path_without_weight, weight)),
         Ok(_) => Err("a weight is more than 0"),
         Err(_) => Ok((path, 1.0)),
     }
@@ -98,7 +98,7 @@ fn split_authority(authority: &str, default_port: u16) -> Option<(String, u16)> 
         return Some((address.to_string(), port_of(port, default_port)?));
     }
     let (name, port) = match authority.find(':') {
-        Some(at) => authority.split_at(at),
+        Some(port_start) => authority.split_at(port_start),
         None => (authority, ""),
     };
     let right = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);

@@ -35,7 +35,7 @@ pub(crate) struct LoadContext {
     /// Remaining requests, if they are limited.
     pub quota: Option<AtomicU64>,
     /// Remaining connections, if they are limited.
-    pub openings: Option<AtomicU64>,
+    pub connections_left: Option<AtomicU64>,
     pub begin_ns: u64,
     /// When counting begins.
     pub count_ns: u64,
@@ -70,15 +70,15 @@ pub(crate) struct LoadWorker<'l> {
     /// Due times for which no client was free.
     pub overdue: VecDeque<u64>,
     pub scratch: Vec<u8>,
-    pub two: two::H2Context,
+    pub h2_context: two::H2Context,
     /// The next address to connect to.
     pub address: usize,
     /// The request quota is used up.
-    pub dry: bool,
+    pub is_quota_used_up: bool,
     /// Connections that failed.
     pub failed: u64,
     /// Clients with more to read than one turn handles, or with an end of the connection to detect.
-    pub again: Vec<u32>,
+    pub unread_clients: Vec<u32>,
     pub live: Arc<Mutex<LiveFigures>>,
 }
 
@@ -121,11 +121,11 @@ impl<'l> LoadWorker<'l> {
             free: VecDeque::new(),
             overdue: VecDeque::new(),
             scratch: vec![0; SCRATCH_LEN],
-            two: two::H2Context::default(),
+            h2_context: two::H2Context::default(),
             address: share.thread as usize,
-            dry: false,
+            is_quota_used_up: false,
             failed: 0,
-            again: Vec::new(),
+            unread_clients: Vec::new(),
             live,
         })
     }
@@ -137,7 +137,7 @@ impl<'l> LoadWorker<'l> {
         self.start_clients();
         let mut sweep_ns = self.now_ns + SWEEP_NS;
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
-        while !self.is_over() {
+        while !self.is_finished() {
             let timeout = self.timeout(sweep_ns);
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => &*events,
@@ -149,8 +149,8 @@ impl<'l> LoadWorker<'l> {
                 self.ready(event.data.u64() as u32, event.flags);
             }
             // Clients that stopped after READS_MAX reads: edge-triggered epoll does not report their input again.
-            for at in std::mem::take(&mut self.again) {
-                self.receive(at, true);
+            for client_index in std::mem::take(&mut self.unread_clients) {
+                self.receive(client_index, true);
             }
             self.run_timers();
             self.issue_due();
@@ -177,18 +177,18 @@ impl<'l> LoadWorker<'l> {
             // In an open loop the rate is ramped, not the number of clients.
             RequestPace::Requests(_) | RequestPace::Connections(_) => 0,
         };
-        for at in 0..self.clients.len() as u32 {
+        for client_index in 0..self.clients.len() as u32 {
             match self.load.pace {
-                RequestPace::Connections(_) => self.set_free(at),
+                RequestPace::Connections(_) => self.set_free(client_index),
                 RequestPace::Closed | RequestPace::Requests(_) => {
-                    let start_ns = self.shared.begin_ns + ramp_ns * u64::from(at) / count;
-                    self.set_timer(at, start_ns);
+                    let start_ns = self.shared.begin_ns + ramp_ns * u64::from(client_index) / count;
+                    self.set_timer(client_index, start_ns);
                 }
             }
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         // Without it a wrong address would keep the run connecting until its end.
         let hopeless = HOPELESS_TRIES * self.clients.len() as u64;
         if self.failed > hopeless && !self.shared.reached.load(Relaxed) {
@@ -196,13 +196,13 @@ impl<'l> LoadWorker<'l> {
         }
         self.now_ns >= self.shared.end_ns
             || self.shared.stop.load(Relaxed)
-            || (self.dry && self.clients.iter().all(LoadClient::is_quiet))
-            || (!self.may_open() && self.clients.iter().all(|client| client.link.is_none()))
+            || (self.is_quota_used_up && self.clients.iter().all(LoadClient::is_quiet))
+            || (!self.can_open() && self.clients.iter().all(|client| client.link.is_none()))
     }
 
     fn timeout(&mut self, sweep_ns: u64) -> Timespec {
         // Pending reads must not wait for the next event.
-        if !self.again.is_empty() {
+        if !self.unread_clients.is_empty() {
             return Timespec::default();
         }
         self.now_ns = self.load.now_ns();
@@ -211,7 +211,10 @@ impl<'l> LoadWorker<'l> {
             until_ns = until_ns.min(*timer_ns);
         }
         // Without a free client a due time can't be served, so it must not wake the thread.
-        if let (Some(schedule), false) = (&self.schedule, self.free.is_empty() || self.dry) {
+        if let (Some(schedule), false) = (
+            &self.schedule,
+            self.free.is_empty() || self.is_quota_used_up,
+        ) {
             until_ns = until_ns.min(self.shared.begin_ns + schedule.next_ns());
         }
         if let Some(time) = &self.load.time {
@@ -219,14 +222,14 @@ impl<'l> LoadWorker<'l> {
                 .clients
                 .iter()
                 .filter_map(|client| client.link.as_ref());
-            let waits = links.any(ClientConnection::waits);
+            let waits = links.any(ClientConnection::is_waiting);
             // A guest's clock advances only here; epoll then polls without waiting.
             time.pass(self.epoll.as_fd(), until_ns, waits);
             return Timespec::default();
         }
         let wait_ns = match until_ns.saturating_sub(self.now_ns) {
             // A sleep this short would end late.
-            near if near < SPIN_NS => 0,
+            short_ns if short_ns < SPIN_NS => 0,
             far => far,
         };
         Timespec {
@@ -236,42 +239,47 @@ impl<'l> LoadWorker<'l> {
     }
 
     fn run_timers(&mut self) {
-        while let Some(Reverse((timer_ns, at))) = self.timers.peek().copied() {
+        while let Some(Reverse((timer_ns, client_index))) = self.timers.peek().copied() {
             if timer_ns > self.now_ns {
                 return;
             }
             self.timers.pop();
-            let client = &mut self.clients[at as usize];
+            let client = &mut self.clients[client_index as usize];
             // The heap keeps superseded entries: only the client's current timer counts.
             if client.timer_ns == Some(timer_ns) {
                 client.timer_ns = None;
-                self.wake(at);
+                self.wake(client_index);
             }
         }
     }
 
     /// Sets a client's timer, unless an earlier one is set.
-    pub(crate) fn set_timer(&mut self, at: u32, timer_ns: u64) {
-        let client = &mut self.clients[at as usize];
-        if client.timer_ns.is_none_or(|known_ns| timer_ns < known_ns) {
+    pub(crate) fn set_timer(&mut self, client_index: u32, timer_ns: u64) {
+        let client = &mut self.clients[client_index as usize];
+        if client
+            .timer_ns
+            .is_none_or(|scheduled_ns| timer_ns < scheduled_ns)
+        {
             client.timer_ns = Some(timer_ns);
-            self.timers.push(Reverse((timer_ns, at)));
+            self.timers.push(Reverse((timer_ns, client_index)));
         }
     }
 
     /// Assigns due requests to free clients.
     fn issue_due(&mut self) {
-        while !self.free.is_empty() && !self.dry {
+        while !self.free.is_empty() && !self.is_quota_used_up {
             let Some(due_ns) = self.next_due() else {
                 return;
             };
-            let Some(at) = self.free.pop_front() else {
+            let Some(client_index) = self.free.pop_front() else {
                 return;
             };
-            self.clients[at as usize].is_free = false;
+            self.clients[client_index as usize].is_free = false;
             match self.load.pace {
-                RequestPace::Connections(_) => self.connect(at, Some(due_ns)),
-                RequestPace::Closed | RequestPace::Requests(_) => self.take_due(at, due_ns),
+                RequestPace::Connections(_) => self.connect(client_index, Some(due_ns)),
+                RequestPace::Closed | RequestPace::Requests(_) => {
+                    self.send_due(client_index, due_ns)
+                }
             }
         }
     }
@@ -298,8 +306,8 @@ impl<'l> LoadWorker<'l> {
             .iter()
             .filter_map(|client| client.link.as_ref());
         let pending = links.flat_map(|link| &link.pending);
-        for one in pending.filter(|one| one.sent_ns < end_ns) {
-            self.tally.unfinished(one.expected.class);
+        for request in pending.filter(|request| request.sent_ns < end_ns) {
+            self.tally.unfinished(request.expected.class);
         }
         // Due requests that wait for their connection to be established.
         let due = self
@@ -307,18 +315,18 @@ impl<'l> LoadWorker<'l> {
             .iter()
             .filter_map(|client| client.link.as_ref()?.due_ns);
         self.tally.unfinished += due.filter(|due_ns| *due_ns < end_ns).count() as u64;
-        while !self.dry
+        while !self.is_quota_used_up
             && let Some(due_ns) = self.next_due()
         {
             self.tally.unfinished += u64::from(due_ns < end_ns);
         }
     }
 
-    pub(crate) fn set_free(&mut self, at: u32) {
-        let client = &mut self.clients[at as usize];
+    pub(crate) fn set_free(&mut self, client_index: u32) {
+        let client = &mut self.clients[client_index as usize];
         if !client.is_free {
             client.is_free = true;
-            self.free.push_back(at);
+            self.free.push_back(client_index);
         }
     }
 
@@ -335,22 +343,24 @@ impl<'l> LoadWorker<'l> {
         if self.now_ns < self.shared.count_ns {
             return true;
         }
-        let taken = quota.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
-        self.dry = taken.is_err();
-        !self.dry
+        let decremented =
+            quota.fetch_update(Relaxed, Relaxed, |remaining| remaining.checked_sub(1));
+        self.is_quota_used_up = decremented.is_err();
+        !self.is_quota_used_up
     }
 
-    fn may_open(&self) -> bool {
-        let openings = self.shared.openings.as_ref();
-        openings.is_none_or(|left| left.load(Relaxed) > 0)
+    fn can_open(&self) -> bool {
+        let connections_left = self.shared.connections_left.as_ref();
+        connections_left.is_none_or(|remaining| remaining.load(Relaxed) > 0)
     }
 
     /// Takes one connection from the number that may be opened.
     pub(crate) fn take_opening(&self) -> bool {
-        let openings = self.shared.openings.as_ref();
-        openings.is_none_or(|left| {
-            let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
-            taken.is_ok()
+        let connections_left = self.shared.connections_left.as_ref();
+        connections_left.is_none_or(|remaining| {
+            let decremented =
+                remaining.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+            decremented.is_ok()
         })
     }
 
@@ -360,27 +370,30 @@ impl<'l> LoadWorker<'l> {
             && count > 0
         {
             quota.fetch_add(count, Relaxed);
-            self.dry = false;
+            self.is_quota_used_up = false;
         }
     }
 
     /// Whether the quota is used up, so that a new connection would be useless.
-    pub(crate) fn is_dry(&mut self) -> bool {
+    pub(crate) fn check_quota(&mut self) -> bool {
         let quota = self.shared.quota.as_ref();
-        self.dry |= quota.is_some_and(|quota| quota.load(Relaxed) == 0);
-        self.dry
+        self.is_quota_used_up |= quota.is_some_and(|quota| quota.load(Relaxed) == 0);
+        self.is_quota_used_up
     }
 
     fn sweep(&mut self) {
         let timeout_ns = self.load.timeout.as_nanos() as u64;
-        for at in 0..self.clients.len() as u32 {
-            let client = &self.clients[at as usize];
+        for client_index in 0..self.clients.len() as u32 {
+            let client = &self.clients[client_index as usize];
             let Some(link) = &client.link else {
                 continue;
             };
             // A paused client does not read, so silence is not the server's fault.
-            if link.waits() && !client.line_paused && self.now_ns > link.progress_ns + timeout_ns {
-                self.timed_out(at);
+            if link.is_waiting()
+                && !client.line_paused
+                && self.now_ns > link.progress_ns + timeout_ns
+            {
+                self.timed_out(client_index);
             }
         }
         self.publish();
@@ -394,11 +407,11 @@ impl<'l> LoadWorker<'l> {
         live.latency = self.tally.latency.clone();
     }
 
-    pub(crate) fn register(&self, at: u32) -> rustix::io::Result<()> {
-        let Some(link) = &self.clients[at as usize].link else {
+    pub(crate) fn register(&self, client_index: u32) -> rustix::io::Result<()> {
+        let Some(link) = &self.clients[client_index as usize].link else {
             return Ok(());
         };
-        let data = epoll::EventData::new_u64(u64::from(at));
+        let data = epoll::EventData::new_u64(u64::from(client_index));
         // Edge-triggered, with both directions from the start, so that no request needs an epoll_ctl.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &link.transport, data, flags)

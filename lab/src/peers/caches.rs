@@ -74,8 +74,8 @@ pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     } else {
         String::new()
     };
-    let more = [("user", &*user), ("object_bytes", &object_bytes(run))];
-    plan.file("squid.conf", run.fill(SQUID, &more));
+    let values = [("user", &*user), ("object_bytes", &object_bytes(run))];
+    plan.file("squid.conf", run.fill(SQUID, &values));
     // Squid names its shared memory by this; only letters and digits are allowed.
     let folder = run.folder.file_name().unwrap_or_default();
     let name = folder
@@ -100,13 +100,13 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin_at_port(plan, run);
     let memory_mb = run.settings.number("memory_mb");
     let memory_bytes = (memory_mb << 20).to_string();
-    let more = [
+    let values = [
         // Traffic Server refuses to run as root; #-1 is the user of the process.
         ("user", if run.as_root { USER } else { "#-1" }),
         ("memory_bytes", &memory_bytes),
         ("object_bytes", &object_bytes(run)),
     ];
-    plan.file("records.config", run.fill(TRAFFIC_SERVER, &more));
+    plan.file("records.config", run.fill(TRAFFIC_SERVER, &values));
     plan.file("runroot.yaml", run.fill(TRAFFIC_SERVER_FOLDERS, &[]));
     plan.file("ip_allow.yaml", TRAFFIC_SERVER_ALLOW.to_owned());
     plan.file("remap.config", format!("map / http://{}/\n", run.origin));

@@ -10,7 +10,7 @@ use super::life::ORIGIN_PORT;
 use super::plan::{PeerPlan, PeerRun};
 use super::table::{CheckedSettings, listed};
 use super::{PeerFailure, php, programs, servers};
-use crate::icount::kernel::until_said;
+use crate::icount::kernel::wait_until_printed;
 use crate::icount::servers::compiled_vcl;
 
 /// Debian's folder of lighttpd's modules, some of which are loaded by default.
@@ -68,7 +68,7 @@ pub struct GuestPeerJob<'a> {
     /// Deviations from its tuned defaults.
     pub settings: &'a BTreeMap<String, String>,
     /// Folders of this machine with their path there, if it differs.
-    pub moved: &'a [(PathBuf, String)],
+    pub moved_paths: &'a [(PathBuf, String)],
 }
 
 /// The packages of a peer for programs that are missing here.
@@ -83,9 +83,9 @@ pub fn packages(peer: &str) -> Result<&'static [&'static str], PeerFailure> {
 ///
 /// # Errors
 /// An unknown peer or setting, or a missing program; the text names its package.
-pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
+pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     let peer = listed(job.peer)?;
-    let settings = CheckedSettings::of(peer, job.settings)?;
+    let settings = CheckedSettings::new(peer, job.settings)?;
     servers::check(peer, &settings)?;
     let run = PeerRun {
         root: job.root,
@@ -105,7 +105,7 @@ pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
         }
     }
     // After the plan is complete, since its files and commands name the folders.
-    for (from, to) in job.moved {
+    for (from, to) in job.moved_paths {
         rename(&mut plan, &from.display().to_string(), to);
     }
     let mut command = String::new();
@@ -118,7 +118,7 @@ pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     command.push_str(&shell(&plan.steps));
     let lowroad = programs::lowroad(settings.text("binary")).ok();
     let mut needed = needed(&plan);
-    needed.extend(beside(&plan, peer.name).map_err(PeerFailure::Broken)?);
+    needed.extend(files_beside(&plan, peer.name).map_err(PeerFailure::Broken)?);
     Ok(GuestPeerFiles {
         needed,
         files: plan
@@ -132,11 +132,11 @@ pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
 }
 
 /// Files that a peer needs but neither its steps nor its configurations name.
-fn beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
+fn files_beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
     match peer {
         "lighttpd" => {
             let entries = std::fs::read_dir(LIGHTTPD_MODULES);
-            let entries = entries.map_err(|why| format!("{LIGHTTPD_MODULES}: {why}"))?;
+            let entries = entries.map_err(|error| format!("{LIGHTTPD_MODULES}: {error}"))?;
             let paths = entries.flatten().map(|entry| entry.path());
             Ok(paths
                 .map(|path| (path.clone(), path.display().to_string()))
@@ -149,14 +149,14 @@ fn beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, Stri
             let object = compiled_vcl(&program, text)?;
             Ok([(object, VARNISH_OBJECT.to_owned())].into())
         }
-        "squid" => Ok(same_place(SQUID_FILES)),
-        "trafficserver" => Ok(same_place(&[TRAFFIC_SERVER_PAGES])),
+        "squid" => Ok(unchanged_paths(SQUID_FILES)),
+        "trafficserver" => Ok(unchanged_paths(&[TRAFFIC_SERVER_PAGES])),
         _ => Ok(BTreeMap::new()),
     }
 }
 
 /// Files with the same path here and there.
-fn same_place(paths: &[&str]) -> BTreeMap<PathBuf, String> {
+fn unchanged_paths(paths: &[&str]) -> BTreeMap<PathBuf, String> {
     let pair = |path: &&str| (PathBuf::from(path), (*path).to_owned());
     paths.iter().map(pair).collect()
 }
@@ -184,14 +184,16 @@ fn needed(plan: &PeerPlan) -> BTreeMap<PathBuf, String> {
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
     // A program without a path exists on every machine; files in a moved folder are copied with it.
-    let all = programs.map(PathBuf::from).chain(objects);
-    let all = all.filter(|path| path.is_absolute() && path.exists());
-    all.map(|path| (path.clone(), place(&path))).collect()
+    let paths = programs.map(PathBuf::from).chain(objects);
+    let existing = paths.filter(|path| path.is_absolute() && path.exists());
+    existing
+        .map(|path| (path.clone(), guest_path(&path)))
+        .collect()
 }
 
 /// The path there of a program or shared object: the same for system files, and in /usr/local/bin for programs built
 /// elsewhere, even in a temporary folder.
-fn place(path: &Path) -> String {
+fn guest_path(path: &Path) -> String {
     match path.file_name() {
         Some(name) if path.is_absolute() && !path.starts_with("/usr") && path.exists() => {
             format!("/usr/local/bin/{}", name.to_string_lossy())
@@ -220,14 +222,14 @@ fn shell(steps: &[JobStep]) -> String {
             "until grep -q ':{:04X} [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n",
             address.port()
         ),
-        JobStep::AwaitSaid(text) => format!("{}\n", until_said(text)),
+        JobStep::AwaitSaid(text) => format!("{}\n", wait_until_printed(text)),
     };
     steps.iter().map(step).collect()
 }
 
 /// Quotes a program's words, which contain no quotes: paths and settings are plain.
 fn quoted(words: &[String]) -> String {
-    let program = words.iter().take(1).map(|word| place(Path::new(word)));
+    let program = words.iter().take(1).map(|word| guest_path(Path::new(word)));
     let words = program.chain(words.iter().skip(1).cloned());
     let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
     words.join(" ")
@@ -279,9 +281,9 @@ mod tests {
             address: "0.0.0.0:80".parse().expect("an address"),
             workers: 1,
             settings: &settings.into(),
-            moved: &[],
+            moved_paths: &[],
         };
-        let carried = carried(&job).expect("a plan");
+        let carried = prepare(&job).expect("a plan");
         let name = binary.file_name().expect("a name").to_string_lossy();
         let there = format!("/usr/local/bin/{name}");
         assert_eq!(carried.needed[&binary], there);

@@ -86,11 +86,16 @@ fn pair(text: &str) -> Result<(String, String), String> {
 fn list(with_settings: bool) -> String {
     let mut text = String::new();
     for peer in table::all() {
-        let line = format!("{:<20} {:<28} {}\n", peer.name, state(peer), peer.what);
+        let line = format!(
+            "{:<20} {:<28} {}\n",
+            peer.name,
+            state(peer),
+            peer.description
+        );
         text.push_str(&line);
         for setting in peer.settings.iter().filter(|_| with_settings) {
             let default = format!("{}={}", setting.name, setting.default);
-            text.push_str(&format!("    {default:<24} {}\n", setting.what));
+            text.push_str(&format!("    {default:<24} {}\n", setting.description));
         }
     }
     text
@@ -103,7 +108,7 @@ fn print(text: &str) {
 }
 
 fn state(peer: &PeerDescription) -> String {
-    if peer.absent.is_some() {
+    if peer.unavailable.is_some() {
         return "does not exist yet".into();
     }
     if !programs::installed(peer) {
@@ -131,7 +136,7 @@ fn options(start: &StartArgs) -> PeerOptions {
 
 fn config(start: &StartArgs) -> anyhow::Result<()> {
     let (peer, options) = (table::named(&start.name)?, options(start));
-    let settings = CheckedSettings::of(peer, &options.settings)?;
+    let settings = CheckedSettings::new(peer, &options.settings)?;
     let text = life::preview(peer, &options, &settings).map_err(anyhow::Error::msg)?;
     print(&text);
     Ok(())

@@ -13,7 +13,7 @@ const SCRIPT: &str = "/specweb99.php";
 /// The parameters of Lowroad's configuration.
 #[derive(Default)]
 struct LevelSettings {
-    what: &'static str,
+    description: &'static str,
     softirq: &'static str,
     module: String,
     /// The served folder; the run's, if empty.
@@ -41,11 +41,11 @@ pub fn lowroad(
         "lowroad-wasm" => wasm(plan, run),
         "lowroad-fastcgi" => fastcgi(plan, run),
         "lowroad-cgi" => cgi(run),
-        other => return Err(format!("{other} has no level with the dynamic set")),
+        unknown => return Err(format!("{unknown} has no level with the dynamic set")),
     };
     let root = run.root.display().to_string();
-    let more = [
-        ("what", level.what),
+    let values = [
+        ("what", level.description),
         ("softirq", level.softirq),
         // As the lab's user it can write the set's log of forms.
         ("user", if run.as_root { "user = \"root\"" } else { "" }),
@@ -62,7 +62,7 @@ pub fn lowroad(
         ("pattern", level.pattern),
         ("target", &level.target),
     ];
-    configured_lowroad(plan, run, binary, run.fill(CONFIG, &more));
+    configured_lowroad(plan, run, binary, run.fill(CONFIG, &values));
     Ok(())
 }
 
@@ -78,22 +78,22 @@ pub fn start_fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> String {
 
 /// The part of nginx's configuration outside the server block: the number of idle connections that each worker keeps.
 pub fn nginx_upstream(run: &PeerRun<'_>, socket: &str) -> String {
-    let kept = kept_by_each(programs(run), run.workers.into());
-    format!("upstream specweb99 {{ server unix:{socket}; keepalive {kept}; }}")
+    let connections = connections_per_worker(programs(run), run.workers.into());
+    format!("upstream specweb99 {{ server unix:{socket}; keepalive {connections}; }}")
 }
 
 /// Processes of the FastCGI program: at least two for each of several workers.
 fn programs(run: &PeerRun<'_>) -> u64 {
-    let wanted = run.settings.number("processes");
+    let configured = run.settings.number("processes");
     match u64::from(run.workers) {
-        0 | 1 => wanted,
-        workers => wanted.max(2 * workers),
+        0 | 1 => configured,
+        workers => configured.max(2 * workers),
     }
 }
 
 /// Idle connections per worker. A process is occupied as long as its connection is kept, even if idle. A single worker
 /// reuses its connections, so it may keep all; several workers must leave enough processes for each other.
-fn kept_by_each(processes: u64, workers: u64) -> u64 {
+fn connections_per_worker(processes: u64, workers: u64) -> u64 {
     match workers {
         0 | 1 => processes,
         _ => processes / 2 / workers,
@@ -106,7 +106,7 @@ fn front(run: &PeerRun<'_>, name: &str) -> String {
 
 fn module(run: &PeerRun<'_>, softirq: &'static str) -> LevelSettings {
     LevelSettings {
-        what: "a module, as a shared library",
+        description: "a module, as a shared library",
         softirq,
         module: format!(
             "[[module]]\nname = \"specweb99\"\nlibrary = \"{}\"\nsettings = {{ data = \"{}\" }}\n",
@@ -130,7 +130,7 @@ fn wasm(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
         plan.run(&["ln", "-s", target, &site], None);
     }
     LevelSettings {
-        what: "a module, as WebAssembly",
+        description: "a module, as WebAssembly",
         softirq: "off",
         module: format!(
             "[[module]]\nname = \"specweb99\"\nwasm = \"{}\"\n\
@@ -152,7 +152,7 @@ fn wasm(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
 fn fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
     let socket = start_fastcgi(plan, run);
     LevelSettings {
-        what: "a FastCGI program",
+        description: "a FastCGI program",
         softirq: "off",
         pattern: SCRIPT,
         target: fastcgi_target(run, &socket),
@@ -171,7 +171,7 @@ fn fastcgi_target(run: &PeerRun<'_>, socket: &str) -> String {
 
 fn cgi(run: &PeerRun<'_>) -> LevelSettings {
     LevelSettings {
-        what: "a CGI program",
+        description: "a CGI program",
         softirq: "off",
         // The folder of programs is served as the site's root.
         pattern: "/*.php",
@@ -192,9 +192,9 @@ mod tests {
 
     #[test]
     fn idle_workers_keep_half_of_the_programs_at_most() {
-        assert_eq!(kept_by_each(50, 1), 50);
+        assert_eq!(connections_per_worker(50, 1), 50);
         for (programs, workers) in [(100, 2), (100, 8), (100, 16), (32, 16)] {
-            let kept = kept_by_each(programs, workers);
+            let kept = connections_per_worker(programs, workers);
             assert!(kept > 0 && kept * workers <= programs / 2);
         }
     }
@@ -214,7 +214,7 @@ mod tests {
             ];
             let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
             let peer = named(name).expect("a peer");
-            let settings = CheckedSettings::of(peer, &given.into()).expect("its settings");
+            let settings = CheckedSettings::new(peer, &given.into()).expect("its settings");
             let run = PeerRun {
                 root: Path::new("/set/site"),
                 workers: 2,

@@ -61,7 +61,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
     let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
     let (stamp, sources) = (folder.join("built"), folder.join("source"));
     let version = version();
-    if std::fs::read_to_string(&stamp).is_ok_and(|built| built == version) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|built_version| built_version == version) {
         return Ok(());
     }
     std::fs::create_dir_all(&sources).map_err(problem)?;
@@ -77,8 +77,8 @@ pub fn build(folder: &Path) -> Result<(), String> {
         .output()
         .map_err(problem)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(format!("the dynamic set can't be built: {said}"));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("the dynamic set can't be built: {stderr}"));
     }
     // The workload uses the same script name for all servers.
     std::fs::create_dir_all(folder.join("cgi")).map_err(problem)?;

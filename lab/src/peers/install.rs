@@ -22,8 +22,8 @@ pub fn install(names: &[String]) -> anyhow::Result<()> {
         println!("nothing to install: these need no packages");
         return Ok(());
     }
-    by_apt(&packages)?;
-    for name in chosen(names)?.iter().map(|peer| peer.name) {
+    install_with_apt(&packages)?;
+    for name in select(names)?.iter().map(|peer| peer.name) {
         println!("{name} is installed");
     }
     Ok(())
@@ -33,7 +33,7 @@ pub fn install(names: &[String]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// A text for the user; without root, the command line to run.
-pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
+pub(crate) fn install_with_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     let line = format!("apt-get install --no-install-recommends {}", join(packages));
     if !rustix::process::geteuid().is_root() {
         bail!("installing needs root. Type:\n  sudo {line}");
@@ -56,7 +56,7 @@ pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     apt(&words)
 }
 
-fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static PeerDescription>> {
+fn select(names: &[String]) -> anyhow::Result<Vec<&'static PeerDescription>> {
     if names.is_empty() {
         return Ok(table::all()
             .iter()
@@ -70,7 +70,7 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static PeerDescription>> {
 }
 
 fn packages(names: &[String]) -> anyhow::Result<BTreeSet<&'static str>> {
-    Ok(chosen(names)?
+    Ok(select(names)?
         .iter()
         .flat_map(|peer| peer.packages.iter().copied())
         .collect())
@@ -97,24 +97,24 @@ fn apt(words: &[&str]) -> anyhow::Result<()> {
 
 /// The policy that services stay off; an existing policy is left unchanged.
 struct ServicePolicy {
-    ours: bool,
+    is_ours: bool,
 }
 
 impl ServicePolicy {
     fn set() -> anyhow::Result<ServicePolicy> {
         if Path::new(POLICY).exists() {
-            return Ok(ServicePolicy { ours: false });
+            return Ok(ServicePolicy { is_ours: false });
         }
         std::fs::write(POLICY, "#!/bin/sh\nexit 101\n")
             .and_then(|()| std::fs::set_permissions(POLICY, PermissionsExt::from_mode(0o755)))
             .with_context(|| format!("cannot write {POLICY}"))?;
-        Ok(ServicePolicy { ours: true })
+        Ok(ServicePolicy { is_ours: true })
     }
 }
 
 impl Drop for ServicePolicy {
     fn drop(&mut self) {
-        if self.ours {
+        if self.is_ours {
             let _ = std::fs::remove_file(POLICY);
         }
     }

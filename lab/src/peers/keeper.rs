@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::job::{JobStep, KeeperJob, KeeperMessage, KeeperPaths};
 use super::namespace::NetworkNamespace;
-use super::system::{below, pin, raise_descriptors, signals, told};
+use super::system::{descendants, describe_exit, pin, raise_descriptors, signals};
 
 /// The name of the file with the output of all programs.
 pub const OUTPUT: &str = "output";
@@ -41,40 +41,40 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Runs the keeper: jobs on standard input, results on standard output.
 pub fn run() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let Some(place) = lines
+    let Some(paths) = lines
         .next()
         .and_then(|line| serde_json::from_str(&line).ok())
     else {
         return ExitCode::FAILURE;
     };
-    let mut keeper = match PeerKeeper::new(place) {
+    let mut keeper = match PeerKeeper::new(paths) {
         Ok(keeper) => keeper,
         Err(text) => {
-            say(&KeeperMessage::Failed(text));
+            send(&KeeperMessage::Failed(text));
             return ExitCode::FAILURE;
         }
     };
     // The lab needs the number before it sends the job, since the plan has the peer's address.
     let number = keeper.namespace.as_ref().map(NetworkNamespace::number);
-    say(&KeeperMessage::Placed(number));
+    send(&KeeperMessage::Placed(number));
     if let Some(job) = lines
         .next()
         .and_then(|line| serde_json::from_str(&line).ok())
         && let Err(JobEnd::Failed(text)) = keeper.work(&job)
     {
-        say(&KeeperMessage::Failed(format!(
+        send(&KeeperMessage::Failed(format!(
             "{text}{}",
             tail(&keeper.folder)
         )));
     }
     // Also after a failure, so that no step leaves programs behind.
-    keeper.clear();
+    keeper.clean_up();
     ExitCode::SUCCESS
 }
 
 /// Sends a message. Errors are ignored, since the lab may be gone.
-fn say(said: &KeeperMessage) {
-    let line = serde_json::to_string(said).expect("plain data");
+fn send(message: &KeeperMessage) {
+    let line = serde_json::to_string(message).expect("plain data");
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
@@ -108,31 +108,31 @@ struct PeerKeeper {
     folder: PathBuf,
     namespace: Option<NetworkNamespace>,
     /// Readable when a child has ended.
-    ended: UnixStream,
+    child_signals: UnixStream,
     /// Readable when this process is to end.
-    asked: UnixStream,
+    stop_signals: UnixStream,
     /// Children by process id.
     children: HashMap<Pid, String>,
 }
 
 impl PeerKeeper {
-    fn new(place: KeeperPaths) -> Result<PeerKeeper, String> {
+    fn new(paths: KeeperPaths) -> Result<PeerKeeper, String> {
         let text = |error: std::io::Error| format!("the keeper process cannot start: {error}");
         // setsid fails if this process already leads a group, as when started by hand.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|error| text(error.into()))?;
         // Signals become readable descriptors, so that a single poll waits for children and for the lab.
-        let ended = signals(&[SIGCHLD]).map_err(text)?;
-        let asked = signals(&[SIGHUP, SIGINT, SIGTERM]).map_err(text)?;
-        pin(&place.cpus)?;
+        let child_signals = signals(&[SIGCHLD]).map_err(text)?;
+        let stop_signals = signals(&[SIGHUP, SIGINT, SIGTERM]).map_err(text)?;
+        pin(&paths.cpus)?;
         raise_descriptors();
-        let namespace = place.namespace.then(NetworkNamespace::make).transpose()?;
+        let namespace = paths.namespace.then(NetworkNamespace::make).transpose()?;
         let keeper = PeerKeeper {
-            folder: place.folder,
+            folder: paths.folder,
             namespace,
-            ended,
-            asked,
+            child_signals,
+            stop_signals,
             children: HashMap::new(),
         };
         if let Err(error) = std::fs::create_dir(&keeper.folder) {
@@ -159,8 +159,8 @@ impl PeerKeeper {
                 JobStep::Run(argv, input) => self.run(argv, input.as_deref())?,
                 JobStep::Await(socket) => {
                     let answers = || UnixStream::connect(socket).is_ok();
-                    let lacks = format!("no server answers on {}", socket.display());
-                    self.wait_until(&answers, &lacks)?;
+                    let failure = format!("no server answers on {}", socket.display());
+                    self.wait_until(&answers, &failure)?;
                 }
                 JobStep::AwaitPort(address) => {
                     let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
@@ -168,15 +168,15 @@ impl PeerKeeper {
                 }
                 JobStep::AwaitSaid(text) => {
                     let output = self.folder.join(OUTPUT);
-                    let has_said = || holds(&output, text);
-                    self.wait_until(&has_said, &format!("no process printed {text:?}"))?;
+                    let is_printed = || has_printed(&output, text);
+                    self.wait_until(&is_printed, &format!("no process printed {text:?}"))?;
                 }
             }
         }
-        say(&KeeperMessage::Ready);
+        send(&KeeperMessage::Ready);
         loop {
             // Ends with an error: the lab is gone, or a program has ended.
-            self.step_on(None)?;
+            self.wait_for_step(None)?;
         }
     }
 
@@ -217,20 +217,22 @@ impl PeerKeeper {
 
     fn run(&mut self, argv: &[String], input: Option<&Path>) -> Result<(), JobEnd> {
         let pid = self.start(argv, input)?;
-        // Its end is expected, so `step_on` must not treat it as a failure.
+        // Its end is expected, so `wait_for_step` must not treat it as a failure.
         self.children.remove(&pid);
-        let end = Instant::now() + STEP_MAX;
+        let deadline = Instant::now() + STEP_MAX;
         loop {
             for (dead, status) in self.reap() {
                 match status.exit_status() {
                     Some(0) if dead == pid => return Ok(()),
-                    _ if dead == pid => return Err(JobEnd::Failed(told(&argv[0], status))),
+                    _ if dead == pid => {
+                        return Err(JobEnd::Failed(describe_exit(&argv[0], status)));
+                    }
                     // Another child: a started program that ends is a failure of the whole job.
-                    _ => self.mourn(dead, status)?,
+                    _ => self.handle_child_end(dead, status)?,
                 }
             }
-            let left = end.saturating_duration_since(Instant::now());
-            match self.wait(true, Some(left)) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            match self.wait(true, Some(remaining)) {
                 KeeperEvent::Gone => return Err(JobEnd::Asked),
                 KeeperEvent::Time => {
                     return Err(JobEnd::Failed(format!("{} takes too long", argv[0])));
@@ -240,43 +242,43 @@ impl PeerKeeper {
         }
     }
 
-    /// Waits until a condition holds; `lacks` is the error on a timeout.
-    fn wait_until(&mut self, is_so: &dyn Fn() -> bool, lacks: &str) -> Result<(), JobEnd> {
-        let end = Instant::now() + STEP_MAX;
-        while !is_so() {
-            if Instant::now() > end {
-                return Err(JobEnd::Failed(lacks.to_owned()));
+    /// Waits until a condition holds; `failure` is the error on a timeout.
+    fn wait_until(&mut self, condition: &dyn Fn() -> bool, failure: &str) -> Result<(), JobEnd> {
+        let deadline = Instant::now() + STEP_MAX;
+        while !condition() {
+            if Instant::now() > deadline {
+                return Err(JobEnd::Failed(failure.to_owned()));
             }
-            self.step_on(Some(LOOK))?;
+            self.wait_for_step(Some(LOOK))?;
         }
         Ok(())
     }
 
     /// Waits for an event for at most `limit`.
-    fn step_on(&mut self, limit: Option<Duration>) -> Result<(), JobEnd> {
+    fn wait_for_step(&mut self, limit: Option<Duration>) -> Result<(), JobEnd> {
         if let KeeperEvent::Gone = self.wait(true, limit) {
             return Err(JobEnd::Asked);
         }
         for (dead, status) in self.reap() {
-            self.mourn(dead, status)?;
+            self.handle_child_end(dead, status)?;
         }
         Ok(())
     }
 
     /// Handles the end of a process: an error for a started program, while workers of daemons may end at any time.
-    fn mourn(&mut self, dead: Pid, status: WaitStatus) -> Result<(), JobEnd> {
+    fn handle_child_end(&mut self, dead: Pid, status: WaitStatus) -> Result<(), JobEnd> {
         match self.children.remove(&dead) {
-            Some(program) => Err(JobEnd::Failed(told(&program, status))),
+            Some(program) => Err(JobEnd::Failed(describe_exit(&program, status))),
             None => Ok(()),
         }
     }
 
-    fn wait(&mut self, lab_too: bool, limit: Option<Duration>) -> KeeperEvent {
+    fn wait(&mut self, watches_lab: bool, limit: Option<Duration>) -> KeeperEvent {
         let stdin = std::io::stdin();
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut ready = vec![PollFd::new(&self.ended, PollFlags::IN)];
-        if lab_too {
-            ready.push(PollFd::new(&self.asked, PollFlags::IN));
+        let mut ready = vec![PollFd::new(&self.child_signals, PollFlags::IN)];
+        if watches_lab {
+            ready.push(PollFd::new(&self.stop_signals, PollFlags::IN));
             // The lab sends no more lines: any readiness means the end.
             ready.push(PollFd::new(&stdin, PollFlags::IN));
         }
@@ -286,25 +288,28 @@ impl PeerKeeper {
             // EINTR, probably by SIGCHLD: reaping without a child is harmless.
             Err(_) => return KeeperEvent::Child,
         }
-        if ready[1..].iter().any(|one| !one.revents().is_empty()) {
+        if ready[1..]
+            .iter()
+            .any(|poll_fd| !poll_fd.revents().is_empty())
+        {
             return KeeperEvent::Gone;
         }
         // Drains the wake-ups: one reap handles all children that have ended.
-        let _ = rustix::io::read(&self.ended, &mut [0; 256]);
+        let _ = rustix::io::read(&self.child_signals, &mut [0; 256]);
         KeeperEvent::Child
     }
 
     /// Reaps ended children.
     fn reap(&self) -> Vec<(Pid, WaitStatus)> {
         let mut dead = Vec::new();
-        while let Ok(Some(one)) = rustix::process::wait(WaitOptions::NOHANG) {
-            dead.push(one);
+        while let Ok(Some(child)) = rustix::process::wait(WaitOptions::NOHANG) {
+            dead.push(child);
         }
         dead
     }
 
     /// Ends all programs and cleans up.
-    fn clear(mut self) {
+    fn clean_up(mut self) {
         // SIGTERM only to the started programs: servers end their own workers in order.
         for &pid in self.children.keys() {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
@@ -321,18 +326,18 @@ impl PeerKeeper {
     /// Waits until no process is left below this one; returns whether that happened. With `kill`, processes found
     /// meanwhile are killed.
     fn wait_for_all(&mut self, limit: Duration, kill: bool) -> bool {
-        let end = Instant::now() + limit;
+        let deadline = Instant::now() + limit;
         loop {
             self.reap();
             // As subreaper the keeper inherits every orphan, so no child means no process.
             if rustix::process::wait(WaitOptions::NOHANG).is_err() {
                 return true;
             }
-            if Instant::now() > end {
+            if Instant::now() > deadline {
                 return false;
             }
             if kill {
-                for pid in below(rustix::process::getpid()) {
+                for pid in descendants(rustix::process::getpid()) {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 }
             }
@@ -342,9 +347,9 @@ impl PeerKeeper {
 }
 
 /// Whether the output contains a text.
-fn holds(output: &Path, text: &str) -> bool {
-    let said = std::fs::read(output).unwrap_or_default();
-    String::from_utf8_lossy(&said).contains(text)
+fn has_printed(output: &Path, text: &str) -> bool {
+    let printed = std::fs::read(output).unwrap_or_default();
+    String::from_utf8_lossy(&printed).contains(text)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use super::job::{KeeperJob, KeeperMessage, KeeperPaths};
 use super::plan::{PeerPlan, PeerRun};
-use super::system::{below, cpu_s};
+use super::system::{cpu_s, descendants};
 use super::table::{CheckedSettings, PeerDescription, is_plain};
 use super::{
     PeerFailure, PeerOptions, PeerPlace, RunningPeer, keeper, namespace, programs, servers,
@@ -47,22 +47,22 @@ pub fn start(
     settings: &CheckedSettings,
 ) -> Result<RunningPeer, PeerFailure> {
     // Absolute, since the programs run in other folders.
-    let root = served(&options.root).map_err(PeerFailure::Broken)?;
-    let (mut life, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
+    let root = absolute_root(&options.root).map_err(PeerFailure::Broken)?;
+    let (mut handle, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
     let (address, origin) = match (number, options.place) {
         (Some(number), _) => {
-            let at = |port| SocketAddr::from((namespace::inner(number), port));
-            (at(NAMESPACE_PORT), at(ORIGIN_PORT))
+            let guest_address = |port| SocketAddr::from((namespace::inner(number), port));
+            (guest_address(NAMESPACE_PORT), guest_address(ORIGIN_PORT))
         }
         (None, place) => {
-            let [free, origin] = free_ports().map_err(PeerFailure::Broken)?;
+            let [free_address, origin] = free_ports().map_err(PeerFailure::Broken)?;
             match place {
                 PeerPlace::At(address) => (address, origin),
-                _ => (free, origin),
+                _ => (free_address, origin),
             }
         }
     };
-    let folder = life.folder.clone();
+    let folder = handle.folder.clone();
     let run = PeerRun {
         root: &root,
         workers: options.workers.max(1),
@@ -73,11 +73,12 @@ pub fn start(
         as_root: rustix::process::geteuid().is_root(),
     };
     let plan = servers::plan(peer, &run).map_err(PeerFailure::Broken)?;
-    let told = |text: String| PeerFailure::Broken(format!("{} does not run: {text}", peer.name));
-    life.work(&plan).map_err(told)?;
+    let not_running =
+        |text: String| PeerFailure::Broken(format!("{} does not run: {text}", peer.name));
+    handle.work(&plan).map_err(not_running)?;
     // Steps wait for processes and sockets; only a response proves that the server works.
     if !plan.silent {
-        life.wait_for_answer(address).map_err(told)?;
+        handle.wait_for_answer(address).map_err(not_running)?;
     }
     let lowroad = programs::lowroad(settings.text("binary")).ok();
     Ok(RunningPeer {
@@ -85,7 +86,7 @@ pub fn start(
         socket: plan.socket.clone(),
         version: programs::version(peer, lowroad.as_deref()),
         configuration: plan.text(),
-        life,
+        handle,
     })
 }
 
@@ -111,7 +112,7 @@ pub fn preview(
 }
 
 /// The absolute path of the served folder.
-fn served(root: &Path) -> Result<PathBuf, String> {
+fn absolute_root(root: &Path) -> Result<PathBuf, String> {
     let path = std::fs::canonicalize(root)
         .map_err(|error| format!("cannot serve the folder {}: {error}", root.display()))?;
     if !path.is_dir() {
@@ -130,11 +131,11 @@ fn served(root: &Path) -> Result<PathBuf, String> {
 fn free_ports() -> Result<[SocketAddr; 2], String> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     // Both listeners are open at the same time, so that the ports differ.
-    let two = || {
-        let (one, other) = (listen()?, listen()?);
-        Ok([one.local_addr()?, other.local_addr()?])
+    let two_ports = || {
+        let (first, second) = (listen()?, listen()?);
+        Ok([first.local_addr()?, second.local_addr()?])
     };
-    two().map_err(|error: std::io::Error| format!("no port is free on 127.0.0.1: {error}"))
+    two_ports().map_err(|error: std::io::Error| format!("no port is free on 127.0.0.1: {error}"))
 }
 
 /// A keeper and its programs. Dropping it ends them.
@@ -143,7 +144,7 @@ pub struct KeeperHandle {
     keeper: Child,
     /// Closing it signals the keeper to end.
     input: Option<ChildStdin>,
-    said: Receiver<KeeperMessage>,
+    messages: Receiver<KeeperMessage>,
     ended: Option<String>,
 }
 
@@ -158,23 +159,23 @@ impl KeeperHandle {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{} does not start: {error}", program.display()))?;
-        let said = messages(keeper.stdout.take().expect("piped"));
+        let received = messages(keeper.stdout.take().expect("piped"));
         let input = keeper.stdin.take();
-        let place = KeeperPaths {
+        let paths = KeeperPaths {
             folder: folder.clone(),
             cpus: options.cpus.clone(),
             namespace: options.place == PeerPlace::Namespace,
         };
-        let mut life = KeeperHandle {
+        let mut handle = KeeperHandle {
             folder,
             keeper,
             input,
-            said,
+            messages: received,
             ended: None,
         };
-        life.tell(&place)?;
-        match life.hear(CLEAR_MAX)? {
-            KeeperMessage::Placed(number) => Ok((life, number)),
+        handle.send(&paths)?;
+        match handle.receive(CLEAR_MAX)? {
+            KeeperMessage::Placed(number) => Ok((handle, number)),
             KeeperMessage::Ready => {
                 Err("the keeper process reported readiness without a request".into())
             }
@@ -182,8 +183,8 @@ impl KeeperHandle {
         }
     }
 
-    fn tell(&mut self, what: &impl serde::Serialize) -> Result<(), String> {
-        let mut line = serde_json::to_vec(what).expect("plain data");
+    fn send(&mut self, message: &impl serde::Serialize) -> Result<(), String> {
+        let mut line = serde_json::to_vec(message).expect("plain data");
         line.push(b'\n');
         let input = self.input.as_mut().expect("open until the end");
         input
@@ -191,11 +192,15 @@ impl KeeperHandle {
             .map_err(|error| format!("can't write to the keeper process: {error}"))
     }
 
-    fn hear(&mut self, limit: Duration) -> Result<KeeperMessage, String> {
-        self.said.recv_timeout(limit).map_err(|error| match error {
-            RecvTimeoutError::Timeout => "the keeper process does not respond in time".to_owned(),
-            RecvTimeoutError::Disconnected => "the keeper process has ended".to_owned(),
-        })
+    fn receive(&mut self, limit: Duration) -> Result<KeeperMessage, String> {
+        self.messages
+            .recv_timeout(limit)
+            .map_err(|error| match error {
+                RecvTimeoutError::Timeout => {
+                    "the keeper process does not respond in time".to_owned()
+                }
+                RecvTimeoutError::Disconnected => "the keeper process has ended".to_owned(),
+            })
     }
 
     /// Sends the plan and waits until its steps are done.
@@ -204,8 +209,8 @@ impl KeeperHandle {
             files: plan.files.clone(),
             steps: plan.steps.clone(),
         };
-        self.tell(&job)?;
-        match self.hear(STEPS_MAX)? {
+        self.send(&job)?;
+        match self.receive(STEPS_MAX)? {
             KeeperMessage::Failed(text) => Err(text),
             KeeperMessage::Ready | KeeperMessage::Placed(_) => Ok(()),
         }
@@ -213,16 +218,16 @@ impl KeeperHandle {
 
     /// Sends requests until the server answers with any status below 500.
     fn wait_for_answer(&mut self, address: SocketAddr) -> Result<(), String> {
-        let end = Instant::now() + ANSWER_MAX;
+        let deadline = Instant::now() + ANSWER_MAX;
         while !answers(address) {
-            match self.said.recv_timeout(ASK_AGAIN) {
+            match self.messages.recv_timeout(ASK_AGAIN) {
                 Ok(KeeperMessage::Failed(text)) => return Err(text),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err("the keeper process has ended".into());
                 }
                 _ => {}
             }
-            if Instant::now() > end {
+            if Instant::now() > deadline {
                 let limit = ANSWER_MAX.as_secs();
                 let tail = keeper::tail(&self.folder);
                 return Err(format!("no answer from {address} within {limit} s{tail}"));
@@ -235,12 +240,12 @@ impl KeeperHandle {
     /// CPU time of all processes of the keeper, in seconds.
     pub fn cpu_s(&self) -> f64 {
         let keeper = i32::try_from(self.keeper.id()).ok().and_then(Pid::from_raw);
-        keeper.map_or(0.0, |keeper| cpu_s(&below(keeper)))
+        keeper.map_or(0.0, |keeper| cpu_s(&descendants(keeper)))
     }
 
     /// The last message, if the peer ended by itself.
     pub fn ended(&mut self) -> Option<String> {
-        if let Ok(KeeperMessage::Failed(text)) = self.said.try_recv() {
+        if let Ok(KeeperMessage::Failed(text)) = self.messages.try_recv() {
             self.ended = Some(text);
         }
         self.ended.clone()
@@ -251,11 +256,11 @@ impl Drop for KeeperHandle {
     fn drop(&mut self) {
         // The end of the pipe makes the keeper clean up.
         drop(self.input.take());
-        let end = Instant::now() + CLEAR_MAX;
+        let deadline = Instant::now() + CLEAR_MAX;
         // The keeper closes its end of the pipe after it has cleaned up.
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if self.said.recv_timeout(left).is_err() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if self.messages.recv_timeout(remaining).is_err() {
                 break;
             }
         }
@@ -293,10 +298,10 @@ fn messages(from: impl Read + Send + 'static) -> Receiver<KeeperMessage> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let Ok(said) = serde_json::from_str(&line) else {
+            let Ok(message) = serde_json::from_str(&line) else {
                 return;
             };
-            if sender.send(said).is_err() {
+            if sender.send(message).is_err() {
                 return;
             }
         }
@@ -310,9 +315,9 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 fn status(address: SocketAddr) -> std::io::Result<u16> {
-    let patience = Duration::from_secs(2);
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(patience))?;
+    let timeout = Duration::from_secs(2);
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
     let mut start = [0; 12];
     stream.read_exact(&mut start)?;

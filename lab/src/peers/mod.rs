@@ -1,6 +1,6 @@
 //! The measured servers: how each is found, configured, started and reliably ended.
 //!
-//! [`table`] lists them, `servers` creates a `plan` with the files and programs of each, and `life` executes a plan
+//! [`table`] lists them, `servers` creates a `plan` with the files and programs of each, and `handle` executes a plan
 //! and waits until the server answers. The programs are children of a `keeper`, a separate process that ends them and
 //! cleans up as soon as the lab is gone, for any reason. Independent of requests and measurements.
 
@@ -64,18 +64,18 @@ pub struct RunningPeer {
     pub version: String,
     /// Its configuration or command line, for the report.
     pub configuration: String,
-    life: life::KeeperHandle,
+    handle: life::KeeperHandle,
 }
 
 impl RunningPeer {
     /// CPU time that its processes have used, in seconds.
     pub fn cpu_s(&self) -> f64 {
-        self.life.cpu_s()
+        self.handle.cpu_s()
     }
 
     /// Its last output, if it ended by itself.
     pub fn ended(&mut self) -> Option<String> {
-        self.life.ended()
+        self.handle.ended()
     }
 }
 
@@ -93,12 +93,12 @@ pub enum PeerFailure {
 }
 
 impl std::fmt::Display for PeerFailure {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             PeerFailure::Unknown(text)
             | PeerFailure::Absent(text)
             | PeerFailure::NotInstalled(text)
-            | PeerFailure::Broken(text) => to.write_str(text),
+            | PeerFailure::Broken(text) => f.write_str(text),
         }
     }
 }
@@ -114,12 +114,12 @@ const PORT_RACES_MAX: u32 = 3;
 /// See [`PeerFailure`].
 pub fn start(name: &str, options: &PeerOptions) -> Result<RunningPeer, PeerFailure> {
     let peer = table::named(name)?;
-    let settings = table::CheckedSettings::of(peer, &options.settings)?;
+    let settings = table::CheckedSettings::new(peer, &options.settings)?;
     servers::check(peer, &settings)?;
     let mut races = 0;
     loop {
         match life::start(peer, options, &settings) {
-            Err(PeerFailure::Broken(text)) if lost_its_port(&text) && races < PORT_RACES_MAX => {
+            Err(PeerFailure::Broken(text)) if is_port_in_use(&text) && races < PORT_RACES_MAX => {
                 races += 1;
             }
             other => return other,
@@ -128,7 +128,7 @@ pub fn start(name: &str, options: &PeerOptions) -> Result<RunningPeer, PeerFailu
 }
 
 /// Whether the port was lost: another process may take a free port before the server binds it.
-fn lost_its_port(text: &str) -> bool {
+fn is_port_in_use(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("in use") || text.contains("cannot bind") || text.contains("could not bind")
 }

@@ -25,7 +25,7 @@ impl NetworkNamespace {
         }
         let mut last = String::new();
         for number in 1..=250 {
-            match NetworkNamespace::numbered(number) {
+            match NetworkNamespace::create(number) {
                 Ok(namespace) => return Ok(namespace),
                 // Another lab has this number.
                 Err(text) if text.contains("exists") => last = text,
@@ -35,7 +35,7 @@ impl NetworkNamespace {
         Err(format!("no number is left for a network namespace: {last}"))
     }
 
-    fn numbered(number: u8) -> Result<NetworkNamespace, String> {
+    fn create(number: u8) -> Result<NetworkNamespace, String> {
         let name = format!("lab-{}-{number}", std::process::id());
         ip(&format!("netns add {name}"))?;
         let namespace = NetworkNamespace { number, name };

@@ -37,12 +37,12 @@ pub fn in_apache(run: &PeerRun<'_>) -> Result<String, String> {
              AliasMatch \"^/(.*\\.php)$\" \"{root}/$1\""
         ),
     };
-    let more = [
+    let values = [
         ("modules", APACHE_MODULES),
         ("php_module", module.as_str()),
         ("alias", &alias),
     ];
-    Ok(run.fill(MODULE, &more))
+    Ok(run.fill(MODULE, &values))
 }
 
 /// Apache's module of the newest PHP that is installed.
@@ -71,8 +71,8 @@ pub fn fpm(plan: &mut PeerPlan, run: &PeerRun<'_>) {
         ""
     };
     let environment = environment(run);
-    let more = [("user", user), ("environment", &environment)];
-    plan.file("php-fpm.conf", run.fill(PHP_FPM, &more));
+    let values = [("user", user), ("environment", &environment)];
+    plan.file("php-fpm.conf", run.fill(PHP_FPM, &values));
     let program = super::servers::program("php-fpm");
     let config = run.path("php-fpm.conf");
     let mut words = vec![program.as_str(), "--nodaemonize", "--fpm-config", &config];
@@ -113,12 +113,12 @@ const EXTENSIONS: [(&str, &str, &str); 5] = [
 pub fn ini() -> Result<String, String> {
     let folder = extensions()?;
     let mut text = String::new();
-    for (name, how, package) in EXTENSIONS {
+    for (name, directive, package) in EXTENSIONS {
         let file = folder.join(name);
         if !file.is_file() {
             return Err(format!("PHP's {name} is not installed (Debian: {package})"));
         }
-        text.push_str(&format!("{how}={}\n", file.display()));
+        text.push_str(&format!("{directive}={}\n", file.display()));
     }
     let cache =
         "opcache.enable=1\nopcache.validate_timestamps=0\nopcache.file_update_protection=0\n";

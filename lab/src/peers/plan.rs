@@ -80,7 +80,7 @@ impl PeerRun<'_> {
     }
 
     /// Fills in a template: the common names, and these.
-    pub fn fill(&self, template: &str, more: &[(&str, &str)]) -> String {
+    pub fn fill(&self, template: &str, extra_values: &[(&str, &str)]) -> String {
         let root = self.root.display().to_string();
         let folder = self.folder.display().to_string();
         let address = self.address.to_string();
@@ -91,7 +91,7 @@ impl PeerRun<'_> {
         let workers = self.workers.to_string();
         let php_root = match self.settings.text("php_root") {
             "" => &root,
-            said => said,
+            configured => configured,
         };
         let mut values = vec![
             ("root", root.as_str()),
@@ -113,7 +113,7 @@ impl PeerRun<'_> {
         ] {
             values.push((name, self.settings.text(name)));
         }
-        values.extend_from_slice(more);
+        values.extend_from_slice(extra_values);
         fill(template, &values)
     }
 }
@@ -124,7 +124,10 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (name, rest) = part.split_once("}}").expect("templates close their braces");
-        let value = values.iter().rev().find(|(known, _)| *known == name);
+        let value = values
+            .iter()
+            .rev()
+            .find(|(value_name, _)| *value_name == name);
         text.push_str(value.expect("templates use known names").1);
         text.push_str(rest);
     }

@@ -35,7 +35,7 @@ fn versions_of(folder: &Path, name: &str) -> Vec<PathBuf> {
             .and_then(|file| file.to_str())
             .unwrap_or_default();
         let rest = file.strip_prefix(name).unwrap_or_default();
-        rest.starts_with(|it: char| it.is_ascii_digit())
+        rest.starts_with(|digit: char| digit.is_ascii_digit())
     };
     entries
         .map(|entry| entry.path())
@@ -45,28 +45,32 @@ fn versions_of(folder: &Path, name: &str) -> Vec<PathBuf> {
 
 /// The lab's own program: this one, or (in its tests) the one built next to it.
 pub fn lab() -> Result<PathBuf, String> {
-    let own = std::env::current_exe()
+    let own_path = std::env::current_exe()
         .map_err(|error| format!("cannot find the lab's own program: {error}"))?;
-    if own.file_name().is_some_and(|name| name == "lowroad-lab") {
-        return Ok(own);
+    if own_path
+        .file_name()
+        .is_some_and(|name| name == "lowroad-lab")
+    {
+        return Ok(own_path);
     }
-    beside(&own, "lowroad-lab")
-        .ok_or_else(|| format!("lowroad-lab not found next to {}", own.display()))
+    sibling(&own_path, "lowroad-lab")
+        .ok_or_else(|| format!("lowroad-lab not found next to {}", own_path.display()))
 }
 
 /// The program `lowroad`: the given one, or the one next to the lab's, or from PATH.
-pub fn lowroad(said: &str) -> Result<PathBuf, String> {
-    if !said.is_empty() {
-        let path = std::path::absolute(said).map_err(|error| format!("{said}: {error}"))?;
+pub fn lowroad(configured: &str) -> Result<PathBuf, String> {
+    if !configured.is_empty() {
+        let path =
+            std::path::absolute(configured).map_err(|error| format!("{configured}: {error}"))?;
         if path.is_file() {
             return Ok(path);
         }
         return Err(format!(
-            "program {said} not found (setting binary of lowroad)"
+            "program {configured} not found (setting binary of lowroad)"
         ));
     }
-    let own = std::env::current_exe().ok();
-    own.and_then(|own| beside(&own, "lowroad")).or_else(|| find("lowroad")).ok_or_else(|| {
+    let own_path = std::env::current_exe().ok();
+    own_path.and_then(|lab_path| sibling(&lab_path, "lowroad")).or_else(|| find("lowroad")).ok_or_else(|| {
         "lowroad is neither next to this program nor in PATH: build it (cargo build --release -p \
          lowroad), or name it with the setting binary"
             .to_owned()
@@ -74,7 +78,7 @@ pub fn lowroad(said: &str) -> Result<PathBuf, String> {
 }
 
 /// Searches the folder of `program` and its parent, since tests run from a subfolder.
-fn beside(program: &Path, name: &str) -> Option<PathBuf> {
+fn sibling(program: &Path, name: &str) -> Option<PathBuf> {
     let folders = program.ancestors().skip(1).take(2);
     folders
         .map(|folder| folder.join(name))
@@ -99,8 +103,8 @@ pub fn runs_php(peer: &str) -> bool {
 /// Whether all programs of a peer are installed.
 pub fn installed(peer: &PeerDescription) -> bool {
     match peer.name {
-        name if is_lowroad(name) && peer.absent.is_none() => lowroad("").is_ok(),
-        _ => peer.absent.is_none() && peer.programs.iter().all(|name| find(name).is_some()),
+        name if is_lowroad(name) && peer.unavailable.is_none() => lowroad("").is_ok(),
+        _ => peer.unavailable.is_none() && peer.programs.iter().all(|name| find(name).is_some()),
     }
 }
 

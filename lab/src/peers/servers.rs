@@ -118,7 +118,7 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
         name if programs::is_lowroad(name) => {
             return Err("specweb99_data is not set: name the folder of the dynamic set".to_owned());
         }
-        other => return Err(format!("unknown server {other}")),
+        unknown => return Err(format!("unknown server {unknown}")),
     }
     Ok(plan)
 }
@@ -130,8 +130,8 @@ fn has_set(run: &PeerRun<'_>) -> bool {
 
 /// The path of a program, or its name if it is not installed.
 pub(super) fn program(name: &str) -> String {
-    let found = programs::find(name).unwrap_or_else(|| PathBuf::from(name));
-    found.display().to_string()
+    let path = programs::find(name).unwrap_or_else(|| PathBuf::from(name));
+    path.display().to_string()
 }
 
 fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, softirq: Option<&str>) -> Result<(), String> {
@@ -149,7 +149,11 @@ fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, softirq: Option<&str>) -> Res
         "--workers",
         &workers,
     ];
-    words.extend(softirq.into_iter().flat_map(|place| ["--softirq", place]));
+    words.extend(
+        softirq
+            .into_iter()
+            .flat_map(|interface| ["--softirq", interface]),
+    );
     plan.start(&words);
     Ok(())
 }
@@ -221,7 +225,7 @@ fn howl(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
         "--workers",
         &workers,
     ];
-    if run.settings.on("keep_alive") {
+    if run.settings.is_on("keep_alive") {
         words.push("--keep-alive");
     }
     plan.start(&words);
@@ -261,7 +265,7 @@ pub(super) fn nginx_as(file: &str, plan: &mut PeerPlan, run: &PeerRun<'_>, parts
         "off" => "off",
         _ => "on",
     };
-    let more = [
+    let values = [
         ("user", user),
         ("listen", parts.listen),
         ("php", parts.php),
@@ -269,7 +273,7 @@ pub(super) fn nginx_as(file: &str, plan: &mut PeerPlan, run: &PeerRun<'_>, parts
         ("sendfile", sendfile),
         ("conf", file),
     ];
-    plan.file(file, run.fill(NGINX, &more));
+    plan.file(file, run.fill(NGINX, &values));
     let config = run.path(file);
     plan.start(&[
         &program("nginx"),
@@ -293,7 +297,7 @@ fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
         "prefork" => prefork(run),
         _ => event(run),
     };
-    let more = [
+    let values = [
         ("mpm", mpm),
         ("user", user),
         ("processes", &processes),
@@ -301,7 +305,7 @@ fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
         ("php", php),
     ];
     plan.file("mime.types", MIME_TYPES.to_owned());
-    plan.file("apache.conf", run.fill(APACHE, &more));
+    plan.file("apache.conf", run.fill(APACHE, &values));
     plan.start(&[
         &program("apache2"),
         "-DFOREGROUND",
@@ -311,26 +315,26 @@ fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
 }
 
 fn prefork(run: &PeerRun<'_>) -> String {
-    let most = run.settings.number("processes").max(u64::from(run.workers));
+    let processes_max = run.settings.number("processes").max(u64::from(run.workers));
     // No idle processes are started or ended during a measurement.
     format!(
-        "ServerLimit {most}\nMaxRequestWorkers {most}\nStartServers {most}\n\
-         MinSpareServers 1\nMaxSpareServers {most}"
+        "ServerLimit {processes_max}\nMaxRequestWorkers {processes_max}\nStartServers {processes_max}\n\
+         MinSpareServers 1\nMaxSpareServers {processes_max}"
     )
 }
 
 fn event(run: &PeerRun<'_>) -> String {
     let (workers, threads) = (u64::from(run.workers), run.settings.number("threads"));
-    let all = workers * threads;
+    let requests_max = workers * threads;
     format!(
         "ServerLimit {workers}\nStartServers {workers}\nThreadLimit {threads}\n\
-         ThreadsPerChild {threads}\nMaxRequestWorkers {all}\nMinSpareThreads 1\n\
-         MaxSpareThreads {all}\nAsyncRequestWorkerFactor 64"
+         ThreadsPerChild {threads}\nMaxRequestWorkers {requests_max}\nMinSpareThreads 1\n\
+         MaxSpareThreads {requests_max}\nAsyncRequestWorkerFactor 64"
     )
 }
 
 fn lighttpd(plan: &mut PeerPlan, run: &PeerRun<'_>) {
-    let backend = if run.settings.on("sendfile") {
+    let backend = if run.settings.is_on("sendfile") {
         "sendfile"
     } else {
         "writev"
@@ -338,14 +342,14 @@ fn lighttpd(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     // With one worker the main process serves; with more it only supervises them.
     let workers = if run.workers > 1 { run.workers } else { 0 }.to_string();
     let descriptors = system::descriptors();
-    let more = [
+    let values = [
         ("backend", backend),
         ("workers", &workers),
         ("descriptors", &descriptors.to_string()),
         // A connection may need a second descriptor, for the file.
         ("connections", &(descriptors / 2).to_string()),
     ];
-    plan.file("lighttpd.conf", run.fill(LIGHTTPD, &more));
+    plan.file("lighttpd.conf", run.fill(LIGHTTPD, &values));
     plan.start(&[&program("lighttpd"), "-D", "-f", &run.path("lighttpd.conf")]);
 }
 

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, WaitStatus};
 const DESCRIPTORS: u64 = 65_536;
 
 /// Describes how a program ended.
-pub fn told(program: &str, status: WaitStatus) -> String {
+pub fn describe_exit(program: &str, status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("{program} ended with status {code}"),
         (_, Some(signal)) => format!("{program} was ended by signal {signal}"),
@@ -17,11 +17,11 @@ pub fn told(program: &str, status: WaitStatus) -> String {
 }
 
 /// A descriptor that becomes readable when one of these signals arrives.
-pub fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
+pub fn signals(numbers: &[i32]) -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
     write.set_nonblocking(true)?;
-    for &signal in which {
+    for &signal in numbers {
         signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
     }
     Ok(read)
@@ -45,8 +45,8 @@ pub fn pin(cpus: &[usize]) -> Result<(), String> {
 
 /// The descriptor limit that a program can have.
 pub fn descriptors() -> u64 {
-    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
-    most.unwrap_or(DESCRIPTORS).min(DESCRIPTORS)
+    let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
+    limit.unwrap_or(DESCRIPTORS).min(DESCRIPTORS)
 }
 
 /// Raises the descriptor limit to the maximum; servers report an error themselves if it is too low.
@@ -59,25 +59,25 @@ pub fn raise_descriptors() {
 }
 
 /// All descendants of `top`, from the parents of all processes in /proc.
-pub fn below(top: Pid) -> Vec<Pid> {
+pub fn descendants(top: Pid) -> Vec<Pid> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         parents.extend(pid_and_parent(&stat));
     }
-    let mut found = vec![top.as_raw_nonzero().get()];
-    let mut at = 0;
-    while at < found.len() {
-        let parent = found[at];
-        found.extend(
+    let mut pids = vec![top.as_raw_nonzero().get()];
+    let mut index = 0;
+    while index < pids.len() {
+        let parent = pids[index];
+        pids.extend(
             parents
                 .iter()
-                .filter(|one| one.1 == parent)
-                .map(|one| one.0),
+                .filter(|process| process.1 == parent)
+                .map(|process| process.0),
         );
-        at += 1;
+        index += 1;
     }
-    found[1..]
+    pids[1..]
         .iter()
         .filter_map(|&pid| Pid::from_raw(pid))
         .collect()

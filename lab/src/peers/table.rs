@@ -14,11 +14,11 @@ pub struct PeerDescription {
     /// The programs that it needs.
     pub programs: &'static [&'static str],
     /// Its description.
-    pub what: &'static str,
+    pub description: &'static str,
     /// Its settings.
     pub settings: &'static [PeerSetting],
     /// Why it can't run, if it does not exist yet.
-    pub absent: Option<&'static str>,
+    pub unavailable: Option<&'static str>,
 }
 
 /// A setting of a peer.
@@ -31,13 +31,13 @@ pub struct PeerSetting {
     /// Its type.
     pub kind: SettingKind,
     /// Its meaning.
-    pub what: &'static str,
+    pub description: &'static str,
 }
 
 /// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingKind {
-    /// `on` or `off`.
+    /// `is_on` or `off`.
     Switch,
     /// A number of at least 1.
     Number,
@@ -49,13 +49,13 @@ const fn setting(
     name: &'static str,
     kind: SettingKind,
     default: &'static str,
-    what: &'static str,
+    description: &'static str,
 ) -> PeerSetting {
     PeerSetting {
         name,
         default,
         kind,
-        what,
+        description,
     }
 }
 
@@ -121,27 +121,31 @@ const fn peer(
     name: &'static str,
     packages: &'static [&'static str],
     programs: &'static [&'static str],
-    what: &'static str,
+    description: &'static str,
     settings: &'static [PeerSetting],
 ) -> PeerDescription {
     PeerDescription {
         name,
         packages,
         programs,
-        what,
+        description,
         settings,
-        absent: None,
+        unavailable: None,
     }
 }
 
-const fn absent(name: &'static str, what: &'static str, why: &'static str) -> PeerDescription {
+const fn unavailable(
+    name: &'static str,
+    description: &'static str,
+    reason: &'static str,
+) -> PeerDescription {
     PeerDescription {
         name,
         packages: &[],
         programs: &[],
-        what,
+        description,
         settings: &[],
-        absent: Some(why),
+        unavailable: Some(reason),
     }
 }
 
@@ -332,13 +336,13 @@ static PEERS: &[PeerDescription] = &[
         "Lowroad with pages out of a data base",
         &[BINARY, PHP_ROOT, DB],
     ),
-    absent(
+    unavailable(
         "lowroad-bare",
         "Lowroad without an operating system",
         "it is not a process at a loopback port but a machine: `lowroad-lab icount --paper 003` \
          and `--server lowroad-bare` boot it, and so does `lowroad image run`",
     ),
-    absent(
+    unavailable(
         "lowroad-uring",
         "Lowroad on io_uring",
         "the io_uring driver does not exist yet",
@@ -356,15 +360,19 @@ pub fn all() -> &'static [PeerDescription] {
 /// It is unknown, or does not exist yet.
 pub fn named(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let peer = listed(name)?;
-    match peer.absent {
-        Some(why) => Err(PeerFailure::Absent(format!("{name} can't run: {why}"))),
+    match peer.unavailable {
+        Some(reason) => Err(PeerFailure::Absent(format!("{name} can't run: {reason}"))),
         None => Ok(peer),
     }
 }
 
 /// Whether a peer that can run here has a setting.
-pub fn takes(peer: &str, setting: &str) -> bool {
-    named(peer).is_ok_and(|peer| peer.settings.iter().any(|known| known.name == setting))
+pub fn has_setting(peer: &str, setting: &str) -> bool {
+    named(peer).is_ok_and(|peer| {
+        peer.settings
+            .iter()
+            .any(|setting_description| setting_description.name == setting)
+    })
 }
 
 /// Finds the peer with that name, including those that can't run on this machine: another machine may execute the plan.
@@ -372,8 +380,8 @@ pub fn takes(peer: &str, setting: &str) -> bool {
 /// # Errors
 /// It is unknown.
 pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
-    let found = PEERS.iter().find(|peer| peer.name == name);
-    found.ok_or_else(|| {
+    let matching = PEERS.iter().find(|peer| peer.name == name);
+    matching.ok_or_else(|| {
         let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
         PeerFailure::Unknown(format!(
             "unknown peer {name:?}; the peers are {}",
@@ -391,19 +399,19 @@ impl CheckedSettings {
     ///
     /// # Errors
     /// Names or values that the peer does not have.
-    pub fn of(
+    pub fn new(
         peer: &PeerDescription,
-        given: &BTreeMap<String, String>,
+        raw_settings: &BTreeMap<String, String>,
     ) -> Result<CheckedSettings, PeerFailure> {
-        if let Some(name) = given
+        if let Some(name) = raw_settings
             .keys()
-            .find(|name| !peer.settings.iter().any(|known| known.name == **name))
+            .find(|name| !peer.settings.iter().any(|allowed| allowed.name == **name))
         {
             return Err(PeerFailure::Unknown(unknown_setting(peer, name)));
         }
         let mut values = BTreeMap::new();
         for setting in peer.settings {
-            let value = given
+            let value = raw_settings
                 .get(setting.name)
                 .map_or(setting.default, String::as_str);
             check(peer, setting, value).map_err(PeerFailure::Unknown)?;
@@ -418,7 +426,7 @@ impl CheckedSettings {
     }
 
     /// Whether a switch is on.
-    pub fn on(&self, name: &str) -> bool {
+    pub fn is_on(&self, name: &str) -> bool {
         self.text(name) == "on"
     }
 
@@ -429,19 +437,19 @@ impl CheckedSettings {
 }
 
 fn unknown_setting(peer: &PeerDescription, name: &str) -> String {
-    let known: Vec<&str> = peer.settings.iter().map(|known| known.name).collect();
-    if known.is_empty() {
+    let names: Vec<&str> = peer.settings.iter().map(|names| names.name).collect();
+    if names.is_empty() {
         return format!("{} has no setting {name:?}, nor any other", peer.name);
     }
     format!(
         "{} has no setting {name:?}; it has {}",
         peer.name,
-        known.join(", ")
+        names.join(", ")
     )
 }
 
 fn check(peer: &PeerDescription, setting: &PeerSetting, value: &str) -> Result<(), String> {
-    let wanted = match setting.kind {
+    let allowed = match setting.kind {
         SettingKind::Switch if value != "on" && value != "off" => "on or off",
         SettingKind::Number if !matches!(value.parse::<u64>(), Ok(1..=1_000_000)) => {
             "a number from 1 to 1000000"
@@ -450,7 +458,7 @@ fn check(peer: &PeerDescription, setting: &PeerSetting, value: &str) -> Result<(
         _ => return Ok(()),
     };
     Err(format!(
-        "{} of {} must be {wanted}, not {value:?}",
+        "{} of {} must be {allowed}, not {value:?}",
         setting.name, peer.name
     ))
 }
@@ -469,7 +477,7 @@ mod tests {
     fn settings(peer: &str, name: &str, value: &str) -> Result<CheckedSettings, String> {
         let given = BTreeMap::from([(name.to_owned(), value.to_owned())]);
         let peer = named(peer).expect("a peer");
-        CheckedSettings::of(peer, &given).map_err(|failure| failure.to_string())
+        CheckedSettings::new(peer, &given).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -495,7 +503,7 @@ mod tests {
 
     #[test]
     fn settings_are_checked() {
-        assert!(settings("nginx", "sendfile", "off").is_ok_and(|it| !it.on("sendfile")));
+        assert!(settings("nginx", "sendfile", "off").is_ok_and(|it| !it.is_on("sendfile")));
         assert!(settings("nginx", "sendfile", "maybe").is_err_and(|it| it.contains("on or off")));
         assert!(
             settings("nginx", "sendfiel", "off").is_err_and(|it| it.contains("it has sendfile"))
@@ -508,7 +516,7 @@ mod tests {
     #[test]
     fn defaults_are_allowed_values() {
         for peer in all() {
-            CheckedSettings::of(peer, &BTreeMap::new()).expect("defaults");
+            CheckedSettings::new(peer, &BTreeMap::new()).expect("defaults");
         }
     }
 }

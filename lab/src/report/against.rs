@@ -13,49 +13,55 @@ pub struct MeasuredPair {
     /// The values of this run and of the other, with unit.
     pub values: [String; 2],
     /// Relative difference of this run's value from the other's; limited to a hundred.
-    pub more: f64,
+    pub difference: f64,
     /// It is a time, which varies a lot near saturation.
     pub is_time: bool,
 }
 
 /// The points that both runs have.
 #[must_use]
-pub fn pairs(here: &[ExperimentStudy], there: &[ExperimentStudy]) -> Vec<MeasuredPair> {
+pub fn pairs(studies: &[ExperimentStudy], other_studies: &[ExperimentStudy]) -> Vec<MeasuredPair> {
     let mut pairs = Vec::new();
-    for study in here {
-        let twin = there
+    for study in studies {
+        let counterpart = other_studies
             .iter()
-            .find(|twin| twin.experiment.name == study.experiment.name);
-        let shown = twin.map(ExperimentStudy::shown).unwrap_or_default();
-        for (one, other) in study.shown().iter().zip(&shown) {
-            of_figure(one, other, &mut pairs);
+            .find(|candidate| candidate.experiment.name == study.experiment.name);
+        let other_figures = counterpart
+            .map(ExperimentStudy::figure_data)
+            .unwrap_or_default();
+        for (figure, other_figure) in study.figure_data().iter().zip(&other_figures) {
+            compare_figure(figure, other_figure, &mut pairs);
         }
     }
     pairs
 }
 
-fn of_figure(one: &FigureData<'_>, other: &FigureData<'_>, pairs: &mut Vec<MeasuredPair>) {
-    let unit = one.unit();
-    for series in &one.series {
-        let Some(twin) = other.series(&series.server) else {
+fn compare_figure(
+    figure: &FigureData<'_>,
+    other_figure: &FigureData<'_>,
+    pairs: &mut Vec<MeasuredPair>,
+) {
+    let unit = figure.unit();
+    for series in &figure.series {
+        let Some(other_series) = other_figure.series(&series.server) else {
             continue;
         };
         for point in &series.points {
-            let Some(again) = twin.at(&point.x) else {
+            let Some(other_point) = other_series.point_at(&point.x) else {
                 continue;
             };
-            let [now, then] = [point.y.median, again.y.median];
-            let place = x_name(one, &point.x);
+            let [now, before] = [point.y.median, other_point.y.median];
+            let x_text = x_name(figure, &point.x);
             pairs.push(MeasuredPair {
                 name: format!(
-                    "{}, {}: {}, {place}",
-                    one.experiment.name, one.figure.title, series.server
+                    "{}, {}: {}, {x_text}",
+                    figure.experiment.name, figure.figure.title, series.server
                 ),
-                values: [now, then].map(|value| unit.show(value)),
-                more: match now == then {
+                values: [now, before].map(|value| unit.show(value)),
+                difference: match now == before {
                     true => 0.0,
                     // The floor limits the share to a hundred, also for a value near 0.
-                    false => (now - then) / then.abs().max(now.abs() / 100.0),
+                    false => (now - before) / before.abs().max(now.abs() / 100.0),
                 },
                 is_time: unit == FigureUnit::Microseconds,
             });
@@ -66,22 +72,24 @@ fn of_figure(one: &FigureData<'_>, other: &FigureData<'_>, pairs: &mut Vec<Measu
 /// The points that differ, the largest difference first, and their number.
 #[must_use]
 pub fn text(pairs: &[MeasuredPair]) -> String {
-    let is_same = |pair: &&MeasuredPair| pair.more.abs() <= SAME;
-    let mut apart: Vec<&MeasuredPair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
-    apart.sort_by(|a, b| b.more.abs().total_cmp(&a.more.abs()));
-    let mut lines: Vec<String> = apart.iter().map(|pair| line(pair)).collect();
+    let is_same = |pair: &&MeasuredPair| pair.difference.abs() <= SAME;
+    let mut differing: Vec<&MeasuredPair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
+    differing.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
+    let mut lines: Vec<String> = differing.iter().map(|pair| line(pair)).collect();
     for (name, is_time) in [("times", true), ("others", false)] {
-        let of = pairs.iter().filter(|pair| pair.is_time == is_time);
-        let (all, same) = (of.clone().count(), of.filter(is_same).count());
-        lines.push(format!("{name}: {same} of {all} points are within 3 %"));
+        let selected = pairs.iter().filter(|pair| pair.is_time == is_time);
+        let (total, same_count) = (selected.clone().count(), selected.filter(is_same).count());
+        lines.push(format!(
+            "{name}: {same_count} of {total} points are within 3 %"
+        ));
     }
     lines.join("\n") + "\n"
 }
 
 fn line(pair: &MeasuredPair) -> String {
-    let [now, then] = &pair.values;
-    let percent = pair.more * 100.0;
-    format!("{percent:+7.1} %  {}: {now}, {then} there", pair.name)
+    let [now, before] = &pair.values;
+    let percent = pair.difference * 100.0;
+    format!("{percent:+7.1} %  {}: {now}, {before} there", pair.name)
 }
 
 #[cfg(test)]
@@ -93,7 +101,7 @@ mod tests {
         let pair = |name: &str, more, is_time| MeasuredPair {
             name: name.to_owned(),
             values: ["1".to_owned(), "2".to_owned()],
-            more,
+            difference: more,
             is_time,
         };
         let pairs = [

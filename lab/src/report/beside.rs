@@ -31,17 +31,17 @@ impl ReportTable {
 
 /// All numbers of the paper's text, with the measured ones.
 #[must_use]
-pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
-    let figure = shown.figure;
+pub fn tables(figure_data: &FigureData<'_>) -> Vec<ReportTable> {
+    let figure = figure_data.figure;
     let ratios = figure
         .paper_ratio
         .iter()
-        .map(|ratio| ratio_row(shown, ratio))
+        .map(|ratio| ratio_row(figure_data, ratio))
         .collect();
     let points = figure
         .paper_series
         .iter()
-        .flat_map(|series| series_rows(shown, series))
+        .flat_map(|series| series_rows(figure_data, series))
         .collect();
     let ratios = ReportTable::new(
         "Ratios",
@@ -66,7 +66,7 @@ pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
         points,
     );
     let expected = if figure.expected_003 {
-        expected_table(shown)
+        expected_table(figure_data)
     } else {
         None
     };
@@ -75,20 +75,20 @@ pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
 
 /// All measured values: a row for each x and a column for each server, or transposed if there are more servers than x.
 #[must_use]
-pub fn values(shown: &FigureData<'_>) -> Option<ReportTable> {
-    let unit = shown.unit();
+pub fn values(figure_data: &FigureData<'_>) -> Option<ReportTable> {
+    let unit = figure_data.unit();
     let cell = |series: &ServerSeries, x: &AxisValue| {
         series
-            .at(x)
+            .point_at(x)
             .map_or("–".into(), |point| spread(unit, &point.y))
     };
-    let servers: Vec<&str> = shown
+    let servers: Vec<&str> = figure_data
         .series
         .iter()
         .map(|series| series.server.as_str())
         .collect();
-    let xs = shown.xs();
-    let names: Vec<String> = xs.iter().map(|x| x_name(shown, x)).collect();
+    let xs = figure_data.xs();
+    let names: Vec<String> = xs.iter().map(|x| x_name(figure_data, x)).collect();
     let caption = "Medians, and least to greatest of the repeats";
     if servers.len() > xs.len() {
         let row = |series: &ServerSeries| {
@@ -100,13 +100,13 @@ pub fn values(shown: &FigureData<'_>) -> Option<ReportTable> {
         let head: Vec<&str> = std::iter::once("server")
             .chain(names.iter().map(String::as_str))
             .collect();
-        return ReportTable::new(caption, &head, shown.series.iter().map(row).collect());
+        return ReportTable::new(caption, &head, figure_data.series.iter().map(row).collect());
     }
     let row = |(x, name): (&AxisValue, &String)| {
-        let cells = shown.series.iter().map(|series| cell(series, x));
+        let cells = figure_data.series.iter().map(|series| cell(series, x));
         std::iter::once(name.clone()).chain(cells).collect()
     };
-    let head: Vec<&str> = std::iter::once(shown.experiment.sweep.label.as_str())
+    let head: Vec<&str> = std::iter::once(figure_data.experiment.sweep.label.as_str())
         .chain(servers)
         .collect();
     ReportTable::new(caption, &head, xs.iter().zip(&names).map(row).collect())
@@ -124,16 +124,19 @@ fn spread(unit: FigureUnit, spread: &PointSpread) -> String {
     )
 }
 
-fn ratio_row(shown: &FigureData<'_>, ratio: &PaperRatio) -> Vec<String> {
-    let (ours, which) = match &ratio.ours {
+fn ratio_row(figure_data: &FigureData<'_>, ratio: &PaperRatio) -> Vec<String> {
+    let (our_value, our_name) = match &ratio.ours {
         None => ("–".into(), "no equivalent here".into()),
-        Some(ours) => (ours_value(shown, ours), ours_name(shown, ours)),
+        Some(our_ratio) => (
+            our_ratio_value(figure_data, our_ratio),
+            our_ratio_name(figure_data, our_ratio),
+        ),
     };
     vec![
         ratio.what.clone(),
         times(ratio.value),
-        ours,
-        which,
+        our_value,
+        our_name,
         ratio.place.clone(),
     ]
 }
@@ -144,21 +147,21 @@ pub(super) fn times(value: f64) -> String {
 }
 
 /// The servers of a ratio.
-pub(super) fn ours_name(shown: &FigureData<'_>, ours: &OurRatio) -> String {
-    let at = ours.at.as_ref().map_or("best of each".into(), |x| {
-        format!("at {}", x_name(shown, x))
+pub(super) fn our_ratio_name(figure_data: &FigureData<'_>, our_ratio: &OurRatio) -> String {
+    let at_text = our_ratio.at.as_ref().map_or("best of each".into(), |x| {
+        format!("at {}", x_name(figure_data, x))
     });
-    format!("{} over {}, {at}", ours.of, ours.over)
+    format!("{} over {}, {at_text}", our_ratio.of, our_ratio.over)
 }
 
-fn ours_value(shown: &FigureData<'_>, ours: &OurRatio) -> String {
-    match ratio(shown, ours) {
+fn our_ratio_value(figure_data: &FigureData<'_>, our_ratio: &OurRatio) -> String {
+    match ratio(figure_data, our_ratio) {
         Some(value) => times(value),
         None => {
-            let absent = [&ours.of, &ours.over]
+            let absent_name = [&our_ratio.of, &our_ratio.over]
                 .into_iter()
-                .find(|name| shown.series(name).is_none());
-            match absent {
+                .find(|name| figure_data.series(name).is_none());
+            match absent_name {
                 Some(name) => format!("not here: {name}"),
                 None => "not measured at this point".into(),
             }
@@ -168,27 +171,27 @@ fn ours_value(shown: &FigureData<'_>, ours: &OurRatio) -> String {
 
 /// A ratio of measured medians.
 #[must_use]
-pub fn ratio(shown: &FigureData<'_>, ours: &OurRatio) -> Option<f64> {
+pub fn ratio(figure_data: &FigureData<'_>, our_ratio: &OurRatio) -> Option<f64> {
     let value = |name: &str| {
-        let series = shown.series(name)?;
-        let point = match &ours.at {
-            Some(x) => series.at(x),
-            None => series.best(shown.figure.measure.lower_is_better()),
+        let series = figure_data.series(name)?;
+        let point = match &our_ratio.at {
+            Some(x) => series.point_at(x),
+            None => series.best(figure_data.figure.measure.lower_is_better()),
         };
         point.map(|point| point.y.median)
     };
-    let (of, over) = (value(&ours.of)?, value(&ours.over)?);
-    (over > 0.0).then(|| of / over)
+    let (numerator, over) = (value(&our_ratio.of)?, value(&our_ratio.over)?);
+    (over > 0.0).then(|| numerator / over)
 }
 
-fn series_rows(shown: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<String>> {
+fn series_rows(figure_data: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<String>> {
     let row = |(x, y): &(AxisValue, f64)| {
-        let (ours, which) = our_point(shown, series, x);
+        let (our_value, our_name) = our_point(figure_data, series, x);
         vec![
-            format!("{}, {}", series.name, x_name(shown, x)),
+            format!("{}, {}", series.name, x_name(figure_data, x)),
             format!("{} {}", number(*y), series.unit),
-            ours,
-            which,
+            our_value,
+            our_name,
             series.place.clone(),
         ]
     };
@@ -196,35 +199,39 @@ fn series_rows(shown: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<String>>
 }
 
 /// The measured value at the paper's x; without one, the best, or for times the last.
-fn our_point(shown: &FigureData<'_>, series: &PaperSeries, x: &AxisValue) -> (String, String) {
+fn our_point(
+    figure_data: &FigureData<'_>,
+    series: &PaperSeries,
+    x: &AxisValue,
+) -> (String, String) {
     let Some(name) = &series.ours else {
         return ("–".into(), "no equivalent here".into());
     };
-    let Some(ours) = shown.series(name) else {
+    let Some(our_series) = figure_data.series(name) else {
         return ("not here".into(), name.clone());
     };
-    let unit = shown.unit();
-    let relative = &shown.experiment.sweep.relative_to_capacity;
+    let unit = figure_data.unit();
+    let relative = &figure_data.experiment.sweep.relative_to_capacity;
     // Rates relative to a capacity may equal the paper's x by chance only.
-    if let Some(point) = ours.at(x).filter(|_| relative.is_empty()) {
+    if let Some(point) = our_series.point_at(x).filter(|_| relative.is_empty()) {
         return (unit.show(point.y.median), name.clone());
     }
     // Rates that are shares of a capacity do not correspond to the paper's rates, so no point matches its x.
-    if shown.figure.measure.lower_is_better() && !relative.is_empty() {
+    if figure_data.figure.measure.lower_is_better() && !relative.is_empty() {
         return ("–".into(), "ours are at shares of a capacity".into());
     }
     // Times are compared at the highest load, since the paper's are at capacity.
-    let (point, word) = match shown.figure.measure.lower_is_better() {
-        true => (ours.points.last(), "last"),
-        false => (ours.best(false), "best"),
+    let (point, kind) = match figure_data.figure.measure.lower_is_better() {
+        true => (our_series.points.last(), "last"),
+        false => (our_series.best(false), "best"),
     };
     let point = point.expect("a series that is shown has a point");
-    let which = format!("{name}, {word}: {}", x_name(shown, &point.x));
-    (unit.show(point.y.median), which)
+    let our_name = format!("{name}, {kind}: {}", x_name(figure_data, &point.x));
+    (unit.show(point.y.median), our_name)
 }
 
-fn expected_table(shown: &FigureData<'_>) -> Option<ReportTable> {
-    let fixed = shown.experiment.load.static_rate.unwrap_or(0.0);
+fn expected_table(figure_data: &FigureData<'_>) -> Option<ReportTable> {
+    let fixed = figure_data.experiment.load.static_rate.unwrap_or(0.0);
     let mut head = vec![
         "Dynamic/s".to_owned(),
         "Static/s".to_owned(),
@@ -233,7 +240,7 @@ fn expected_table(shown: &FigureData<'_>) -> Option<ReportTable> {
         "Formula, content only".to_owned(),
     ];
     head.extend(
-        shown
+        figure_data
             .series
             .iter()
             .map(|series| format!("{} (content)", series.server)),
@@ -241,7 +248,7 @@ fn expected_table(shown: &FigureData<'_>) -> Option<ReportTable> {
     let mbit = |bits: f64| FigureUnit::BitsPerS.show(bits);
     let row = |(dynamic, paper): &(f64, Option<f64>)| {
         let x = AxisValue::Number(*dynamic);
-        let ours = shown.series.iter().map(|series| series.at(&x));
+        let our_points = figure_data.series.iter().map(|series| series.point_at(&x));
         let mut row = vec![
             number(*dynamic),
             number(fixed),
@@ -249,22 +256,28 @@ fn expected_table(shown: &FigureData<'_>) -> Option<ReportTable> {
             mbit(expected::bits_per_s(*dynamic, fixed)),
             mbit(expected::content_bits_per_s(*dynamic, fixed)),
         ];
-        row.extend(ours.map(|point| point.map_or("–".into(), |point| mbit(point.y.median))));
+        row.extend(our_points.map(|point| point.map_or("–".into(), |point| mbit(point.y.median))));
         row
     };
     // The paper's rows, and the measured rates that the paper lacks.
-    let paper = expected::TABLE.iter().filter(|(_, of, _)| *of == fixed);
+    let paper = expected::TABLE
+        .iter()
+        .filter(|(_, table_static, _)| *table_static == fixed);
     let mut rows: Vec<(f64, Option<f64>)> = paper
         .map(|(dynamic, _, paper)| (*dynamic, Some(*paper)))
         .collect();
-    let own: Vec<f64> = shown.xs().iter().filter_map(AxisValue::number).collect();
-    let new = |dynamic: &f64| !rows.iter().any(|(other, _)| other == dynamic);
-    let own: Vec<_> = own
+    let own_rates: Vec<f64> = figure_data
+        .xs()
+        .iter()
+        .filter_map(AxisValue::number)
+        .collect();
+    let new = |dynamic: &f64| !rows.iter().any(|(row_rate, _)| row_rate == dynamic);
+    let new_rates: Vec<_> = own_rates
         .into_iter()
         .filter(new)
         .map(|dynamic| (dynamic, None))
         .collect();
-    rows.extend(own);
+    rows.extend(new_rates);
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let rows = rows.iter().map(row).collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::beside::ReportTable;
-use crate::icount::paper::claim::{PaperClaim, times};
+use crate::icount::paper::claim::{PaperClaim, factor_text};
 use crate::icount::paper::figure::CountedFigure;
 use crate::icount::paper::{self, PaperComparison, table};
 
@@ -24,26 +24,26 @@ pub fn file(paper: &PaperComparison) -> String {
 
 /// All counted papers, and the files that can't be parsed.
 pub fn read(results: &Path) -> (Vec<CountedPaper>, Vec<String>) {
-    let (mut counted, mut problems) = (Vec::new(), Vec::new());
+    let (mut counted_paper, mut problems) = (Vec::new(), Vec::new());
     for &paper in paper::ALL {
         match figures(&results.join(file(paper))) {
-            Ok(Some(figures)) => counted.push(CountedPaper { paper, figures }),
+            Ok(Some(figures)) => counted_paper.push(CountedPaper { paper, figures }),
             Ok(None) => {}
             Err(problem) => problems.push(problem),
         }
     }
-    (counted, problems)
+    (counted_paper, problems)
 }
 
 fn figures(path: &Path) -> Result<Option<Vec<CountedFigure>>, String> {
     if !path.exists() {
         return Ok(None);
     }
-    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|why| wrong(&why))?;
+    let read_error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| read_error(&error))?;
     serde_json::from_str(&text)
         .map(Some)
-        .map_err(|why| wrong(&why))
+        .map_err(|error| read_error(&error))
 }
 
 impl CountedPaper {
@@ -54,17 +54,17 @@ impl CountedPaper {
 
     /// The comparison, and the number of claims that hold.
     pub fn sentence(&self) -> String {
-        let ours = |claim: &PaperClaim| claim.ours(&self.figures);
+        let measured = |claim: &PaperClaim| claim.measured_factor(&self.figures);
         let judged = self
             .paper
             .claims
             .iter()
-            .filter_map(|claim| Some(claim.verdict(ours(claim)?).text()));
+            .filter_map(|claim| Some(claim.verdict(measured(claim)?).text()));
         let judged: Vec<&str> = judged.collect();
         let count = |text: &str| judged.iter().filter(|verdict| **verdict == text).count();
-        let all = self.paper.claims.len();
+        let claim_count = self.paper.claims.len();
         format!(
-            "{}. Of {all} claims {} were judged: {} hold, {} hold for less, {} do not.",
+            "{}. Of {claim_count} claims {} were judged: {} hold, {} hold for less, {} do not.",
             self.paper.title,
             judged.len(),
             count("holds"),
@@ -84,13 +84,14 @@ impl CountedPaper {
 
     fn claims(&self) -> ReportTable {
         let row = |claim: &PaperClaim| {
-            let ours = claim.ours(&self.figures);
+            let measured = claim.measured_factor(&self.figures);
             vec![
-                claim.place.to_owned(),
-                claim.what.to_owned(),
+                claim.page.to_owned(),
+                claim.statement.to_owned(),
                 claim.factor.text(),
-                ours.map_or("not counted".to_owned(), times),
-                ours.map_or("-", |ours| claim.verdict(ours).text())
+                measured.map_or("not counted".to_owned(), factor_text),
+                measured
+                    .map_or("-", |measured| claim.verdict(measured).text())
                     .to_owned(),
             ]
         };
@@ -102,11 +103,13 @@ impl CountedPaper {
     }
 
     fn unjudged(&self) -> ReportTable {
-        let all = self.paper.unjudged.iter();
+        let claims = self.paper.unjudged.iter();
         ReportTable {
             caption: "Not judged".to_owned(),
             head: owned(&["Where", "Why not"]),
-            rows: all.map(|one| owned(&[one.place, one.why])).collect(),
+            rows: claims
+                .map(|claim| owned(&[claim.page, claim.reason]))
+                .collect(),
         }
     }
 
@@ -125,11 +128,11 @@ impl CountedPaper {
     pub fn circumstances(&self) -> Vec<String> {
         let mut lines = vec![format!("lowroad-lab icount --paper {}", self.paper.number)];
         for subject in self.paper.subjects {
-            let own = self
+            let lowroad_figures = self
                 .figures
                 .iter()
                 .filter(|figure| figure.server == subject.name);
-            let version = own
+            let version = lowroad_figures
                 .map(|figure| figure.version.as_str())
                 .find(|text| !text.is_empty());
             lines.extend(version.map(|version| format!("{}: {version}", subject.title)));
@@ -142,7 +145,7 @@ impl CountedPaper {
         let failures = table::failures(self.paper, &self.figures);
         failures
             .into_iter()
-            .map(|(server, why)| format!("{server}: {why}"))
+            .map(|(server, reason)| format!("{server}: {reason}"))
             .collect()
     }
 }
@@ -169,7 +172,7 @@ mod tests {
 
     fn counted() -> CountedPaper {
         CountedPaper {
-            paper: paper::numbered("003").expect("known"),
+            paper: paper::find_paper("003").expect("known"),
             figures: vec![
                 figure("lowroad-bare", "static-close", &[8_000, 9_000]),
                 figure("apache-mod-php", "static-close", &[170_000, 170_000]),

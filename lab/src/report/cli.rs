@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::instructions::{self, InstructionCounts};
 use super::model::ExperimentStudy;
 use super::{against, claims, html, levels, markdown};
-use crate::experiment::cli::all_in;
+use crate::experiment::cli::files_in;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::results;
 use crate::experiment::schema::ExperimentConfig;
@@ -45,15 +45,15 @@ pub struct ReportArgs {
 /// With a text for the user.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let (studies, mut problems) = studies(&args.experiments, &args.results)?;
-    if let Some(other) = &args.against {
-        return compare(args, &studies, problems, other);
+    if let Some(other_folder) = &args.against {
+        return compare(args, &studies, problems, other_folder);
     }
     let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
         Vec::new()
     });
-    let (papers, more) = claims::read(&args.results);
-    problems.extend(more);
+    let (papers, more_problems) = claims::read(&args.results);
+    problems.extend(more_problems);
     let counts = InstructionCounts { rows, papers };
     for problem in &problems {
         eprintln!("{problem}");
@@ -68,7 +68,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
          another folder with --results",
         args.results.display()
     );
-    if let Some(picture) = levels::LevelTable::of(&studies, &counts.papers).picture() {
+    if let Some(picture) = levels::LevelTable::from_studies(&studies, &counts.papers).picture() {
         write(&args.picture, &picture)?;
     }
     write(&args.out, &html::page(&studies, &problems, &counts))?;
@@ -99,16 +99,16 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 
 fn compare(
     args: &ReportArgs,
-    here: &[ExperimentStudy],
+    studies_here: &[ExperimentStudy],
     mut problems: Vec<String>,
     folder: &Path,
 ) -> anyhow::Result<ExitCode> {
-    let (there, more) = studies(&args.experiments, folder)?;
-    problems.extend(more);
+    let (other_studies, more_problems) = studies(&args.experiments, folder)?;
+    problems.extend(more_problems);
     for problem in &problems {
         eprintln!("{problem}");
     }
-    let pairs = against::pairs(here, &there);
+    let pairs = against::pairs(studies_here, &other_studies);
     anyhow::ensure!(
         !pairs.is_empty(),
         "{} and {} have no point in common",
@@ -129,7 +129,7 @@ pub fn studies(
     results_folder: &Path,
 ) -> anyhow::Result<(Vec<ExperimentStudy>, Vec<String>)> {
     let (mut studies, mut problems) = (Vec::new(), Vec::new());
-    for path in all_in(experiments)? {
+    for path in files_in(experiments)? {
         let experiment = match ExperimentConfig::read(&path) {
             Ok(experiment) => experiment,
             Err(problem) => {
@@ -138,7 +138,7 @@ pub fn studies(
             }
         };
         for by in [CountUnit::Clock, CountUnit::Instructions] {
-            let Ok(experiment) = experiment.measured_by(by) else {
+            let Ok(experiment) = experiment.for_unit(by) else {
                 continue;
             };
             match study(experiment, results_folder) {
@@ -161,8 +161,8 @@ fn study(experiment: ExperimentConfig, results_folder: &Path) -> Result<Experime
 
 /// The picture's address in a page: relative if both are in one folder.
 fn picture_name(picture: &Path, page: &Path) -> String {
-    let is_beside = picture.parent() == page.parent();
-    let name = picture.file_name().filter(|_| is_beside);
+    let is_same_folder = picture.parent() == page.parent();
+    let name = picture.file_name().filter(|_| is_same_folder);
     let path = name.map_or(picture.to_owned(), PathBuf::from);
     path.display().to_string()
 }

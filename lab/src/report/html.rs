@@ -45,15 +45,15 @@ pub fn page(
         );
     }
     for problem in problems {
-        put(
+        push(
             &mut out,
             &format!("<p class=\"notice\">{}</p>\n", escape(problem)),
         );
     }
     let (measured, unmeasured) = parts::measured(studies);
     out.push_str(&contents(&measured));
-    out.push_str(&levels(&LevelTable::of(studies, &counts.papers)));
-    if let Some(claims) = verdict::table(&verdict::all(studies)) {
+    out.push_str(&levels(&LevelTable::from_studies(studies, &counts.papers)));
+    if let Some(claims) = verdict::table(&verdict::judge_all(studies)) {
         out.push_str("<h2 id=\"claims\">What has become of the papers' claims</h2>\n");
         out.push_str(&html_table(&claims, "stack"));
     }
@@ -62,14 +62,14 @@ pub fn page(
     for study in measured {
         out.push_str(&section(study));
     }
-    for counted in &counts.papers {
-        out.push_str(&claims(counted));
+    for counted_paper in &counts.papers {
+        out.push_str(&claims(counted_paper));
     }
     out.push_str(&instructions::html(&counts.rows));
     out + "</html>\n"
 }
 
-fn put(out: &mut String, text: &str) {
+fn push(out: &mut String, text: &str) {
     out.push_str(text);
 }
 
@@ -90,7 +90,7 @@ fn contents(studies: &[&ExperimentStudy]) -> String {
     let mut out = String::from("<nav aria-label=\"Contents\"><h4>Contents</h4><ol>\n");
     for study in studies {
         let ExperimentStudy { experiment, .. } = study;
-        let title = format!("{}{}", experiment.title, parts::by(study));
+        let title = format!("{}{}", experiment.title, parts::method_text(study));
         let (name, title) = (escape(&experiment.name), escape(&title));
         writeln!(
             out,
@@ -106,22 +106,22 @@ fn contents(studies: &[&ExperimentStudy]) -> String {
 fn summary(studies: &[&ExperimentStudy]) -> String {
     let mut rows = Vec::new();
     for study in studies {
-        for (index, shown) in study.shown().iter().enumerate() {
-            let at = format!("#{}-{index}", study.experiment.name);
-            let figure = format!("Paper {}", parts::figure_name(study, shown.figure));
-            if !shown.series.is_empty() {
-                rows.push((at, figure, sentence(shown)));
+        for (index, figure_data) in study.figure_data().iter().enumerate() {
+            let anchor = format!("#{}-{index}", study.experiment.name);
+            let figure = format!("Paper {}", parts::figure_name(study, figure_data.figure));
+            if !figure_data.series.is_empty() {
+                rows.push((anchor, figure, sentence(figure_data)));
             }
         }
     }
     let mut out = String::from("<h2 id=\"summary\">Summary</h2>\n");
     if !rows.is_empty() {
         out.push_str("<table class=\"stack\"><thead><tr><th>Figure<th>What it shows</thead>\n");
-        for (at, figure, said) in rows {
-            let (at, figure, said) = (escape(&at), escape(&figure), escape(&said));
-            put(
+        for (anchor, figure, text) in rows {
+            let (anchor, figure, text) = (escape(&anchor), escape(&figure), escape(&text));
+            push(
                 &mut out,
-                &format!("<tr><td><a href=\"{at}\">{figure}</a><td>{said}</tr>\n"),
+                &format!("<tr><td><a href=\"{anchor}\">{figure}</a><td>{text}</tr>\n"),
             );
         }
         out.push_str("</table>\n");
@@ -135,82 +135,91 @@ fn section(study: &ExperimentStudy) -> String {
     let mut out = format!(
         "<section>\n<h2 id=\"{name}\">{}</h2>\n<p class=\"soft\">Paper {}, {}; experiment \
          <code>{name}</code></p>\n<p>{}</p>\n",
-        escape(&format!("{}{}", experiment.title, parts::by(study))),
+        escape(&format!(
+            "{}{}",
+            experiment.title,
+            parts::method_text(study)
+        )),
         escape(&experiment.paper),
         escape(&experiment.figure),
         escape(&experiment.question)
     );
     if let Some(differs) = &experiment.differs {
         let text = escape(differs);
-        put(
+        push(
             &mut out,
             &format!("<p class=\"soft\">What differs from the paper: {text}</p>\n"),
         );
     }
     for note in &study.notes {
-        put(
+        push(
             &mut out,
             &format!("<p class=\"notice\">{}</p>\n", escape(note)),
         );
     }
-    let all = study.shown();
-    let drawn = all.iter().enumerate();
-    for (index, shown) in drawn.filter(|(_, shown)| !shown.series.is_empty()) {
-        out.push_str(&figure(shown, &format!("{name}-{index}")));
+    let all_figures = study.figure_data();
+    let drawn = all_figures.iter().enumerate();
+    for (index, figure_data) in drawn.filter(|(_, figure_data)| !figure_data.series.is_empty()) {
+        out.push_str(&figure(figure_data, &format!("{name}-{index}")));
     }
-    let of = |lines: &dyn Fn(&FigureData<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
-    out.push_str(&list("Not complete", &of(&|shown| shown.missing.clone())));
-    out.push_str(&list("Errors", &of(&parts::errors)));
+    let merged_lines = |lines: &dyn Fn(&FigureData<'_>) -> Vec<String>| {
+        parts::merged(all_figures.iter().map(lines))
+    };
+    out.push_str(&list(
+        "Not complete",
+        &merged_lines(&|figure_data| figure_data.missing.clone()),
+    ));
+    out.push_str(&list("Errors", &merged_lines(&parts::errors)));
     out.push_str(&list(
         "Absent today",
-        &of(&|shown| parts::absent(shown, true)),
+        &merged_lines(&|figure_data| parts::absent_lines(figure_data, true)),
     ));
     out.push_str(&list(
         "Could not be measured",
-        &of(&|shown| parts::absent(shown, false)),
+        &merged_lines(&|figure_data| parts::absent_lines(figure_data, false)),
     ));
     out.push_str(&circumstances(study));
     out + "</section>\n"
 }
 
 /// The claims of a paper, judged by instructions.
-fn claims(counted: &CountedPaper) -> String {
+fn claims(counted_paper: &CountedPaper) -> String {
     let mut out = format!(
         "<section id=\"instructions-{}\">\n<h2>{}</h2>\n<p class=\"finding\">{}</p>\n",
-        counted.paper.number,
-        escape(&counted.title()),
-        escape(&counted.sentence())
+        counted_paper.paper.number,
+        escape(&counted_paper.title()),
+        escape(&counted_paper.sentence())
     );
-    for table in counted.tables() {
+    for table in counted_paper.tables() {
         out.push_str(&html_table(&table, ""));
     }
-    out.push_str(&list("Could not be counted", &counted.failures()));
-    out.push_str(&list("How it was counted", &counted.circumstances()));
+    out.push_str(&list("Could not be counted", &counted_paper.failures()));
+    out.push_str(&list("How it was counted", &counted_paper.circumstances()));
     out + "</section>\n"
 }
 
-fn figure(shown: &FigureData<'_>, id: &str) -> String {
+fn figure(figure_data: &FigureData<'_>, id: &str) -> String {
     let mut out = format!(
         "<h3 id=\"{id}\">{}: {}</h3>\n<p class=\"finding\">{}</p>\n",
-        escape(&capital(&shown.figure.figure)),
-        escape(&shown.figure.title),
-        escape(&sentence(shown))
+        escape(&capital(&figure_data.figure.figure)),
+        escape(&figure_data.figure.title),
+        escape(&sentence(figure_data))
     );
-    if !shown.series.is_empty() {
+    if !figure_data.series.is_empty() {
         for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {
-            let drawn = chart::draw(shown, width);
-            put(&mut out, &format!("<div class=\"{class}\">{drawn}</div>\n"));
+            let drawn = chart::draw(figure_data, width);
+            push(&mut out, &format!("<div class=\"{class}\">{drawn}</div>\n"));
         }
-        if chart::is_lines(shown) {
-            out.push_str(&chart::legend(shown));
+        if chart::is_lines(figure_data) {
+            out.push_str(&chart::legend(figure_data));
         }
     }
-    for table in beside::tables(shown) {
+    for table in beside::tables(figure_data) {
         out.push_str(&html_table(&table, "stack"));
     }
-    if let Some(table) = beside::values(shown) {
+    if let Some(table) = beside::values(figure_data) {
         let table = html_table(&table, "");
-        put(
+        push(
             &mut out,
             &format!("<details><summary>All values</summary>{table}</details>\n"),
         );
@@ -226,10 +235,10 @@ fn circumstances(study: &ExperimentStudy) -> String {
     let mut out = list("How it was measured", &parts::circumstances(study));
     out.push_str("<h4>Servers</h4>\n");
     for configuration in configurations {
-        let stands_for = configuration.stands_for.map_or(String::new(), |what| {
-            format!(" <span class=\"soft\">stands for {}</span>", escape(what))
+        let stands_for = configuration.stands_for.map_or(String::new(), |name| {
+            format!(" <span class=\"soft\">stands for {}</span>", escape(name))
         });
-        put(
+        push(
             &mut out,
             &format!(
                 "<details><summary>{}: {}{stands_for}</summary><pre>{}</pre></details>\n",
@@ -259,13 +268,13 @@ fn html_table(table: &ReportTable, class: &str) -> String {
         escape(&table.caption)
     );
     for name in &table.head {
-        put(&mut out, &format!("<th>{}</th>", escape(name)));
+        push(&mut out, &format!("<th>{}</th>", escape(name)));
     }
     out.push_str("</tr></thead><tbody>\n");
     for row in &table.rows {
         out.push_str("<tr>");
         for (cell, name) in row.iter().zip(&table.head) {
-            put(
+            push(
                 &mut out,
                 &format!("<td data-name=\"{}\">{}</td>", escape(name), unbroken(cell)),
             );

@@ -33,9 +33,9 @@ pub fn read(results: &Path) -> Result<Vec<CountRow>, String> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let text = std::fs::read_to_string(&path).map_err(|why| wrong(&why))?;
-    serde_json::from_str(&text).map_err(|why| wrong(&why))
+    let read_error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|error| read_error(&error))?;
+    serde_json::from_str(&text).map_err(|error| read_error(&error))
 }
 
 /// The section of the page; empty without counts.
@@ -87,19 +87,19 @@ fn sentence(rows: &[CountRow]) -> String {
         .iter()
         .filter(|row| row.size == 64 && row.mode == "close" && row.instructions.is_some())
         .collect();
-    let ours = small.iter().find(|row| row.server == "lowroad");
-    let others = small
+    let lowroad = small.iter().find(|row| row.server == "lowroad");
+    let other_rows = small
         .iter()
         .filter(|row| !["lowroad", "howl"].contains(&row.server.as_str()));
-    let best = others.min_by_key(|row| row.instructions);
-    match (ours, best) {
-        (Some(ours), Some(best)) => {
-            let (own, other) = (count(ours), count(best));
+    let best = other_rows.min_by_key(|row| row.instructions);
+    match (lowroad, best) {
+        (Some(lowroad), Some(best)) => {
+            let (lowroad_count, best_count) = (count(lowroad), count(best));
             format!(
                 "For 64 B and a connection lowroad needs {} instructions, {:.2} times the {} of {}.",
-                thousands(own),
-                own as f64 / other.max(1) as f64,
-                thousands(other),
+                thousands(lowroad_count),
+                lowroad_count as f64 / best_count.max(1) as f64,
+                thousands(best_count),
                 best.server
             )
         }
@@ -132,10 +132,10 @@ fn table(rows: &[CountRow]) -> Vec<Vec<String>> {
     for (name, version) in servers {
         let mut line = vec![format!("{name} {version}").trim().to_owned()];
         line.extend(columns.iter().map(|(close, size)| {
-            let found = rows.iter().find(|row| {
+            let matching = rows.iter().find(|row| {
                 row.server == name && (row.mode == "close") == *close && row.size == *size
             });
-            let instructions = found.and_then(|row| row.instructions);
+            let instructions = matching.and_then(|row| row.instructions);
             instructions.map_or("-".to_owned(), thousands)
         }));
         lines.push(line);

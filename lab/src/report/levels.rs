@@ -21,7 +21,11 @@ struct ReportLevel {
     is_ours: bool,
 }
 
-const fn ours(title: &'static str, server: &'static str, of_003: &'static str) -> ReportLevel {
+const fn lowroad_level(
+    title: &'static str,
+    server: &'static str,
+    of_003: &'static str,
+) -> ReportLevel {
     ReportLevel {
         title,
         server,
@@ -30,7 +34,7 @@ const fn ours(title: &'static str, server: &'static str, of_003: &'static str) -
     }
 }
 
-const fn other(server: &'static str) -> ReportLevel {
+const fn peer_level(server: &'static str) -> ReportLevel {
     ReportLevel {
         title: server,
         server,
@@ -41,20 +45,20 @@ const fn other(server: &'static str) -> ReportLevel {
 
 /// The levels from the lowest to the highest, followed by the other servers.
 const LEVELS: [ReportLevel; 14] = [
-    ours("no operating system", "", "lowroad-bare"),
-    ours("fast path", "lowroad-softirq", "lowroad-softirq"),
-    ours("fast path before Apache", "apache-softirq", ""),
-    ours("worker", "lowroad", "lowroad-pages"),
-    ours("accelerator before nginx", "lowroad-accelerate", ""),
-    ours("module, native", "lowroad-module", ""),
-    ours("module, WebAssembly", "lowroad-wasm", ""),
-    ours("FastCGI", "lowroad-fastcgi", ""),
-    other("nginx"),
-    other("nginx-cache"),
-    other("apache-prefork"),
-    other("nginx-fastcgi"),
-    other("nginx-php"),
-    other("apache-mod-php"),
+    lowroad_level("no operating system", "", "lowroad-bare"),
+    lowroad_level("fast path", "lowroad-softirq", "lowroad-softirq"),
+    lowroad_level("fast path before Apache", "apache-softirq", ""),
+    lowroad_level("worker", "lowroad", "lowroad-pages"),
+    lowroad_level("accelerator before nginx", "lowroad-accelerate", ""),
+    lowroad_level("module, native", "lowroad-module", ""),
+    lowroad_level("module, WebAssembly", "lowroad-wasm", ""),
+    lowroad_level("FastCGI", "lowroad-fastcgi", ""),
+    peer_level("nginx"),
+    peer_level("nginx-cache"),
+    peer_level("apache-prefork"),
+    peer_level("nginx-fastcgi"),
+    peer_level("nginx-php"),
+    peer_level("apache-mod-php"),
 ];
 
 /// The loads: title, experiment, point.
@@ -82,11 +86,11 @@ pub struct LevelTable {
 impl LevelTable {
     /// Computes the table from counted results.
     #[must_use]
-    pub fn of(studies: &[ExperimentStudy], papers: &[CountedPaper]) -> LevelTable {
+    pub fn from_studies(studies: &[ExperimentStudy], papers: &[CountedPaper]) -> LevelTable {
         let value = |level: &ReportLevel, (_, experiment, x): &(&str, &str, f64)| match *experiment
         {
-            OF_003 => of_paper(papers, level),
-            name => of_study(studies, name, level, &AxisValue::Number(*x)),
+            OF_003 => paper_value(papers, level),
+            name => study_value(studies, name, level, &AxisValue::Number(*x)),
         };
         let row = |level| LOADS.iter().map(|load| value(level, load)).collect();
         LevelTable {
@@ -95,7 +99,7 @@ impl LevelTable {
     }
 
     /// The value of a level and a load, both by title.
-    fn at(&self, level: &str, load: &str) -> Option<f64> {
+    fn value_at(&self, level: &str, load: &str) -> Option<f64> {
         let level = LEVELS.iter().position(|it| it.title == level)?;
         let load = LOADS.iter().position(|(title, ..)| *title == load)?;
         self.values[level][load]
@@ -103,13 +107,13 @@ impl LevelTable {
 
     /// Loads with at least one value.
     fn columns(&self) -> Vec<usize> {
-        let any = |column: &usize| self.values.iter().any(|row| row[*column].is_some());
-        (0..LOADS.len()).filter(any).collect()
+        let has_value = |column: &usize| self.values.iter().any(|row| row[*column].is_some());
+        (0..LOADS.len()).filter(has_value).collect()
     }
 
     fn rows(&self) -> Vec<usize> {
-        let any = |row: &usize| self.values[*row].iter().any(Option::is_some);
-        (0..LEVELS.len()).filter(any).collect()
+        let has_value = |row: &usize| self.values[*row].iter().any(Option::is_some);
+        (0..LEVELS.len()).filter(has_value).collect()
     }
 
     /// The table; `None` without values.
@@ -138,55 +142,55 @@ impl LevelTable {
     /// The summary in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let of = |level: &str, over: &str, load: &str, what: &str| {
-            let times = self.at(level, load)? / self.at(over, load)?;
-            Some(what.replace("{}", &number(times)))
+        let comparison = |level: &str, over: &str, load: &str, template: &str| {
+            let times = self.value_at(level, load)? / self.value_at(over, load)?;
+            Some(template.replace("{}", &number(times)))
         };
-        let said = [
-            of(
+        let phrases = [
+            comparison(
                 "worker",
                 "nginx",
                 "64 B",
                 "a worker answers {} times as many requests for 64 B as nginx for the same work",
             ),
-            of(
+            comparison(
                 "fast path",
                 "worker",
                 "64 B",
                 "the fast path {} times as many as a worker",
             ),
-            of(
+            comparison(
                 "fast path",
                 "worker",
                 "static mix",
                 "{} times as many of a static mix",
             ),
-            of(
+            comparison(
                 "fast path before Apache",
                 "apache-prefork",
                 "accelerated mix",
                 "before Apache it answers {} times as many as Apache alone",
             ),
-            of(
+            comparison(
                 "module, native",
                 "nginx-php",
                 "all dynamic",
                 "a module answers {} times as many dynamic requests as PHP behind nginx",
             ),
-            of(
+            comparison(
                 "no operating system",
                 "worker",
                 "3,593 B",
                 "without an operating system a file costs {} times less than in a worker",
             ),
         ];
-        let said: Vec<String> = said.into_iter().flatten().collect();
-        match said.split_first() {
+        let phrases: Vec<String> = phrases.into_iter().flatten().collect();
+        match phrases.split_first() {
             None => "Too few points were counted.".into(),
             Some((first, rest)) => {
-                let mut all = vec![capital(first)];
-                all.extend(rest.iter().cloned());
-                format!("{}.", all.join("; "))
+                let mut sentences = vec![capital(first)];
+                sentences.extend(rest.iter().cloned());
+                format!("{}.", sentences.join("; "))
             }
         }
     }
@@ -206,23 +210,23 @@ impl LevelTable {
             let values: Vec<(usize, f64)> = (0..LEVELS.len())
                 .filter_map(|row| Some((row, self.values[row][column]?)))
                 .collect();
-            let most = values.iter().map(|(_, value)| *value).fold(1.0, f64::max);
+            let value_max = values.iter().map(|(_, value)| *value).fold(1.0, f64::max);
             out.push_str(&text("load", "start", (4.0, y), LOADS[column].0));
             y += 8.0;
             for (row, value) in values {
                 let level = &LEVELS[row];
                 let class = if level.is_ours { "ours" } else { "other" };
-                let width = (value / most * (WIDTH - LEFT - 80.0)).max(1.0);
+                let width = (value / value_max * (WIDTH - LEFT - 80.0)).max(1.0);
                 out.push_str(&text("name", "end", (LEFT - 6.0, y + 11.0), level.title));
                 let size = [LEFT, y, width, BAR - 3.0].map(coordinate);
-                let [x, top, wide, high] = &size;
+                let [x, top, width_text, high] = &size;
                 out.push_str(&element(
                     "rect",
                     &[
                         ("class", class),
                         ("x", x),
                         ("y", top),
-                        ("width", wide),
+                        ("width", width_text),
                         ("height", high),
                     ],
                 ));
@@ -245,28 +249,26 @@ impl LevelTable {
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1c2024}.load{font-weight:600}.paper{fill:#fdfdfb}\
     .ours{fill:#0060b8}.other{fill:#9aa3ad}";
 
-fn of_study(
+fn study_value(
     studies: &[ExperimentStudy],
     name: &str,
     level: &ReportLevel,
     x: &AxisValue,
 ) -> Option<f64> {
-    let is_it = |study: &&ExperimentStudy| {
+    let is_wanted = |study: &&ExperimentStudy| {
         study.experiment.by == CountUnit::Instructions && study.experiment.plain_name() == name
     };
-    let study = studies.iter().find(is_it)?;
+    let study = studies.iter().find(is_wanted)?;
     let records = study.records.values();
     let records = records.filter(|record| record.server == level.server && record.x == *x);
     let rates = records.filter_map(|record| Some(record.measured()?.outcome.requests_per_s));
-    Some(PointSpread::of(rates.collect())?.median)
+    Some(PointSpread::from_values(rates.collect())?.median)
 }
 
-fn of_paper(papers: &[CountedPaper], level: &ReportLevel) -> Option<f64> {
-    let counted = papers
-        .iter()
-        .find(|counted| counted.paper.number == OF_003)?;
-    let work = find(&counted.figures, level.of_003, LOAD_003)?.middle()?;
-    Some(PER_SECOND / work)
+fn paper_value(papers: &[CountedPaper], level: &ReportLevel) -> Option<f64> {
+    let paper = papers.iter().find(|paper| paper.paper.number == OF_003)?;
+    let instructions = find(&paper.figures, level.of_003, LOAD_003)?.median()?;
+    Some(PER_SECOND / instructions)
 }
 
 fn capital(text: &str) -> String {

@@ -26,23 +26,27 @@ pub fn page(
     for problem in problems {
         line(&mut out, &format!("**{}**\n", escape(problem)));
     }
-    worth(&mut out, studies, counts, picture);
-    if let Some(claims) = verdict::table(&verdict::all(studies)) {
+    levels_section(&mut out, studies, counts, picture);
+    if let Some(claims) = verdict::table(&verdict::judge_all(studies)) {
         line(&mut out, "\n## What has become of the papers' claims");
         table(&mut out, &claims);
     }
     out.push_str("\n## What the figures show\n\n| figure | what it shows |\n|---|---|\n");
     let (measured, unmeasured) = parts::measured(studies);
     for study in &measured {
-        for shown in study
-            .shown()
+        for figure_data in study
+            .figure_data()
             .iter()
-            .filter(|shown| !shown.series.is_empty())
+            .filter(|figure_data| !figure_data.series.is_empty())
         {
-            let figure = parts::figure_name(study, shown.figure);
+            let figure = parts::figure_name(study, figure_data.figure);
             line(
                 &mut out,
-                &format!("| {} | {} |", escape(&figure), escape(&sentence(shown))),
+                &format!(
+                    "| {} | {} |",
+                    escape(&figure),
+                    escape(&sentence(figure_data))
+                ),
             );
         }
     }
@@ -50,8 +54,8 @@ pub fn page(
     for study in measured {
         section(&mut out, study);
     }
-    for counted in &counts.papers {
-        claims(&mut out, counted);
+    for counted_paper in &counts.papers {
+        claims(&mut out, counted_paper);
     }
     out + &instructions::markdown(&counts.rows)
 }
@@ -71,8 +75,8 @@ pub fn summary(studies: &[ExperimentStudy], counts: &InstructionCounts, picture:
     if studies.iter().any(ExperimentStudy::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
     }
-    worth(&mut out, studies, counts, picture);
-    if let Some(claims) = verdict::short_table(&verdict::all(studies)) {
+    levels_section(&mut out, studies, counts, picture);
+    if let Some(claims) = verdict::short_table(&verdict::judge_all(studies)) {
         line(&mut out, "\n## Claims of the papers");
         table(&mut out, &claims);
     }
@@ -80,81 +84,95 @@ pub fn summary(studies: &[ExperimentStudy], counts: &InstructionCounts, picture:
 }
 
 /// The worth of each level: sentence, table and picture.
-fn worth(out: &mut String, studies: &[ExperimentStudy], counts: &InstructionCounts, picture: &str) {
-    let levels = LevelTable::of(studies, &counts.papers);
-    if let Some(of_levels) = levels.table() {
+fn levels_section(
+    out: &mut String,
+    studies: &[ExperimentStudy],
+    counts: &InstructionCounts,
+    picture: &str,
+) {
+    let levels = LevelTable::from_studies(studies, &counts.papers);
+    if let Some(level_table) = levels.table() {
         line(out, "## The worth of each level\n");
         line(out, &escape(&levels.sentence()));
-        table(out, &of_levels);
-        line(out, &format!("\n![{}]({picture})", of_levels.caption));
+        table(out, &level_table);
+        line(out, &format!("\n![{}]({picture})", level_table.caption));
     }
 }
 
 fn section(out: &mut String, study: &ExperimentStudy) {
     let experiment = &study.experiment;
-    let title = format!("{}{}", experiment.title, parts::by(study));
+    let title = format!("{}{}", experiment.title, parts::method_text(study));
     line(out, &format!("\n## {}\n", escape(&title)));
-    let place = format!("Paper {}, {}.", experiment.paper, experiment.figure);
-    line(out, &format!("{place} {}", escape(&experiment.question)));
+    let source = format!("Paper {}, {}.", experiment.paper, experiment.figure);
+    line(out, &format!("{source} {}", escape(&experiment.question)));
     if let Some(differs) = &experiment.differs {
         line(
             out,
             &format!("\nWhat differs from the paper: {}", escape(differs)),
         );
     }
-    let all = study.shown();
-    for shown in all.iter().filter(|shown| !shown.series.is_empty()) {
-        figure(out, shown);
+    let all_figures = study.figure_data();
+    for figure_data in all_figures
+        .iter()
+        .filter(|figure_data| !figure_data.series.is_empty())
+    {
+        figure(out, figure_data);
     }
-    let of = |lines: &dyn Fn(&FigureData<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
-    list(out, "Not complete", &of(&|shown| shown.missing.clone()));
-    list(out, "Errors", &of(&parts::errors));
+    let merged_lines = |lines: &dyn Fn(&FigureData<'_>) -> Vec<String>| {
+        parts::merged(all_figures.iter().map(lines))
+    };
+    list(
+        out,
+        "Not complete",
+        &merged_lines(&|figure_data| figure_data.missing.clone()),
+    );
+    list(out, "Errors", &merged_lines(&parts::errors));
     list(
         out,
         "Absent today",
-        &of(&|shown| parts::absent(shown, true)),
+        &merged_lines(&|figure_data| parts::absent_lines(figure_data, true)),
     );
     list(
         out,
         "Could not be measured",
-        &of(&|shown| parts::absent(shown, false)),
+        &merged_lines(&|figure_data| parts::absent_lines(figure_data, false)),
     );
     let configurations = parts::configurations(study);
     if !configurations.is_empty() {
         list(out, "How it was measured", &parts::circumstances(study));
         let versions = configurations
             .iter()
-            .map(|one| format!("{}: {}", one.server, one.version));
+            .map(|configuration| format!("{}: {}", configuration.server, configuration.version));
         list(out, "Servers", &versions.collect::<Vec<_>>());
     }
 }
 
 /// The claims of a paper, judged by instructions.
-fn claims(out: &mut String, counted: &CountedPaper) {
-    line(out, &format!("\n## {}\n", escape(&counted.title())));
-    line(out, &escape(&counted.sentence()));
-    for of in counted.tables() {
-        table(out, &of);
+fn claims(out: &mut String, counted_paper: &CountedPaper) {
+    line(out, &format!("\n## {}\n", escape(&counted_paper.title())));
+    line(out, &escape(&counted_paper.sentence()));
+    for claim_table in counted_paper.tables() {
+        table(out, &claim_table);
     }
-    list(out, "Could not be counted", &counted.failures());
-    list(out, "How it was counted", &counted.circumstances());
+    list(out, "Could not be counted", &counted_paper.failures());
+    list(out, "How it was counted", &counted_paper.circumstances());
 }
 
-fn figure(out: &mut String, shown: &FigureData<'_>) {
+fn figure(out: &mut String, figure_data: &FigureData<'_>) {
     line(
         out,
         &format!(
             "\n### {}: {}\n",
-            escape(&shown.figure.figure),
-            escape(&shown.figure.title)
+            escape(&figure_data.figure.figure),
+            escape(&figure_data.figure.title)
         ),
     );
-    line(out, &escape(&sentence(shown)));
-    for of in beside::values(shown)
+    line(out, &escape(&sentence(figure_data)));
+    for value_table in beside::values(figure_data)
         .into_iter()
-        .chain(beside::tables(shown))
+        .chain(beside::tables(figure_data))
     {
-        table(out, &of);
+        table(out, &value_table);
     }
 }
 

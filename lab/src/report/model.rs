@@ -42,7 +42,7 @@ pub struct PointSpread {
 impl PointSpread {
     /// Aggregates values; `None` if empty.
     #[must_use]
-    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+    pub fn from_values(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
         let median = median(&values)?;
@@ -69,9 +69,9 @@ impl PointSpread {
         if self.count < 3 || other.count < 3 {
             return self.range(other);
         }
-        let part = |spread: &Self| spread.log_variance / spread.count as f64;
+        let variance_share = |spread: &Self| spread.log_variance / spread.count as f64;
         let freedom = self.count.min(other.count) - 1;
-        let half = student(freedom) * (part(self) + part(other)).sqrt();
+        let half = student(freedom) * (variance_share(self) + variance_share(other)).sqrt();
         let middle = self.log_mean - other.log_mean;
         ServerRatio {
             times,
@@ -95,7 +95,7 @@ impl PointSpread {
 
     /// The range of the repeats as a share of the median.
     #[must_use]
-    pub fn apart(&self) -> f64 {
+    pub fn relative_spread(&self) -> f64 {
         match self.median > 0.0 {
             true => (self.high - self.low) / self.median,
             false => 0.0,
@@ -125,7 +125,7 @@ pub struct ServerRatio {
 impl ServerRatio {
     /// Whether the interval contains 1.
     #[must_use]
-    pub fn may_be_one(&self) -> bool {
+    pub fn is_possibly_equal(&self) -> bool {
         self.low <= 1.0 && self.high >= 1.0
     }
 
@@ -148,7 +148,7 @@ fn student(freedom: usize) -> f64 {
     ];
     match freedom {
         0 => f64::INFINITY,
-        known if known <= TABLE.len() => TABLE[known - 1],
+        in_table if in_table <= TABLE.len() => TABLE[in_table - 1],
         11..=19 => 2.1,
         _ => 2.0,
     }
@@ -179,17 +179,17 @@ pub struct ServerSeries {
 impl ServerSeries {
     /// The point at an x.
     #[must_use]
-    pub fn at(&self, x: &AxisValue) -> Option<&SeriesPoint> {
+    pub fn point_at(&self, x: &AxisValue) -> Option<&SeriesPoint> {
         self.points.iter().find(|point| point.x == *x)
     }
 
     /// The best point.
     #[must_use]
     pub fn best(&self, lower_is_better: bool) -> Option<&SeriesPoint> {
-        let by = |a: &&SeriesPoint, b: &&SeriesPoint| a.y.median.total_cmp(&b.y.median);
+        let by_median = |a: &&SeriesPoint, b: &&SeriesPoint| a.y.median.total_cmp(&b.y.median);
         match lower_is_better {
-            true => self.points.iter().min_by(by),
-            false => self.points.iter().max_by(by),
+            true => self.points.iter().min_by(by_median),
+            false => self.points.iter().max_by(by_median),
         }
     }
 }
@@ -202,7 +202,7 @@ pub struct AbsentServer {
     /// The reason.
     pub reason: String,
     /// It may become available: a level that does not exist yet, or a package that is not installed.
-    pub may_come: bool,
+    pub is_pending: bool,
 }
 
 /// A figure with its data.
@@ -249,15 +249,18 @@ impl FigureData<'_> {
     /// The reason why a server has no figures.
     #[must_use]
     pub fn reason(&self, server: &str) -> Option<&str> {
-        let absent = self.absent.iter().find(|absent| absent.name == server)?;
-        Some(&absent.reason)
+        let absent_server = self
+            .absent
+            .iter()
+            .find(|absent_server| absent_server.name == server)?;
+        Some(&absent_server.reason)
     }
 }
 
 impl ExperimentStudy {
     /// Each figure with its data.
     #[must_use]
-    pub fn shown(&self) -> Vec<FigureData<'_>> {
+    pub fn figure_data(&self) -> Vec<FigureData<'_>> {
         self.experiment
             .figures
             .iter()
@@ -280,7 +283,7 @@ impl ExperimentStudy {
     }
 
     fn figure<'a>(&'a self, figure: &'a FigureConfig) -> FigureData<'a> {
-        let mut shown = FigureData {
+        let mut data = FigureData {
             experiment: &self.experiment,
             figure,
             series: Vec::new(),
@@ -293,42 +296,41 @@ impl ExperimentStudy {
             }
             let series = self.one_series(figure, &server.name);
             match self.absence(figure, &server.name, &series) {
-                Some(absent) => shown.absent.push(absent),
+                Some(absent_server) => data.absent.push(absent_server),
                 None if series.points.is_empty() => {
-                    shown
-                        .missing
+                    data.missing
                         .push(format!("{}: nothing is measured yet", server.name));
                 }
                 None => {
-                    shown.missing.extend(self.incomplete(&series));
-                    shown.series.push(series);
+                    data.missing.extend(self.incomplete(&series));
+                    data.series.push(series);
                 }
             }
         }
-        shown.absent.extend(
+        data.absent.extend(
             self.experiment
                 .not_here
                 .iter()
-                .map(|not_here| AbsentServer {
-                    name: not_here.name.clone(),
-                    reason: not_here.reason.clone(),
-                    may_come: false,
+                .map(|unavailable| AbsentServer {
+                    name: unavailable.name.clone(),
+                    reason: unavailable.reason.clone(),
+                    is_pending: false,
                 }),
         );
-        shown
+        data
     }
 
-    fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a ResultRecord> {
-        let wanted = move |record: &&ResultRecord| {
+    fn records_of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a ResultRecord> {
+        let is_server = move |record: &&ResultRecord| {
             record.role == MeasurementRole::Point && record.server == server
         };
-        self.records.values().filter(wanted)
+        self.records.values().filter(is_server)
     }
 
     fn one_series(&self, figure: &FigureConfig, server: &str) -> ServerSeries {
         let mut by_x: Vec<(AxisValue, Vec<f64>)> = Vec::new();
         let (mut errors, mut requests) = (0, 0);
-        for record in self.of(server) {
+        for record in self.records_of(server) {
             let Some(measured) = record.measured() else {
                 continue;
             };
@@ -348,7 +350,7 @@ impl ExperimentStudy {
             let values = by_x.iter().find(|(other, _)| *other == x)?.1.clone();
             Some(SeriesPoint {
                 x,
-                y: PointSpread::of(values)?,
+                y: PointSpread::from_values(values)?,
             })
         };
         ServerSeries {
@@ -369,23 +371,31 @@ impl ExperimentStudy {
         if !series.points.is_empty() {
             return None;
         }
-        let absent = |reason: String, may_come| {
+        let absent_with = |reason: String, is_pending| {
             Some(AbsentServer {
                 name: server.to_owned(),
                 reason,
-                may_come,
+                is_pending,
             })
         };
-        if self.of(server).any(|record| record.measured().is_some()) {
+        if self
+            .records_of(server)
+            .any(|record| record.measured().is_some())
+        {
             let name = figure.measure.name();
-            return absent(format!("its measurements contain no {name}"), true);
+            return absent_with(format!("its measurements contain no {name}"), true);
         }
-        let failed = self.of(server).find_map(|record| match &record.found {
-            PointResult::Failed { why, text } => Some((*why, text.clone())),
-            PointResult::Measured(_) => None,
-        });
-        let (why, text) = failed?;
-        absent(text, why != MissingReason::Broken)
+        let failed = self
+            .records_of(server)
+            .find_map(|record| match &record.found {
+                PointResult::Failed {
+                    why: missing_reason,
+                    text,
+                } => Some((*missing_reason, text.clone())),
+                PointResult::Measured(_) => None,
+            });
+        let (missing_reason, text) = failed?;
+        absent_with(text, missing_reason != MissingReason::Broken)
     }
 
     fn incomplete(&self, series: &ServerSeries) -> Option<String> {
@@ -397,22 +407,26 @@ impl ExperimentStudy {
             false => {
                 let points = points(experiment, None, &extent);
                 let steps = steps(experiment, &points, &extent);
-                let own =
+                let is_own =
                     |step: &&MeasurementStep| experiment.servers[step.server].name == series.server;
-                steps.iter().filter(own).count()
+                steps.iter().filter(is_own).count()
             }
         };
         let measured = self
-            .of(&series.server)
+            .records_of(&series.server)
             // Additional repeats of one point do not replace missing ones of another.
             .filter(|record| record.measured().is_some() && record.repeat < experiment.repeats)
             .count();
-        let failed = self.of(&series.server).find_map(failure);
-        let why = failed.map_or(String::new(), |text| {
+        let failed = self.records_of(&series.server).find_map(failure);
+        let reason_text = failed.map_or(String::new(), |text| {
             format!(" ({})", text.lines().next().unwrap_or_default())
         });
-        (measured < count)
-            .then(|| format!("{}: {measured} of {count} measurements{why}", series.server))
+        (measured < count).then(|| {
+            format!(
+                "{}: {measured} of {count} measurements{reason_text}",
+                series.server
+            )
+        })
     }
 }
 
@@ -426,13 +440,13 @@ fn failure(record: &ResultRecord) -> Option<&str> {
 
 /// Sorts numbers by size, and categories in the order of the file.
 fn sort(xs: &mut [AxisValue], experiment: &ExperimentConfig) {
-    let place = |x: &AxisValue| {
-        let at = experiment.sweep.values.iter().position(|value| value == x);
-        at.unwrap_or(usize::MAX)
+    let rank = |x: &AxisValue| {
+        let position = experiment.sweep.values.iter().position(|value| value == x);
+        position.unwrap_or(usize::MAX)
     };
     xs.sort_by(|a, b| match (a, b) {
         (AxisValue::Number(a), AxisValue::Number(b)) => a.total_cmp(b),
-        _ => place(a).cmp(&place(b)),
+        _ => rank(a).cmp(&rank(b)),
     });
 }
 
@@ -442,7 +456,7 @@ mod tests {
 
     #[test]
     fn medians() {
-        let spread = |values: &[f64]| PointSpread::of(values.to_vec());
+        let spread = |values: &[f64]| PointSpread::from_values(values.to_vec());
         assert_eq!(spread(&[]), None);
         let three = spread(&[3.0, 1.0, 2.0]).expect("values");
         assert_eq!(

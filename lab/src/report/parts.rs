@@ -14,16 +14,16 @@ use crate::experiment::units::number;
 pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<String>) {
     let measured: Vec<&ExperimentStudy> =
         studies.iter().filter(|study| study.is_measured()).collect();
-    let has = |name: &str| measured.iter().any(|it| it.experiment.plain_name() == name);
-    let without = studies
-        .iter()
-        .filter(|study| study.experiment.by == CountUnit::Clock && !has(&study.experiment.name));
+    let is_measured = |name: &str| measured.iter().any(|it| it.experiment.plain_name() == name);
+    let without = studies.iter().filter(|study| {
+        study.experiment.by == CountUnit::Clock && !is_measured(&study.experiment.name)
+    });
     let name = |study: &ExperimentStudy| {
         let experiment = &study.experiment;
-        let place = format!("{}, {}", experiment.paper, experiment.figure);
+        let source = format!("{}, {}", experiment.paper, experiment.figure);
         match experiment.uncountable() {
-            Some(why) => format!("{place}: not by instructions, as {why}"),
-            None => place,
+            Some(reason) => format!("{source}: not by instructions, as {reason}"),
+            None => source,
         }
     };
     let unmeasured = without.map(name).collect();
@@ -32,11 +32,16 @@ pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<Stri
 
 /// A figure's location in its paper, and its unit of measurement if that is not the clock.
 pub fn figure_name(study: &ExperimentStudy, figure: &FigureConfig) -> String {
-    format!("{}, {}{}", study.experiment.paper, figure.figure, by(study))
+    format!(
+        "{}, {}{}",
+        study.experiment.paper,
+        figure.figure,
+        method_text(study)
+    )
 }
 
 /// The suffix of a title for the unit of measurement.
-pub fn by(study: &ExperimentStudy) -> &'static str {
+pub fn method_text(study: &ExperimentStudy) -> &'static str {
     match study.experiment.by {
         CountUnit::Clock => "",
         CountUnit::Instructions => ", by instructions",
@@ -57,7 +62,7 @@ pub struct ServerConfiguration<'a> {
 
 /// The configurations of an experiment's servers, in the order of the file; only of servers with figures.
 pub fn configurations(study: &ExperimentStudy) -> Vec<ServerConfiguration<'_>> {
-    let one = |server: &str| {
+    let configuration = |server: &str| {
         study
             .records
             .values()
@@ -66,7 +71,7 @@ pub fn configurations(study: &ExperimentStudy) -> Vec<ServerConfiguration<'_>> {
     let servers = study.experiment.servers.iter();
     servers
         .filter_map(|server| {
-            let record = one(&server.name)?;
+            let record = configuration(&server.name)?;
             Some(ServerConfiguration {
                 server: &server.name,
                 stands_for: server.stands_for.as_deref(),
@@ -104,7 +109,7 @@ pub fn circumstances(study: &ExperimentStudy) -> Vec<String> {
         lines.push(format!("From {} to {}.", date(first), date(last)));
     }
     lines.extend(spread(study));
-    lines.extend(far_apart(study));
+    lines.extend(wide_spreads(study));
     lines.extend(limited(study));
     lines
 }
@@ -117,10 +122,10 @@ fn by_clock(study: &ExperimentStudy) -> Vec<String> {
         study.experiment.workload.name,
         settings(study),
         pace(study),
-        counted(load.threads, "thread"),
+        counted_noun(load.threads, "thread"),
         number(load.duration_s),
         number(load.warmup_s),
-        counted(repeats(study), "repeat")
+        counted_noun(repeats(study), "repeat")
     )];
     lines.extend(durations(study));
     lines
@@ -138,10 +143,10 @@ fn by_instructions(study: &ExperimentStudy) -> Vec<String> {
 }
 
 /// The number of repeats: more than planned where they disagree.
-fn repeated(planned: u32, most: u32) -> String {
-    match most > planned {
-        true => format!("{planned} to {most} repeats"),
-        false => counted(most, "repeat"),
+fn repeated(planned: u32, repeats_max: u32) -> String {
+    match repeats_max > planned {
+        true => format!("{planned} to {repeats_max} repeats"),
+        false => counted_noun(repeats_max, "repeat"),
     }
 }
 
@@ -155,26 +160,32 @@ fn repeats(study: &ExperimentStudy) -> u32 {
 }
 
 /// Points with differing counts.
-fn far_apart(study: &ExperimentStudy) -> Vec<String> {
+fn wide_spreads(study: &ExperimentStudy) -> Vec<String> {
     if study.experiment.by == CountUnit::Clock {
         return Vec::new();
     }
-    let shown = study.shown();
-    let Some(first) = shown.first() else {
+    let all_figures = study.figure_data();
+    let Some(first) = all_figures.first() else {
         return Vec::new();
     };
     let points = |series: &ServerSeries| {
-        let far = series.points.iter().filter(|point| point.y.apart() > SAME);
-        let named = far.map(|point| {
-            let apart = number(point.y.apart() * 100.0);
-            format!("{} at {}: {apart} %", series.server, point.x)
+        let spread_points = series
+            .points
+            .iter()
+            .filter(|point| point.y.relative_spread() > SAME);
+        let named = spread_points.map(|point| {
+            let spread_percent = number(point.y.relative_spread() * 100.0);
+            format!("{} at {}: {spread_percent} %", series.server, point.x)
         });
         named.collect::<Vec<_>>()
     };
-    let far: Vec<String> = first.series.iter().flat_map(points).collect();
-    match far.is_empty() {
+    let spread_texts: Vec<String> = first.series.iter().flat_map(points).collect();
+    match spread_texts.is_empty() {
         true => Vec::new(),
-        false => vec![format!("Repeats more than 3 % apart: {}.", far.join("; "))],
+        false => vec![format!(
+            "Repeats more than 3 % apart: {}.",
+            spread_texts.join("; ")
+        )],
     }
 }
 
@@ -182,19 +193,19 @@ fn far_apart(study: &ExperimentStudy) -> Vec<String> {
 /// accounts much of the server's work to it.
 fn limited(study: &ExperimentStudy) -> Option<String> {
     // From nine tenths on, a thread has no reserve.
-    let whole = 0.9 * f64::from(study.experiment.load.threads);
-    let all: Vec<f64> = study
+    let full_share = 0.9 * f64::from(study.experiment.load.threads);
+    let shares: Vec<f64> = study
         .records
         .values()
         .filter_map(ResultRecord::measured)
         .map(|measured| measured.outcome.cpu_share)
         .collect();
-    let busy = all.iter().filter(|share| **share >= whole).count();
+    let busy = shares.iter().filter(|share| **share >= full_share).count();
     (busy > 0).then(|| {
         format!(
             "In {busy} of {} measurements the load generator used all processor time of its threads: \
              there the server could have answered more.",
-            all.len()
+            shares.len()
         )
     })
 }
@@ -202,7 +213,7 @@ fn limited(study: &ExperimentStudy) -> Option<String> {
 fn pace(study: &ExperimentStudy) -> String {
     let load = &study.experiment.load;
     let swept = study.experiment.sweep.parameter == AxisParameter::Connections;
-    let connections = counted(load.connections, "connection");
+    let connections = counted_noun(load.connections, "connection");
     match load.pace {
         PaceKind::Closed if swept => "closed loop".into(),
         PaceKind::Closed => format!("closed loop of {connections}"),
@@ -213,9 +224,9 @@ fn pace(study: &ExperimentStudy) -> String {
     }
 }
 
-fn counted(count: u32, what: &str) -> String {
+fn counted_noun(count: u32, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
+    format!("{count} {noun}{plural}")
 }
 
 fn settings(study: &ExperimentStudy) -> String {
@@ -223,11 +234,11 @@ fn settings(study: &ExperimentStudy) -> String {
     if settings.is_empty() {
         return String::new();
     }
-    let all: Vec<String> = settings
+    let texts: Vec<String> = settings
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    format!(" ({})", all.join(", "))
+    format!(" ({})", texts.join(", "))
 }
 
 /// Reports if points were measured for another time than the file's.
@@ -235,8 +246,8 @@ fn durations(study: &ExperimentStudy) -> Option<String> {
     let record = study.records.values().find_map(ResultRecord::measured)?;
     let measured_s = record.outcome.duration_s;
     let planned_s = study.experiment.load.duration_s;
-    let other = measured_s > 0.0 && (measured_s - planned_s).abs() > 0.2 * planned_s;
-    other.then(|| {
+    let is_different = measured_s > 0.0 && (measured_s - planned_s).abs() > 0.2 * planned_s;
+    is_different.then(|| {
         format!(
             "Points here lasted {} s, not as planned.",
             number(measured_s)
@@ -246,8 +257,8 @@ fn durations(study: &ExperimentStudy) -> Option<String> {
 
 /// The range of repeats over all points of the first figure.
 fn spread(study: &ExperimentStudy) -> Option<String> {
-    let shown = study.shown();
-    let first = shown.first()?;
+    let all_figures = study.figure_data();
+    let first = all_figures.first()?;
     let points = first.series.iter().flat_map(|series| &series.points);
     let mut shares: Vec<f64> = points
         .filter(|point| point.y.count > 1 && point.y.median > 0.0)
@@ -255,12 +266,12 @@ fn spread(study: &ExperimentStudy) -> Option<String> {
         .collect();
     shares.sort_by(f64::total_cmp);
     let middle = shares.get(shares.len() / 2)?;
-    let most = shares.last()?;
+    let largest_share = shares.last()?;
     Some(format!(
         "Spread of the repeats (greatest less least, over the median): {} % at the middle point, \
          {} % at the worst.",
         number(middle * 100.0),
-        number(most * 100.0)
+        number(largest_share * 100.0)
     ))
 }
 
@@ -271,37 +282,39 @@ pub fn date(unix_s: u64) -> String {
 
 /// The lines of several figures of an experiment, each once, since figures share runs.
 pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
+    let mut unique: Vec<String> = Vec::new();
     for line in lines.flatten() {
-        if !all.contains(&line) {
-            all.push(line);
+        if !unique.contains(&line) {
+            unique.push(line);
         }
     }
-    all
+    unique
 }
 
 /// Servers without figures: those that may become available, or those that can't.
-pub fn absent(shown: &FigureData<'_>, may_come: bool) -> Vec<String> {
-    let some = shown
+pub fn absent_lines(figure_data: &FigureData<'_>, is_pending: bool) -> Vec<String> {
+    let selected = figure_data
         .absent
         .iter()
-        .filter(|absent| absent.may_come == may_come);
-    some.map(|absent| format!("{}: {}", absent.name, absent.reason))
+        .filter(|absent_server| absent_server.is_pending == is_pending);
+    selected
+        .map(|absent_server| format!("{}: {}", absent_server.name, absent_server.reason))
         .collect()
 }
 
 /// Servers with errors.
-pub fn errors(shown: &FigureData<'_>) -> Vec<String> {
-    let with = shown.series.iter().filter(|series| series.errors > 0);
-    with.map(|series| {
-        let share = series.errors as f64 / series.requests.max(1) as f64 * 100.0;
-        format!(
-            "{}: {} errors in {} requests ({} %)",
-            series.server,
-            number(series.errors as f64),
-            number(series.requests as f64),
-            number(share)
-        )
-    })
-    .collect()
+pub fn errors(figure_data: &FigureData<'_>) -> Vec<String> {
+    let with_errors = figure_data.series.iter().filter(|series| series.errors > 0);
+    with_errors
+        .map(|series| {
+            let share = series.errors as f64 / series.requests.max(1) as f64 * 100.0;
+            format!(
+                "{}: {} errors in {} requests ({} %)",
+                series.server,
+                number(series.errors as f64),
+                number(series.requests as f64),
+                number(share)
+            )
+        })
+        .collect()
 }

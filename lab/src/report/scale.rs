@@ -18,18 +18,18 @@ pub struct AxisScale {
 impl AxisScale {
     /// The position of a value.
     #[must_use]
-    pub fn place(&self, value: f64) -> f64 {
-        let turn = |value: f64| {
+    pub fn position(&self, value: f64) -> f64 {
+        let transform = |value: f64| {
             if self.log {
                 value.max(f64::MIN_POSITIVE).ln()
             } else {
                 value
             }
         };
-        let (low, high) = (turn(self.low), turn(self.high));
+        let (low, high) = (transform(self.low), transform(self.high));
         // An axis with a single value must not divide by 0.
         let width = if high > low { high - low } else { 1.0 };
-        let share = ((turn(value) - low) / width).clamp(0.0, 1.0);
+        let share = ((transform(value) - low) / width).clamp(0.0, 1.0);
         self.from + share * (self.to - self.from)
     }
 }
@@ -64,35 +64,36 @@ pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     } else {
         &[1.0]
     };
-    let all = (first..=last).flat_map(|power| times.iter().map(move |t| t * 10f64.powi(power)));
-    let all: Vec<f64> = all.collect();
-    let below = all
+    let candidates =
+        (first..=last).flat_map(|power| times.iter().map(move |t| t * 10f64.powi(power)));
+    let candidates: Vec<f64> = candidates.collect();
+    let below = candidates
         .iter()
         .rposition(|tick| *tick <= low * 1.001)
         .unwrap_or(0);
-    let above = all
+    let above = candidates
         .iter()
         .position(|tick| *tick >= high * 0.999)
-        .unwrap_or(all.len() - 1);
-    all[below..=above.max(below + 1).min(all.len() - 1)].to_vec()
+        .unwrap_or(candidates.len() - 1);
+    candidates[below..=above.max(below + 1).min(candidates.len() - 1)].to_vec()
 }
 
-/// Selects the labels at `places` with `widths` that can be drawn without overlap: always the last, and as many of the
+/// Selects the labels at `positions` with `widths` that can be drawn without overlap: always the last, and as many of the
 /// others as fit, evenly spaced.
 #[must_use]
-pub fn fitting(places: &[f64], widths: &[f64]) -> Vec<usize> {
-    let count = places.len();
+pub fn fitting(positions: &[f64], widths: &[f64]) -> Vec<usize> {
+    let count = positions.len();
     for stride in 1..=count.max(1) {
-        let kept: Vec<usize> = (0..count)
+        let indexes: Vec<usize> = (0..count)
             // Counted from the end, since the last label is always drawn.
             .filter(|i| (count - 1 - i).is_multiple_of(stride))
             .collect();
-        let touch = kept.windows(2).any(|pair| {
-            let gap = (places[pair[1]] - places[pair[0]]).abs();
+        let touch = indexes.windows(2).any(|pair| {
+            let gap = (positions[pair[1]] - positions[pair[0]]).abs();
             gap < f64::midpoint(widths[pair[0]], widths[pair[1]]) + 6.0
         });
         if !touch {
-            return kept;
+            return indexes;
         }
     }
     Vec::new()
@@ -137,8 +138,8 @@ mod tests {
             from: 0.0,
             to: 200.0,
         };
-        assert!((scale.place(10.0) - 100.0).abs() < 1e-9);
-        assert_eq!(scale.place(0.0), 0.0);
+        assert!((scale.position(10.0) - 100.0).abs() < 1e-9);
+        assert_eq!(scale.position(0.0), 0.0);
         let flat = AxisScale {
             low: 5.0,
             high: 5.0,
@@ -146,7 +147,7 @@ mod tests {
             from: 0.0,
             to: 1.0,
         };
-        assert!(flat.place(5.0).is_finite());
+        assert!(flat.position(5.0).is_finite());
     }
 
     #[test]

@@ -15,142 +15,160 @@ struct ComparedPoint<'a> {
 
 /// The sentence.
 #[must_use]
-pub fn sentence(shown: &FigureData<'_>) -> String {
-    if shown.series.is_empty() {
-        return nothing(shown);
+pub fn sentence(figure_data: &FigureData<'_>) -> String {
+    if figure_data.series.is_empty() {
+        return no_data(figure_data);
     }
-    let Some((subject, against)) = pair(shown) else {
-        return alone(shown);
+    let Some((subject, against)) = pair(figure_data) else {
+        return single_series(figure_data);
     };
-    let Some((own, other)) = same_place(shown, subject, against) else {
+    let Some((own_point, other_point)) = common_x(figure_data, subject, against) else {
         return format!(
             "{} and {} have no point in common.",
             subject.server, against.server
         );
     };
-    let own = ComparedPoint {
+    let own_compared = ComparedPoint {
         series: subject,
-        point: own,
+        point: own_point,
     };
-    let other = ComparedPoint {
+    let other_compared = ComparedPoint {
         series: against,
-        point: other,
+        point: other_point,
     };
-    let (compared, bests) = (compared(shown, own, other), bests(shown, own, other));
-    format!("{compared}{bests}{}.", leader(shown, subject, against))
+    let (compared, bests) = (
+        comparison(figure_data, own_compared, other_compared),
+        bests(figure_data, own_compared, other_compared),
+    );
+    format!(
+        "{compared}{bests}{}.",
+        leader(figure_data, subject, against)
+    )
 }
 
-fn nothing(shown: &FigureData<'_>) -> String {
-    match shown.absent.iter().find(|absent| absent.may_come) {
-        Some(absent) if shown.missing.is_empty() => {
+fn no_data(figure_data: &FigureData<'_>) -> String {
+    match figure_data
+        .absent
+        .iter()
+        .find(|absent_server| absent_server.is_pending)
+    {
+        Some(absent_server) if figure_data.missing.is_empty() => {
             format!(
                 "No server of this figure could be measured ({}: {}).",
-                absent.name, absent.reason
+                absent_server.name, absent_server.reason
             )
         }
         _ => "Nothing of this figure has been measured yet.".into(),
     }
 }
 
-fn lower_is_better(shown: &FigureData<'_>) -> bool {
-    shown.figure.measure.lower_is_better()
+fn lower_is_better(figure_data: &FigureData<'_>) -> bool {
+    figure_data.figure.measure.lower_is_better()
 }
 
 /// The subject of the sentence, and the server that it is compared with.
-fn pair<'a>(shown: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a ServerSeries)> {
-    let figure = shown.figure;
-    let lower = lower_is_better(shown);
-    let named = |name: &Option<String>| name.as_ref().and_then(|name| shown.series(name));
+fn pair<'a>(figure_data: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a ServerSeries)> {
+    let figure = figure_data.figure;
+    let lower = lower_is_better(figure_data);
+    let named = |name: &Option<String>| name.as_ref().and_then(|name| figure_data.series(name));
     let subject = named(&figure.subject)
-        .or_else(|| shown.series("lowroad"))
-        .or_else(|| best(shown, lower, &[]))?;
+        .or_else(|| figure_data.series("lowroad"))
+        .or_else(|| best(figure_data, lower, &[]))?;
     let against = named(&figure.against)
         // A server is not compared with itself.
         .filter(|series| series.server != subject.server)
-        .or_else(|| best(shown, lower, &[&subject.server]))?;
+        .or_else(|| best(figure_data, lower, &[&subject.server]))?;
     Some((subject, against))
 }
 
 /// The server with the best value, apart from those in `without`.
-fn best<'a>(shown: &'a FigureData<'_>, lower: bool, without: &[&str]) -> Option<&'a ServerSeries> {
+fn best<'a>(
+    figure_data: &'a FigureData<'_>,
+    lower: bool,
+    without: &[&str],
+) -> Option<&'a ServerSeries> {
     let value = |series: &ServerSeries| series.best(lower).map_or(0.0, |point| point.y.median);
-    let others = shown
+    let other_series = figure_data
         .series
         .iter()
         .filter(|series| !without.contains(&series.server.as_str()));
-    others.min_by(|a, b| {
+    other_series.min_by(|a, b| {
         let order = value(a).total_cmp(&value(b));
         if lower { order } else { order.reverse() }
     })
 }
 
-fn alone(shown: &FigureData<'_>) -> String {
-    let series = &shown.series[0];
-    let lower = lower_is_better(shown);
+fn single_series(figure_data: &FigureData<'_>) -> String {
+    let series = &figure_data.series[0];
+    let lower = lower_is_better(figure_data);
     let point = series
         .best(lower)
         .expect("a series that is shown has a point");
-    let what = match lower {
-        true => format!("its least {} is", shown.figure.measure.words()),
+    let kind = match lower {
+        true => format!("its least {} is", figure_data.figure.measure.description()),
         false => "it reaches".to_owned(),
     };
     format!(
-        "Only {} has been measured: {what} {}{}.",
+        "Only {} has been measured: {kind} {}{}.",
         series.server,
-        show(shown, point),
-        place(shown, point)
+        show(figure_data, point),
+        x_phrase(figure_data, point)
     )
 }
 
 /// The x of the comparison: for throughput the subject's best, for times the greatest load that both have.
-fn same_place<'a>(
-    shown: &FigureData<'_>,
+fn common_x<'a>(
+    figure_data: &FigureData<'_>,
     subject: &'a ServerSeries,
     against: &'a ServerSeries,
 ) -> Option<(&'a SeriesPoint, &'a SeriesPoint)> {
-    let both = |own: &'a SeriesPoint| against.at(&own.x).map(|other| (own, other));
+    let both = |own_point: &'a SeriesPoint| {
+        against
+            .point_at(&own_point.x)
+            .map(|other| (own_point, other))
+    };
     let mut common: Vec<_> = subject.points.iter().filter_map(both).collect();
-    if !lower_is_better(shown) {
+    if !lower_is_better(figure_data) {
         // For throughput the best common point is last; for times the greatest x is.
         common.sort_by(|(a, _), (b, _)| a.y.median.total_cmp(&b.y.median));
     }
     common.pop()
 }
 
-fn compared(
-    shown: &FigureData<'_>,
+fn comparison(
+    figure_data: &FigureData<'_>,
     subject: ComparedPoint<'_>,
     against: ComparedPoint<'_>,
 ) -> String {
     let ComparedPoint {
         series: subject,
-        point: own,
+        point: own_point,
     } = subject;
     let ComparedPoint {
         series: against,
-        point: other,
+        point: other_point,
     } = against;
-    let at = match place(shown, own) {
-        at if at.is_empty() => String::new(),
-        at => format!("{},", capital(at.trim_start())),
+    let x_text = match x_phrase(figure_data, own_point) {
+        x_text if x_text.is_empty() => String::new(),
+        x_text => format!("{},", capital(x_text.trim_start())),
     };
-    let verb = match lower_is_better(shown) {
+    let verb = match lower_is_better(figure_data) {
         true => format!(
             "the {} of {} is",
-            shown.figure.measure.words(),
+            figure_data.figure.measure.description(),
             subject.server
         ),
         false => format!("{} reaches", subject.server),
     };
-    let begin = if at.is_empty() {
-        capital_of(&verb, lower_is_better(shown))
+    let begin = if x_text.is_empty() {
+        capital_of(&verb, lower_is_better(figure_data))
     } else {
-        format!("{at} {verb}")
+        format!("{x_text} {verb}")
     };
     format!(
         "{begin} {}, {}",
-        show(shown, own),
-        times(shown, own, other, &against.server)
+        show(figure_data, own_point),
+        times(figure_data, own_point, other_point, &against.server)
     )
 }
 
@@ -163,38 +181,47 @@ fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
 }
 
 /// The relation of two values: a factor from a tenth on, and a percentage below.
-fn times(shown: &FigureData<'_>, own: &SeriesPoint, other: &SeriesPoint, name: &str) -> String {
-    let theirs = show(shown, other);
-    if other.y.median <= 0.0 || own.y.median <= 0.0 {
-        return format!("compared with the {theirs} of {name}");
+fn times(
+    figure_data: &FigureData<'_>,
+    own_point: &SeriesPoint,
+    other: &SeriesPoint,
+    name: &str,
+) -> String {
+    let other_text = show(figure_data, other);
+    if other.y.median <= 0.0 || own_point.y.median <= 0.0 {
+        return format!("compared with the {other_text} of {name}");
     }
-    let ratio = ratio_of(shown, own, other);
+    let ratio = ratio_of(figure_data, own_point, other);
     if ratio.times < 0.1 {
         let ratio = ratio.inverse();
-        let (factor, doubt) = (number(ratio.times), doubt(&ratio, own, other));
-        return format!("{factor} times less than the {theirs} of {name}{doubt}");
+        let (factor, doubt_text) = (number(ratio.times), doubt(&ratio, own_point, other));
+        return format!("{factor} times less than the {other_text} of {name}{doubt_text}");
     }
-    let doubt = doubt(&ratio, own, other);
+    let doubt_text = doubt(&ratio, own_point, other);
     format!(
-        "{} times the {theirs} of {name}{doubt}",
+        "{} times the {other_text} of {name}{doubt_text}",
         number(ratio.times)
     )
 }
 
-fn ratio_of(shown: &FigureData<'_>, own: &SeriesPoint, other: &SeriesPoint) -> ServerRatio {
-    match shown.experiment.by {
-        CountUnit::Clock => own.y.ratio(&other.y),
-        CountUnit::Instructions => own.y.range(&other.y),
+fn ratio_of(
+    figure_data: &FigureData<'_>,
+    own_point: &SeriesPoint,
+    other: &SeriesPoint,
+) -> ServerRatio {
+    match figure_data.experiment.by {
+        CountUnit::Clock => own_point.y.ratio(&other.y),
+        CountUnit::Instructions => own_point.y.range(&other.y),
     }
 }
 
 /// The interval of the ratio, and whether the difference may be chance; empty for single measurements.
-fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String {
-    if own.y.count < 2 && other.y.count < 2 {
+fn doubt(ratio: &ServerRatio, own_point: &SeriesPoint, other: &SeriesPoint) -> String {
+    if own_point.y.count < 2 && other.y.count < 2 {
         return String::new();
     }
     let kind = if ratio.confident { "95 %: " } else { "" };
-    let may_be = match ratio.may_be_one() {
+    let may_be = match ratio.is_possibly_equal() {
         true => ", no more than the repeats differ among themselves",
         false => "",
     };
@@ -206,8 +233,12 @@ fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String 
 }
 
 /// The best points of both, if they are at another x.
-fn bests(shown: &FigureData<'_>, subject: ComparedPoint<'_>, against: ComparedPoint<'_>) -> String {
-    if lower_is_better(shown) {
+fn bests(
+    figure_data: &FigureData<'_>,
+    subject: ComparedPoint<'_>,
+    against: ComparedPoint<'_>,
+) -> String {
+    if lower_is_better(figure_data) {
         return String::new();
     }
     let best_at_another_x = |ComparedPoint { series, point }: ComparedPoint<'_>| {
@@ -216,8 +247,8 @@ fn bests(shown: &FigureData<'_>, subject: ComparedPoint<'_>, against: ComparedPo
             format!(
                 "; {} is best{} with {}",
                 series.server,
-                place(shown, best),
-                show(shown, best)
+                x_phrase(figure_data, best),
+                show(figure_data, best)
             )
         })
     };
@@ -228,25 +259,25 @@ fn bests(shown: &FigureData<'_>, subject: ComparedPoint<'_>, against: ComparedPo
 }
 
 /// The best server, if it is neither of the two.
-fn leader(shown: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries) -> String {
-    let lower = lower_is_better(shown);
+fn leader(figure_data: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries) -> String {
+    let lower = lower_is_better(figure_data);
     // The best times are at the lightest load, which is not informative.
     if lower {
         return String::new();
     }
-    let Some(first) = best(shown, lower, &[]) else {
+    let Some(first) = best(figure_data, lower, &[]) else {
         return String::new();
     };
     if first.server == against.server {
         return String::new();
     }
     if first.server == subject.server {
-        let second = best(shown, lower, &[&subject.server]);
-        let doubt = second.map_or("", |second| same(shown, subject, second));
-        return match shown.series.len() {
+        let second = best(figure_data, lower, &[&subject.server]);
+        let doubt_text = second.map_or("", |second| equality_note(figure_data, subject, second));
+        return match figure_data.series.len() {
             // Of two servers the comparison itself shows which is faster.
             0..3 => String::new(),
-            all => format!("; it is the fastest of {all}{doubt}"),
+            count => format!("; it is the fastest of {count}{doubt_text}"),
         };
     }
     let point = first
@@ -255,31 +286,38 @@ fn leader(shown: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries
     format!(
         "; the fastest is {} with {}{}{}",
         first.server,
-        show(shown, point),
-        place(shown, point),
-        same(shown, first, subject)
+        show(figure_data, point),
+        x_phrase(figure_data, point),
+        equality_note(figure_data, first, subject)
     )
 }
 
 /// Whether the best points of two may be equal.
-fn same(shown: &FigureData<'_>, one: &ServerSeries, other: &ServerSeries) -> &'static str {
-    match (one.best(false), other.best(false)) {
-        (Some(one), Some(other)) if one.y.count > 1 && ratio_of(shown, one, other).may_be_one() => {
+fn equality_note(
+    figure_data: &FigureData<'_>,
+    first: &ServerSeries,
+    second: &ServerSeries,
+) -> &'static str {
+    match (first.best(false), second.best(false)) {
+        (Some(first_best), Some(second_best))
+            if first_best.y.count > 1
+                && ratio_of(figure_data, first_best, second_best).is_possibly_equal() =>
+        {
             " (no more than the repeats differ among themselves)"
         }
         _ => "",
     }
 }
 
-fn show(shown: &FigureData<'_>, point: &SeriesPoint) -> String {
-    shown.unit().show(point.y.median)
+fn show(figure_data: &FigureData<'_>, point: &SeriesPoint) -> String {
+    figure_data.unit().show(point.y.median)
 }
 
 /// ` at 64 simultaneous connections`; empty if there is only one point.
-fn place(shown: &FigureData<'_>, point: &SeriesPoint) -> String {
-    match shown.xs().len() {
+fn x_phrase(figure_data: &FigureData<'_>, point: &SeriesPoint) -> String {
+    match figure_data.xs().len() {
         0 | 1 => String::new(),
-        _ => format!(" at {}", x_name(shown, &point.x)),
+        _ => format!(" at {}", x_name(figure_data, &point.x)),
     }
 }
 

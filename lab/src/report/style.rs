@@ -23,7 +23,7 @@ const FIXED: &[&str] = &[
 /// The styles of servers, in their order: colour indexes, distinct as long as there are enough.
 #[must_use]
 pub fn styles(servers: &[&str]) -> Vec<usize> {
-    let fixed = |name: &str| FIXED.iter().position(|other| *other == name);
+    let fixed = |name: &str| FIXED.iter().position(|fixed_name| *fixed_name == name);
     let mut used: Vec<usize> = servers.iter().filter_map(|name| fixed(name)).collect();
     let mut style = |name: &&str| {
         if let Some(index) = fixed(name) {
@@ -31,11 +31,13 @@ pub fn styles(servers: &[&str]) -> Vec<usize> {
         }
         // A variant of a known server takes its colour if that is free. The first colour is Lowroad's and is given to
         // others last.
-        let alike = FIXED.iter().position(|other| name.starts_with(other));
-        let free = |index: &usize| !used.contains(index);
-        let index = alike
-            .filter(free)
-            .or_else(|| (1..COLOURS).chain([0]).find(free));
+        let similar = FIXED
+            .iter()
+            .position(|fixed_name| name.starts_with(fixed_name));
+        let is_free = |index: &usize| !used.contains(index);
+        let index = similar
+            .filter(is_free)
+            .or_else(|| (1..COLOURS).chain([0]).find(is_free));
         let index = index.unwrap_or(used.len() % COLOURS);
         used.push(index);
         index

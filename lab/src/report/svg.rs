@@ -49,11 +49,11 @@ pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
 
 /// A text; `anchor` is start, middle or end.
 #[must_use]
-pub fn text(class: &str, anchor: &str, at: (f64, f64), words: &str) -> String {
+pub fn text(class: &str, anchor: &str, position: (f64, f64), words: &str) -> String {
     format!(
         "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{}\" y=\"{}\">{}</text>",
-        coordinate(at.0),
-        coordinate(at.1),
+        coordinate(position.0),
+        coordinate(position.1),
         escape(words)
     )
 }

@@ -1,6 +1,6 @@
 //! The papers' claims as ratios, with the measured ratios and a verdict. No I/O.
 
-use super::beside::{ReportTable, ours_name, ratio, times};
+use super::beside::{ReportTable, our_ratio_name, ratio, times};
 use super::model::{ExperimentStudy, FigureData};
 use crate::experiment::agree::SAME;
 use crate::experiment::counting::CountUnit;
@@ -23,22 +23,22 @@ impl ReportVerdict {
     /// Judges the measured ratio. A claimed ratio near 1 means that two are equal, or that a difference is small: it
     /// holds if the measured one is as near to 1, within the tolerance of repeats.
     #[must_use]
-    pub fn of(paper: f64, ours: f64) -> ReportVerdict {
+    pub fn from_factors(paper: f64, measured: f64) -> ReportVerdict {
         const SMALL: f64 = 1.05;
-        let (paper, ours) = match paper < 1.0 {
-            true => (1.0 / paper, 1.0 / ours),
-            false => (paper, ours),
+        let (paper, measured) = match paper < 1.0 {
+            true => (1.0 / paper, 1.0 / measured),
+            false => (paper, measured),
         };
         if paper < SMALL {
             let bound = paper * (1.0 + SAME);
-            return match (1.0 / bound..=bound).contains(&ours) {
+            return match (1.0 / bound..=bound).contains(&measured) {
                 true => ReportVerdict::Holds,
                 false => ReportVerdict::Fails,
             };
         }
-        match ours {
-            ours if ours >= paper * (1.0 - SAME) => ReportVerdict::Holds,
-            ours if ours > 1.0 + SAME => ReportVerdict::Less,
+        match measured {
+            measured if measured >= paper * (1.0 - SAME) => ReportVerdict::Holds,
+            measured if measured > 1.0 + SAME => ReportVerdict::Less,
             _ => ReportVerdict::Fails,
         }
     }
@@ -50,7 +50,7 @@ impl ReportVerdict {
             ReportVerdict::Holds => "holds".into(),
             ReportVerdict::Less => "holds, but for less".into(),
             ReportVerdict::Fails => "no longer holds".into(),
-            ReportVerdict::Untested(why) => format!("could not be tested here: {why}"),
+            ReportVerdict::Untested(reason) => format!("could not be tested here: {reason}"),
         }
     }
 }
@@ -72,59 +72,62 @@ pub struct JudgedClaim {
 
 /// All claims of all figures. Counted results take precedence over timed ones.
 #[must_use]
-pub fn all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
+pub fn judge_all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
     let mut judged = Vec::new();
-    let counted = |name: &str| {
-        let is_it = |study: &&ExperimentStudy| {
+    let by_instructions = |name: &str| {
+        let is_same = |study: &&ExperimentStudy| {
             study.experiment.by == CountUnit::Instructions && study.experiment.plain_name() == name
         };
-        studies.iter().find(is_it)
+        studies.iter().find(is_same)
     };
     for study in studies
         .iter()
         .filter(|it| it.experiment.by == CountUnit::Clock)
     {
         // Counts are reproducible, unlike times.
-        let better = counted(&study.experiment.name).filter(|study| study.is_measured());
-        for shown in better.unwrap_or(study).shown() {
-            let of_figure = shown.figure.paper_ratio.iter();
-            judged.extend(of_figure.map(|claim| judge(&shown, claim)));
+        let better = by_instructions(&study.experiment.name).filter(|study| study.is_measured());
+        for figure_data in better.unwrap_or(study).figure_data() {
+            let figure_claims = figure_data.figure.paper_ratio.iter();
+            judged.extend(figure_claims.map(|claim| judge(&figure_data, claim)));
         }
     }
     judged
 }
 
-fn judge(shown: &FigureData<'_>, claim: &PaperRatio) -> JudgedClaim {
-    let ours = claim.ours.as_ref();
-    let value = ours.and_then(|ours| ratio(shown, ours));
+fn judge(figure_data: &FigureData<'_>, claim: &PaperRatio) -> JudgedClaim {
+    let our_ratio = claim.ours.as_ref();
+    let value = our_ratio.and_then(|our_ratio| ratio(figure_data, our_ratio));
     let verdict = match value {
-        Some(value) => ReportVerdict::of(claim.value, value),
-        None => ReportVerdict::Untested(why_not(shown, claim)),
+        Some(value) => ReportVerdict::from_factors(claim.value, value),
+        None => ReportVerdict::Untested(untested_reason(figure_data, claim)),
     };
-    let said = value.map(times);
-    let which = ours.map(|ours| ours_name(shown, ours));
+    let value_text = value.map(times);
+    let ratio_name = our_ratio.map(|our_ratio| our_ratio_name(figure_data, our_ratio));
     JudgedClaim {
-        place: format!("{}, {}", shown.experiment.paper, shown.figure.figure),
+        place: format!(
+            "{}, {}",
+            figure_data.experiment.paper, figure_data.figure.figure
+        ),
         claim: format!("{}: {}", claim.what, times(claim.value)),
         source: claim.place.clone(),
-        ours: match (said, which) {
-            (Some(said), Some(which)) => format!("{said}: {which}"),
+        ours: match (value_text, ratio_name) {
+            (Some(value_text), Some(ratio_name)) => format!("{value_text}: {ratio_name}"),
             _ => "–".into(),
         },
         verdict,
     }
 }
 
-fn why_not(shown: &FigureData<'_>, claim: &PaperRatio) -> String {
-    let Some(ours) = &claim.ours else {
+fn untested_reason(figure_data: &FigureData<'_>, claim: &PaperRatio) -> String {
+    let Some(our_ratio) = &claim.ours else {
         return "no equivalent here".into();
     };
-    let lacking = [&ours.of, &ours.over];
-    let lacking = lacking
+    let names = [&our_ratio.of, &our_ratio.over];
+    let missing_name = names
         .into_iter()
-        .find(|name| shown.series(name).is_none());
-    match lacking {
-        Some(name) => match shown.reason(name) {
+        .find(|name| figure_data.series(name).is_none());
+    match missing_name {
+        Some(name) => match figure_data.reason(name) {
             Some(reason) => format!("{name}: {}", reason.lines().next().unwrap_or_default()),
             None => format!("{name} is not measured"),
         },
@@ -135,12 +138,12 @@ fn why_not(shown: &FigureData<'_>, claim: &PaperRatio) -> String {
 /// The claims as a table.
 #[must_use]
 pub fn table(judged: &[JudgedClaim]) -> Option<ReportTable> {
-    let row = |one: &JudgedClaim| {
+    let row = |claim: &JudgedClaim| {
         vec![
-            one.place.clone(),
-            format!("{} ({})", one.claim, one.source),
-            one.ours.clone(),
-            one.verdict.text(),
+            claim.place.clone(),
+            format!("{} ({})", claim.claim, claim.source),
+            claim.ours.clone(),
+            claim.verdict.text(),
         ]
     };
     let head = ["Figure", "What the paper says", "Ours", "Today"];
@@ -154,13 +157,13 @@ pub fn table(judged: &[JudgedClaim]) -> Option<ReportTable> {
 /// The tested claims, without their sources, as a table.
 #[must_use]
 pub fn short_table(judged: &[JudgedClaim]) -> Option<ReportTable> {
-    let is_tested = |one: &&JudgedClaim| !matches!(one.verdict, ReportVerdict::Untested(_));
-    let row = |one: &JudgedClaim| {
+    let is_tested = |claim: &&JudgedClaim| !matches!(claim.verdict, ReportVerdict::Untested(_));
+    let row = |claim: &JudgedClaim| {
         vec![
-            one.place.clone(),
-            one.claim.clone(),
-            one.ours.clone(),
-            one.verdict.text(),
+            claim.place.clone(),
+            claim.claim.clone(),
+            claim.ours.clone(),
+            claim.verdict.text(),
         ]
     };
     let rows: Vec<Vec<String>> = judged.iter().filter(is_tested).map(row).collect();
@@ -192,7 +195,11 @@ mod tests {
             (0.5, 0.4, ReportVerdict::Holds),
             (0.5, 0.8, ReportVerdict::Less),
         ] {
-            assert_eq!(ReportVerdict::of(paper, ours), verdict, "{paper} {ours}");
+            assert_eq!(
+                ReportVerdict::from_factors(paper, ours),
+                verdict,
+                "{paper} {ours}"
+            );
         }
     }
 }

@@ -42,8 +42,8 @@ const SETS: [(&str, (&str, u64)); 3] = [
 ];
 
 /// The file set.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    WorkloadSettings::new("bare", given, SETTINGS)?;
+pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    WorkloadSettings::new("bare", raw_settings, SETTINGS)?;
     let (path, len) = PAGE;
     let files = vec![FileSpec {
         path: path.to_string(),
@@ -58,16 +58,16 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String>
 
 /// The workload.
 pub(crate) fn workload(
-    given: &BTreeMap<String, String>,
+    raw_settings: &BTreeMap<String, String>,
     host: &str,
 ) -> Result<UrlWorkload, String> {
-    let settings = WorkloadSettings::new("bare", given, SETTINGS)?;
+    let settings = WorkloadSettings::new("bare", raw_settings, SETTINGS)?;
     let dynamic = settings.percent("dynamic", 0.0)?;
     let (set, dynamic_len) = settings.choice("set", &SETS)?;
     let script = settings.path("script", "/page.php")?;
     let (path, len) = PAGE;
     let manifest = settings
-        .given("files")
+        .value("files")
         .map(|folder| FileManifest::load(Path::new(folder)))
         .transpose()?;
     let page = UrlSpec {

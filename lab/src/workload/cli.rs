@@ -32,10 +32,10 @@ fn help() -> String {
     let mut text =
         "Workloads and their settings (traffic settings are accepted and have no effect):\n"
             .to_string();
-    for (name, what) in super::NAMES {
-        text += &format!("  {name}: {what}\n");
-        for (key, what) in super::settings(name) {
-            text += &format!("      {key}: {what}\n");
+    for (name, description) in super::NAMES {
+        text += &format!("  {name}: {description}\n");
+        for (key, description) in super::settings(name) {
+            text += &format!("      {key}: {description}\n");
         }
     }
     text
@@ -56,9 +56,9 @@ pub fn run(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         println!("{files} files are unchanged");
         return Ok(ExitCode::SUCCESS);
     }
-    let made = make(&plan, args, &mut meter);
+    let exit = make(&plan, args, &mut meter);
     meter.end();
-    made
+    exit
 }
 
 fn make(plan: &FilePlan, args: &WorkloadArgs, meter: &mut FileMeter) -> anyhow::Result<ExitCode> {
@@ -69,17 +69,17 @@ fn make(plan: &FilePlan, args: &WorkloadArgs, meter: &mut FileMeter) -> anyhow::
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("can't handle signals")?;
     }
-    let made = files::make_until(plan, &args.dir, &stop, &mut |share| meter.show(share))
+    let outcome = files::make_until(plan, &args.dir, &stop, &mut |share| meter.show(share))
         .map_err(anyhow::Error::msg)?;
     meter.end();
-    let (dir, kept, written) = (args.dir.display(), made.kept, made.written);
-    if made.stopped {
+    let (dir, unchanged, written) = (args.dir.display(), outcome.unchanged, outcome.written);
+    if outcome.stopped {
         eprintln!("stopped after {written} files; the same command continues from here");
         return Ok(ExitCode::from(130));
     }
     let size = files::human(plan.bytes());
     println!(
-        "{dir}: {} files, {size}: {written} written, {kept} kept",
+        "{dir}: {} files, {size}: {written} written, {unchanged} kept",
         plan.files()
     );
     Ok(ExitCode::SUCCESS)
@@ -105,7 +105,7 @@ struct FileMeter {
     started: Instant,
     /// The share that existed at the start, which must not count for the speed.
     first_share: Option<f64>,
-    shown: Option<Instant>,
+    shown_at: Option<Instant>,
     open: bool,
 }
 
@@ -117,7 +117,7 @@ impl FileMeter {
             terminal,
             started: Instant::now(),
             first_share: None,
-            shown: None,
+            shown_at: None,
             open: false,
         }
     }
@@ -129,12 +129,12 @@ impl FileMeter {
         } else {
             Duration::from_secs(3)
         };
-        let since = self.shown.unwrap_or(self.started);
-        let due = since.elapsed() >= pause || (self.open && share >= 1.0);
+        let last_shown = self.shown_at.unwrap_or(self.started);
+        let due = last_shown.elapsed() >= pause || (self.open && share >= 1.0);
         if !due {
             return;
         }
-        self.shown = Some(Instant::now());
+        self.shown_at = Some(Instant::now());
         let done = (share - first_share) * self.bytes as f64;
         let text = line(share, done, self.started.elapsed().as_secs_f64());
         if self.terminal {

@@ -17,8 +17,9 @@ impl WeightedChoice {
         assert!(sum > 0.0 && sum.is_finite(), "weights need a positive sum");
         let scale = weights.len() as f64 / sum;
         let mut heights: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
-        let mut columns: Vec<(f64, u32)> =
-            (0..weights.len() as u32).map(|own| (1.0, own)).collect();
+        let mut columns: Vec<(f64, u32)> = (0..weights.len() as u32)
+            .map(|index| (1.0, index))
+            .collect();
         let (mut low, mut high): (Vec<usize>, Vec<usize>) =
             (0..heights.len()).partition(|&column| heights[column] < 1.0);
         // Vose's construction: each low column is filled up from a high one, which may become low itself.
@@ -38,11 +39,11 @@ impl WeightedChoice {
     pub(crate) fn pick(&self, random: &mut SplitMix) -> usize {
         // Two draws in constant time: a column, and a height within it.
         let column = random.below(self.columns.len() as u64) as usize;
-        let (own, other) = self.columns[column];
-        if random.unit() < own {
+        let (own_share, alias) = self.columns[column];
+        if random.unit() < own_share {
             column
         } else {
-            other as usize
+            alias as usize
         }
     }
 }

@@ -75,7 +75,7 @@ pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<FileP
 }
 
 /// The content of one file of a workload with its default settings; `None` if there is no such file.
-pub(crate) fn content_of(workload: &str, path: &str) -> Option<Vec<u8>> {
+pub(crate) fn file_content(workload: &str, path: &str) -> Option<Vec<u8>> {
     let plan = plan(workload, &BTreeMap::new()).ok()?;
     let file = plan.files.iter().find(|file| file.path == path)?;
     let mut content = Vec::new();
@@ -102,7 +102,7 @@ pub fn make(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileSetOutcome {
     /// Files that existed already.
-    pub kept: u64,
+    pub unchanged: u64,
     /// Files that were written.
     pub written: u64,
     /// Whether it was stopped before it was complete.
@@ -127,32 +127,32 @@ pub fn make_until(
     for (path, bytes) in &plan.data {
         folder.write(path, bytes)?;
     }
-    let mut made = FileSetOutcome {
-        kept: plan.files() - missing.len() as u64,
+    let mut outcome = FileSetOutcome {
+        unchanged: plan.files() - missing.len() as u64,
         ..FileSetOutcome::default()
     };
     let mut journal = manifest::ManifestJournal::open(dir)?;
-    let all = plan.bytes().max(1) as f64;
-    let mut there = plan.bytes() - missing.iter().map(|file| file.len).sum::<u64>();
+    let total_bytes = plan.bytes().max(1) as f64;
+    let mut present_bytes = plan.bytes() - missing.iter().map(|file| file.len).sum::<u64>();
     let mut buffer = Vec::new();
     for file in missing {
         if stop.load(Ordering::Relaxed) {
-            made.stopped = true;
-            return Ok(made);
+            outcome.stopped = true;
+            return Ok(outcome);
         }
-        progress(there as f64 / all);
+        progress(present_bytes as f64 / total_bytes);
         let entry = write_file(&folder, file, &mut buffer)?;
         // After the file is complete: an entry without its file would be trusted by the next run.
         journal.add(&file.path, entry)?;
         listed.insert(file.path.clone(), entry);
-        there += file.len;
-        made.written += 1;
+        present_bytes += file.len;
+        outcome.written += 1;
     }
     // The journal is removed only after the manifest that replaces it.
     manifest::save(&folder, &listed)?;
     journal.remove()?;
     progress(1.0);
-    Ok(made)
+    Ok(outcome)
 }
 
 /// Files that are missing on the disk or differ from the manifest.
@@ -161,13 +161,13 @@ fn missing<'a>(
     folder: &FolderWriter,
     listed: &BTreeMap<String, ManifestEntry>,
 ) -> Vec<&'a FileSpec> {
-    let there = |file: &FileSpec| {
+    let is_present = |file: &FileSpec| {
         listed
             .get(&file.path)
             .is_some_and(|entry| entry.len == file.len)
-            && folder.has(&file.path, file.len)
+            && folder.has_file(&file.path, file.len)
     };
-    plan.files.iter().filter(|file| !there(file)).collect()
+    plan.files.iter().filter(|file| !is_present(file)).collect()
 }
 
 fn write_file(
@@ -189,15 +189,15 @@ fn write_file(
 /// The first file that differs.
 pub fn check(plan: &FilePlan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Result<u64, String> {
     let manifest = FileManifest::load(dir)?;
-    let all = plan.bytes().max(1) as f64;
+    let total_bytes = plan.bytes().max(1) as f64;
     let mut done = 0;
     for file in &plan.files {
-        progress(done as f64 / all);
+        progress(done as f64 / total_bytes);
         let path = dir.join("site").join(&file.path);
         let due = manifest.checksum(&file.path, file.len)?;
-        let found = File::open(&path).and_then(disk::checksum);
-        let found = found.map_err(|why| format!("{}: {why}", path.display()))?;
-        if found
+        let entry = File::open(&path).and_then(disk::checksum);
+        let entry = entry.map_err(|error| format!("{}: {error}", path.display()))?;
+        if entry
             != (ManifestEntry {
                 len: file.len,
                 crc32: due,

@@ -98,20 +98,20 @@ pub trait ClientSession: Send {
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse;
 
     /// Handles a response. With HTTP/1, responses arrive in the order of the requests.
-    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
+    fn handle_response(&mut self, answer: &ReceivedResponse<'_>) {
         let _ = answer;
     }
 
     /// Handles the failure of an outstanding request on a connection that continues.
-    fn failed(&mut self) {}
+    fn handle_failure(&mut self) {}
 
-    /// The parts of responses that [`ClientSession::answered`] needs.
-    fn wants(&self) -> ResponseInterest {
+    /// The parts of responses that [`ClientSession::handle_response`] needs.
+    fn interest(&self) -> ResponseInterest {
         ResponseInterest::default()
     }
 
     /// Whether the last response lacked a value that this session needs, and so was wrong.
-    fn lacks(&self) -> bool {
+    fn is_incomplete(&self) -> bool {
         false
     }
 

@@ -24,7 +24,7 @@ impl PerConnection {
             PerConnection::Unlimited => u64::MAX,
             PerConnection::Fixed(number) => number,
             PerConnection::Geometric(mean) => geometric(mean, random),
-            PerConnection::Uniform(least, most) => least + random.below(most - least + 1),
+            PerConnection::Uniform(min, max) => min + random.below(max - min + 1),
         }
     }
 }
@@ -34,8 +34,8 @@ fn geometric(mean: f64, random: &mut SplitMix) -> u64 {
     if mean <= 1.0 {
         return 1;
     }
-    let more = (1.0 - random.unit()).ln() / (1.0 - 1.0 / mean).ln();
-    1 + more as u64
+    let extra = (1.0 - random.unit()).ln() / (1.0 - 1.0 / mean).ln();
+    1 + extra as u64
 }
 
 impl FromStr for PerConnection {
@@ -62,22 +62,22 @@ fn parse(text: &str) -> Option<PerConnection> {
             .then_some(PerConnection::Geometric(mean));
     }
     if let Some(range) = text.strip_prefix("uniform:") {
-        let (least, most) = range.split_once('-')?;
-        let (least, most): (u64, u64) = (least.parse().ok()?, most.parse().ok()?);
-        let sensible = least >= 1 && least <= most && most < u64::MAX;
-        return sensible.then_some(PerConnection::Uniform(least, most));
+        let (min, max) = range.split_once('-')?;
+        let (min, max): (u64, u64) = (min.parse().ok()?, max.parse().ok()?);
+        let sensible = min >= 1 && min <= max && max < u64::MAX;
+        return sensible.then_some(PerConnection::Uniform(min, max));
     }
     let number = text.parse().ok()?;
     (number >= 1).then_some(PerConnection::Fixed(number))
 }
 
 impl std::fmt::Display for PerConnection {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            PerConnection::Unlimited => to.write_str("inf"),
-            PerConnection::Fixed(number) => write!(to, "{number}"),
-            PerConnection::Geometric(mean) => write!(to, "geometric:{mean}"),
-            PerConnection::Uniform(least, most) => write!(to, "uniform:{least}-{most}"),
+            PerConnection::Unlimited => f.write_str("inf"),
+            PerConnection::Fixed(number) => write!(f, "{number}"),
+            PerConnection::Geometric(mean) => write!(f, "geometric:{mean}"),
+            PerConnection::Uniform(min, max) => write!(f, "uniform:{min}-{max}"),
         }
     }
 }

@@ -33,7 +33,7 @@ struct ScriptSteps {
     values: usize,
     host: String,
     version: WorkloadVersion,
-    carries: ScriptConnection,
+    connection: ScriptConnection,
 }
 
 /// The scope of a connection.
@@ -54,7 +54,7 @@ struct ScriptStep {
     fields: Vec<(String, TextTemplate)>,
     body: StepBody,
     status: Option<u16>,
-    takes: Vec<ValueCapture>,
+    captures: Vec<ValueCapture>,
     /// Range of the think time afterwards, ns.
     think_ns: (u64, u64),
 }
@@ -88,14 +88,14 @@ impl ScriptWorkload {
         let classes = steps
             .iter()
             .enumerate()
-            .map(|(at, step)| format!("{} {} {}", at + 1, step.method, step.path.text()));
+            .map(|(index, step)| format!("{} {} {}", index + 1, step.method, step.path.text()));
         Ok(ScriptWorkload(Arc::new(ScriptSteps {
             classes: classes.collect(),
             steps,
             values,
             host: host.into(),
             version,
-            carries,
+            connection: carries,
         })))
     }
 }
@@ -112,8 +112,8 @@ impl TrafficWorkload for ScriptWorkload {
             cookies: CookieJar::default(),
             values: vec![String::new(); self.0.values],
             step: 0,
-            is_asked: false,
-            lacks: false,
+            is_outstanding: false,
+            is_incomplete: false,
             pause_ns: 0,
         })
     }
@@ -128,17 +128,17 @@ struct ScriptUser {
     /// The next step.
     step: usize,
     /// Its request is outstanding.
-    is_asked: bool,
+    is_outstanding: bool,
     /// A pattern did not match the last response.
-    lacks: bool,
+    is_incomplete: bool,
     pause_ns: u64,
 }
 
 impl ScriptUser {
     /// Draws the think time after the current step.
     fn think(&mut self) -> u64 {
-        let (least_ns, most_ns) = self.script.steps[self.step].think_ns;
-        least_ns + self.random.below(most_ns - least_ns + 1)
+        let (min_ns, max_ns) = self.script.steps[self.step].think_ns;
+        min_ns + self.random.below(max_ns - min_ns + 1)
     }
 
     /// Starts again as a new user.
@@ -152,16 +152,18 @@ impl ScriptUser {
 impl ClientSession for ScriptUser {
     fn open(&mut self) -> ConnectionOpening {
         // The connection ended before the response: the script can't continue without it.
-        if std::mem::take(&mut self.is_asked) {
+        if std::mem::take(&mut self.is_outstanding) {
             self.begin();
         }
         let script = &*self.script;
-        let requests = match (script.version, &script.carries) {
+        let requests = match (script.version, &script.connection) {
             // HTTP/1.0 without keep-alive: the server closes after each response.
             (WorkloadVersion::Http10, _) => 1,
             (_, ScriptConnection::All) => u64::MAX,
             (_, ScriptConnection::Once) => script.steps.len() as u64,
-            (_, ScriptConnection::Requests(some)) => some.draw(&mut self.random),
+            (_, ScriptConnection::Requests(per_connection)) => {
+                per_connection.draw(&mut self.random)
+            }
         };
         ConnectionOpening {
             version: script.version,
@@ -173,7 +175,7 @@ impl ClientSession for ScriptUser {
         let script = &*self.script;
         let step = &script.steps[self.step];
         step.write(script, (&self.values, &self.cookies), last, out);
-        self.is_asked = true;
+        self.is_outstanding = true;
         ExpectedResponse {
             class: self.step as u8,
             head_only: step.method == "HEAD",
@@ -183,39 +185,39 @@ impl ClientSession for ScriptUser {
         }
     }
 
-    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
+    fn handle_response(&mut self, answer: &ReceivedResponse<'_>) {
         let script = self.script.clone();
         let step = &script.steps[self.step];
         let text = answer.text.unwrap_or_default();
-        self.is_asked = false;
+        self.is_outstanding = false;
         set_cookies(&mut self.cookies, text);
         self.pause_ns = self.think();
-        self.lacks = !step
-            .takes
+        self.is_incomplete = !step
+            .captures
             .iter()
-            .all(|take| take.of(text, &mut self.values));
+            .all(|capture| capture.capture(text, &mut self.values));
         self.step = (self.step + 1) % script.steps.len();
         // After a wrong response the later steps would fail too, so a new user begins.
-        if self.lacks || !step.is_right(answer.status) || self.step == 0 {
+        if self.is_incomplete || !step.is_right(answer.status) || self.step == 0 {
             self.begin();
         }
     }
 
-    fn failed(&mut self) {
-        self.is_asked = false;
+    fn handle_failure(&mut self) {
+        self.is_outstanding = false;
         self.pause_ns = self.think();
         self.begin();
     }
 
-    fn wants(&self) -> ResponseInterest {
+    fn interest(&self) -> ResponseInterest {
         ResponseInterest {
             cookies: false,
             text: true,
         }
     }
 
-    fn lacks(&self) -> bool {
-        self.lacks
+    fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     fn pause_ns(&self) -> u64 {
@@ -241,7 +243,7 @@ impl ScriptStep {
         let (body, kind) = match &self.body {
             StepBody::None => (String::new(), None),
             StepBody::Text(text) => (text.fill(values), None),
-            StepBody::Form(pairs) => (form_of(pairs, values), Some(FORM)),
+            StepBody::Form(pairs) => (encode_form(pairs, values), Some(FORM)),
         };
         let fields = self.fields.iter();
         let fields = fields.map(|(name, value)| (name.as_str(), value.fill(values)));
@@ -268,12 +270,12 @@ impl ScriptStep {
 impl ValueCapture {
     /// Captures the value from a response; returns whether the pattern matched. The value may be used in a field, so
     /// control characters are rejected.
-    fn of(&self, text: &[u8], values: &mut [String]) -> bool {
-        let Some(found) = self.pattern.captures(text) else {
+    fn capture(&self, text: &[u8], values: &mut [String]) -> bool {
+        let Some(matched) = self.pattern.captures(text) else {
             return false;
         };
-        let found = found.get(1).or(found.get(0));
-        let value = found.and_then(|found| std::str::from_utf8(found.as_bytes()).ok());
+        let group = matched.get(1).or(matched.get(0));
+        let value = group.and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
         match value.filter(|value| wire::is_value(value)) {
             Some(value) => {
                 values[self.value] = unescaped(value);
@@ -286,11 +288,13 @@ impl ValueCapture {
 
 /// The request target for a path or a URL of the same server.
 fn target(path: &str) -> String {
-    let rest = path
+    let after_scheme = path
         .strip_prefix("http://")
         .or(path.strip_prefix("https://"));
-    let path = match rest {
-        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+    let path = match after_scheme {
+        Some(after_scheme) => after_scheme
+            .find('/')
+            .map_or("/", |path_start| &after_scheme[path_start..]),
         None => path,
     };
     let path = path.split('#').next().unwrap_or_default();
@@ -301,13 +305,13 @@ fn target(path: &str) -> String {
     for byte in path.bytes() {
         match byte {
             b'!'..=b'~' => target.push(char::from(byte)),
-            other => target += &format!("%{other:02X}"),
+            unsafe_byte => target += &format!("%{unsafe_byte:02X}"),
         }
     }
     target
 }
 
-fn form_of(pairs: &[(String, TextTemplate)], values: &[String]) -> String {
+fn encode_form(pairs: &[(String, TextTemplate)], values: &[String]) -> String {
     let mut text = String::new();
     for (name, value) in pairs {
         if !text.is_empty() {

@@ -9,17 +9,17 @@ use std::str::FromStr;
 /// The settings of one workload.
 pub(crate) struct WorkloadSettings<'a> {
     workload: &'static str,
-    given: &'a BTreeMap<String, String>,
+    raw_settings: &'a BTreeMap<String, String>,
 }
 
 impl<'a> WorkloadSettings<'a> {
     /// Rejects keys that are not in the table.
     pub(crate) fn new(
         workload: &'static str,
-        given: &'a BTreeMap<String, String>,
+        raw_settings: &'a BTreeMap<String, String>,
         allowed: &[(&str, &str)],
     ) -> Result<WorkloadSettings<'a>, String> {
-        for key in given.keys() {
+        for key in raw_settings.keys() {
             if !allowed.iter().any(|(name, _)| name == key) {
                 let names: Vec<&str> = allowed.iter().map(|(name, _)| *name).collect();
                 let names = names.join(", ");
@@ -28,12 +28,15 @@ impl<'a> WorkloadSettings<'a> {
                 ));
             }
         }
-        Ok(WorkloadSettings { workload, given })
+        Ok(WorkloadSettings {
+            workload,
+            raw_settings,
+        })
     }
 
     /// The text of a setting, if it is set.
-    pub(crate) fn given(&self, key: &str) -> Option<&'a str> {
-        self.given.get(key).map(String::as_str)
+    pub(crate) fn value(&self, key: &str) -> Option<&'a str> {
+        self.raw_settings.get(key).map(String::as_str)
     }
 
     /// Parses a number within bounds.
@@ -43,14 +46,14 @@ impl<'a> WorkloadSettings<'a> {
         default: T,
         bounds: RangeInclusive<T>,
     ) -> Result<T, String> {
-        let Some(text) = self.given(key) else {
+        let Some(text) = self.value(key) else {
             return Ok(default);
         };
         match text.parse() {
             Ok(number) if bounds.contains(&number) => Ok(number),
             _ => {
-                let (least, most) = (bounds.start(), bounds.end());
-                Err(self.wrong(key, text, &format!("give a number from {least} to {most}")))
+                let (min, max) = (bounds.start(), bounds.end());
+                Err(self.invalid_value(key, text, &format!("give a number from {min} to {max}")))
             }
         }
     }
@@ -62,22 +65,22 @@ impl<'a> WorkloadSettings<'a> {
 
     /// Parses one of several words; the first is the default.
     pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, String> {
-        let Some(text) = self.given(key) else {
+        let Some(text) = self.value(key) else {
             return Ok(choices[0].1);
         };
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == text) {
             return Ok(*choice);
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        Err(self.wrong(key, text, &format!("give one of {}", names.join(", "))))
+        Err(self.invalid_value(key, text, &format!("give one of {}", names.join(", "))))
     }
 
     /// Parses the path of a URL.
     pub(crate) fn path(&self, key: &str, default: &str) -> Result<String, String> {
-        let text = self.given(key).unwrap_or(default);
+        let text = self.value(key).unwrap_or(default);
         match super::wire::check_target(text) {
             Ok(()) => Ok(text.to_string()),
-            Err(why) => Err(self.wrong(key, text, &why)),
+            Err(error) => Err(self.invalid_value(key, text, &error)),
         }
     }
 
@@ -87,15 +90,15 @@ impl<'a> WorkloadSettings<'a> {
         key: &str,
         default: T,
     ) -> Result<T, String> {
-        match self.given(key) {
+        match self.value(key) {
             None => Ok(default),
             Some(text) => text
                 .parse()
-                .map_err(|why| format!("{}: {key}: {why}", self.workload)),
+                .map_err(|error| format!("{}: {key}: {error}", self.workload)),
         }
     }
 
-    fn wrong(&self, key: &str, text: &str, instead: &str) -> String {
+    fn invalid_value(&self, key: &str, text: &str, instead: &str) -> String {
         format!("{}: {key}={text} is not possible; {instead}", self.workload)
     }
 }

@@ -48,7 +48,7 @@ pub fn name(dir: u32, class: usize, file: usize) -> String {
 }
 
 /// All files of a set, in the order of [`index`].
-pub fn all(dirs: u32) -> impl Iterator<Item = (u32, usize, usize)> {
+pub fn all_files(dirs: u32) -> impl Iterator<Item = (u32, usize, usize)> {
     (0..dirs).flat_map(|dir| {
         (0..CLASSES).flat_map(move |class| (0..FILES).map(move |file| (dir, class, file)))
     })
@@ -56,7 +56,7 @@ pub fn all(dirs: u32) -> impl Iterator<Item = (u32, usize, usize)> {
 
 /// The files to create. Files of class 1 have one placeholder for ads, those of class 2 have two.
 pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
-    all(dirs)
+    all_files(dirs)
         .map(|(dir, class, file)| FileSpec {
             path: format!("file_set/{}", name(dir, class, file)),
             len: file_len(class, file),
@@ -70,7 +70,7 @@ pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
 /// The CRC-32 of all files in the order of [`index`], from the manifest of a folder with at least this many folders.
 pub(crate) fn checksums(folder: &Path, dirs: u32) -> Result<Vec<u32>, String> {
     let manifest = FileManifest::load(folder)?;
-    all(dirs)
+    all_files(dirs)
         .map(|(dir, class, file)| {
             let path = format!("file_set/{}", name(dir, class, file));
             manifest.checksum(&path, file_len(class, file))
@@ -92,7 +92,9 @@ mod tests {
         assert_eq!(row(0), [102, 204, 307, 409, 512, 614, 716, 819, 921]);
         assert_eq!(row(1)[0], 1024);
         assert_eq!(row(3)[8], 921_600);
-        let sum: u64 = all(1).map(|(_, class, file)| file_len(class, file)).sum();
+        let sum: u64 = all_files(1)
+            .map(|(_, class, file)| file_len(class, file))
+            .sum();
         assert_eq!(sum, 5_119_484);
     }
 
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn indexes_count_up() {
-        for (at, (dir, class, file)) in all(3).enumerate() {
+        for (at, (dir, class, file)) in all_files(3).enumerate() {
             assert_eq!(at, index(dir, class, file));
         }
         assert_eq!(name(12, 1, 3), "dir00012/class1_3");

@@ -42,8 +42,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// The number of folders.
-pub(crate) fn dirs(given: &BTreeMap<String, String>) -> Result<u32, String> {
-    let settings = WorkloadSettings::new("specweb96", given, SETTINGS)?;
+pub(crate) fn dirs(raw_settings: &BTreeMap<String, String>) -> Result<u32, String> {
+    let settings = WorkloadSettings::new("specweb96", raw_settings, SETTINGS)?;
     let target = settings.number("target", 500.0, 1.0..=1e9)?;
     let default = (10.0 * (target / 5.0_f64).sqrt()) as u32;
     settings.number(
@@ -63,16 +63,16 @@ fn file_weights(zipf: bool) -> Vec<f64> {
 
 /// The workload.
 pub(crate) fn workload(
-    given: &BTreeMap<String, String>,
+    raw_settings: &BTreeMap<String, String>,
     host: &str,
 ) -> Result<UrlWorkload, String> {
-    let dirs = dirs(given)?;
-    let settings = WorkloadSettings::new("specweb96", given, SETTINGS)?;
+    let dirs = dirs(raw_settings)?;
+    let settings = WorkloadSettings::new("specweb96", raw_settings, SETTINGS)?;
     let file_weights =
         file_weights(settings.choice("within", &[("poisson", false), ("zipf", true)])?);
     let file_set = settings.path("file_set", "/file_set")?;
     let file_set = file_set.trim_end_matches('/');
-    let checksums = match settings.given("files") {
+    let checksums = match settings.value("files") {
         Some(folder) => Some(specset::checksums(Path::new(folder), dirs)?),
         None => None,
     };
@@ -84,7 +84,7 @@ pub(crate) fn workload(
             expected_len: Some(specset::file_len(class, file)),
             crc32: checksums
                 .as_ref()
-                .map(|all| all[specset::index(dir, class, file)]),
+                .map(|file_checksums| file_checksums[specset::index(dir, class, file)]),
             ..UrlSpec::get(format!("{file_set}/{}", specset::name(dir, class, file)))
         };
         (class as u8, spec)
@@ -97,7 +97,7 @@ pub(crate) fn workload(
         conditional: settings.percent("conditional", 0.0)?,
     };
     let classes = (0..CLASSES).map(|class| format!("class {class}")).collect();
-    UrlWorkload::with_classes(classes, specset::all(dirs).map(spec).collect(), style)
+    UrlWorkload::with_classes(classes, specset::all_files(dirs).map(spec).collect(), style)
 }
 
 #[cfg(test)]

@@ -82,18 +82,18 @@ struct SpecWebOptions {
 
 fn options(settings: &WorkloadSettings<'_>) -> Result<SpecWebOptions, String> {
     let connections = settings.number("connections", DEFAULT_CONNECTIONS, 1..=100_000)?;
-    let dirs = settings.number("dirs", dirs_for(connections), 1..=specset::DIRS_MAX)?;
+    let dirs = settings.number("dirs", dir_count(connections), 1..=specset::DIRS_MAX)?;
     Ok(SpecWebOptions { connections, dirs })
 }
 
 /// Number of folders for this many simultaneous connections at 400 kbit/s and 122,000 bits per response.
-fn dirs_for(connections: u32) -> u32 {
+fn dir_count(connections: u32) -> u32 {
     (25.0 + 400_000.0 / 122_000.0 * f64::from(connections) / 5.0) as u32
 }
 
 /// The file set: the site and the data of the dynamic program.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    let options = options(&WorkloadSettings::new("specweb99", given, SETTINGS)?)?;
+pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    let options = options(&WorkloadSettings::new("specweb99", raw_settings, SETTINGS)?)?;
     let keeping = AdTables::fixed(options.connections);
     let data = vec![
         (
@@ -136,9 +136,9 @@ impl SpecWeb99 {
     ///
     /// # Errors
     /// An unknown setting or value, or missing or changed files.
-    pub fn new(given: &BTreeMap<String, String>, host: &str) -> Result<SpecWeb99, String> {
+    pub fn new(raw_settings: &BTreeMap<String, String>, host: &str) -> Result<SpecWeb99, String> {
         wire::check_host(host)?;
-        let settings = WorkloadSettings::new("specweb99", given, SETTINGS)?;
+        let settings = WorkloadSettings::new("specweb99", raw_settings, SETTINGS)?;
         let SpecWebOptions { connections, dirs } = options(&settings)?;
         let official = settings.choice("mix", &[("paper", false), ("official", true)])?;
         let protocols = [
@@ -146,7 +146,7 @@ impl SpecWeb99 {
             ("1.0", WorkloadVersion::Http10KeepAlive),
         ];
         let script = settings.path("script", "/specweb99.php")?;
-        let checksums = match settings.given("files") {
+        let checksums = match settings.value("files") {
             Some(folder) => Some(specset::checksums(Path::new(folder), dirs)?),
             None => None,
         };
@@ -228,9 +228,9 @@ impl ClientSession for SpecWebClient {
             crc32: None,
         };
         match operation {
-            SpecWebOperation::Static => self.ask_file(file, last, expected, out),
+            SpecWebOperation::Static => self.request_file(file, last, expected, out),
             SpecWebOperation::Get | SpecWebOperation::Cgi | SpecWebOperation::Ad => {
-                self.ask_program(operation, file, last, out);
+                self.request_program(operation, file, last, out);
                 expected
             }
             SpecWebOperation::Post => {
@@ -240,13 +240,13 @@ impl ClientSession for SpecWebClient {
         }
     }
 
-    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
-        if let Some(ad) = answer.set_cookie.and_then(given_ad) {
+    fn handle_response(&mut self, answer: &ReceivedResponse<'_>) {
+        if let Some(ad) = answer.set_cookie.and_then(assigned_ad) {
             self.last_ad = ad;
         }
     }
 
-    fn wants(&self) -> ResponseInterest {
+    fn interest(&self) -> ResponseInterest {
         ResponseInterest {
             cookies: self.inner.mix.has_ads(),
             text: false,
@@ -255,14 +255,14 @@ impl ClientSession for SpecWebClient {
 }
 
 /// The ad that a server names in its cookie. It names -1 for an unknown user; the client then keeps its previous ad.
-fn given_ad(field: &str) -> Option<u32> {
+fn assigned_ad(field: &str) -> Option<u32> {
     let rest = field.strip_prefix("found_cookie=Ad_id=")?;
     let digits = rest.split(['&', ';']).next()?;
     digits.trim().parse().ok().filter(|&ad| ad < ADS as u32)
 }
 
 impl SpecWebClient {
-    fn ask_file(
+    fn request_file(
         &mut self,
         file: ClassFile,
         last: bool,
@@ -287,15 +287,15 @@ impl SpecWebClient {
             };
         }
         let (class, number) = (usize::from(file.class), usize::from(file.number));
-        let at = specset::index(file.dir, class, number);
+        let index = specset::index(file.dir, class, number);
         ExpectedResponse {
             len: Some(specset::file_len(class, number)),
-            crc32: inner.checksums.as_ref().map(|all| all[at]),
+            crc32: inner.checksums.as_ref().map(|checksums| checksums[index]),
             ..expected
         }
     }
 
-    fn ask_program(
+    fn request_program(
         &self,
         operation: SpecWebOperation,
         file: ClassFile,
@@ -338,11 +338,11 @@ impl SpecWebClient {
             out.extend_from_slice(b"&client=");
             wire::decimal(out, self.number, 1);
         };
-        let before = out.len();
+        let len_before = out.len();
         body(out);
-        let len = out.len() - before;
+        let len = out.len() - len_before;
         // The body is written twice: once to measure it, since Content-Length precedes it.
-        out.truncate(before);
+        out.truncate(len_before);
         out.extend_from_slice(b"Content-Length: ");
         wire::decimal(out, len as u64, 1);
         out.extend_from_slice(b"\r\n\r\n");

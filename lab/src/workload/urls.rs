@@ -109,7 +109,7 @@ impl UrlWorkload {
         let specs = specs
             .into_iter()
             .enumerate()
-            .map(|(at, spec)| (at as u8, spec))
+            .map(|(index, spec)| (index as u8, spec))
             .collect();
         UrlWorkload::with_classes(classes, specs, style)
     }
@@ -124,11 +124,11 @@ impl UrlWorkload {
         if specs.is_empty() {
             return Err("no URL is given; give at least one".to_string());
         }
-        if let Some((_, bad)) = specs
+        if let Some((_, invalid)) = specs
             .iter()
             .find(|(_, spec)| !(spec.weight >= 0.0 && spec.weight < 1e15))
         {
-            let (path, weight) = (&bad.path, bad.weight);
+            let (path, weight) = (&invalid.path, invalid.weight);
             return Err(format!(
                 "{path}: {weight} is not a weight; give a number that is not negative"
             ));
@@ -207,13 +207,13 @@ impl ClientSession for UrlSession {
         request.expected(conditional)
     }
 
-    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
+    fn handle_response(&mut self, answer: &ReceivedResponse<'_>) {
         if let (true, Some(field)) = (self.list.style.cookies, answer.set_cookie) {
             self.cookies.set(field);
         }
     }
 
-    fn wants(&self) -> ResponseInterest {
+    fn interest(&self) -> ResponseInterest {
         ResponseInterest {
             cookies: self.list.style.cookies,
             text: false,

@@ -90,8 +90,8 @@ impl WebBenchKind {
     }
 
     fn len(&self, number: u64) -> u64 {
-        let (least, most) = self.lens;
-        least + (most - least) * number / (self.files - 1)
+        let (len_min, len_max) = self.lens;
+        len_min + (len_max - len_min) * number / (self.files - 1)
     }
 
     fn paths(&self) -> impl Iterator<Item = (String, u64)> {
@@ -100,8 +100,8 @@ impl WebBenchKind {
 }
 
 /// The file set.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    WorkloadSettings::new("webbench", given, SETTINGS)?;
+pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    WorkloadSettings::new("webbench", raw_settings, SETTINGS)?;
     let files = |kind: &'static WebBenchKind| {
         let fill = if kind.extension == "htm" {
             FileFill::Text
@@ -124,10 +124,10 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String>
 
 /// The workload.
 pub(crate) fn workload(
-    given: &BTreeMap<String, String>,
+    raw_settings: &BTreeMap<String, String>,
     host: &str,
 ) -> Result<UrlWorkload, String> {
-    let settings = WorkloadSettings::new("webbench", given, SETTINGS)?;
+    let settings = WorkloadSettings::new("webbench", raw_settings, SETTINGS)?;
     let versions = [
         ("1.0", WorkloadVersion::Http10),
         ("1.0-keepalive", WorkloadVersion::Http10KeepAlive),
@@ -141,7 +141,7 @@ pub(crate) fn workload(
         conditional: settings.percent("conditional", 0.0)?,
     };
     let manifest = settings
-        .given("files")
+        .value("files")
         .map(|folder| FileManifest::load(Path::new(folder)))
         .transpose()?;
     let mut specs = Vec::new();

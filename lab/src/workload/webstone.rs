@@ -38,8 +38,8 @@ const LIST: [(&str, u64, f64); 5] = [
 const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
 /// The files of all sizes, whichever size is selected.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    WorkloadSettings::new("webstone", given, SETTINGS)?;
+pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    WorkloadSettings::new("webstone", raw_settings, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {
         path: name.to_string(),
         len,
@@ -62,11 +62,11 @@ fn fixed(len: u64) -> String {
 
 /// The workload.
 pub(crate) fn workload(
-    given: &BTreeMap<String, String>,
+    raw_settings: &BTreeMap<String, String>,
     host: &str,
 ) -> Result<UrlWorkload, String> {
-    let settings = WorkloadSettings::new("webstone", given, SETTINGS)?;
-    let choices = match settings.given("size") {
+    let settings = WorkloadSettings::new("webstone", raw_settings, SETTINGS)?;
+    let choices = match settings.value("size") {
         None => LIST
             .map(|(name, len, weight)| (name.to_string(), len, weight))
             .to_vec(),
@@ -81,7 +81,7 @@ pub(crate) fn workload(
         }
     };
     let manifest = settings
-        .given("files")
+        .value("files")
         .map(|folder| FileManifest::load(Path::new(folder)))
         .transpose()?;
     let mut specs = Vec::new();

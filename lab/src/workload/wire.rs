@@ -85,11 +85,11 @@ const OURS: &[(&str, &str)] = &[
 ];
 
 /// Why a user may not set this field; `None` if it is allowed.
-pub(crate) fn why_ours(name: &str) -> Option<&'static str> {
-    let found = OURS
+pub(crate) fn reserved_reason(name: &str) -> Option<&'static str> {
+    let reserved = OURS
         .iter()
-        .find(|(ours, _)| name.eq_ignore_ascii_case(ours));
-    found.map(|(_, why)| *why)
+        .find(|(reserved_name, _)| name.eq_ignore_ascii_case(reserved_name));
+    reserved.map(|(_, reason)| *reason)
 }
 
 /// Whether a method is allowed. CONNECT would turn the connection into a tunnel.

@@ -40,13 +40,13 @@ fn program() -> PathBuf {
 /// Reports whether the test can't run on this machine, and why.
 pub fn skipped(test: &str, above: Above) -> bool {
     let lacks = |lacks: bool, reason: &str| lacks.then(|| reason.to_owned());
-    let reason = net::lacks()
+    let reason = net::missing_requirement()
         .or_else(|| {
             let reason = "lowroad is not built: cargo build -p lowroad";
             lacks(!program().is_file(), reason)
         })
         .or_else(|| {
-            let missing = above == Above::Nginx && !net::starts("nginx");
+            let missing = above == Above::Nginx && !net::is_installed("nginx");
             lacks(missing, "there is no `nginx`")
         });
     if let Some(reason) = &reason {

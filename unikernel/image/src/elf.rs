@@ -18,10 +18,10 @@ pub struct ElfLayout {
     /// The end of the loaded bytes.
     pub loaded_end: usize,
     /// The reserved program header.
-    pub spare_at: usize,
+    pub reserved_header_at: usize,
     /// The note's content.
-    pub places_at: usize,
-    pub places_text: [u8; SiteNote::LEN],
+    pub note_at: usize,
+    pub note_text: [u8; SiteNote::LEN],
 }
 
 /// Finds the positions that the builder changes.
@@ -31,36 +31,36 @@ pub fn read(file: &[u8]) -> Result<ElfLayout, ImageError> {
         return Err(ImageError::NotElf);
     }
     let headers = headers(file).ok_or(ImageError::NotElf)?;
-    let (mut loaded_end, mut spare_at, mut places_at) = (0, None, None);
+    let (mut loaded_end, mut reserved_header_at, mut note_at) = (0, None, None);
     for at in headers {
         let segment = segment(file, at).ok_or(ImageError::NotElf)?;
         match u32_at(file, at) {
             Some(LOAD) => loaded_end = loaded_end.max(segment.end),
-            Some(NOTE) => places_at = places_at.or_else(|| places(file, segment.clone())),
-            Some(0) => spare_at = Some(at),
+            Some(NOTE) => note_at = note_at.or_else(|| find_note(file, segment.clone())),
+            Some(0) => reserved_header_at = Some(at),
             _ => {}
         }
     }
-    let places_at = places_at
+    let note_at = note_at
         .filter(|at| at + SiteNote::LEN <= loaded_end)
         .ok_or(ImageError::NotOurs)?;
-    let spare_at = spare_at.filter(|at| at + HEADER_LEN <= loaded_end);
+    let reserved_header_at = reserved_header_at.filter(|at| at + HEADER_LEN <= loaded_end);
     let text = file
-        .get(places_at..)
+        .get(note_at..)
         .and_then(|bytes| bytes.first_chunk())
         .ok_or(ImageError::NotElf)?;
     // A kernel with a site has no reserved header left; the caller reports the site instead.
     let is_free = *text == [0; SiteNote::LEN];
-    let spare_at = if is_free {
-        spare_at.ok_or(ImageError::NotOurs)?
+    let reserved_header_at = if is_free {
+        reserved_header_at.ok_or(ImageError::NotOurs)?
     } else {
         0
     };
     Ok(ElfLayout {
         loaded_end,
-        spare_at,
-        places_at,
-        places_text: *text,
+        reserved_header_at,
+        note_at,
+        note_text: *text,
     })
 }
 
@@ -81,7 +81,7 @@ fn segment(file: &[u8], header: usize) -> Option<std::ops::Range<usize>> {
 }
 
 /// The position of the content of the note named `Lowroad`.
-fn places(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
+fn find_note(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
     let mut at = segment.start;
     while at < segment.end {
         let (name_len, text_len) = (u32_at(file, at)? as usize, u32_at(file, at + 4)? as usize);
@@ -102,11 +102,11 @@ pub fn set_segment(file: &mut [u8], header: usize, offset: u64, address: u64, le
     file[header..header + 4].copy_from_slice(&LOAD.to_le_bytes());
     file[header + 4..header + 8].copy_from_slice(&4_u32.to_le_bytes());
     let numbers = [offset, address, address, len, len, 4096];
-    for (place, number) in file[header + 8..header + HEADER_LEN]
+    for (target, number) in file[header + 8..header + HEADER_LEN]
         .chunks_exact_mut(8)
         .zip(numbers)
     {
-        place.copy_from_slice(&number.to_le_bytes());
+        target.copy_from_slice(&number.to_le_bytes());
     }
 }
 

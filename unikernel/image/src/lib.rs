@@ -45,7 +45,7 @@ const PAGE: usize = 4096;
 pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
     let elf = elf::read(kernel)?;
     // As linked, the note is zero.
-    if elf.places_text != [0; SiteNote::LEN] {
+    if elf.note_text != [0; SiteNote::LEN] {
         return Err(ImageError::HasSite);
     }
     let table = names::table(&elf::functions(kernel));
@@ -55,7 +55,7 @@ pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
     if SITE_ADDRESS + added_len > END {
         return Err(ImageError::TooLong);
     }
-    let places = SiteNote {
+    let note = SiteNote {
         site_address: SITE_ADDRESS,
         site_len: site.len() as u64,
         symbols_address: SITE_ADDRESS + table_at as u64,
@@ -69,10 +69,10 @@ pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
     image.extend_from_slice(site);
     image.resize(offset + table_at, 0);
     image.extend_from_slice(&table);
-    image[elf.places_at..elf.places_at + SiteNote::LEN].copy_from_slice(&places.write());
+    image[elf.note_at..elf.note_at + SiteNote::LEN].copy_from_slice(&note.write());
     elf::set_segment(
         &mut image,
-        elf.spare_at,
+        elf.reserved_header_at,
         offset as u64,
         SITE_ADDRESS,
         added_len,

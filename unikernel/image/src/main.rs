@@ -11,14 +11,14 @@ fn main() -> ExitCode {
     let read = |path: &std::ffi::OsString| {
         std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    let made = read(kernel)
+    let result = read(kernel)
         .and_then(|kernel| {
             lowroad_kernel_image::build(&kernel, &read(site)?).map_err(|error| error.to_string())
         })
         .and_then(|bytes| {
             std::fs::write(image, bytes).map_err(|error| format!("{}: {error}", image.display()))
         });
-    match made {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lowroad-kernel-image: {error}");

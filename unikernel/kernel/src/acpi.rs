@@ -10,7 +10,7 @@ pub const HEAD_LEN: usize = 36;
 
 /// Whether the ACPI checksum is right: the bytes add up to 0.
 #[must_use]
-pub fn sums_up(bytes: &[u8]) -> bool {
+pub fn has_valid_checksum(bytes: &[u8]) -> bool {
     bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
 }
 
@@ -18,7 +18,7 @@ pub fn sums_up(bytes: &[u8]) -> bool {
 #[must_use]
 pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
     // The checksum of version 1 covers 20 bytes.
-    if !rsdp.starts_with(b"RSD PTR ") || !sums_up(rsdp.get(..20)?) {
+    if !rsdp.starts_with(b"RSD PTR ") || !has_valid_checksum(rsdp.get(..20)?) {
         return None;
     }
     match u64_at(rsdp, 24) {
@@ -44,7 +44,7 @@ pub struct PowerRegisters {
     /// The line of the ACPI interrupt (SCI).
     pub line: u32,
     /// The sleep type for power off.
-    pub off: u8,
+    pub sleep_type: u8,
     /// The memory address of the sleep control register on hardware-reduced machines, which lack `control`.
     pub sleep_address: u64,
 }
@@ -87,7 +87,7 @@ pub fn power(fadt: &[u8]) -> Option<(PowerRegisters, u64)> {
 
 /// The sleep type of power off, from `Name (_S5_, Package () { off, … })` in the DSDT.
 #[must_use]
-pub fn off(dsdt: &[u8]) -> Option<u8> {
+pub fn power_off_type(dsdt: &[u8]) -> Option<u8> {
     let at = dsdt.windows(5).position(|window| window == b"_S5_\x12")?;
     // The package's length takes 1 to 4 bytes, by its first two bits; then follows the number of its elements.
     let len_len = usize::from(dsdt.get(at + 5)? >> 6) + 1;
@@ -161,8 +161,8 @@ fn entries(madt: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     core::iter::from_fn(move || {
         // At least 2, or an entry of length 0 would loop.
         let len = usize::from(*rest.get(1)?).max(2);
-        let (entry, others) = rest.split_at_checked(len)?;
-        rest = others;
+        let (entry, remaining) = rest.split_at_checked(len)?;
+        rest = remaining;
         Some(entry)
     })
 }
@@ -173,11 +173,14 @@ mod tests {
 
     #[test]
     fn off_is_found_in_aml() {
-        assert_eq!(off(b"junk\x08_S5_\x12\x06\x04\0\0\0\0"), Some(0));
-        assert_eq!(off(b"\x08_S5_\x12\x0a\x04\x0a\x05\x0a\x05\0\0"), Some(5));
-        assert_eq!(off(b"\x08_S5_\x12\x41\x00\x04\x01"), Some(1));
-        assert_eq!(off(b"\x08_S5_\x12"), None);
-        assert_eq!(off(b""), None);
+        assert_eq!(power_off_type(b"junk\x08_S5_\x12\x06\x04\0\0\0\0"), Some(0));
+        assert_eq!(
+            power_off_type(b"\x08_S5_\x12\x0a\x04\x0a\x05\x0a\x05\0\0"),
+            Some(5)
+        );
+        assert_eq!(power_off_type(b"\x08_S5_\x12\x41\x00\x04\x01"), Some(1));
+        assert_eq!(power_off_type(b"\x08_S5_\x12"), None);
+        assert_eq!(power_off_type(b""), None);
     }
 
     #[test]

@@ -140,19 +140,19 @@ impl LocalApic {
     }
 
     /// Sends an interrupt or a command to another processor, which sees earlier stores.
-    fn send(&self, to: u8, what: u32) {
+    fn send(&self, to: u8, command: u32) {
         cpu::store_fence();
         match self.memory {
             Some(memory) => {
                 memory.write(COMMAND_TO as usize, u32::from(to) << 24);
-                memory.write(COMMAND as usize, ASSERT | what);
+                memory.write(COMMAND as usize, ASSERT | command);
                 // Sent within microseconds; the next command must wait for it.
                 let _ =
                     (0..100_000).any(|_| memory.read::<u32>(COMMAND as usize) & IS_PENDING == 0);
             }
             None => write_msr(
                 0x800 + COMMAND / 16,
-                u64::from(to) << 32 | u64::from(ASSERT | what),
+                u64::from(to) << 32 | u64::from(ASSERT | command),
             ),
         }
     }
@@ -164,9 +164,9 @@ impl LocalApic {
 
     /// Wakes all other cores.
     pub fn wake_others(&self) {
-        let own = cores::own();
+        let current = cores::current();
         (0..cores::count())
-            .filter(|core| *core != own)
+            .filter(|core| *core != current)
             .for_each(|core| self.wake(core));
     }
 
@@ -222,13 +222,13 @@ impl IoControllers {
             let registers = unsafe { DeviceRegisters::new(controller.address) };
             registers.write(0, 1_u32);
             let count = (registers.read::<u32>(16) >> 16 & 0xff) + 1;
-            let Some(own) = line.checked_sub(controller.line).filter(|own| *own < count) else {
+            let Some(pin) = line.checked_sub(controller.line).filter(|pin| *pin < count) else {
                 continue;
             };
             // The destination first, since the write of the lower half unmasks the line.
-            registers.write(0, 0x11 + own * 2);
+            registers.write(0, 0x11 + pin * 2);
             registers.write(16, self.destination);
-            registers.write(0, 0x10 + own * 2);
+            registers.write(0, 0x10 + pin * 2);
             registers.write(16, u32::from(vector));
         }
     }

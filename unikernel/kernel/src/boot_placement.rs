@@ -6,7 +6,7 @@ use core::arch::global_asm;
 use lowroad_kernel::regions::MemoryRegion;
 use lowroad_kernel::site::SiteNote;
 
-use crate::loader::{is_mapped, left};
+use crate::loader::{boot_memory, is_mapped};
 
 global_asm!(
     r#"
@@ -26,25 +26,21 @@ unsafe extern "C" {
 }
 
 /// The note as written by the builder.
-pub fn places() -> SiteNote {
+pub fn site_note() -> SiteNote {
     // SAFETY: a static; read volatile, since the builder changes its value after compilation.
     SiteNote::read(&unsafe { (&raw const lowroad_places).read_volatile() })
 }
 
 /// The symbols, or nothing.
 pub fn symbols() -> &'static [u8] {
-    let places = places();
-    bytes(MemoryRegion::new(
-        places.symbols_address,
-        places.symbols_len,
-    ))
-    .unwrap_or_default()
+    let note = site_note();
+    bytes(MemoryRegion::new(note.symbols_address, note.symbols_len)).unwrap_or_default()
 }
 
 /// The site in the image, or else the loader's module.
 pub fn site(module: Option<MemoryRegion>) -> Option<MemoryRegion> {
-    let places = places();
-    let built_in = MemoryRegion::new(places.site_address, places.site_len);
+    let note = site_note();
+    let built_in = MemoryRegion::new(note.site_address, note.site_len);
     if built_in.is_empty() {
         module
     } else {
@@ -54,7 +50,7 @@ pub fn site(module: Option<MemoryRegion>) -> Option<MemoryRegion> {
 
 /// The bytes of a region that is kept out of the heap.
 pub fn bytes(region: MemoryRegion) -> Option<&'static [u8]> {
-    let is_there = !region.is_empty() && is_mapped(region.start, region.len());
+    let is_present = !region.is_empty() && is_mapped(region.start, region.len());
     // SAFETY: mapped; the region is kept out of the heap (`main`), so it is never written.
-    is_there.then(|| unsafe { left(region.start, region.len() as usize) })
+    is_present.then(|| unsafe { boot_memory(region.start, region.len() as usize) })
 }

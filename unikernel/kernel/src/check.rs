@@ -35,33 +35,33 @@ pub fn bytes() {
             (100, 140),
             (100, 100),
         ] {
-            moved(to, from, len);
+            check_move(to, from, len);
         }
         filled(len);
-        compared(len);
+        check_compare(len);
     }
 }
 
-fn moved(to: usize, from: usize, len: usize) {
+fn check_move(to: usize, from: usize, len: usize) {
     let mut area: [u8; LEN] = core::array::from_fn(sample);
-    let apart = to + len <= from || from + len <= to;
+    let is_disjoint = to + len <= from || from + len <= to;
     let base = black_box(area.as_mut_ptr());
     // SAFETY: both ranges are within `area`; `memcpy` is called only for disjoint ones.
-    let gave = unsafe {
-        if apart {
+    let returned = unsafe {
+        if is_disjoint {
             memcpy(base.add(to), base.add(from), len)
         } else {
             memmove(base.add(to), base.add(from), len)
         }
     };
-    assert_eq!(gave, base.wrapping_add(to));
+    assert_eq!(returned, base.wrapping_add(to));
     for (n, byte) in black_box(area).iter().enumerate() {
-        let wanted = if (to..to + len).contains(&n) {
+        let expected = if (to..to + len).contains(&n) {
             sample(n - to + from)
         } else {
             sample(n)
         };
-        assert_eq!(*byte, wanted, "{len} bytes from {from} to {to}: byte {n}");
+        assert_eq!(*byte, expected, "{len} bytes from {from} to {to}: byte {n}");
     }
 }
 
@@ -78,7 +78,7 @@ fn filled(len: usize) {
     }
 }
 
-fn compared(len: usize) {
+fn check_compare(len: usize) {
     let one: [u8; LEN] = black_box(core::array::from_fn(sample));
     let mut other = one;
     // A difference behind the length must not count.
@@ -89,10 +89,10 @@ fn compared(len: usize) {
         if len > 0 {
             let mut other = one;
             other[n] = one[n].wrapping_add(1);
-            let wanted = if one[n] < other[n] { -1 } else { 1 };
+            let expected = if one[n] < other[n] { -1 } else { 1 };
             // SAFETY: within both arrays.
             let order = unsafe { memcmp(black_box(one.as_ptr()), black_box(other.as_ptr()), len) };
-            assert_eq!(order.signum(), wanted, "{len} bytes, different at {n}");
+            assert_eq!(order.signum(), expected, "{len} bytes, different at {n}");
         }
     }
 }

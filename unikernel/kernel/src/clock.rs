@@ -34,7 +34,7 @@ impl TickClock {
     pub fn open(local: &mut LocalApic, acpi_timer: u16) -> (TickClock, &'static str) {
         let start = cpu::ticks();
         local.start_counter();
-        let (rate, how) = match told_khz() {
+        let (rate, rate_source) = match reported_khz() {
             Some(khz) => {
                 let rate = TickRate::new(khz);
                 if !LocalApic::has_deadline() {
@@ -61,15 +61,15 @@ impl TickClock {
                 unix_s,
                 next_second_us: 1_000_000,
             },
-            how,
+            rate_source,
         )
     }
 
-    /// The same clock for another core, called on that core: `theirs` is the recent counter of the core that gives its
+    /// The same clock for another core, called on that core: `remote_ticks` is the recent counter of the core that gives its
     /// clock. Also starts this core's timer.
-    pub fn beside(mut self, theirs: u64, local: &mut LocalApic) -> TickClock {
+    pub fn for_other_core(mut self, remote_ticks: u64, local: &mut LocalApic) -> TickClock {
         let slack = self.rate.ticks(SLACK_US);
-        self.start = ticks::start_beside(cpu::ticks(), theirs, self.start, slack);
+        self.start = ticks::synchronized_start(cpu::ticks(), remote_ticks, self.start, slack);
         local.open_timer(self.counter);
         self
     }
@@ -95,7 +95,7 @@ impl TickClock {
 }
 
 /// The rate as reported by the processor or the hypervisor.
-fn told_khz() -> Option<u64> {
+fn reported_khz() -> Option<u64> {
     let crystal = cpu::id(0x15, 0);
     if crystal.eax != 0 && crystal.ebx != 0 && crystal.ecx != 0 {
         return Some(
@@ -137,18 +137,18 @@ fn by_pit() -> Option<u64> {
     (0..1000).find(|_| count() != u16::MAX)?;
     // Reads take microseconds under a hypervisor, some much longer: the quickest of several counts, at its midpoint.
     let read = || {
-        let one = || {
+        let sample = || {
             let before = cpu::ticks();
             (count(), before, cpu::ticks())
         };
-        let best =
+        let quicker =
             |a: (u16, u64, u64), b: (u16, u64, u64)| if b.2 - b.1 < a.2 - a.1 { b } else { a };
-        let (count, before, after) = (0..8).map(|_| one()).fold(one(), best);
+        let (count, before, after) = (0..8).map(|_| sample()).fold(sample(), quicker);
         (count, before.midpoint(after))
     };
     let (first, start) = read();
-    let wanted = (PIT_HZ * MEASURE_US / 1_000_000) as u16;
-    (0..LOOKS_MAX).find(|_| first.wrapping_sub(count()) >= wanted)?;
+    let target = (PIT_HZ * MEASURE_US / 1_000_000) as u16;
+    (0..LOOKS_MAX).find(|_| first.wrapping_sub(count()) >= target)?;
     let (last, end) = read();
     Some((end - start) * PIT_HZ / u64::from(first.wrapping_sub(last)) / 1000)
 }
@@ -156,10 +156,10 @@ fn by_pit() -> Option<u64> {
 fn by_acpi(port: u16) -> Option<u64> {
     let first = in32(port);
     let start = cpu::ticks();
-    let wanted = ACPI_HZ * MEASURE_US / 1_000_000;
+    let target = ACPI_HZ * MEASURE_US / 1_000_000;
     // The timer has at least 24 bits.
     let counted = |now: u32| u64::from(now.wrapping_sub(first) & 0xff_ffff);
-    (0..LOOKS_MAX).find(|_| counted(in32(port)) >= wanted)?;
+    (0..LOOKS_MAX).find(|_| counted(in32(port)) >= target)?;
     let (last, end) = (in32(port), cpu::ticks());
     Some((end - start) * ACPI_HZ / counted(last) / 1000)
 }
@@ -183,22 +183,22 @@ fn registers() -> Option<UtcDate> {
         in8(0x71)
     };
     (0..LOOKS_MAX / 100).find(|_| register(10) & 0x80 == 0)?;
-    let form = register(11);
+    let status_b = register(11);
     let number = |n: u8| {
         let raw = u32::from(register(n));
-        if form & 4 != 0 {
+        if status_b & 4 != 0 {
             raw
         } else {
             (raw >> 4) * 10 + (raw & 15)
         }
     };
     let raw_hour = register(4);
-    let mut hour = if form & 4 != 0 {
+    let mut hour = if status_b & 4 != 0 {
         u32::from(raw_hour & 0x7f)
     } else {
         u32::from(raw_hour >> 4 & 7) * 10 + u32::from(raw_hour & 15)
     };
-    if form & 2 == 0 {
+    if status_b & 2 == 0 {
         hour = hour % 12 + if raw_hour & 0x80 != 0 { 12 } else { 0 };
     }
     Some(UtcDate {

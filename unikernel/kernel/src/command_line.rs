@@ -29,12 +29,12 @@ pub enum KernelOption<'l> {
 /// The words of a command line.
 pub fn words(line: &str) -> impl Iterator<Item = KernelOption<'_>> {
     line.split_ascii_whitespace().map(|word| {
-        let known = match word.split_once('=') {
+        let option = match word.split_once('=') {
             Some(("ip", value)) => address(value).map(KernelOption::Address),
             Some(("virtio_mmio.device", value)) => device(value).map(KernelOption::Device),
             _ => None,
         };
-        known.unwrap_or(KernelOption::Unknown(word))
+        option.unwrap_or(KernelOption::Unknown(word))
     })
 }
 
@@ -42,11 +42,11 @@ fn address(value: &str) -> Option<AddressSource> {
     if value == "dhcp" {
         return Some(AddressSource::Dhcp);
     }
-    let (own, gateway) = match value.split_once(',') {
-        Some((own, gateway)) => (own, Some(gateway.parse::<Ipv4Addr>().ok()?)),
+    let (cidr, gateway) = match value.split_once(',') {
+        Some((cidr, gateway)) => (cidr, Some(gateway.parse::<Ipv4Addr>().ok()?)),
         None => (value, None),
     };
-    let (address, prefix_len) = own.split_once('/')?;
+    let (address, prefix_len) = cidr.split_once('/')?;
     let prefix_len = prefix_len.parse().ok().filter(|len| *len <= 32)?;
     Some(AddressSource::Static {
         address: address.parse().ok()?,
@@ -57,8 +57,8 @@ fn address(value: &str) -> Option<AddressSource> {
 
 /// Parses a device. The length (`512`, `4K`) is ignored: the standard defines the registers.
 fn device(value: &str) -> Option<VirtioMmioDevice> {
-    let (_len, place) = value.split_once('@')?;
-    let mut parts = place.split(':');
+    let (_len, location) = value.split_once('@')?;
+    let mut parts = location.split(':');
     let address = number(parts.next()?)?;
     let line = number(parts.next()?)?.try_into().ok()?;
     Some(VirtioMmioDevice { address, line })

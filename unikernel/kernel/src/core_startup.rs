@@ -40,11 +40,11 @@ pub struct CorePlan {
 }
 
 impl CorePlan {
-    /// A plan for a machine with this memory, of which `taken` is occupied.
-    pub fn new(firmware: &FirmwareTables, memory: &MemoryMap, taken: &MemoryMap) -> CorePlan {
+    /// A plan for a machine with this memory, of which `occupied` is occupied.
+    pub fn new(firmware: &FirmwareTables, memory: &MemoryMap, occupied: &MemoryMap) -> CorePlan {
         let mut plan = CorePlan {
             processors: firmware.processors().count().max(1),
-            page: processors::place(memory, taken),
+            page: processors::find_start_page(memory, occupied),
             cores: 1,
             reason: "",
         };
@@ -68,19 +68,19 @@ impl CorePlan {
     pub fn start(
         &mut self,
         firmware: &FirmwareTables,
-        found: &mut DetectedDevice,
+        device: &mut DetectedDevice,
         local: &LocalApic,
         clock: &mut TickClock,
     ) -> Result<Vec<NetQueuePair>, &'static str> {
         self.limit(
-            found.device.pairs_max.into(),
+            device.device.pairs_max.into(),
             "the network device has no more queues",
         );
         if let (2.., Some(page)) = (self.cores, self.page) {
             let started = processors::start(firmware.processors(), self.cores, page, local, clock);
             self.limit(started.into(), "the others do not start");
         }
-        let nets = found.begin(self.cores)?;
+        let nets = device.begin(self.cores)?;
         self.limit(nets.len(), "the network device gives no more queues");
         cores::set_count(self.cores);
         match (self.processors, usize::from(self.cores)) {
@@ -109,8 +109,8 @@ struct TeamSettings {
 ///
 /// # Errors
 /// The server can't be created.
-pub fn work(
-    found: &DetectedDevice,
+pub fn run_cores(
+    device: &DetectedDevice,
     mut nets: Vec<NetQueuePair>,
     site: &'static [u8],
     address: AddressSource,
@@ -121,10 +121,10 @@ pub fn work(
     let secret = random::secret();
     let cores = (count > 1).then(|| &*Box::leak(Box::new(CoreSet::new(count, &secret))));
     let len = heap::split(count).ok_or("memory is fragmented")?;
-    let told = TeamSettings {
+    let settings = TeamSettings {
         site,
-        mac: found.device.mac,
-        mtu: found.device.mtu,
+        mac: device.device.mac,
+        mtu: device.device.mtu,
         address,
         memory_len: len
             .saturating_sub(HEAP_SPARE)
@@ -135,38 +135,38 @@ pub fn work(
     // Queues are taken from the end, so each core gets the pair of its number.
     for core in (1..count).rev() {
         let (net, clock) = (nets.pop().ok_or("too few queues")?, clock.clone());
-        let run = move |mut local: LocalApic, theirs| {
-            let mut clock = clock.beside(theirs, &mut local);
-            if let Err(error) = work_as(core, &told, net, &mut clock, &local) {
+        let run = move |mut local: LocalApic, remote_ticks| {
+            let mut clock = clock.for_other_core(remote_ticks, &mut local);
+            if let Err(error) = run_core(core, &settings, net, &mut clock, &local) {
                 say!("lowroad: core {core}: {error}");
-                power::off();
+                power::switch_off();
             }
         };
-        processors::give(core, local, Box::new(run));
+        processors::assign_work(core, local, Box::new(run));
     }
     let net = nets.pop().ok_or("no queues")?;
-    work_as(0, &told, net, &mut clock, local)?;
-    say_sums(count, &mut clock);
+    run_core(0, &settings, net, &mut clock, local)?;
+    report_totals(count, &mut clock);
     Ok(())
 }
 
-fn work_as(
+fn run_core(
     core: u16,
-    told: &TeamSettings,
+    settings: &TeamSettings,
     mut net: NetQueuePair,
     clock: &mut TickClock,
     local: &LocalApic,
 ) -> Result<(), String> {
     let machine = MachineSetup {
-        mac: told.mac,
-        mtu: told.mtu,
-        address: told.address,
-        memory_len: told.memory_len,
-        secret: told.secret,
-        cores: told.cores.map(|cores| (cores, core)),
+        mac: settings.mac,
+        mtu: settings.mtu,
+        address: settings.address,
+        memory_len: settings.memory_len,
+        secret: settings.secret,
+        cores: settings.cores.map(|cores| (cores, core)),
     };
     // The machine ends afterwards, so the server needs no destruction.
-    let mut server = ManuallyDrop::new(server::open(told.site, machine)?);
+    let mut server = ManuallyDrop::new(server::open(settings.site, machine)?);
     main_loop::run(core, &mut server, &mut net, clock, local);
     // Other cores may be waiting for this one's end.
     local.wake_others();
@@ -187,14 +187,14 @@ fn add(net: &NetQueuePair) {
         (&RECEIVED, receiver.frames),
         (&SENT, sender.frames),
         (&DROPPED, sender.dropped),
-        (&WRONG, receiver.wrong + sender.wrong),
+        (&WRONG, receiver.invalid_values + sender.invalid_values),
     ] {
         sum.fetch_add(number, Ordering::Relaxed);
     }
     ADDED.fetch_add(1, Ordering::Release);
 }
 
-fn say_sums(count: u16, clock: &mut TickClock) {
+fn report_totals(count: u16, clock: &mut TickClock) {
     let end_us = clock.now().mono_us + SUMS_US;
     while ADDED.load(Ordering::Acquire) < count && clock.now().mono_us < end_us {
         core::hint::spin_loop();
@@ -206,10 +206,10 @@ fn say_sums(count: u16, clock: &mut TickClock) {
     let [received, sent, dropped, wrong] =
         [&RECEIVED, &SENT, &DROPPED, &WRONG].map(|sum| sum.load(Ordering::Relaxed));
     say!("lowroad: {received} frames received, {sent} sent, {dropped} dropped");
-    let unsaid = serial::dropped();
-    if wrong > 0 || unsaid > 0 {
+    let unprinted = serial::dropped();
+    if wrong > 0 || unprinted > 0 {
         say!(
-            "lowroad: {wrong} invalid responses of the device, {unsaid} bytes lost by the console"
+            "lowroad: {wrong} invalid responses of the device, {unprinted} bytes lost by the console"
         );
     }
 }

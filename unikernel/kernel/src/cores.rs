@@ -42,7 +42,7 @@ pub fn set_count(count: u16) {
 }
 
 /// The number of the current core, from its task register.
-pub fn own() -> u16 {
+pub fn current() -> u16 {
     let selector: u16;
     // SAFETY: reads a register, which is 0 while only the first core runs.
     unsafe {
@@ -53,10 +53,10 @@ pub fn own() -> u16 {
 
 /// Records a core's stacks.
 pub fn set_stacks(core: u16, stack: Range<u64>, exception_stack: Range<u64>) {
-    let place = &PLACES[usize::from(core)];
+    let slot = &PLACES[usize::from(core)];
     for (to, from) in [
-        (&place.stack, stack),
-        (&place.exception_stack, exception_stack),
+        (&slot.stack, stack),
+        (&slot.exception_stack, exception_stack),
     ] {
         to[0].store(from.start, Ordering::Relaxed);
         to[1].store(from.end, Ordering::Relaxed);
@@ -68,7 +68,7 @@ pub fn is_stack(address: u64) -> bool {
     address.is_multiple_of(8)
         && PLACES
             .iter()
-            .flat_map(|place| [&place.stack, &place.exception_stack])
+            .flat_map(|slot| [&slot.stack, &slot.exception_stack])
             .any(|[start, end]| {
                 let end = end.load(Ordering::Relaxed);
                 (start.load(Ordering::Relaxed)..end.saturating_sub(15)).contains(&address)

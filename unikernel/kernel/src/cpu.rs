@@ -76,14 +76,14 @@ pub fn write_msr(register: u32, value: u64) {
 /// A CPUID leaf; zeros if the processor lacks it.
 pub fn id(leaf: u32, subleaf: u32) -> CpuidResult {
     let last = __cpuid_count(leaf & 0xc000_0000, 0).eax;
-    let none = CpuidResult {
+    let zero = CpuidResult {
         eax: 0,
         ebx: 0,
         ecx: 0,
         edx: 0,
     };
     if leaf > last {
-        none
+        zero
     } else {
         __cpuid_count(leaf, subleaf)
     }

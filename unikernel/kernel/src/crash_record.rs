@@ -19,7 +19,7 @@ fn page() -> DeviceRegisters {
 }
 
 /// Counts a fault and stores the beginning of its description.
-pub fn note(text: fmt::Arguments<'_>) {
+pub fn record(text: fmt::Arguments<'_>) {
     struct CrashWriter(usize);
     impl fmt::Write for CrashWriter {
         fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -39,10 +39,10 @@ pub fn note(text: fmt::Arguments<'_>) {
             Ok(())
         }
     }
-    let before = count();
+    let previous_count = count();
     let mut to = CrashWriter(0);
     let _ = to.write_fmt(text);
-    page().write(4, before + 1);
+    page().write(4, previous_count + 1);
     page().write(8, to.0 as u32);
     page().write(0, MAGIC);
 }
@@ -56,7 +56,7 @@ fn count() -> u32 {
 }
 
 /// Prints the record of the last run on the console.
-pub fn say_last() {
+pub fn print_last() {
     let count = count();
     if count > 0 {
         let mut text = [0; TEXT_MAX];

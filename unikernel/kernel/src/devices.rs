@@ -16,7 +16,7 @@ use crate::{cores, interrupts, pci};
 pub struct DetectedDevice {
     /// The device.
     pub device: VirtioNetDevice,
-    way: InterruptMode,
+    interrupt_mode: InterruptMode,
 }
 
 /// The kind of a device's interrupts.
@@ -27,39 +27,39 @@ enum InterruptMode {
     Messages(pci::PciFunction),
 }
 
-/// Finds the device; unusable ones are reported on the console. `many`: several cores could use it.
+/// Finds the device; unusable ones are reported on the console. `is_multicore`: several cores could use it.
 pub fn find(
     devices: &[command_line::VirtioMmioDevice],
     controllers: &IoControllers,
-    many: bool,
+    is_multicore: bool,
 ) -> Option<DetectedDevice> {
     devices
         .iter()
         .find_map(|device| by_mmio(*device, controllers))
-        .or_else(|| pci::find(|function| by_pci(function, many)))
+        .or_else(|| pci::find(|function| by_pci(function, is_multicore)))
 }
 
 fn by_mmio(
-    place: command_line::VirtioMmioDevice,
+    config: command_line::VirtioMmioDevice,
     controllers: &IoControllers,
 ) -> Option<DetectedDevice> {
-    let device = match mmio::kind(place) {
+    let device = match mmio::kind(config) {
         // All queues share one line.
         Ok((transport::NET, transport)) => VirtioNetDevice::open(Box::new(transport), false),
         Ok(_) => return None,
         Err(error) => Err(error),
     };
-    let address = place.address;
+    let address = config.address;
     match device {
         Ok(device) => {
-            controllers.open_line(place.line, interrupts::DEVICE);
+            controllers.open_line(config.line, interrupts::DEVICE);
             say!(
                 "lowroad: network device at {address:#x}, line {}",
-                place.line
+                config.line
             );
             Some(DetectedDevice {
                 device,
-                way: InterruptMode::Line,
+                interrupt_mode: InterruptMode::Line,
             })
         }
         Err(error) => {
@@ -69,24 +69,24 @@ fn by_mmio(
     }
 }
 
-fn by_pci(function: pci::PciFunction, many: bool) -> Option<DetectedDevice> {
+fn by_pci(function: pci::PciFunction, is_multicore: bool) -> Option<DetectedDevice> {
     if over_pci::kind(function) != Some(transport::NET) {
         return None;
     }
-    let (bus, device, number) = function.place();
+    let (bus, device, number) = function.location();
     let opened = over_pci::open(function)
         .ok_or("its registers can't be reached")
         .and_then(|transport| {
             // One message suffices at first; those of other cores follow once these have started.
             open_messages(function, 1)?;
-            VirtioNetDevice::open(Box::new(transport), many)
+            VirtioNetDevice::open(Box::new(transport), is_multicore)
         });
     match opened {
         Ok(opened) => {
             say!("lowroad: network device at PCI {bus:02x}:{device:02x}.{number}");
             Some(DetectedDevice {
                 device: opened,
-                way: InterruptMode::Messages(function),
+                interrupt_mode: InterruptMode::Messages(function),
             })
         }
         Err(error) => {
@@ -107,15 +107,15 @@ fn open_messages(function: pci::PciFunction, count: u16) -> Result<(), VirtioErr
 impl DetectedDevice {
     /// Starts a pair of queues for each of `count` cores, or one for the first core if the device has no more.
     pub fn begin(&mut self, count: u16) -> Result<Vec<NetQueuePair>, VirtioError> {
-        let several = match self.way {
+        let result = match self.interrupt_mode {
             InterruptMode::Messages(function) if count > 1 => {
                 open_messages(function, count).and_then(|()| self.device.begin(count))
             }
             _ => return self.device.begin(1),
         };
-        several.or_else(|error| {
+        result.or_else(|error| {
             say!("lowroad: the network device has queues for only one core: {error}");
-            self.device.begin_alone()
+            self.device.begin_single()
         })
     }
 }

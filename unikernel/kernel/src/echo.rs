@@ -39,9 +39,9 @@ pub struct EchoServer {
     address: Ipv4Addr,
     next_us: u64,
     /// A delayed answer, its length, and its time.
-    kept: Option<([u8; KEPT_LEN], usize, u64)>,
+    delayed: Option<([u8; KEPT_LEN], usize, u64)>,
     stopping: bool,
-    said: Option<String>,
+    message: Option<String>,
 }
 
 impl EchoServer {
@@ -52,7 +52,7 @@ impl EchoServer {
         crate::check::bytes();
         crate::check::heap();
         let core = machine.cores.map_or(0, |(_, core)| core as u8);
-        let said = Some(alloc::format!(
+        let message = Some(alloc::format!(
             "core {core} answers pings at {address}, {} MiB",
             machine.memory_len >> 20
         ));
@@ -61,9 +61,9 @@ impl EchoServer {
             mac: machine.mac,
             address,
             next_us: 0,
-            kept: None,
+            delayed: None,
             stopping: false,
-            said,
+            message,
         })
     }
 
@@ -84,16 +84,16 @@ impl EchoServer {
         answer.copy_from_slice(frame);
         answer.copy_within(6..12, 0);
         answer[6..12].copy_from_slice(&self.mac);
-        let own = self.address.octets();
+        let octets = self.address.octets();
         match (&frame[12..14], frame[23]) {
-            ([8, 6], _) if frame[38..42] == own && frame[21] == 1 => {
+            ([8, 6], _) if frame[38..42] == octets && frame[21] == 1 => {
                 answer[21] = 2;
                 answer.copy_within(22..32, 32);
                 answer[22..28].copy_from_slice(&self.mac);
-                answer[28..32].copy_from_slice(&own);
+                answer[28..32].copy_from_slice(&octets);
                 send(link, answer, &[]);
             }
-            ([8, 0], 1) if frame[30..34] == own => {
+            ([8, 0], 1) if frame[30..34] == octets => {
                 swap_addresses(answer);
                 answer[34] = 0;
                 let (sum, carry) =
@@ -101,7 +101,7 @@ impl EchoServer {
                 answer[36..38].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
                 send(link, answer, &[]);
             }
-            ([8, 0], 17) if frame[30..34] == own => {
+            ([8, 0], 17) if frame[30..34] == octets => {
                 swap_addresses(answer);
                 // No UDP checksum: that of a frame from this host may still be partial.
                 answer[40..42].fill(0);
@@ -114,10 +114,10 @@ impl EchoServer {
                     *core = self.core;
                 }
                 if port == LATER {
-                    let mut kept = [0; KEPT_LEN];
+                    let mut delayed = [0; KEPT_LEN];
                     let len = answer.len().min(KEPT_LEN);
-                    kept[..len].copy_from_slice(&answer[..len]);
-                    self.kept = Some((kept, len, now.mono_us + LATER_US));
+                    delayed[..len].copy_from_slice(&answer[..len]);
+                    self.delayed = Some((delayed, len, now.mono_us + LATER_US));
                 } else {
                     datagram(link, answer, port);
                 }
@@ -131,13 +131,16 @@ impl EchoServer {
         if now.mono_us >= self.next_us {
             self.next_us = now.mono_us + TICK_US;
         }
-        if let Some((kept, len, _)) = self.kept.take_if(|(_, _, due_us)| now.mono_us >= *due_us) {
-            send(link, &kept[..len], &[]);
+        if let Some((delayed, len, _)) = self
+            .delayed
+            .take_if(|(_, _, due_us)| now.mono_us >= *due_us)
+        {
+            send(link, &delayed[..len], &[]);
         }
-        let kept_us = self.kept.map(|(_, _, due_us)| due_us);
+        let delayed_us = self.delayed.map(|(_, _, due_us)| due_us);
         match self.core {
-            0 => Some(kept_us.map_or(self.next_us, |us| us.min(self.next_us))),
-            _ => kept_us,
+            0 => Some(delayed_us.map_or(self.next_us, |us| us.min(self.next_us))),
+            _ => delayed_us,
         }
     }
 
@@ -145,11 +148,11 @@ impl EchoServer {
         0
     }
 
-    pub fn may_sleep(&self) -> bool {
+    pub fn prepare_sleep(&self) -> bool {
         true
     }
 
-    pub fn woke(&self) {}
+    pub fn on_wake(&self) {}
 
     pub fn stop(&mut self) {
         self.stopping = true;
@@ -159,8 +162,8 @@ impl EchoServer {
         self.stopping
     }
 
-    pub fn said(&mut self) -> Option<String> {
-        self.said.take()
+    pub fn take_message(&mut self) -> Option<String> {
+        self.message.take()
     }
 }
 
@@ -170,14 +173,14 @@ fn swap_addresses(answer: &mut [u8]) {
     answer[30..34].copy_from_slice(&source);
 }
 
-fn send(link: &mut impl LinkDevice, head: &[u8], lasting: &'static [u8]) {
+fn send(link: &mut impl LinkDevice, head: &[u8], static_bytes: &'static [u8]) {
     let (head, copied) = head.split_at(34);
     link.send(&OutgoingFrame {
         head,
         copied,
-        lasting,
+        static_bytes,
         partial_sum: None,
-        cut_len: None,
+        segment_len: None,
     });
 }
 
@@ -187,7 +190,7 @@ fn datagram(link: &mut impl LinkDevice, answer: &mut [u8], port: u16) {
         // SAFETY: none; the fault is intended.
         PAGE_FAULT => unsafe { core::ptr::without_provenance_mut::<u8>(1 << 40).write_volatile(1) },
         // SAFETY: none; the fault is intended.
-        WRITE_TO_CODE => unsafe { (lengthen as *const () as *mut u8).write_volatile(1) },
+        WRITE_TO_CODE => unsafe { (set_len as *const () as *mut u8).write_volatile(1) },
         // SAFETY: none; the fault is intended.
         RUN_DATA => unsafe {
             core::mem::transmute::<*const u8, extern "C" fn()>(LASTING.as_ptr())()
@@ -208,13 +211,13 @@ fn datagram(link: &mut impl LinkDevice, answer: &mut [u8], port: u16) {
                 0,
                 0,
             ]);
-            lengthen(&mut head, 28 + 1000);
+            set_len(&mut head, 28 + 1000);
             link.send(&OutgoingFrame {
                 head: &head,
                 copied: &copied,
-                lasting: &LASTING[..500],
+                static_bytes: &LASTING[..500],
                 partial_sum: None,
-                cut_len: None,
+                segment_len: None,
             });
         }
         _ => send(link, answer, &[]),
@@ -229,7 +232,7 @@ fn long(link: &mut impl LinkDevice, answer: &[u8]) {
     head[46] = 5 << 4;
     head[47] = 0x10;
     let len = 40 + LASTING.len();
-    lengthen(&mut head, len as u16);
+    set_len(&mut head, len as u16);
     let mut sum = 6 + 20 + LASTING.len() as u32;
     for pair in head[26..34].chunks_exact(2) {
         sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
@@ -242,15 +245,15 @@ fn long(link: &mut impl LinkDevice, answer: &[u8]) {
     let frame = OutgoingFrame {
         head: &head,
         copied: &[],
-        lasting: &LASTING,
+        static_bytes: &LASTING,
         partial_sum: offload.sum.then_some(34),
-        cut_len: Some(1460),
+        segment_len: Some(1460),
     };
     link.send(&frame);
 }
 
 /// Sets the length of an IPv4 packet, and its checksum.
-fn lengthen(head: &mut [u8], len: u16) {
+fn set_len(head: &mut [u8], len: u16) {
     head[16..18].copy_from_slice(&len.to_be_bytes());
     head[24..26].fill(0);
     let sum: u32 = head[14..34]

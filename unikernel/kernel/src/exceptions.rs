@@ -7,7 +7,7 @@ use core::ptr::with_exposed_provenance;
 
 use lowroad_kernel::symbols;
 
-use crate::interrupts::gate;
+use crate::interrupts::set_gate;
 use crate::serial::{self, SerialConsole, say};
 use crate::{boot_placement, cores, crash_record, power};
 
@@ -41,7 +41,7 @@ macro_rules! stub {
         extern "C" fn stub() {
             naked_asm!(stub!(@push $($code)?), concat!("push ", $vector), "jmp {all}", all = sym all)
         }
-        gate($vector, stub as *const () as u64, 1);
+        set_gate($vector, stub as *const () as u64, 1);
     })*};
     (@push) => { "push 0" };
     (@push $code:literal) => { "" };
@@ -64,8 +64,8 @@ extern "C" fn all() {
 }
 
 extern "C" fn report(frame: &ExceptionFrame) -> ! {
-    let _hold = serial::hold_for_report();
-    let what = match frame.vector {
+    let _hold = serial::lock_for_report();
+    let description = match frame.vector {
         0 => "division by zero",
         2 => "non-maskable interrupt",
         6 => "invalid instruction",
@@ -76,7 +76,7 @@ extern "C" fn report(frame: &ExceptionFrame) -> ! {
         _ => "exception",
     };
     say!(
-        "lowroad: {CoreLocal}{what} ({}, error {:#x}) at {:#x}",
+        "lowroad: {CoreLocal}{description} ({}, error {:#x}) at {:#x}",
         frame.vector,
         frame.error,
         frame.rip
@@ -100,13 +100,13 @@ extern "C" fn report(frame: &ExceptionFrame) -> ! {
     // Register 6 is rbp, the head of the frame chain.
     line(frame.rip);
     trace(frame.registers[6]);
-    crash_record::note(format_args!("{CoreLocal}{what} at {:#x}", frame.rip));
+    crash_record::record(format_args!("{CoreLocal}{description} at {:#x}", frame.rip));
     power::restart()
 }
 
 #[panic_handler]
 fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
-    let _hold = serial::hold_for_report();
+    let _hold = serial::lock_for_report();
     say!("lowroad: {CoreLocal}{info}");
     let frame: u64;
     // SAFETY: reads a register.
@@ -114,7 +114,7 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
         core::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags))
     }
     trace(frame);
-    crash_record::note(format_args!("{CoreLocal}{info}"));
+    crash_record::record(format_args!("{CoreLocal}{info}"));
     power::restart()
 }
 
@@ -125,7 +125,7 @@ impl fmt::Display for CoreLocal {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match cores::count() {
             1 => Ok(()),
-            _ => write!(to, "core {}: ", cores::own()),
+            _ => write!(to, "core {}: ", cores::current()),
         }
     }
 }
@@ -138,8 +138,8 @@ fn trace(mut frame: u64) {
         }
         let pair = with_exposed_provenance::<[u64; 2]>(frame as usize);
         // SAFETY: within a stack, by `cores::is_stack`.
-        let [next, back] = unsafe { pair.read() };
-        line(back);
+        let [next, return_address] = unsafe { pair.read() };
+        line(return_address);
         // Frames of callers are at higher addresses; anything else is a damaged chain or its end.
         if next <= frame {
             break;

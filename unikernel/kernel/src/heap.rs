@@ -16,7 +16,7 @@ const PAGE_LEN: usize = 4096;
 
 struct CoreHeap {
     heap: UnsafeCell<Heap>,
-    is_taken: AtomicBool,
+    is_locked: AtomicBool,
 }
 
 struct CoreHeaps {
@@ -37,7 +37,7 @@ static HEAP: CoreHeaps = CoreHeaps {
     all: [const {
         CoreHeap {
             heap: UnsafeCell::new(Heap::empty()),
-            is_taken: AtomicBool::new(false),
+            is_locked: AtomicBool::new(false),
         }
     }; cores::MAX],
     count: AtomicUsize::new(1),
@@ -46,20 +46,20 @@ static HEAP: CoreHeaps = CoreHeaps {
 };
 
 impl CoreHeap {
-    fn with<T>(&self, use_it: impl FnOnce(&mut Heap) -> T) -> T {
+    fn with<T>(&self, action: impl FnOnce(&mut Heap) -> T) -> T {
         // Interrupt handlers don't allocate, so a core can't wait for itself.
-        while self.is_taken.swap(true, Ordering::Acquire) {
+        while self.is_locked.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }
-        // SAFETY: this core has the lock, and not twice: `use_it` allocates no memory.
-        let result = use_it(unsafe { &mut *self.heap.get() });
-        self.is_taken.store(false, Ordering::Release);
+        // SAFETY: this core has the lock, and not twice: `action` allocates no memory.
+        let result = action(unsafe { &mut *self.heap.get() });
+        self.is_locked.store(false, Ordering::Release);
         result
     }
 }
 
 impl CoreHeaps {
-    fn is_one(&self) -> bool {
+    fn is_single(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 1
     }
 
@@ -68,22 +68,22 @@ impl CoreHeaps {
     /// # Safety
     /// There is one heap, so only one core allocates; the reference is the only one.
     #[allow(clippy::mut_from_ref, reason = "the caller sees to it")]
-    unsafe fn only(&self) -> &mut Heap {
+    unsafe fn single(&self) -> &mut Heap {
         // SAFETY: by the caller's contract.
         unsafe { &mut *self.all[0].heap.get() }
     }
 
     /// The heaps, beginning with this core's.
-    fn beginning_with_own(&self) -> impl Iterator<Item = &CoreHeap> {
+    fn iter_from_current(&self) -> impl Iterator<Item = &CoreHeap> {
         let all = &self.all[..self.count.load(Ordering::Relaxed)];
-        let (before, from) = all.split_at(usize::from(cores::own()).min(all.len()));
+        let (before, from) = all.split_at(usize::from(cores::current()).min(all.len()));
         from.iter().chain(before)
     }
 
     /// Allocation with several cores; not inlined, to keep call sites small.
     #[inline(never)]
     fn alloc_shared(&self, layout: Layout) -> Option<NonNull<u8>> {
-        self.beginning_with_own()
+        self.iter_from_current()
             .find_map(|piece| piece.with(|heap| heap.allocate_first_fit(layout).ok()))
     }
 
@@ -120,13 +120,13 @@ impl CoreHeaps {
 unsafe impl GlobalAlloc for CoreHeaps {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let found = if self.is_one() {
+        let block = if self.is_single() {
             // SAFETY: one heap, as just checked.
-            unsafe { self.only() }.allocate_first_fit(layout).ok()
+            unsafe { self.single() }.allocate_first_fit(layout).ok()
         } else {
             self.alloc_shared(layout)
         };
-        found.map_or(ptr::null_mut(), NonNull::as_ptr)
+        block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     #[inline]
@@ -134,9 +134,9 @@ unsafe impl GlobalAlloc for CoreHeaps {
         let Some(memory) = NonNull::new(memory) else {
             return;
         };
-        if self.is_one() {
+        if self.is_single() {
             // SAFETY: one heap, as just checked; memory and layout by the caller's contract.
-            unsafe { self.only().deallocate(memory, layout) }
+            unsafe { self.single().deallocate(memory, layout) }
         } else {
             // SAFETY: by the caller's contract.
             unsafe { self.dealloc_shared(memory, layout) }
@@ -148,10 +148,10 @@ unsafe impl GlobalAlloc for CoreHeaps {
 ///
 /// # Safety
 /// Called once; the memory is mapped, unused and permanent.
-pub unsafe fn give(start: u64, len: usize) {
+pub unsafe fn set_memory(start: u64, len: usize) {
     // SAFETY: only one core runs yet; the memory is valid by the caller's contract.
     unsafe {
-        HEAP.only()
+        HEAP.single()
             .init(ptr::with_exposed_provenance_mut(start as usize), len);
     }
 }

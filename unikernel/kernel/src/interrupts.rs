@@ -69,8 +69,8 @@ unsafe extern "C" {
 
 /// Sets up the tables and the first core. Interrupts stay off.
 pub fn open() {
-    gate(POWER, power as *const () as u64, 2);
-    gate(SPURIOUS, nothing as *const () as u64, 2);
+    set_gate(POWER, power as *const () as u64, 2);
+    set_gate(SPURIOUS, nothing as *const () as u64, 2);
     enter(
         0,
         &raw const stack_bottom as u64..&raw const stack_top as u64,
@@ -125,14 +125,14 @@ pub fn open_wake_ups(is_x2: bool) {
         wake as *const ()
     };
     for vector in [DEVICE, WAKE] {
-        gate(vector, handler as u64, 2);
+        set_gate(vector, handler as u64, 2);
     }
     let timer = if is_x2 {
         timer_x2 as *const ()
     } else {
         timer as *const ()
     };
-    gate(TIMER, timer as u64, 2);
+    set_gate(TIMER, timer as u64, 2);
 }
 
 /// Whether a core's timer has expired, indexed by its task selector.
@@ -141,13 +141,14 @@ const SEGMENTS_LEN: usize = cores::TASK as usize + 16 * cores::MAX;
 
 /// Whether this core's timer has expired since the last call.
 pub fn take_timer() -> bool {
-    let segment = usize::from(cores::TASK) + 16 * usize::from(cores::own());
-    let has_run_out = HAS_RUN_OUT.get(segment);
-    has_run_out.is_some_and(|it| it.load(Ordering::Relaxed) && it.swap(false, Ordering::Relaxed))
+    let segment = usize::from(cores::TASK) + 16 * usize::from(cores::current());
+    let timer_flag = HAS_RUN_OUT.get(segment);
+    timer_flag
+        .is_some_and(|flag| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed))
 }
 
 /// Sets the gate of a vector; the handler runs on the stack of exceptions (1) or of wake-ups (2).
-pub fn gate(vector: u8, handler: u64, stack: u64) {
+pub fn set_gate(vector: u8, handler: u64, stack: u64) {
     let low = (handler & 0xffff)
         | u64::from(CODE) << 16
         | stack << 32

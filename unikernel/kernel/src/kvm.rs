@@ -14,16 +14,16 @@ fn has_clock() -> bool {
     is_kvm && cpu::id(0x4000_0001, 0).eax & 1 << 3 != 0
 }
 
-/// Lets the hypervisor write to a page, which `use_it` reads.
+/// Lets the hypervisor write to a page, which `action` reads.
 fn with_page<T>(
     register: u32,
     enable: u64,
-    use_it: impl FnOnce(DeviceRegisters) -> T,
+    action: impl FnOnce(DeviceRegisters) -> T,
 ) -> Option<T> {
     let page = heap::pages(4096)?.as_ptr() as u64;
     write_msr(register, page | enable);
     // SAFETY: the page belongs to the hypervisor for good; no Rust object is there.
-    Some(use_it(unsafe { DeviceRegisters::new(page) }))
+    Some(action(unsafe { DeviceRegisters::new(page) }))
 }
 
 /// The rate of the time stamp counter.

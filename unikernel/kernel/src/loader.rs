@@ -44,7 +44,7 @@ impl BootInfo {
 ///
 /// # Safety
 /// The bytes are mapped, and not written while the slice is used.
-pub unsafe fn left(address: u64, len: usize) -> &'static [u8] {
+pub unsafe fn boot_memory(address: u64, len: usize) -> &'static [u8] {
     // SAFETY: by the caller's contract.
     unsafe { core::slice::from_raw_parts(with_exposed_provenance(address as usize), len) }
 }
@@ -55,8 +55,8 @@ pub fn is_mapped(address: u64, len: u64) -> bool {
 }
 
 /// Reads the boot information at `info`.
-pub fn told(by: u32, info: u32) -> BootInfo {
-    let mut told = BootInfo {
+pub fn read_boot_info(protocol: u32, info: u32) -> BootInfo {
+    let mut boot_info = BootInfo {
         loader: "unknown",
         command_line: [0; COMMAND_LINE_MAX],
         command_line_len: 0,
@@ -64,18 +64,18 @@ pub fn told(by: u32, info: u32) -> BootInfo {
         module: None,
         rsdp: None,
     };
-    match by {
-        BY_PVH => by_pvh(&mut told, info.into()),
-        BY_MULTIBOOT2 => by_multiboot2(&mut told, info.into()),
+    match protocol {
+        BY_PVH => by_pvh(&mut boot_info, info.into()),
+        BY_MULTIBOOT2 => by_multiboot2(&mut boot_info, info.into()),
         _ => {}
     }
-    told
+    boot_info
 }
 
-fn by_pvh(told: &mut BootInfo, address: u64) {
-    told.loader = "PVH";
+fn by_pvh(boot_info: &mut BootInfo, address: u64) {
+    boot_info.loader = "PVH";
     // SAFETY: below 4 GiB, and no memory is written before all is read.
-    let Some(info) = pvh::start_info(unsafe { left(address, pvh::START_INFO_LEN) }) else {
+    let Some(info) = pvh::start_info(unsafe { boot_memory(address, pvh::START_INFO_LEN) }) else {
         return;
     };
     if let Some(at) = info
@@ -83,8 +83,8 @@ fn by_pvh(told: &mut BootInfo, address: u64) {
         .filter(|at| is_mapped(*at, COMMAND_LINE_MAX as u64))
     {
         // SAFETY: mapped, as checked above.
-        let bytes = unsafe { left(at, COMMAND_LINE_MAX) };
-        told.set_command_line(&bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(0)]);
+        let bytes = unsafe { boot_memory(at, COMMAND_LINE_MAX) };
+        boot_info.set_command_line(&bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(0)]);
     }
     if let Some((at, count)) = info.map {
         // Bounds the work if the count is wrong.
@@ -92,9 +92,9 @@ fn by_pvh(told: &mut BootInfo, address: u64) {
             let entry = at + u64::from(n) * pvh::MAP_ENTRY_LEN as u64;
             if is_mapped(entry, pvh::MAP_ENTRY_LEN as u64)
                 // SAFETY: mapped, as checked.
-                && let Some(region) = pvh::map_entry(unsafe { left(entry, pvh::MAP_ENTRY_LEN) })
+                && let Some(region) = pvh::map_entry(unsafe { boot_memory(entry, pvh::MAP_ENTRY_LEN) })
             {
-                told.memory.add(region);
+                boot_info.memory.add(region);
             }
         }
     }
@@ -103,32 +103,32 @@ fn by_pvh(told: &mut BootInfo, address: u64) {
         .filter(|at| is_mapped(*at, pvh::MODULE_LEN as u64))
     {
         // SAFETY: mapped, as checked.
-        told.module = pvh::module(unsafe { left(at, pvh::MODULE_LEN) });
+        boot_info.module = pvh::module(unsafe { boot_memory(at, pvh::MODULE_LEN) });
     }
     if let Some(at) = info.rsdp.filter(|at| is_mapped(*at, 36)) {
         // SAFETY: mapped, as checked.
-        told.rsdp = unsafe { left(at, 36) }.first_chunk().copied();
+        boot_info.rsdp = unsafe { boot_memory(at, 36) }.first_chunk().copied();
     }
 }
 
-fn by_multiboot2(told: &mut BootInfo, address: u64) {
-    told.loader = "Multiboot2";
+fn by_multiboot2(boot_info: &mut BootInfo, address: u64) {
+    boot_info.loader = "Multiboot2";
     // SAFETY: below 4 GiB, and no memory is written before all is read.
-    let len = unsafe { left(address, 4) }
+    let len = unsafe { boot_memory(address, 4) }
         .first_chunk()
         .map_or(0, |len| u32::from_le_bytes(*len));
     if !is_mapped(address, len.into()) || len > 1 << 20 {
         return;
     }
     // SAFETY: mapped, as checked above.
-    let info = multiboot2::info(unsafe { left(address, len as usize) });
-    told.set_command_line(info.command_line.as_bytes());
-    told.module = info.module;
+    let info = multiboot2::info(unsafe { boot_memory(address, len as usize) });
+    boot_info.set_command_line(info.command_line.as_bytes());
+    boot_info.module = info.module;
     if let Some(rsdp) = info.rsdp {
         let mut copy = [0; 36];
         let len = rsdp.len().min(36);
         copy[..len].copy_from_slice(&rsdp[..len]);
-        told.rsdp = Some(copy);
+        boot_info.rsdp = Some(copy);
     }
-    told.memory = info.memory;
+    boot_info.memory = info.memory;
 }

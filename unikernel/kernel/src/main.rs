@@ -60,65 +60,65 @@ unsafe extern "C" {
 }
 
 /// The entry point in Rust, called once by `boot`.
-extern "C" fn start(by: u32, info: u32) -> ! {
+extern "C" fn start(protocol: u32, info: u32) -> ! {
     serial::open();
     exceptions::open();
     interrupts::open();
-    let told = loader::told(by, info);
+    let boot_info = loader::read_boot_info(protocol, info);
     say!(
         "lowroad: kernel {} by {}, {} MiB",
         env!("CARGO_PKG_VERSION"),
-        told.loader,
-        told.memory.total_len() >> 20
+        boot_info.loader,
+        boot_info.memory.total_len() >> 20
     );
-    crash_record::say_last();
-    match open_heap(&told) {
-        Ok(site) => serve(&told, site).unwrap_or_else(|error| say!("lowroad: {error}")),
+    crash_record::print_last();
+    match open_heap(&boot_info) {
+        Ok(site) => serve(&boot_info, site).unwrap_or_else(|error| say!("lowroad: {error}")),
         Err(error) => say!("lowroad: {error}"),
     }
     say!("lowroad: off");
-    power::off()
+    power::switch_off()
 }
 
-fn serve(told: &BootInfo, site: Option<MemoryRegion>) -> Result<(), alloc::string::String> {
+fn serve(boot_info: &BootInfo, site: Option<MemoryRegion>) -> Result<(), alloc::string::String> {
     // Page tables are allocated from the heap, which exists by now.
     mapping::protect();
     let mut local = LocalApic::open();
-    let firmware = tables::read(told.rsdp);
-    let (mut clock, how) = TickClock::open(&mut local, firmware.power.timer);
+    let firmware = tables::read(boot_info.rsdp);
+    let (mut clock, rate_source) = TickClock::open(&mut local, firmware.power.timer);
     let now = clock.now();
     say!(
-        "lowroad: clock {} kHz, {how}; {} s since 1970",
+        "lowroad: clock {} kHz, {rate_source}; {} s since 1970",
         clock.rate().khz(),
         now.unix_s
     );
     let controllers = IoControllers::new(firmware.controllers, &local);
     power::open(&firmware.power, &controllers);
-    let wanted = read_command_line(told);
-    let mut plan = CorePlan::new(&firmware, &told.memory, &taken(told));
-    let mut found = devices::find(wanted.devices(), &controllers, plan.cores > 1)
+    let boot_options = read_command_line(boot_info);
+    let mut plan = CorePlan::new(&firmware, &boot_info.memory, &occupied_regions(boot_info));
+    let mut device = devices::find(boot_options.devices(), &controllers, plan.cores > 1)
         .ok_or("no usable network device")?;
     let site = site
         .and_then(boot_placement::bytes)
         .ok_or("no site: build an image with `lowroad image build`, or pass a site with -initrd")?;
-    let [a, b, c, d, e, f] = found.device.mac;
+    let [a, b, c, d, e, f] = device.device.mac;
     say!(
         "lowroad: {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, MTU {}, site of {} bytes",
-        found.device.mtu,
+        device.device.mtu,
         site.len()
     );
-    let nets = plan.start(&firmware, &mut found, &local, &mut clock)?;
-    core_startup::work(&found, nets, site, wanted.address, clock, &local)
+    let nets = plan.start(&firmware, &mut device, &local, &mut clock)?;
+    core_startup::run_cores(&device, nets, site, boot_options.address, clock, &local)
 }
 
 /// Makes the largest free region the heap. Returns the site's region.
-fn open_heap(told: &BootInfo) -> Result<Option<MemoryRegion>, &'static str> {
-    let site = boot_placement::site(told.module);
-    if site.is_some_and(|site| !told.memory.contains(site)) {
+fn open_heap(boot_info: &BootInfo) -> Result<Option<MemoryRegion>, &'static str> {
+    let site = boot_placement::site(boot_info.module);
+    if site.is_some_and(|site| !boot_info.memory.contains(site)) {
         return Err("the site lies beyond the end of memory: give the machine more");
     }
-    let free = told.memory.largest_free(
-        &taken(told),
+    let free = boot_info.memory.largest_free(
+        &occupied_regions(boot_info),
         MemoryRegion {
             start: 1 << 20,
             end: 1 << 32,
@@ -129,32 +129,29 @@ fn open_heap(told: &BootInfo) -> Result<Option<MemoryRegion>, &'static str> {
     if len < 4 << 20 {
         return Err("less than 4 MiB of memory are free");
     }
-    // SAFETY: usable memory by the loader's map, disjoint from `taken`, and mapped, being below 4 GiB. The boot
+    // SAFETY: usable memory by the loader's map, disjoint from `occupied_regions`, and mapped, being below 4 GiB. The boot
     // information was copied.
-    unsafe { heap::give(start, len as usize) }
+    unsafe { heap::set_memory(start, len as usize) }
     Ok(site)
 }
 
 /// The regions that must not become heap.
-fn taken(told: &BootInfo) -> MemoryMap {
-    let places = boot_placement::places();
-    let mut taken = MemoryMap::default();
-    taken.add(MemoryRegion {
+fn occupied_regions(boot_info: &BootInfo) -> MemoryMap {
+    let note = boot_placement::site_note();
+    let mut occupied = MemoryMap::default();
+    occupied.add(MemoryRegion {
         start: &raw const image_start as u64,
         end: &raw const image_end as u64,
     });
-    taken.add(MemoryRegion::new(crash_record::PAGE, 4096));
-    taken.add(MemoryRegion::new(
-        places.symbols_address,
-        places.symbols_len,
-    ));
-    for module in [boot_placement::site(told.module), told.module]
+    occupied.add(MemoryRegion::new(crash_record::PAGE, 4096));
+    occupied.add(MemoryRegion::new(note.symbols_address, note.symbols_len));
+    for module in [boot_placement::site(boot_info.module), boot_info.module]
         .into_iter()
         .flatten()
     {
-        taken.add(module);
+        occupied.add(module);
     }
-    taken
+    occupied
 }
 
 struct BootOptions {
@@ -169,23 +166,23 @@ impl BootOptions {
     }
 }
 
-fn read_command_line(told: &BootInfo) -> BootOptions {
+fn read_command_line(boot_info: &BootInfo) -> BootOptions {
     let none = VirtioMmioDevice {
         address: 0,
         line: 0,
     };
-    let mut wanted = BootOptions {
+    let mut boot_options = BootOptions {
         address: AddressSource::Dhcp,
         devices: [none; DEVICES_MAX],
         devices_len: 0,
     };
-    for word in words(told.command_line()) {
+    for word in words(boot_info.command_line()) {
         match word {
-            KernelOption::Address(address) => wanted.address = address,
+            KernelOption::Address(address) => boot_options.address = address,
             KernelOption::Device(device) => {
-                if let Some(place) = wanted.devices.get_mut(wanted.devices_len) {
-                    *place = device;
-                    wanted.devices_len += 1;
+                if let Some(slot) = boot_options.devices.get_mut(boot_options.devices_len) {
+                    *slot = device;
+                    boot_options.devices_len += 1;
                 }
             }
             KernelOption::Unknown(word) => {
@@ -193,5 +190,5 @@ fn read_command_line(told: &BootInfo) -> BootOptions {
             }
         }
     }
-    wanted
+    boot_options
 }

@@ -27,9 +27,9 @@ pub fn run(
     clock: &mut TickClock,
     local: &LocalApic,
 ) {
-    let mut alarm = WakeTimer { at_us: u64::MAX };
+    let mut wake_timer = WakeTimer { at_us: u64::MAX };
     let mut is_stopping = false;
-    let (has_others, stop_flag) = (cores::count() > 1, power::flag(core));
+    let (is_multicore, stop_flag) = (cores::count() > 1, power::flag(core));
     loop {
         let now = clock.now();
         for _ in 0..BURST_MAX {
@@ -41,13 +41,16 @@ pub fn run(
         let next_us = server.tick(now, &mut net.sender);
         net.receiver.refill();
         net.sender.flush();
-        if has_others {
+        if is_multicore {
             wake(server.take_wakes(), local);
         }
-        while let Some(line) = server.said() {
+        while let Some(line) = server.take_message() {
             say!("lowroad: {line}");
         }
-        if stop_flag.load(Ordering::Relaxed) && !is_stopping && power::is_stop_asked(core, local) {
+        if stop_flag.load(Ordering::Relaxed)
+            && !is_stopping
+            && power::is_stop_requested(core, local)
+        {
             if core == 0 {
                 say!("lowroad: power button: stopping");
             }
@@ -62,16 +65,16 @@ pub fn run(
         if net.receiver.wake() {
             continue;
         }
-        if alarm.set(now, next_us, clock, local) {
+        if wake_timer.set(now, next_us, clock, local) {
             // Interrupts are off from here to the sleep itself, so that no wake-up of another core is lost in between.
-            if server.may_sleep() {
+            if server.prepare_sleep() {
                 interrupts::wait();
             }
-            server.woke();
+            server.on_wake();
             if let Some(acknowledgement) = net.acknowledgement {
                 acknowledgement.write(0, 3_u32);
             }
-            net.receiver.woke();
+            net.receiver.on_wake();
         }
     }
 }

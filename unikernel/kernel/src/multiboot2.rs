@@ -31,14 +31,14 @@ pub fn info(bytes: &[u8]) -> MultibootInfo<'_> {
         else {
             break;
         };
-        take(&mut info, kind, tag);
+        read_tag(&mut info, kind, tag);
         // Tags are aligned to eight bytes.
         at += len.next_multiple_of(8);
     }
     info
 }
 
-fn take<'b>(info: &mut MultibootInfo<'b>, kind: u32, tag: &'b [u8]) {
+fn read_tag<'b>(info: &mut MultibootInfo<'b>, kind: u32, tag: &'b [u8]) {
     match kind {
         1 => info.command_line = text(&tag[8..]),
         // Only the first module can be the site.

@@ -10,21 +10,24 @@ use crate::mapping;
 /// A PCI function.
 #[derive(Clone, Copy, Debug)]
 pub struct PciFunction {
-    place: u32,
+    config_address: u32,
 }
 
 const BRIDGE: u8 = 1;
 const BUSES_MAX: usize = 64;
 
-/// Calls `found` for every function until it returns a result.
-pub fn find<T>(mut found: impl FnMut(PciFunction) -> Option<T>) -> Option<T> {
+/// Calls `visit` for every function until it returns a result.
+pub fn find<T>(mut visit: impl FnMut(PciFunction) -> Option<T>) -> Option<T> {
     let mut buses = [0_u8; BUSES_MAX];
     let (mut next, mut count) = (0, 1);
     while next < count {
         for device in 0..32_u32 {
             for number in 0..8_u32 {
                 let function = PciFunction {
-                    place: 1 << 31 | u32::from(buses[next]) << 16 | device << 11 | number << 8,
+                    config_address: 1 << 31
+                        | u32::from(buses[next]) << 16
+                        | device << 11
+                        | number << 8,
                 };
                 if function.read32(0) == u32::MAX {
                     // Without function 0 there is no device; other functions may be missing in between.
@@ -39,7 +42,7 @@ pub fn find<T>(mut found: impl FnMut(PciFunction) -> Option<T>) -> Option<T> {
                         count += 1;
                     }
                 }
-                if let Some(result) = found(function) {
+                if let Some(result) = visit(function) {
                     return Some(result);
                 }
                 if number == 0 && kind & 0x80 == 0 {
@@ -54,7 +57,7 @@ pub fn find<T>(mut found: impl FnMut(PciFunction) -> Option<T>) -> Option<T> {
 
 impl PciFunction {
     fn select(self, at: u8) {
-        out32(0xcf8, self.place | u32::from(at & 0xfc));
+        out32(0xcf8, self.config_address | u32::from(at & 0xfc));
     }
 
     /// Reads four bytes; `at` is a multiple of 4.
@@ -82,16 +85,16 @@ impl PciFunction {
 
     /// Vendor and device id.
     pub fn identity(self) -> (u16, u16) {
-        let both = self.read32(0);
-        (both as u16, (both >> 16) as u16)
+        let ids = self.read32(0);
+        (ids as u16, (ids >> 16) as u16)
     }
 
     /// Bus, device and function, for the console.
-    pub fn place(self) -> (u32, u32, u32) {
+    pub fn location(self) -> (u32, u32, u32) {
         (
-            self.place >> 16 & 0xff,
-            self.place >> 11 & 31,
-            self.place >> 8 & 7,
+            self.config_address >> 16 & 0xff,
+            self.config_address >> 11 & 31,
+            self.config_address >> 8 & 7,
         )
     }
 
@@ -103,17 +106,21 @@ impl PciFunction {
 
     /// The offsets of all capabilities with this id, in order.
     pub fn capabilities(self, kind: u8) -> impl Iterator<Item = u8> {
-        let has_any = self.read32(4) & 1 << 20 != 0;
-        let mut at = if has_any { self.read8(0x34) & 0xfc } else { 0 };
+        let has_capabilities = self.read32(4) & 1 << 20 != 0;
+        let mut at = if has_capabilities {
+            self.read8(0x34) & 0xfc
+        } else {
+            0
+        };
         // At most 48 fit; the bound also ends a cyclic list.
-        let mut left = 48;
+        let mut remaining = 48;
         core::iter::from_fn(move || {
-            while at >= 0x40 && left > 0 {
-                let here = at;
-                left -= 1;
-                at = self.read8(here + 1) & 0xfc;
-                if self.read8(here) == kind {
-                    return Some(here);
+            while at >= 0x40 && remaining > 0 {
+                let current = at;
+                remaining -= 1;
+                at = self.read8(current + 1) & 0xfc;
+                if self.read8(current) == kind {
+                    return Some(current);
                 }
             }
             None
@@ -163,9 +170,9 @@ impl PciFunction {
         if count > usize::from(self.messages_max()) {
             return None;
         }
-        let place = self.read32(at + 4);
+        let table_location = self.read32(at + 4);
         let len = (count * ENTRY_LEN) as u32;
-        let table = self.memory((place & 7) as u8, place & !7, len)?;
+        let table = self.memory((table_location & 7) as u8, table_location & !7, len)?;
         for (n, address) in addresses.enumerate() {
             let entry = table.at(n * ENTRY_LEN);
             entry.write(0, address);

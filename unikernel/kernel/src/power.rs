@@ -25,7 +25,7 @@ pub fn open(power: &PowerRegisters, controllers: &IoControllers) {
     EVENT.store(power.event, Ordering::Relaxed);
     CONTROL.store(power.control, Ordering::Relaxed);
     SLEEP_ADDRESS.store(power.sleep_address, Ordering::Relaxed);
-    OFF_NUMBER.store(power.off, Ordering::Relaxed);
+    OFF_NUMBER.store(power.sleep_type, Ordering::Relaxed);
     if power.event == 0 || power.control == 0 {
         return;
     }
@@ -40,7 +40,7 @@ pub fn open(power: &PowerRegisters, controllers: &IoControllers) {
     controllers.open_line(power.line, interrupts::POWER);
 }
 
-/// The flag that a core polls before it calls [`is_stop_asked`].
+/// The flag that a core polls before it calls [`is_stop_requested`].
 pub fn flag(core: u16) -> &'static AtomicBool {
     match core {
         0 => &interrupts::BUTTON,
@@ -50,7 +50,7 @@ pub fn flag(core: u16) -> &'static AtomicBool {
 
 /// Whether a core should begin its shutdown. The first core reads the button, and informs the others.
 #[cold]
-pub fn is_stop_asked(core: u16, local: &LocalApic) -> bool {
+pub fn is_stop_requested(core: u16, local: &LocalApic) -> bool {
     if core != 0 {
         return IS_STOPPING.load(Ordering::Relaxed);
     }
@@ -76,7 +76,7 @@ fn was_button_pressed() -> bool {
 }
 
 /// Switches the machine off; if that fails, restarts it.
-pub fn off() -> ! {
+pub fn switch_off() -> ! {
     let number = OFF_NUMBER.load(Ordering::Relaxed);
     let control = CONTROL.load(Ordering::Relaxed);
     if control != 0 {

@@ -41,7 +41,7 @@ static HERE: AtomicU16 = AtomicU16::new(0);
 static WORK: [AtomicPtr<CoreWork>; cores::MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; cores::MAX];
 
-/// The work of a core, called with its local APIC and the counter of [`give`].
+/// The work of a core, called with its local APIC and the counter of [`assign_work`].
 struct CoreWork {
     /// The counter of the giving core at that moment.
     ticks: u64,
@@ -49,18 +49,18 @@ struct CoreWork {
 }
 
 /// A free page in low memory where processors can start.
-pub fn place(memory: &MemoryMap, taken: &MemoryMap) -> Option<u8> {
+pub fn find_start_page(memory: &MemoryMap, occupied: &MemoryMap) -> Option<u8> {
     // The first page stays unmapped, to catch null pointers.
     let limits = MemoryRegion {
         start: 0x1000,
         end: 0xa_0000,
     };
-    let free = memory.largest_free(taken, limits);
+    let free = memory.largest_free(occupied, limits);
     let page = free.start.next_multiple_of(4096);
     (page + 4096 <= free.end).then_some((page / 4096) as u8)
 }
 
-/// Starts processors of `ids` until there are `count` cores, at a page of [`place`]. Returns the number of cores.
+/// Starts processors of `ids` until there are `count` cores, at a page of [`find_start_page`]. Returns the number of cores.
 pub fn start(
     ids: impl Iterator<Item = u32> + Clone,
     count: u16,
@@ -68,11 +68,11 @@ pub fn start(
     local: &LocalApic,
     clock: &mut TickClock,
 ) -> u16 {
-    let own = local.id();
+    let current_id = local.id();
     let ids = ids
         .filter_map(|id| u8::try_from(id).ok())
         // 255 is the broadcast address.
-        .filter(|id| *id != own && *id != u8::MAX);
+        .filter(|id| *id != current_id && *id != u8::MAX);
     // All stacks before the first start: page tables can't change later, since TLBs of other cores are not flushed.
     let tops: [Option<u64>; cores::MAX] = core::array::from_fn(|core| {
         let core = core as u16;
@@ -90,7 +90,7 @@ pub fn start(
             say!("lowroad: no memory for the stack of core {core}");
             break;
         };
-        let outcome = start_one(id, core, top, page, local, clock);
+        let outcome = start_processor(id, core, top, page, local, clock);
         if outcome == CoreStart::Here {
             core += 1;
             continue;
@@ -142,7 +142,7 @@ enum CoreStart {
 
 /// Starts a processor as a core. One that comes too late finds no stack and halts, or takes the stack of the next core
 /// and becomes that one: each core reads its number from its stack.
-fn start_one(
+fn start_processor(
     id: u8,
     core: u16,
     top: u64,
@@ -151,18 +151,18 @@ fn start_one(
     clock: &mut TickClock,
 ) -> CoreStart {
     // SAFETY: a static of `boot`, used as an atomic number only.
-    let offered = unsafe { &processor_stack };
-    offered.store(top, Ordering::Release);
-    let is_here = || HERE.load(Ordering::Acquire) == core;
+    let stack_slot = unsafe { &processor_stack };
+    stack_slot.store(top, Ordering::Release);
+    let has_started = || HERE.load(Ordering::Acquire) == core;
     local.start(id, page);
-    if !wait(AGAIN_US, clock, is_here) {
+    if !wait(AGAIN_US, clock, has_started) {
         local.start(id, page);
-        if !wait(PATIENCE_US, clock, is_here) {
-            let is_taken = offered.swap(0, Ordering::AcqRel) == 0;
+        if !wait(PATIENCE_US, clock, has_started) {
+            let is_stack_taken = stack_slot.swap(0, Ordering::AcqRel) == 0;
             // Taken at the last moment: then it will be here at once.
-            return match is_taken && wait(AGAIN_US, clock, is_here) {
+            return match is_stack_taken && wait(AGAIN_US, clock, has_started) {
                 true => CoreStart::Here,
-                false if is_taken => CoreStart::Lost,
+                false if is_stack_taken => CoreStart::Lost,
                 false => CoreStart::Absent,
             };
         }
@@ -193,7 +193,7 @@ pub extern "C" fn begin(core: u64, top: u64) -> ! {
     loop {
         let work = WORK[usize::from(core)].swap(ptr::null_mut(), Ordering::Acquire);
         if !work.is_null() {
-            // SAFETY: made by `give` from a box; the swap made this core its only owner.
+            // SAFETY: made by `assign_work` from a box; the swap made this core its only owner.
             let work = unsafe { Box::from_raw(work) };
             (work.run)(local, work.ticks);
             cpu::halt();
@@ -204,7 +204,7 @@ pub extern "C" fn begin(core: u64, top: u64) -> ! {
 }
 
 /// Gives a started core its work; when that ends, the core halts.
-pub fn give(core: u16, local: &LocalApic, run: Box<dyn FnOnce(LocalApic, u64) + Send>) {
+pub fn assign_work(core: u16, local: &LocalApic, run: Box<dyn FnOnce(LocalApic, u64) + Send>) {
     let work = Box::new(CoreWork {
         ticks: cpu::ticks(),
         run,

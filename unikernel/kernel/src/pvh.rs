@@ -33,13 +33,13 @@ pub fn start_info(bytes: &[u8]) -> Option<StartInfo> {
     }
     let version = u32_at(bytes, 4)?;
     let modules = u32_at(bytes, 12)?;
-    let some = |address: u64| (address != 0).then_some(address);
+    let nonzero = |address: u64| (address != 0).then_some(address);
     Some(StartInfo {
-        module: some(u64_at(bytes, 16)?).filter(|_| modules > 0),
-        command_line: some(u64_at(bytes, 24)?),
-        rsdp: some(u64_at(bytes, 32)?),
+        module: nonzero(u64_at(bytes, 16)?).filter(|_| modules > 0),
+        command_line: nonzero(u64_at(bytes, 24)?),
+        rsdp: nonzero(u64_at(bytes, 32)?),
         map: if version >= 1 {
-            some(u64_at(bytes, 40)?).zip(u32_at(bytes, 48))
+            nonzero(u64_at(bytes, 40)?).zip(u32_at(bytes, 48))
         } else {
             None
         },

@@ -12,19 +12,22 @@ const TIMES: usize = 256;
 pub fn secret() -> [u8; 32] {
     let mut state = [0; 16];
     for n in 0..TIMES {
-        let (own, ticks) = (from_processor(n), cpu::ticks());
+        let (entropy, ticks) = (from_processor(n), cpu::ticks());
         let _ = in8(if n % 2 == 0 { 0x61 } else { 0x3fd });
-        let took = cpu::ticks();
-        for (place, word) in [own, own >> 32, ticks, took].into_iter().enumerate() {
-            state[place + 4 * (n % 3)] ^= word as u32;
+        let end_ticks = cpu::ticks();
+        for (index, word) in [entropy, entropy >> 32, ticks, end_ticks]
+            .into_iter()
+            .enumerate()
+        {
+            state[index + 4 * (n % 3)] ^= word as u32;
         }
         if n % 3 == 2 || n + 1 == TIMES {
             mix(&mut state);
         }
     }
     let mut secret = [0; 32];
-    for (place, word) in secret.chunks_exact_mut(4).zip(state) {
-        place.copy_from_slice(&word.to_le_bytes());
+    for (chunk, word) in secret.chunks_exact_mut(4).zip(state) {
+        chunk.copy_from_slice(&word.to_le_bytes());
     }
     secret
 }
@@ -49,21 +52,21 @@ fn from_processor(n: usize) -> u64 {
 
 /// The ChaCha block function (RFC 8439, 2.3); the final addition of the state makes it one-way.
 fn mix(state: &mut [u32; 16]) {
-    let before = *state;
+    let initial = *state;
     for _ in 0..10 {
         for [a, b, c, d] in [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]] {
-            quarter(state, a, b, c, d);
+            quarter_round(state, a, b, c, d);
         }
         for [a, b, c, d] in [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]] {
-            quarter(state, a, b, c, d);
+            quarter_round(state, a, b, c, d);
         }
     }
-    for (word, before) in state.iter_mut().zip(before) {
-        *word = word.wrapping_add(before);
+    for (word, initial) in state.iter_mut().zip(initial) {
+        *word = word.wrapping_add(initial);
     }
 }
 
-fn quarter(s: &mut [u32; 16], a: usize, b: usize, c: usize, d: usize) {
+fn quarter_round(s: &mut [u32; 16], a: usize, b: usize, c: usize, d: usize) {
     for [x, y, z, turn] in [[a, b, d, 16], [c, d, b, 12], [a, b, d, 8], [c, d, b, 7]] {
         s[x] = s[x].wrapping_add(s[y]);
         s[z] = (s[z] ^ s[x]).rotate_left(turn as u32);

@@ -57,13 +57,13 @@ impl MemoryMap {
         if region.is_empty() {
             return;
         }
-        if let Some(beside) = self.all[..self.count]
+        if let Some(preceding) = self.all[..self.count]
             .iter_mut()
             .find(|other| other.end == region.start)
         {
-            beside.end = region.end;
-        } else if let Some(place) = self.all.get_mut(self.count) {
-            *place = region;
+            preceding.end = region.end;
+        } else if let Some(slot) = self.all.get_mut(self.count) {
+            *slot = region;
             self.count += 1;
         }
     }
@@ -86,20 +86,20 @@ impl MemoryMap {
         self.iter().map(MemoryRegion::len).sum()
     }
 
-    /// The largest region within `limits` that is disjoint from `taken`.
+    /// The largest region within `limits` that is disjoint from `occupied`.
     #[must_use]
-    pub fn largest_free(&self, taken: &MemoryMap, limits: MemoryRegion) -> MemoryRegion {
+    pub fn largest_free(&self, occupied: &MemoryMap, limits: MemoryRegion) -> MemoryRegion {
         let mut best = MemoryRegion::default();
         for region in self.iter() {
             let mut at = region.start.max(limits.start);
             let end = region.end.min(limits.end);
             while at < end {
                 // The lowest occupied region that is not entirely before `at`.
-                let next = taken
+                let next = occupied
                     .iter()
                     .filter(|other| other.end > at)
                     .min_by_key(|other| other.start);
-                let (free_end, behind) = match next {
+                let (free_end, occupied_end) = match next {
                     Some(other) => (other.start.clamp(at, end), other.end),
                     None => (end, end),
                 };
@@ -110,7 +110,7 @@ impl MemoryMap {
                 if free.len() > best.len() {
                     best = free;
                 }
-                at = behind.max(free_end);
+                at = occupied_end.max(free_end);
             }
         }
         best

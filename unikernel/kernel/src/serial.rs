@@ -30,7 +30,7 @@ pub fn dropped() -> u32 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-fn put(byte: u8) {
+fn write_byte(byte: u8) {
     if GONE.load(Ordering::Relaxed) || !(0..POLLS_MAX).any(|_| in8(PORT + 5) & 0x20 != 0) {
         DROPPED.fetch_add(1, Ordering::Relaxed);
     } else {
@@ -48,27 +48,27 @@ pub struct ConsoleGuard {
 }
 
 /// Waits until no other core prints, or the printing core has exceeded its time.
-pub fn hold() -> ConsoleGuard {
-    let own = u32::from(cores::own()) + 1;
-    if HOLDER.load(Ordering::Relaxed) == own {
+pub fn lock() -> ConsoleGuard {
+    let core_id = u32::from(cores::current()) + 1;
+    if HOLDER.load(Ordering::Relaxed) == core_id {
         return ConsoleGuard {
             is_outermost: false,
         };
     }
     let is_free = |_| {
-        give_way();
+        halt_if_reporting();
         let _ = in8(PORT + 5);
-        take(own)
+        try_lock(core_id)
     };
-    if !take(own) && !(0..HOLD_POLLS_MAX).any(is_free) {
-        HOLDER.store(own, Ordering::Relaxed);
+    if !try_lock(core_id) && !(0..HOLD_POLLS_MAX).any(is_free) {
+        HOLDER.store(core_id, Ordering::Relaxed);
     }
     ConsoleGuard { is_outermost: true }
 }
 
-fn take(own: u32) -> bool {
+fn try_lock(core_id: u32) -> bool {
     HOLDER
-        .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
+        .compare_exchange(0, core_id, Ordering::Acquire, Ordering::Relaxed)
         .is_ok()
 }
 
@@ -83,8 +83,8 @@ impl Drop for ConsoleGuard {
 /// Releases the console regardless of nested holds, before this core ends.
 fn release() {
     // Only if no other core has taken it over by timeout.
-    let own = u32::from(cores::own()) + 1;
-    let _ = HOLDER.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+    let core_id = u32::from(cores::current()) + 1;
+    let _ = HOLDER.compare_exchange(core_id, 0, Ordering::Release, Ordering::Relaxed);
 }
 
 /// The reporting core's number plus one; 0: none.
@@ -92,12 +92,12 @@ static REPORTER: AtomicU32 = AtomicU32::new(0);
 
 /// Takes the console for a fault's report. A second fault of the reporting core restarts at once; a fault of another
 /// core during a report only halts that core.
-pub fn hold_for_report() -> ConsoleGuard {
-    let own = u32::from(cores::own()) + 1;
-    let before = REPORTER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
-    match before {
-        Ok(_) => hold(),
-        Err(reporter) if reporter == own => power::restart(),
+pub fn lock_for_report() -> ConsoleGuard {
+    let core_id = u32::from(cores::current()) + 1;
+    let previous = REPORTER.compare_exchange(0, core_id, Ordering::Relaxed, Ordering::Relaxed);
+    match previous {
+        Ok(_) => lock(),
+        Err(reporter) if reporter == core_id => power::restart(),
         Err(_) => {
             release();
             cpu::halt()
@@ -106,9 +106,9 @@ pub fn hold_for_report() -> ConsoleGuard {
 }
 
 /// Halts this core if another core reports: the report ends in a restart.
-fn give_way() {
+fn halt_if_reporting() {
     let reporter = REPORTER.load(Ordering::Relaxed);
-    if reporter != 0 && reporter != u32::from(cores::own()) + 1 {
+    if reporter != 0 && reporter != u32::from(cores::current()) + 1 {
         cpu::halt();
     }
 }
@@ -120,10 +120,10 @@ impl Write for SerialConsole {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if byte == b'\n' {
-                put(b'\r');
+                write_byte(b'\r');
             }
             // Control characters from the network must not reach the operator's terminal.
-            put(if byte == b'\n' || (b' '..0x7f).contains(&byte) {
+            write_byte(if byte == b'\n' || (b' '..0x7f).contains(&byte) {
                 byte
             } else {
                 b'?'
@@ -137,7 +137,7 @@ impl Write for SerialConsole {
 macro_rules! say {
     ($($arg:tt)*) => {{
         use core::fmt::Write as _;
-        let _hold = $crate::serial::hold();
+        let _hold = $crate::serial::lock();
         let _ = writeln!($crate::serial::SerialConsole, $($arg)*);
     }};
 }

@@ -54,8 +54,8 @@ impl SiteNote {
             self.symbols_address,
             self.symbols_len,
         ];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(all) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (chunk, number) in bytes.chunks_exact_mut(8).zip(all) {
+            chunk.copy_from_slice(&number.to_le_bytes());
         }
         bytes
     }

@@ -3,7 +3,7 @@
 use lowroad_kernel::acpi::{self, IoController, PowerRegisters};
 use lowroad_kernel::bytes::{u32_at, u64_at};
 
-use crate::loader::{is_mapped, left};
+use crate::loader::{boot_memory, is_mapped};
 
 /// Longer tables are ignored.
 const TABLE_MAX: u32 = 4 << 20;
@@ -43,24 +43,24 @@ pub fn read(rsdp: Option<[u8; 36]>) -> FirmwareTables {
         controllers: [Some(USUAL[0]), Some(USUAL[1]), None, None],
         madt: &[],
     };
-    let Some((root, is_long)) = rsdp.or_else(search).and_then(|rsdp| acpi::root(&rsdp)) else {
+    let Some((root, is_xsdt)) = rsdp.or_else(search).and_then(|rsdp| acpi::root(&rsdp)) else {
         return firmware;
     };
-    let madt = find(root, is_long, b"APIC");
+    let madt = find(root, is_xsdt, b"APIC");
     if let Some(madt) = madt {
         firmware.madt = madt;
         firmware.controllers = [None; 4];
-        for (place, found) in firmware
+        for (slot, controller) in firmware
             .controllers
             .iter_mut()
             .zip(acpi::io_controllers(madt))
         {
-            *place = Some(found);
+            *slot = Some(controller);
         }
     }
-    if let Some((mut power, dsdt)) = find(root, is_long, b"FACP").and_then(acpi::power) {
-        if let Some(off) = table(dsdt).and_then(acpi::off) {
-            power.off = off;
+    if let Some((mut power, dsdt)) = find(root, is_xsdt, b"FACP").and_then(acpi::power) {
+        if let Some(sleep_type) = table(dsdt).and_then(acpi::power_off_type) {
+            power.sleep_type = sleep_type;
             // The FADT has the ISA number, which the MADT may reroute.
             power.line = madt.map_or(power.line, |madt| acpi::line_of(madt, power.line));
             firmware.power = power;
@@ -77,19 +77,19 @@ pub fn read(rsdp: Option<[u8; 36]>) -> FirmwareTables {
 
 fn search() -> Option<[u8; 36]> {
     // SAFETY: the BIOS area, which is never written.
-    let area = unsafe { left(0xe_0000, 0x2_0000) };
+    let area = unsafe { boot_memory(0xe_0000, 0x2_0000) };
     let n = area
         .chunks_exact(16)
         .position(|chunk| chunk.starts_with(b"RSD PTR "))?;
     area.get(n * 16..)?.first_chunk().copied()
 }
 
-fn find(root: u64, is_long: bool, name: &[u8; 4]) -> Option<&'static [u8]> {
+fn find(root: u64, is_xsdt: bool, name: &[u8; 4]) -> Option<&'static [u8]> {
     let entries = table(root)?.get(acpi::HEAD_LEN..)?;
-    let addresses = entries.chunks_exact(if is_long { 8 } else { 4 });
+    let addresses = entries.chunks_exact(if is_xsdt { 8 } else { 4 });
     addresses
         .filter_map(|entry| {
-            if is_long {
+            if is_xsdt {
                 u64_at(entry, 0)
             } else {
                 u32_at(entry, 0).map(u64::from)
@@ -104,8 +104,8 @@ fn table(address: u64) -> Option<&'static [u8]> {
         return None;
     }
     // SAFETY: mapped; the firmware's memory, which is not in the heap since the memory map does not list it as usable.
-    let len =
-        u32_at(unsafe { left(address, 36) }, 4).filter(|len| (36..TABLE_MAX).contains(len))?;
+    let len = u32_at(unsafe { boot_memory(address, 36) }, 4)
+        .filter(|len| (36..TABLE_MAX).contains(len))?;
     // SAFETY: as above.
-    is_mapped(address, len.into()).then(|| unsafe { left(address, len as usize) })
+    is_mapped(address, len.into()).then(|| unsafe { boot_memory(address, len as usize) })
 }

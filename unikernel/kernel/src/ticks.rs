@@ -39,15 +39,15 @@ impl TickRate {
     }
 }
 
-/// The start value for a second processor's clock, so that both clocks agree: `own` was read on this processor after
-/// `theirs` on the other, with a clock that began at `start`. Synchronized counters (`own` is at or behind `theirs` by
+/// The start value for a second processor's clock, so that both clocks agree: `local_ticks` was read on this processor after
+/// `remote_ticks` on the other, with a clock that began at `start`. Synchronized counters (`local_ticks` is at or behind `remote_ticks` by
 /// less than `slack`) have the same start; otherwise the clock continues from the other's time.
 #[must_use]
-pub fn start_beside(own: u64, theirs: u64, start: u64, slack: u64) -> u64 {
-    if own.wrapping_sub(theirs) < slack {
+pub fn synchronized_start(local_ticks: u64, remote_ticks: u64, start: u64, slack: u64) -> u64 {
+    if local_ticks.wrapping_sub(remote_ticks) < slack {
         start
     } else {
-        own.wrapping_sub(theirs.wrapping_sub(start))
+        local_ticks.wrapping_sub(remote_ticks.wrapping_sub(start))
     }
 }
 
@@ -117,12 +117,15 @@ mod tests {
     #[test]
     fn clocks_of_two_processors_agree() {
         // Synchronized.
-        assert_eq!(start_beside(1_050, 1_000, 400, 100), 400);
+        assert_eq!(synchronized_start(1_050, 1_000, 400, 100), 400);
         // The other counter was reset, or is far ahead: 600 ticks have passed on the first clock.
-        assert_eq!(1_000 - start_beside(1_000, 5_600, 5_000, 100), 600);
-        assert_eq!(9_000_000 - start_beside(9_000_000, 1_000, 400, 100), 600);
+        assert_eq!(1_000 - synchronized_start(1_000, 5_600, 5_000, 100), 600);
+        assert_eq!(
+            9_000_000 - synchronized_start(9_000_000, 1_000, 400, 100),
+            600
+        );
         // Fewer ticks have passed here than there: the start is below 0.
-        let start = start_beside(10, 5_600, 5_000, 100);
+        let start = synchronized_start(10, 5_600, 5_000, 100);
         assert_eq!(10_u64.wrapping_sub(start), 600);
     }
 

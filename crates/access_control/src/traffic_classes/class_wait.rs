@@ -20,11 +20,11 @@ struct ClassPermit(ClassChoice);
 
 /// Waits for a permit. Its drop leaves the queue.
 struct ClassWait {
-    chosen: ClassChoice,
+    choice: ClassChoice,
     ticket: u64,
     cell: Arc<WaitCell>,
     /// The permit was taken.
-    is_over: bool,
+    is_settled: bool,
 }
 
 /// The admission of a new call.
@@ -41,29 +41,29 @@ impl ClassChoice {
         handler: Arc<dyn Handler>,
         worker: usize,
         request: HandlerRequest,
-        local: &WorkerHandle,
+        worker_handle: &WorkerHandle,
     ) -> HandlerResult {
-        let chosen = self.clone();
-        let turn = match self.arrive() {
+        let choice = self.clone();
+        let wait = match self.arrive() {
             ClassAdmission::Begins(permit) => {
-                return holding(permit, handler.begin(worker, request));
+                return with_permit(permit, handler.begin(worker, request));
             }
             // As a task, so that a stale response can be used instead (stale-if-error).
             ClassAdmission::Shed => {
-                return HandlerResult::OnWorker(Box::pin(async { Err(shed()) }));
+                return HandlerResult::OnWorker(Box::pin(async { Err(shed_failure()) }));
             }
-            ClassAdmission::Waits(turn) => turn,
+            ClassAdmission::Waits(wait) => wait,
         };
-        let timers = local.timers.clone();
-        let deadline = Duration::from_millis(chosen.class().rules.deadline_ms);
+        let timers = worker_handle.timers.clone();
+        let deadline = Duration::from_millis(choice.class().rules.deadline_ms);
         HandlerResult::OnWorker(Box::pin(async move {
             // The scheduler notices a late call only when another call ends, so a timer bounds the wait.
-            let Ok(told) = timers.timeout(deadline, turn).await else {
-                chosen.class().counts.late.fetch_add(1, Relaxed);
-                return Err(shed());
+            let Ok(outcome) = timers.timeout(deadline, wait).await else {
+                choice.class().counts.late.fetch_add(1, Relaxed);
+                return Err(shed_failure());
             };
-            let _permit = told.ok_or_else(shed)?;
-            chosen.class().counts.waited.fetch_add(1, Relaxed);
+            let _permit = outcome.ok_or_else(shed_failure)?;
+            choice.class().counts.waited.fetch_add(1, Relaxed);
             handler.begin(worker, request).answer().await
         }))
     }
@@ -91,10 +91,10 @@ impl ClassChoice {
         // Woken without the lock, which the woken task takes.
         waker.into_iter().for_each(Waker::wake);
         ClassAdmission::Waits(ClassWait {
-            chosen: self,
+            choice: self,
             ticket,
             cell,
-            is_over: false,
+            is_settled: false,
         })
     }
 }
@@ -119,16 +119,16 @@ impl ClassTable {
 }
 
 impl ClassPermit {
-    fn new(chosen: ClassChoice) -> ClassPermit {
-        chosen.class().counts.begun.fetch_add(1, Relaxed);
-        ClassPermit(chosen)
+    fn new(choice: ClassChoice) -> ClassPermit {
+        choice.class().counts.started.fetch_add(1, Relaxed);
+        ClassPermit(choice)
     }
 }
 
 impl Drop for ClassPermit {
     fn drop(&mut self) {
         let mut scheduler = self.0.classes.lock();
-        scheduler.ended(self.0.number);
+        scheduler.end_call(self.0.number);
         self.0.classes.settle(scheduler);
     }
 }
@@ -140,47 +140,47 @@ impl Future for ClassWait {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ClassPermit>> {
         let settled = self.cell.poll(context);
         // From here on the permit returns the place, not this waiter.
-        self.is_over = settled.is_ready();
-        settled.map(|begins| begins.then(|| ClassPermit::new(self.chosen.clone())))
+        self.is_settled = settled.is_ready();
+        settled.map(|is_admitted| is_admitted.then(|| ClassPermit::new(self.choice.clone())))
     }
 }
 
 impl Drop for ClassWait {
     fn drop(&mut self) {
-        if self.is_over {
+        if self.is_settled {
             return;
         }
-        let mut scheduler = self.chosen.classes.lock();
+        let mut scheduler = self.choice.classes.lock();
         // Still in the queue: only its entry must be removed.
-        if scheduler.gave_up(self.chosen.number, self.ticket) {
+        if scheduler.give_up(self.choice.number, self.ticket) {
             return;
         }
         // Admitted, but the permit was not taken.
         if self.cell.is_admitted() {
-            scheduler.ended(self.chosen.number);
-            self.chosen.classes.settle(scheduler);
+            scheduler.end_call(self.choice.number);
+            self.choice.classes.settle(scheduler);
         }
     }
 }
 
 /// Wraps a call so that it holds its permit until the response has arrived.
-fn holding(permit: ClassPermit, begun: HandlerResult) -> HandlerResult {
-    match begun {
+fn with_permit(permit: ClassPermit, call: HandlerResult) -> HandlerResult {
+    match call {
         // The call is over; the permit is returned at once.
-        HandlerResult::Ready(answer) => HandlerResult::Ready(answer),
-        HandlerResult::OnRuntime(answering) => HandlerResult::OnRuntime(Box::pin(async move {
+        HandlerResult::Ready(result) => HandlerResult::Ready(result),
+        HandlerResult::OnRuntime(future) => HandlerResult::OnRuntime(Box::pin(async move {
             let _permit = permit;
-            answering.await
+            future.await
         })),
-        HandlerResult::OnWorker(answering) => HandlerResult::OnWorker(Box::pin(async move {
+        HandlerResult::OnWorker(future) => HandlerResult::OnWorker(Box::pin(async move {
             let _permit = permit;
-            answering.await
+            future.await
         })),
     }
 }
 
 /// The failure of a full queue. Only counted: a log line for each would add load.
-fn shed() -> HandlerFailure {
+fn shed_failure() -> HandlerFailure {
     HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, "")
 }
 

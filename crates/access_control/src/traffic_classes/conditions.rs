@@ -47,9 +47,9 @@ impl ClassConditions {
     }
 
     /// Whether a request meets them.
-    pub(super) fn hold(&self, input: &ClassInput<'_>) -> bool {
+    pub(super) fn matches(&self, input: &ClassInput<'_>) -> bool {
         let has = |number: &u32| self.patterns.contains(number);
-        (self.addresses.is_empty() || self.addresses.has(input.peer))
+        (self.addresses.is_empty() || self.addresses.contains(input.peer))
             && (self.patterns.is_empty() || input.patterns.iter().any(has))
             && (self.hosts.is_empty() || self.hosts.get(input.host).next().is_some())
             && (self.fields.is_empty() || self.fields.get(input.request.fields()).next().is_some())

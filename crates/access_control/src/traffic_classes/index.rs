@@ -64,19 +64,19 @@ impl ClassIndex {
             patterns: numbers.builder.build([]),
         };
         for (number, class) in classes.iter().enumerate() {
-            index.enter(number, &class.members);
+            index.insert(number, &class.members);
         }
         index
     }
 
-    fn enter(&mut self, number: usize, members: &config::ClassMembers) {
+    fn insert(&mut self, number: usize, members: &config::ClassMembers) {
         let config::ClassMembers {
             hosts,
             routes,
             addresses,
             headers,
         } = members;
-        // A class is indexed by its most selective kind of condition only; `ClassConditions::hold` checks the others.
+        // A class is indexed by its most selective kind of condition only; `ClassConditions::matches` checks the others.
         if !addresses.is_empty() {
             for prefix in addresses {
                 self.by_address.insert(prefix, number);
@@ -124,7 +124,7 @@ impl ClassIndex {
         // The first class in the configured order wins.
         candidates.sort_unstable();
         let mut candidates = candidates.into_iter();
-        candidates.find(|number| self.conditions[*number].hold(&input))
+        candidates.find(|number| self.conditions[*number].matches(&input))
     }
 }
 

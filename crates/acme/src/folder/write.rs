@@ -8,31 +8,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Writes a temporary file, syncs it, and renames it over `path`. Missing folders from `root` down are made. The file's
 /// owner is kept; a new file gets the owner of its folder.
-pub(super) fn whole(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace_file(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = parent(root, path)?;
-    let beside = beside(path);
-    let written = write(&folder, &beside, path, bytes);
+    let temp_path = beside(path);
+    let written = write(&folder, &temp_path, path, bytes);
     if written.is_err() {
         // A full disk must not keep the partial file.
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temp_path);
     }
     written
 }
 
-fn write(folder: &Path, beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(folder: &Path, temp_path: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         // `create_new` refuses links that another user may have placed there.
         .create_new(true)
         .mode(0o600)
-        .open(beside)?;
+        .open(temp_path)?;
     let like = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
     // Before the contents are written, so that a key is never readable by the wrong owner.
-    give(&file, &like)?;
+    copy_owner(&file, &like)?;
     file.write_all(bytes)?;
     // The contents must be on disk before the rename, and the rename before success is reported.
     file.sync_all()?;
-    fs::rename(beside, path)?;
+    fs::rename(temp_path, path)?;
     File::open(folder)?.sync_all()
 }
 
@@ -47,7 +47,7 @@ pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
         .open(path)?;
     // The lock of a daemon that runs as another user must be accessible to it.
     if file.metadata()?.uid() != fs::metadata(&folder)?.uid() {
-        give(&file, &fs::metadata(&folder)?)?;
+        copy_owner(&file, &fs::metadata(&folder)?)?;
     }
     Ok(file)
 }
@@ -74,11 +74,11 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
         match DirBuilder::new().mode(0o700).create(folder) {
             // Another process made it at the same time, with its own rights.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            made => made?,
+            created => created?,
         }
         let file = File::open(folder)?;
         if let Some(above) = folder.parent().filter(|_| folder != root) {
-            give(&file, &fs::metadata(above)?)?;
+            copy_owner(&file, &fs::metadata(above)?)?;
         }
         // The mode of `create` is reduced by the umask; this sets it exactly.
         file.set_permissions(Permissions::from_mode(0o700))?;
@@ -87,13 +87,13 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Sets the owner; without the right to do so, the file keeps its owner.
-fn give(file: &File, like: &Metadata) -> io::Result<()> {
-    let own = file.metadata()?;
-    if (own.uid(), own.gid()) == (like.uid(), like.gid()) {
+fn copy_owner(file: &File, like: &Metadata) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if (metadata.uid(), metadata.gid()) == (like.uid(), like.gid()) {
         return Ok(());
     }
     match fchown(file, Some(like.uid()), Some(like.gid())) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        given => given,
+        chowned => chowned,
     }
 }

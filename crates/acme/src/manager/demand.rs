@@ -27,13 +27,13 @@ pub enum DemandRefusal {
 }
 
 impl fmt::Display for DemandRefusal {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DemandRefusal::Off => to.write_str("certificates on demand are disabled"),
-            DemandRefusal::Name(why) => write!(to, "{why}"),
-            DemandRefusal::Unwanted => to.write_str("the name is not permitted"),
-            DemandRefusal::TooMany => to.write_str("too many names are requested"),
-            DemandRefusal::Failed(why) => to.write_str(why),
+            DemandRefusal::Off => f.write_str("certificates on demand are disabled"),
+            DemandRefusal::Name(reason) => write!(f, "{reason}"),
+            DemandRefusal::Unwanted => f.write_str("the name is not permitted"),
+            DemandRefusal::TooMany => f.write_str("too many names are requested"),
+            DemandRefusal::Failed(reason) => f.write_str(reason),
         }
     }
 }
@@ -48,27 +48,27 @@ pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), 
     }
     // Subscribed before the first look, so that an end in between is not missed.
     let mut ended = shared.ended.subscribe();
-    let mut asked = false;
+    let mut is_requested = false;
     loop {
         let now_s = shared.settings.clock.unix_s();
-        if let Some(answer) = shared.inner().look(&name, now_s) {
+        if let Some(answer) = shared.inner().known_result(&name, now_s) {
             return answer;
         }
-        let is_there = shared.inner().entries.contains_key(&name);
-        match (is_there, asked) {
+        let has_entry = shared.inner().entries.contains_key(&name);
+        match (has_entry, is_requested) {
             (true, _) => {}
             // The entry was there and is gone: the service has refused the name.
             (false, true) => return Err(DemandRefusal::Unwanted),
-            (false, false) => ask_for(shared, &name, now_s)?,
+            (false, false) => request_order(shared, &name, now_s)?,
         }
-        asked = true;
+        is_requested = true;
         // Cannot fail: `shared` has the sender.
         let _ = ended.changed().await;
     }
 }
 
 /// Requests an order, unless there is one.
-fn ask_for(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), DemandRefusal> {
+fn request_order(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), DemandRefusal> {
     let on_demand = shared
         .settings
         .on_demand
@@ -88,7 +88,7 @@ fn ask_for(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), Demand
         return Err(too_many());
     }
     // Each new name costs a request to the operator's service, so clients' names are rate-limited.
-    inner.asked.take(now_s).map_err(|_| too_many())?;
+    inner.demand_window.take(now_s).map_err(|_| too_many())?;
     let entry = CertificateEntry::new(vec![name.into()], true, None, shared.settings.directories());
     inner.entries.insert(name.into(), entry);
     drop(inner);
@@ -98,10 +98,10 @@ fn ask_for(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), Demand
 
 impl ManagerState {
     /// The known result. `None`: it must be requested, or waited for.
-    fn look(&self, name: &str, now_s: u64) -> Option<Result<(), DemandRefusal>> {
+    fn known_result(&self, name: &str, now_s: u64) -> Option<Result<(), DemandRefusal>> {
         let Some(entry) = self.entries.get(name) else {
-            let (until_s, why) = self.denied.get(name)?;
-            return (now_s < *until_s).then(|| Err(why.clone()));
+            let (until_s, refusal) = self.denied.get(name)?;
+            return (now_s < *until_s).then(|| Err(refusal.clone()));
         };
         let issued = entry.issued.as_ref();
         // An expired certificate is not good enough for a waiting client.
@@ -115,13 +115,13 @@ impl ManagerState {
     }
 
     /// Refuses the name until a second.
-    pub(super) fn deny(&mut self, name: &str, why: DemandRefusal, now_s: u64, until_s: u64) {
+    pub(super) fn deny(&mut self, name: &str, refusal: DemandRefusal, now_s: u64, until_s: u64) {
         if self.denied.len() >= DENIED_MAX {
             self.denied.retain(|_, (until_s, _)| now_s < *until_s);
         }
         // If it is full of current refusals, the rate limit still bounds new requests.
         if self.denied.len() < DENIED_MAX {
-            self.denied.insert(name.into(), (until_s, why));
+            self.denied.insert(name.into(), (until_s, refusal));
         }
     }
 }

@@ -13,32 +13,32 @@ impl ManagerContext {
     pub(super) fn apply(
         self: &Arc<Self>,
         key: &str,
-        note: impl FnOnce(&mut CertificateEntry, &NoteContext<'_>) -> FollowUp,
+        apply_outcome: impl FnOnce(&mut CertificateEntry, &NoteContext<'_>) -> FollowUp,
     ) {
-        let Some(saved) = self.note(key, note) else {
+        let Some(saved) = self.update_entry(key, apply_outcome) else {
             return;
         };
         let saved = match saved {
-            Some(saved) => self.folder.save(key, &saved),
+            Some(saved) => self.folder.save_record(key, &saved),
             None => self.folder.forget(key),
         };
         // A state that cannot be saved only matters after a restart.
-        if let Err(trouble) = saved {
+        if let Err(failure) = saved {
             let now_s = self.settings.clock.unix_s();
             let severity = {
                 let inner = self.inner();
                 let entry = inner.entries.get(key);
                 entry.map_or(Severity::Warning, |entry| entry.failure_severity(now_s))
             };
-            self.log(severity, &trouble.text);
+            self.log(severity, &failure.text);
         }
     }
 
     /// Returns the state to save, or `Some(None)` to delete it. `None`: neither.
-    fn note(
+    fn update_entry(
         self: &Arc<Self>,
         key: &str,
-        note: impl FnOnce(&mut CertificateEntry, &NoteContext<'_>) -> FollowUp,
+        apply_outcome: impl FnOnce(&mut CertificateEntry, &NoteContext<'_>) -> FollowUp,
     ) -> Option<Option<CertificateRecord>> {
         let context = NoteContext {
             settings: &self.settings,
@@ -48,22 +48,22 @@ impl ManagerContext {
         let mut inner = self.inner();
         // The certificate may be no longer wanted.
         let entry = inner.entries.get_mut(key)?;
-        let noted = note(entry, &context);
-        if noted.is_unchanged {
+        let follow_up = apply_outcome(entry, &context);
+        if follow_up.is_unchanged {
             return None;
         }
         let mut saved = Some(entry.saved());
-        if let Some((why, until_s)) = noted.gone {
+        if let Some((refusal, until_s)) = follow_up.removed {
             inner.entries.remove(key);
-            inner.deny(key, why, context.now_s, until_s);
+            inner.deny(key, refusal, context.now_s, until_s);
             saved = None;
         }
         // The callback and the log run without the lock.
         drop(inner);
-        if noted.changed {
+        if follow_up.changed {
             self.changed();
         }
-        if let Some((severity, line)) = noted.line {
+        if let Some((severity, line)) = follow_up.line {
             self.log(severity, &line);
         }
         Some(saved)

@@ -51,7 +51,7 @@ impl CertificateEntry {
             names,
             on_demand,
             // The stored plan may be of other authorities; those that are still configured keep their state.
-            plan: plan.with(urls),
+            plan: plan.with_authorities(urls),
             issued: None,
             authority,
             file: FileRecord::default(),
@@ -62,13 +62,14 @@ impl CertificateEntry {
     }
 
     /// Uses a certificate from a file. One that lacks names is better than none.
-    pub fn take(&mut self, issued: IssuedCertificate) {
+    pub fn use_certificate(&mut self, issued: IssuedCertificate) {
         match issued.covers(&self.names) {
             true => {
                 let fingerprint = issued.pair.fingerprint();
-                self.plan.holds(fingerprint, issued.validity, jitter());
+                self.plan
+                    .set_current(fingerprint, issued.validity, jitter());
             }
-            false => self.plan.holds_none(),
+            false => self.plan.clear_current(),
         }
         self.issued = Some(issued);
     }
@@ -76,8 +77,8 @@ impl CertificateEntry {
     /// The stage of the certificate in use. `None`: there is none, or it lacks names.
     pub fn stage(&self, now_s: u64) -> Option<LifetimeStage> {
         let issued = self.issued.as_ref()?;
-        let is_for_all = issued.covers(&self.names);
-        is_for_all.then(|| issued.validity.stage(now_s))
+        let covers_all = issued.covers(&self.names);
+        covers_all.then(|| issued.validity.stage(now_s))
     }
 
     /// The severity of a failure: with a certificate valid for some time, there is time to retry.
@@ -101,12 +102,12 @@ impl CertificateEntry {
         if self.is_unwanted {
             return None;
         }
-        let what = match stage {
+        let validity_text = match stage {
             LifetimeStage::Expired => "has expired and is still in use",
             _ => "expires soon and is not renewed yet",
         };
         let mut line = format!(
-            "{}: the certificate {what} (end {})",
+            "{}: the certificate {validity_text} (end {})",
             self.name(),
             display_time(validity.not_after_s)
         );
@@ -141,7 +142,7 @@ impl CertificateEntry {
     }
 
     /// The index of its issuer, if that is still configured.
-    pub fn place(&self, settings: &AcmeSettings) -> Option<usize> {
+    pub fn authority_index(&self, settings: &AcmeSettings) -> Option<usize> {
         let url = self.authority.as_ref()?;
         let mut authorities = settings.authorities.iter();
         authorities.position(|authority| authority.directory == *url)
@@ -154,11 +155,11 @@ impl CertificateEntry {
         now_s: u64,
     ) -> CertificateState {
         let (next, authority) = match busy {
-            Some(EntryActivity::Ordering(place)) => {
-                let asked = settings.authorities.get(place);
+            Some(EntryActivity::Ordering(authority_index)) => {
+                let in_order = settings.authorities.get(authority_index);
                 (
                     RenewalStep::Ordering,
-                    asked.map(|asked| asked.directory.clone()),
+                    in_order.map(|in_order| in_order.directory.clone()),
                 )
             }
             _ => (

@@ -87,35 +87,35 @@ impl FileCheck {
     /// # Errors
     /// The fault that requires replacing it.
     fn read(&self, shared: &ManagerContext) -> Result<FileFinding, String> {
-        let found = shared.read_certificate(&self.key)?;
+        let on_disk = shared.read_certificate(&self.key)?;
         let now_s = shared.settings.clock.unix_s();
-        let Some(held) = &self.issued else {
-            return Ok(self.better(shared, found));
+        let Some(in_use) = &self.issued else {
+            return Ok(self.better_finding(shared, on_disk));
         };
-        if found.pair.fingerprint() == held.pair.fingerprint() {
+        if on_disk.pair.fingerprint() == in_use.pair.fingerprint() {
             return Ok(FileFinding::Intact);
         }
-        if found.is_better_than(held, &self.names) {
-            return Ok(self.better(shared, found));
+        if on_disk.is_better_than(in_use, &self.names) {
+            return Ok(self.better_finding(shared, on_disk));
         }
         // A known fault stays until it is repaired, even if the file is readable.
         if let Some(fault) = &self.record.fault {
             return Err(fault.clone());
         }
-        let ends_s = |issued: &IssuedCertificate| issued.validity.not_after_s;
-        match found.covers(&self.names) {
+        let not_after_s = |issued: &IssuedCertificate| issued.validity.not_after_s;
+        match on_disk.covers(&self.names) {
             // Two processes with different names would otherwise overwrite each other's file for ever.
             false => Ok(FileFinding::Useless("does not cover all names")),
-            true if ends_s(&found) < now_s && now_s <= ends_s(held) => {
+            true if not_after_s(&on_disk) < now_s && now_s <= not_after_s(in_use) => {
                 Err("has an expired certificate".into())
             }
             true => Ok(FileFinding::Useless("expires earlier than the one in use")),
         }
     }
 
-    fn better(&self, shared: &ManagerContext, found: IssuedCertificate) -> FileFinding {
-        let saved = shared.folder.saved(&self.key);
-        FileFinding::Better(found, saved.and_then(|saved| saved.authority))
+    fn better_finding(&self, shared: &ManagerContext, on_disk: IssuedCertificate) -> FileFinding {
+        let saved = shared.folder.load_record(&self.key);
+        FileFinding::Better(on_disk, saved.and_then(|saved| saved.authority))
     }
 
     fn restore(
@@ -128,7 +128,7 @@ impl FileCheck {
         let lock = match folder.lock(&self.key) {
             Ok(Some(lock)) => lock,
             Ok(None) => return FileFinding::Locked,
-            Err(trouble) => return FileFinding::NotRestored(fault, trouble),
+            Err(failure) => return FileFinding::NotRestored(fault, failure),
         };
         // Another process may have replaced the file before this one got the lock.
         if let Ok(finding) = self.read(shared) {
@@ -138,7 +138,7 @@ impl FileCheck {
         drop(lock);
         match stored {
             Ok(()) => FileFinding::Restored(fault),
-            Err(trouble) => FileFinding::NotRestored(fault, trouble),
+            Err(failure) => FileFinding::NotRestored(fault, failure),
         }
     }
 }

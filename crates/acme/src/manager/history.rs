@@ -42,7 +42,9 @@ impl OrderHistory {
 
     pub fn is_ordered_here(&self, key: &str, fingerprint: &str) -> bool {
         let ordered = self.ordered_here();
-        ordered.get(key).is_some_and(|known| known == fingerprint)
+        ordered
+            .get(key)
+            .is_some_and(|ordered_fingerprint| ordered_fingerprint == fingerprint)
     }
 
     fn ordered_here(&self) -> MutexGuard<'_, HashMap<String, String>> {

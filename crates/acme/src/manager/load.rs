@@ -20,8 +20,8 @@ pub(super) struct CertificatesInUse {
 impl ManagerContext {
     /// The stored certificate, if it covers all these names.
     pub(crate) fn load_stored(&self, key: &str, names: &[String]) -> Option<IssuedCertificate> {
-        let found = self.read_certificate(key).ok();
-        found.filter(|issued| issued.covers(names))
+        let stored = self.read_certificate(key).ok();
+        stored.filter(|issued| issued.covers(names))
     }
 
     /// Reads the stored certificate.
@@ -54,7 +54,11 @@ impl ManagerContext {
     }
 
     /// Sets the wanted certificates, and keeps the existing ones on demand.
-    pub(super) fn take_sites(&self, sites: Vec<(String, Vec<String>)>, in_use: &CertificatesInUse) {
+    pub(super) fn add_site_entries(
+        &self,
+        sites: Vec<(String, Vec<String>)>,
+        in_use: &CertificatesInUse,
+    ) {
         // Entries are read without the lock, because reading blocks, and then replaced in one step: a task may change
         // an entry meanwhile.
         let is_known = |key: &str, names: &[String]| {
@@ -69,27 +73,27 @@ impl ManagerContext {
         };
         let sites: Vec<_> = sites.into_iter().map(read).collect();
         let mut inner = self.inner();
-        let mut kept = std::mem::take(&mut inner.entries);
+        let mut previous_entries = std::mem::take(&mut inner.entries);
         for (key, names, read) in sites {
-            let before = kept.remove(&key);
+            let previous = previous_entries.remove(&key);
             let urls = self.settings.directories();
             let mut entry = read
-                .or(before)
+                .or(previous)
                 .unwrap_or_else(|| CertificateEntry::new(names, false, None, urls));
             // A name that was on demand before may now be configured.
             entry.on_demand = false;
             inner.entries.insert(key, entry);
         }
-        kept.retain(|key, entry| entry.on_demand && !inner.entries.contains_key(key));
-        inner.entries.append(&mut kept);
+        previous_entries.retain(|key, entry| entry.on_demand && !inner.entries.contains_key(key));
+        inner.entries.append(&mut previous_entries);
     }
 
     /// Loads the stored certificates on demand; they are renewed if clients still use them.
-    pub(super) fn take_asked_before(&self, in_use: &CertificatesInUse) {
+    pub(super) fn add_on_demand_entries(&self, in_use: &CertificatesInUse) {
         let Some(OnDemandSettings { names_max, .. }) = self.settings.on_demand else {
             return;
         };
-        let saved = self.folder.all_saved().into_iter();
+        let saved = self.folder.load_all_records().into_iter();
         let saved = saved.filter(|saved| saved.on_demand);
         // Certificates on demand have exactly one name.
         let saved = saved.filter_map(|mut saved| match saved.names.len() {
@@ -119,39 +123,42 @@ impl ManagerContext {
     ) -> CertificateEntry {
         let urls = self.settings.directories();
         // The plan in a state for other names is not valid for these.
-        let saved = self.folder.saved(key).filter(|saved| saved.names == names);
+        let saved = self
+            .folder
+            .load_record(key)
+            .filter(|saved| saved.names == names);
         let mut entry = CertificateEntry::new(names.to_vec(), on_demand, saved, urls);
         // The stamp is taken before the file is read, so that the next check notices a change in between.
         entry.file.stamp = self.folder.certificate_stamp(key);
         let read = self.read_certificate(key).ok();
         let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());
         let is_same_folder = in_use.folder == self.settings.folder;
-        let is_worse = |before: &IssuedCertificate| {
-            let is_better = |read: &IssuedCertificate| read.is_better_than(before, names);
+        let is_worse = |current: &IssuedCertificate| {
+            let is_better = |read: &IssuedCertificate| read.is_better_than(current, names);
             let is_same =
-                |read: &IssuedCertificate| read.pair.fingerprint() == before.pair.fingerprint();
-            let is_fine = |read: &IssuedCertificate| is_better(read) || is_same(read);
-            !read.as_ref().is_some_and(is_fine)
+                |read: &IssuedCertificate| read.pair.fingerprint() == current.pair.fingerprint();
+            let is_acceptable = |read: &IssuedCertificate| is_better(read) || is_same(read);
+            !read.as_ref().is_some_and(is_acceptable)
         };
         match in_use_before.filter(is_worse) {
             // The file check reports the fault and restores the file.
-            Some(before) if is_same_folder => {
+            Some(current) if is_same_folder => {
                 entry.file.is_unread = read.is_none();
                 let outdated = "has an older certificate".to_owned();
                 entry.file.fault = read.is_some().then_some(outdated);
-                entry.take(before);
+                entry.use_certificate(current);
             }
             // A new folder starts without state. The certificate in use stays until a new one is issued.
-            Some(before) if read.is_none() => {
-                entry.plan.holds_none();
-                entry.issued = Some(before);
+            Some(current) if read.is_none() => {
+                entry.plan.clear_current();
+                entry.issued = Some(current);
             }
             _ => match read {
-                Some(read) => entry.take(read),
+                Some(read) => entry.use_certificate(read),
                 None => {
                     // If there is a plan or a file, a certificate existed before, so its loss is reported.
-                    let is_known = entry.plan.validity().is_some();
-                    entry.file.is_unread = is_known || entry.file.stamp.is_some();
+                    let has_certificate = entry.plan.validity().is_some();
+                    entry.file.is_unread = has_certificate || entry.file.stamp.is_some();
                 }
             },
         }

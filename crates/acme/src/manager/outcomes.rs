@@ -42,7 +42,7 @@ pub(super) struct FollowUp {
     /// There is nothing to save.
     pub is_unchanged: bool,
     /// The entry is removed; its name is refused until a second.
-    pub gone: Option<(DemandRefusal, u64)>,
+    pub removed: Option<(DemandRefusal, u64)>,
 }
 
 impl FollowUp {
@@ -63,60 +63,73 @@ impl FollowUp {
 
 impl CertificateEntry {
     /// Applies the outcome of a task.
-    pub fn note(&mut self, ended: TaskOutcome, context: &NoteContext<'_>) -> FollowUp {
-        match ended {
-            TaskOutcome::Ordered(place, Ok(got)) => self.got(place, got, context),
-            TaskOutcome::Ordered(place, Err(trouble)) => self.failed(place, trouble, context),
+    pub fn apply(&mut self, outcome: TaskOutcome, context: &NoteContext<'_>) -> FollowUp {
+        match outcome {
+            TaskOutcome::Ordered(authority_index, Ok(order_outcome)) => {
+                self.outcome(authority_index, order_outcome, context)
+            }
+            TaskOutcome::Ordered(authority_index, Err(failure)) => {
+                self.order_failed(authority_index, failure, context)
+            }
             TaskOutcome::Window(window, ask_s) => {
                 self.has_window_failed = false;
                 self.plan.window(window, ask_s, jitter());
                 FollowUp::default()
             }
-            TaskOutcome::NoWindow(trouble) => self.window_failed(&trouble, context),
+            TaskOutcome::NoWindow(failure) => self.window_failed(&failure, context),
         }
     }
 
-    fn got(&mut self, place: usize, got: OrderOutcome, context: &NoteContext<'_>) -> FollowUp {
-        match got {
+    fn outcome(
+        &mut self,
+        authority_index: usize,
+        outcome: OrderOutcome,
+        context: &NoteContext<'_>,
+    ) -> FollowUp {
+        match outcome {
             // The wanted names have changed since the order.
             OrderOutcome::Issued(issued, _) | OrderOutcome::Found(issued, _)
                 if !issued.covers(&self.names) =>
             {
                 FollowUp::default()
             }
-            OrderOutcome::Issued(issued, unsaved) => self.issued(place, issued, unsaved, context),
+            OrderOutcome::Issued(issued, unsaved) => {
+                self.adopt_issued(authority_index, issued, unsaved, context)
+            }
             OrderOutcome::Found(issued, authority) => self.adopt(issued, authority, context),
-            OrderOutcome::Unwanted => self.unwanted(place, context.now_s),
+            OrderOutcome::Unwanted => self.order_refused(authority_index, context.now_s),
         }
     }
 
-    fn issued(
+    fn adopt_issued(
         &mut self,
-        place: usize,
+        authority_index: usize,
         issued: IssuedCertificate,
         unsaved: Option<AcmeFailure>,
         context: &NoteContext<'_>,
     ) -> FollowUp {
         increment(&context.history.counters.issued);
         let now_s = context.now_s;
-        let url = &context.settings.authorities[place].directory;
+        let url = &context.settings.authorities[authority_index].directory;
         let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
         // The plan first: even if storing failed, the certificate is in use.
-        self.plan.got(now_s, fingerprint, validity, jitter());
-        let got = format!("{}: got a certificate from {url}", self.name());
-        let noted = self.shows(issued, Some(url.clone()), got);
-        let Some(trouble) = unsaved else {
-            return noted;
+        self.plan
+            .record_issued(now_s, fingerprint, validity, jitter());
+        let line_text = format!("{}: got a certificate from {url}", self.name());
+        let follow_up = self.take_into_use(issued, Some(url.clone()), line_text);
+        let Some(failure) = unsaved else {
+            return follow_up;
         };
-        self.plan.failed(now_s, place, &trouble, jitter());
+        self.plan
+            .record_failure(now_s, authority_index, &failure, jitter());
         // The next file check writes it back.
-        self.file.fault = Some(format!("could not be written: {trouble}"));
+        self.file.fault = Some(format!("could not be written: {failure}"));
         let severity = self.failure_severity(now_s);
-        let line = noted.line.map(|(_, got)| {
-            let line = format!("{got}, which could not be stored: {trouble}");
+        let line = follow_up.line.map(|(_, line_text)| {
+            let line = format!("{line_text}, which could not be stored: {failure}");
             (severity, line)
         });
-        FollowUp { line, ..noted }
+        FollowUp { line, ..follow_up }
     }
 
     /// Uses a certificate from the folder.
@@ -139,16 +152,16 @@ impl CertificateEntry {
         };
         // The folder's state may not name the issuer.
         let authority = authority.or_else(|| self.authority.clone());
-        self.shows(issued, authority, line)
+        self.take_into_use(issued, authority, line)
     }
 
-    fn shows(
+    fn take_into_use(
         &mut self,
         issued: IssuedCertificate,
         authority: Option<String>,
         line: String,
     ) -> FollowUp {
-        self.take(issued);
+        self.use_certificate(issued);
         self.authority = authority;
         self.file.fault = None;
         self.logged_stage = Default::default();
@@ -161,45 +174,47 @@ impl CertificateEntry {
 
     /// Handles a refusal by the operator's service. It may be a mistake; while the certificate is valid, the service is
     /// asked again.
-    fn unwanted(&mut self, place: usize, now_s: u64) -> FollowUp {
+    fn order_refused(&mut self, authority_index: usize, now_s: u64) -> FollowUp {
         let issued = self.issued.as_ref();
         if issued.is_none_or(|issued| issued.validity.not_after_s < now_s) {
             // There is no valid certificate to keep, so the entry is removed.
             return FollowUp {
                 changed: issued.is_some(),
-                gone: Some((DemandRefusal::Unwanted, now_s + UNWANTED_S)),
+                removed: Some((DemandRefusal::Unwanted, now_s + UNWANTED_S)),
                 ..FollowUp::default()
             };
         }
         self.is_unwanted = true;
-        let trouble = AcmeFailure::local("the name is no longer permitted");
-        self.plan.failed(now_s, place, &trouble, jitter());
-        let line = format!("{}: not renewed: {trouble}", self.name());
+        let failure = AcmeFailure::local("the name is no longer permitted");
+        self.plan
+            .record_failure(now_s, authority_index, &failure, jitter());
+        let line = format!("{}: not renewed: {failure}", self.name());
         FollowUp::line(Severity::Warning, line)
     }
 
-    fn failed(
+    fn order_failed(
         &mut self,
-        place: usize,
-        trouble: AcmeFailure,
+        authority_index: usize,
+        failure: AcmeFailure,
         context: &NoteContext<'_>,
     ) -> FollowUp {
         let now_s = context.now_s;
-        context.history.counters.count_failure(trouble.kind);
-        self.plan.failed(now_s, place, &trouble, jitter());
+        context.history.counters.count_failure(failure.kind);
+        self.plan
+            .record_failure(now_s, authority_index, &failure, jitter());
         let line = format!(
-            "{}: {trouble}; {}",
+            "{}: {failure}; {}",
             self.outlook(now_s),
             self.next_try(now_s)
         );
-        let noted = FollowUp::line(self.failure_severity(now_s), line);
-        match (self.on_demand, &self.issued, self.plan.due(now_s)) {
+        let follow_up = FollowUp::line(self.failure_severity(now_s), line);
+        match (self.on_demand, &self.issued, self.plan.next_step(now_s)) {
             // The next client that needs it requests it again.
             (true, None, PlanStep::At(at_s)) => FollowUp {
-                gone: Some((DemandRefusal::Failed(trouble.text), at_s)),
-                ..noted
+                removed: Some((DemandRefusal::Failed(failure.text), at_s)),
+                ..follow_up
             },
-            _ => noted,
+            _ => follow_up,
         }
     }
 
@@ -221,46 +236,50 @@ impl CertificateEntry {
     }
 
     fn next_try(&self, now_s: u64) -> String {
-        match self.plan.due(now_s) {
+        match self.plan.next_step(now_s) {
             PlanStep::At(at_s) => format!("next try {}", display_time(at_s)),
             _ => "the next authority is tried now".into(),
         }
     }
 
     /// Logs one line per outage.
-    fn window_failed(&mut self, trouble: &AcmeFailure, context: &NoteContext<'_>) -> FollowUp {
+    fn window_failed(&mut self, failure: &AcmeFailure, context: &NoteContext<'_>) -> FollowUp {
         increment(&context.history.counters.window_failures);
-        self.plan.ask_later(context.now_s + HOUR_S);
+        self.plan.postpone_query(context.now_s + HOUR_S);
         // Later failures of the same outage are only counted.
         if std::mem::replace(&mut self.has_window_failed, true) {
             return FollowUp::default();
         }
         let line = format!(
             "{}: the authority's renewal information is unavailable, so its last answer or two \
-             thirds of the lifetime applies: {trouble}",
+             thirds of the lifetime applies: {failure}",
             self.name()
         );
         FollowUp::line(Severity::Warning, line)
     }
 
     /// Applies the result of a file check.
-    pub fn note_file(&mut self, checked: CheckedFile, context: &NoteContext<'_>) -> FollowUp {
+    pub fn apply_file_check(
+        &mut self,
+        checked: CheckedFile,
+        context: &NoteContext<'_>,
+    ) -> FollowUp {
         let counters = &context.history.counters;
-        let before = std::mem::take(&mut self.file);
+        let previous = std::mem::take(&mut self.file);
         self.file.stamp = checked.stamp;
         let name = self.name().to_owned();
         match checked.finding {
             FileFinding::Intact => FollowUp::unchanged(),
             FileFinding::Better(issued, authority) => self.adopt(issued, authority, context),
-            FileFinding::Useless(why) => {
+            FileFinding::Useless(reason) => {
                 let line = format!(
-                    "{name}: certificate.pem contains another certificate, which {why}; the one in use is kept"
+                    "{name}: certificate.pem contains another certificate, which {reason}; the one in use is kept"
                 );
                 FollowUp::line(Severity::Warning, line)
             }
             FileFinding::Restored(fault) => {
                 increment(&counters.files_restored);
-                if before.fault.is_some() {
+                if previous.fault.is_some() {
                     self.plan.forget_error();
                     let line = format!("{name}: certificate.pem can be written again");
                     return FollowUp::line(Severity::Info, line);
@@ -269,29 +288,29 @@ impl CertificateEntry {
                 let line = format!("{name}: certificate.pem {fault}; it was restored");
                 FollowUp::line(Severity::Warning, line)
             }
-            FileFinding::NotRestored(fault, trouble) => {
+            FileFinding::NotRestored(fault, failure) => {
                 let line = format!(
-                    "{name}: certificate.pem {fault}; the certificate in use cannot be written back: {trouble}"
+                    "{name}: certificate.pem {fault}; the certificate in use cannot be written back: {failure}"
                 );
-                let is_new = before.fault.is_none();
-                self.file.fault = Some(before.fault.unwrap_or(fault));
+                let is_new = previous.fault.is_none();
+                self.file.fault = Some(previous.fault.unwrap_or(fault));
                 if !is_new {
                     // Already logged; the next check tries again.
                     return FollowUp::unchanged();
                 }
                 increment(&counters.files_damaged);
-                self.plan.note_error(context.now_s, &line);
+                self.plan.record_error(context.now_s, &line);
                 FollowUp::line(self.failure_severity(context.now_s), line)
             }
             FileFinding::Lost(fault) => {
                 increment(&counters.files_damaged);
-                self.plan.lost();
+                self.plan.current_lost();
                 let line = format!("{name}: certificate.pem {fault}; a new certificate is ordered");
                 FollowUp::line(Severity::Error, line)
             }
             FileFinding::Locked => {
                 // The other process reports the result by replacing the file.
-                self.file = before;
+                self.file = previous;
                 FollowUp::unchanged()
             }
         }

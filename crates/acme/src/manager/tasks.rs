@@ -43,11 +43,11 @@ pub(super) async fn run(shared: Arc<ManagerContext>) {
     loop {
         runner.check_files().await;
         let expiry_s = runner.log_expiry();
-        let due_s = runner.start_what_is_due();
+        let due_s = runner.start_due_tasks();
         let next_s = due_s.min(expiry_s).min(runner.next_check_s);
         tokio::select! {
             () = runner.shared.wake.notified() => {}
-            Some(ended) = runner.tasks.join_next_with_id() => runner.ended(ended).await,
+            Some(ended) = runner.tasks.join_next_with_id() => runner.handle_ended(ended).await,
             () = clock.sleep_until(next_s) => {}
         }
     }
@@ -68,7 +68,7 @@ impl TaskRunner {
     async fn probe(&self) {
         let folder = self.shared.folder.clone();
         let probed = tokio::task::spawn_blocking(move || folder.probe_all()).await;
-        if let Ok(Err(trouble)) = probed {
+        if let Ok(Err(failure)) = probed {
             let now_s = self.shared.settings.clock.unix_s();
             let severity = {
                 let inner = self.shared.inner();
@@ -78,7 +78,7 @@ impl TaskRunner {
             let severity = severity.unwrap_or(Severity::Warning);
             self.shared.log(
                 severity,
-                &format!("certificates cannot be stored: {trouble}"),
+                &format!("certificates cannot be stored: {failure}"),
             );
         }
     }
@@ -103,7 +103,9 @@ impl TaskRunner {
         let checked = tokio::task::spawn_blocking(move || {
             for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
                 let key = checked.key.clone();
-                shared.apply(&key, |entry, context| entry.note_file(checked, context));
+                shared.apply(&key, |entry, context| {
+                    entry.apply_file_check(checked, context)
+                });
             }
         });
         let _ = checked.await;
@@ -128,7 +130,7 @@ impl TaskRunner {
     }
 
     /// Starts due tasks; returns the time of the next one.
-    fn start_what_is_due(&mut self) -> u64 {
+    fn start_due_tasks(&mut self) -> u64 {
         let shared = self.shared.clone();
         let now_s = shared.settings.clock.unix_s();
         let mut next_s = u64::MAX;
@@ -144,7 +146,7 @@ impl TaskRunner {
             if busy.contains_key(key) {
                 continue;
             }
-            let due = entry.plan.due(now_s);
+            let due = entry.plan.next_step(now_s);
             if let PlanStep::At(at_s) = due {
                 next_s = next_s.min(at_s);
                 continue;
@@ -153,18 +155,18 @@ impl TaskRunner {
                 // The next task that ends makes room.
                 break;
             }
-            let begun = match due {
-                PlanStep::Order(place) => match orders.take(now_s) {
-                    Ok(()) => Some(self.order(key, entry, place)),
+            let activity = match due {
+                PlanStep::Order(authority_index) => match orders.take(now_s) {
+                    Ok(()) => Some(self.order(key, entry, authority_index)),
                     // The limit is for all names together, so the remaining orders wait too.
                     Err(free_s) => {
                         limited_s = Some(free_s);
                         None
                     }
                 },
-                _ => self.ask(key, entry),
+                _ => self.ask_renewal_info(key, entry),
             };
-            busy.extend(begun.map(|begun| (key.clone(), begun)));
+            busy.extend(activity.map(|activity| (key.clone(), activity)));
         }
         drop(inner);
         self.log_rate_limit(limited_s);
@@ -184,27 +186,38 @@ impl TaskRunner {
         }
     }
 
-    fn order(&mut self, key: &str, entry: &CertificateEntry, place: usize) -> EntryActivity {
-        let same = entry.place(&self.shared.settings) == Some(place);
+    fn order(
+        &mut self,
+        key: &str,
+        entry: &CertificateEntry,
+        authority_index: usize,
+    ) -> EntryActivity {
+        let is_same = entry.authority_index(&self.shared.settings) == Some(authority_index);
         // `replaces` is only meaningful for the authority that issued the certificate (RFC 9773 §5).
-        let issued = entry.issued.as_ref().filter(|_| same);
-        let wanted = OrderRequest {
+        let issued = entry.issued.as_ref().filter(|_| is_same);
+        let request = OrderRequest {
             key: key.into(),
             names: entry.names.clone(),
             on_demand: entry.on_demand,
-            place,
+            authority_index,
             replaces: issued.and_then(|issued| issued.id.clone()),
         };
         increment(&self.shared.history.counters.orders);
-        let got = order::get(self.shared.clone(), wanted);
-        self.spawn(key, async move { TaskOutcome::Ordered(place, got.await) });
-        EntryActivity::Ordering(place)
+        let got = order::obtain(self.shared.clone(), request);
+        self.spawn(key, async move {
+            TaskOutcome::Ordered(authority_index, got.await)
+        });
+        EntryActivity::Ordering(authority_index)
     }
 
-    fn ask(&mut self, key: &str, entry: &mut CertificateEntry) -> Option<EntryActivity> {
-        let place = entry.place(&self.shared.settings);
+    fn ask_renewal_info(
+        &mut self,
+        key: &str,
+        entry: &mut CertificateEntry,
+    ) -> Option<EntryActivity> {
+        let authority_index = entry.authority_index(&self.shared.settings);
         let id = entry.issued.as_ref().and_then(|issued| issued.id.clone());
-        let (Some(place), Some(id)) = (place, id) else {
+        let (Some(authority_index), Some(id)) = (authority_index, id) else {
             // The issuer is not configured any more, or unknown.
             // Without a window, two thirds of the lifetime count; no further request is made.
             entry.plan.window(None, u64::MAX, jitter());
@@ -213,9 +226,9 @@ impl TaskRunner {
         };
         let shared = self.shared.clone();
         self.spawn(key, async move {
-            match window(&shared, place, id).await {
-                Ok((window, again_s)) => TaskOutcome::Window(window, again_s),
-                Err(trouble) => TaskOutcome::NoWindow(trouble),
+            match window(&shared, authority_index, id).await {
+                Ok((window, next_query_s)) => TaskOutcome::Window(window, next_query_s),
+                Err(failure) => TaskOutcome::NoWindow(failure),
             }
         });
         Some(EntryActivity::Asking)
@@ -227,15 +240,15 @@ impl TaskRunner {
         self.keys.insert(handle.id(), key.into());
     }
 
-    async fn ended(&mut self, ended: Result<(Id, AcmeTask), JoinError>) {
-        let (id, key, ended) = match ended {
-            Ok((id, (key, ended))) => (id, key, ended),
+    async fn handle_ended(&mut self, handle_ended: Result<(Id, AcmeTask), JoinError>) {
+        let (id, key, outcome) = match handle_ended {
+            Ok((id, (key, outcome))) => (id, key, outcome),
             // A panicked task must release its certificate.
             Err(error) => {
                 let id = error.id();
                 let key = self.keys.get(&id).cloned().unwrap_or_default();
-                let trouble = AcmeFailure::local("internal error: a task ended unexpectedly");
-                (id, key, TaskOutcome::Ordered(0, Err(trouble)))
+                let failure = AcmeFailure::local("internal error: a task ended unexpectedly");
+                (id, key, TaskOutcome::Ordered(0, Err(failure)))
             }
         };
         self.keys.remove(&id);
@@ -243,7 +256,7 @@ impl TaskRunner {
         self.shared.inner().busy.remove(&key);
         let shared = self.shared.clone();
         let applied = tokio::task::spawn_blocking(move || {
-            shared.apply(&key, |entry, context| entry.note(ended, context));
+            shared.apply(&key, |entry, context| entry.apply(outcome, context));
         });
         let _ = applied.await;
         self.shared.ended.send_modify(|count| *count += 1);
@@ -253,31 +266,31 @@ impl TaskRunner {
 /// Requests a certificate's renewal window; returns it with the time of the next request.
 async fn window(
     shared: &Arc<ManagerContext>,
-    place: usize,
+    authority_index: usize,
     id: CertificateIdentifier<'static>,
 ) -> Result<(Option<RenewalWindow>, u64), AcmeFailure> {
     let settings = &shared.settings;
     let now_s = || settings.clock.unix_s();
-    let authority = &settings.authorities[place];
-    let named = |mut trouble: AcmeFailure| {
-        trouble.text = format!("{}: {}", authority.directory, trouble.text);
-        trouble
+    let authority = &settings.authorities[authority_index];
+    let named = |mut failure: AcmeFailure| {
+        failure.text = format!("{}: {}", authority.directory, failure.text);
+        failure
     };
-    let http = shared.http(place).map_err(AcmeFailure::local)?;
+    let http = shared.http(authority_index).map_err(AcmeFailure::local)?;
     let opened = account::open(shared, authority, &http).await;
     let opened = opened.map_err(named)?;
     match opened.account.renewal_info(&id).await {
-        Ok((info, again)) => {
+        Ok((info, retry_after)) => {
             let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
             let window = RenewalWindow {
                 start_s: seconds(info.suggested_window.start.unix_timestamp()),
                 end_s: seconds(info.suggested_window.end.unix_timestamp()),
             };
             // The authority's interval is bounded: it must neither cause a flood nor stop the polling.
-            let again_s = again.as_secs().clamp(*ASK_S.start(), *ASK_S.end());
-            Ok((Some(window), now_s() + again_s))
+            let retry_after_s = retry_after.as_secs().clamp(*ASK_S.start(), *ASK_S.end());
+            Ok((Some(window), now_s() + retry_after_s))
         }
         Err(Error::Unsupported(_)) => Ok((None, now_s() + ASK_S.end())),
-        Err(error) => Err(named(trouble(&error, opened.asker.said()))),
+        Err(error) => Err(named(trouble(&error, opened.client.response_meta()))),
     }
 }

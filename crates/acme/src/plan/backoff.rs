@@ -68,20 +68,20 @@ impl AcmeFailure {
         let doubled_s = first_s << failures.saturating_sub(1).min(16);
         // A short-lived certificate must not expire during a wait.
         let fair_s = lifetime_s.map_or(max_s, |lifetime_s| max_s.min(lifetime_s / 20));
-        let own_s = doubled_s.min(fair_s.max(first_s));
-        let asked_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);
-        let least_s = match (self.kind, self.retry_after_s) {
+        let backoff_s = doubled_s.min(fair_s.max(first_s));
+        let retry_after_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);
+        let min_s = match (self.kind, self.retry_after_s) {
             // The authority's own delay replaces the estimate.
-            (FailureKind::RateLimited, Some(_)) => asked_s.max(MINUTE_S),
-            _ => own_s.max(asked_s),
+            (FailureKind::RateLimited, Some(_)) => retry_after_s.max(MINUTE_S),
+            _ => backoff_s.max(retry_after_s),
         };
-        least_s + jitter.share_of(own_s / 4)
+        min_s + jitter.share_of(backoff_s / 4)
     }
 }
 
 impl fmt::Display for AcmeFailure {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.text)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -26,7 +26,7 @@ fn trouble(kind: FailureKind) -> AcmeFailure {
 /// A plan with a certificate of 90 days and a known window.
 fn settled() -> RenewalPlan {
     let mut plan = plan();
-    plan.holds("first", of_days(90), NONE);
+    plan.set_current("first", of_days(90), NONE);
     plan.window(None, u64::MAX, NONE);
     plan
 }
@@ -34,23 +34,23 @@ fn settled() -> RenewalPlan {
 #[test]
 fn what_is_to_be_renewed_at_once_waits_for_an_hour() {
     let mut plan = plan();
-    plan.got(NOW_S + 80 * DAY_S, "first", of_days(90), NONE);
+    plan.record_issued(NOW_S + 80 * DAY_S, "first", of_days(90), NONE);
     let next_s = NOW_S + 80 * DAY_S + 3600;
-    assert_eq!(plan.due(NOW_S + 80 * DAY_S), PlanStep::At(next_s));
-    assert_eq!(plan.due(next_s), PlanStep::Order(0));
+    assert_eq!(plan.next_step(NOW_S + 80 * DAY_S), PlanStep::At(next_s));
+    assert_eq!(plan.next_step(next_s), PlanStep::Order(0));
 
-    plan.got(NOW_S, "second", of_days(90), NONE);
+    plan.record_issued(NOW_S, "second", of_days(90), NONE);
     let past = RenewalWindow {
         start_s: NOW_S - 2,
         end_s: NOW_S - 1,
     };
     plan.window(Some(past), u64::MAX, NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 3600));
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 3600));
 }
 
 #[test]
 fn without_a_certificate_one_is_ordered_at_once() {
-    assert_eq!(plan().due(NOW_S), PlanStep::Order(0));
+    assert_eq!(plan().next_step(NOW_S), PlanStep::Order(0));
     assert!(plan().needs_order(NOW_S));
 }
 
@@ -58,9 +58,9 @@ fn without_a_certificate_one_is_ordered_at_once() {
 fn two_thirds_of_the_lifetime_are_used() {
     let plan = settled();
     let renewal_s = NOW_S + 60 * DAY_S;
-    assert_eq!(plan.due(NOW_S), PlanStep::At(renewal_s));
-    assert_eq!(plan.due(renewal_s - 1), PlanStep::At(renewal_s));
-    assert_eq!(plan.due(renewal_s), PlanStep::Order(0));
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(renewal_s));
+    assert_eq!(plan.next_step(renewal_s - 1), PlanStep::At(renewal_s));
+    assert_eq!(plan.next_step(renewal_s), PlanStep::Order(0));
     let early_s = of_days(90).renewal_s(None, MOST);
     assert!(early_s < renewal_s && early_s >= renewal_s - 3 * DAY_S);
 }
@@ -73,16 +73,16 @@ fn short_lived_certificates_are_renewed_after_days() {
 #[test]
 fn the_window_of_the_authority_goes_first() {
     let mut plan = plan();
-    plan.holds("first", of_days(90), NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::Window);
+    plan.set_current("first", of_days(90), NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Window);
     let window = RenewalWindow {
         start_s: NOW_S + 10 * DAY_S,
         end_s: NOW_S + 12 * DAY_S,
     };
     plan.window(Some(window), NOW_S + 6 * 3600, HALF);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 6 * 3600));
-    assert_eq!(plan.due(NOW_S + 6 * 3600), PlanStep::Window);
-    assert_eq!(plan.due(NOW_S + 11 * DAY_S), PlanStep::Order(0));
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 6 * 3600));
+    assert_eq!(plan.next_step(NOW_S + 6 * 3600), PlanStep::Window);
+    assert_eq!(plan.next_step(NOW_S + 11 * DAY_S), PlanStep::Order(0));
     assert_eq!(plan.next_order_s(NOW_S), NOW_S + 11 * DAY_S);
 
     // The same window again does not move the second; another one does.
@@ -93,7 +93,7 @@ fn the_window_of_the_authority_goes_first() {
         end_s: NOW_S - 1,
     };
     plan.window(Some(past), u64::MAX, MOST);
-    assert_eq!(plan.due(NOW_S), PlanStep::Order(0));
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Order(0));
 }
 
 #[test]
@@ -115,25 +115,25 @@ fn a_window_without_sense_is_not_believed() {
 #[test]
 fn authorities_are_tried_in_turn() {
     let mut plan = plan();
-    plan.failed(NOW_S, 0, &trouble(FailureKind::Unreachable), NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::Order(1));
-    plan.failed(NOW_S, 1, &trouble(FailureKind::RateLimited), NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 60));
-    assert_eq!(plan.due(NOW_S + 60), PlanStep::Order(0));
-    plan.holds("first", of_days(90), NONE);
+    plan.record_failure(NOW_S, 0, &trouble(FailureKind::Unreachable), NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Order(1));
+    plan.record_failure(NOW_S, 1, &trouble(FailureKind::RateLimited), NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 60));
+    assert_eq!(plan.next_step(NOW_S + 60), PlanStep::Order(0));
+    plan.set_current("first", of_days(90), NONE);
     plan.window(None, u64::MAX, NONE);
     assert_eq!(plan.last_error(), None);
-    assert_eq!(plan.due(NOW_S + 60 * DAY_S), PlanStep::Order(0));
+    assert_eq!(plan.next_step(NOW_S + 60 * DAY_S), PlanStep::Order(0));
 }
 
 #[test]
 fn what_is_wrong_here_is_no_authoritys_fault() {
     let mut plan = plan();
-    plan.failed(NOW_S, 0, &trouble(FailureKind::Local), NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 60));
-    assert_eq!(plan.due(NOW_S + 60), PlanStep::Order(0));
-    plan.forgive();
-    assert_eq!(plan.due(NOW_S), PlanStep::Order(0));
+    plan.record_failure(NOW_S, 0, &trouble(FailureKind::Local), NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 60));
+    assert_eq!(plan.next_step(NOW_S + 60), PlanStep::Order(0));
+    plan.reset_failures();
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Order(0));
 }
 
 #[test]
@@ -141,20 +141,20 @@ fn retry_after_is_kept_to() {
     let mut plan = RenewalPlan::new(["https://one.example/"]);
     let mut limited = trouble(FailureKind::RateLimited);
     limited.retry_after_s = Some(3 * DAY_S);
-    plan.failed(NOW_S, 0, &limited, NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 3 * DAY_S));
+    plan.record_failure(NOW_S, 0, &limited, NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 3 * DAY_S));
     // Bounded from above and below.
     limited.retry_after_s = Some(u64::MAX);
-    plan.failed(NOW_S, 0, &limited, NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 7 * DAY_S));
+    plan.record_failure(NOW_S, 0, &limited, NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 7 * DAY_S));
     limited.retry_after_s = Some(0);
-    plan.failed(NOW_S, 0, &limited, NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 60));
+    plan.record_failure(NOW_S, 0, &limited, NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 60));
     // An authority in maintenance may send Retry-After, too.
     let mut down = trouble(FailureKind::Unreachable);
     down.retry_after_s = Some(1800);
-    plan.failed(NOW_S, 0, &down, NONE);
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 1800));
+    plan.record_failure(NOW_S, 0, &down, NONE);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 1800));
 }
 
 /// All authorities are down for ten days, from the second of the renewal on.
@@ -165,7 +165,7 @@ fn days_without_an_authority_are_outlived() {
     let up_s = down_s + 10 * DAY_S;
     let (mut now_s, mut orders) = (NOW_S, 0);
     let ordered_s = loop {
-        match plan.due(now_s) {
+        match plan.next_step(now_s) {
             PlanStep::At(at_s) => {
                 assert!(at_s > now_s);
                 now_s = at_s;
@@ -173,7 +173,7 @@ fn days_without_an_authority_are_outlived() {
             PlanStep::Order(_) if now_s >= up_s => break now_s,
             PlanStep::Order(place) => {
                 orders += 1;
-                plan.failed(now_s, place, &trouble(FailureKind::Unreachable), HALF);
+                plan.record_failure(now_s, place, &trouble(FailureKind::Unreachable), HALF);
             }
             PlanStep::Window => panic!("it was said that nobody need ask"),
         }
@@ -204,36 +204,36 @@ fn waits_grow_to_a_limit() {
 #[test]
 fn a_plan_outlives_its_process() {
     let mut plan = settled();
-    plan.failed(NOW_S, 0, &trouble(FailureKind::Refused), NONE);
-    plan.failed(NOW_S, 1, &trouble(FailureKind::RateLimited), NONE);
+    plan.record_failure(NOW_S, 0, &trouble(FailureKind::Refused), NONE);
+    plan.record_failure(NOW_S, 1, &trouble(FailureKind::RateLimited), NONE);
     let text = serde_json::to_string(&plan).expect("text");
     let again: RenewalPlan = serde_json::from_str(&text).expect("a plan");
     assert_eq!(again, plan);
 
     // The same certificate changes nothing.
     let mut same = again.clone();
-    same.holds("first", of_days(90), MOST);
+    same.set_current("first", of_days(90), MOST);
     assert_eq!(same, plan);
 
     // Another authority is preferred now; the state of the other one is kept.
-    let mut other = again.with(["https://three.example/", "https://two.example/"]);
-    other.holds_none();
-    assert_eq!(other.due(NOW_S), PlanStep::Order(0));
-    other.failed(NOW_S, 0, &trouble(FailureKind::Refused), NONE);
-    assert_eq!(other.due(NOW_S), PlanStep::At(NOW_S + 900));
+    let mut other = again.with_authorities(["https://three.example/", "https://two.example/"]);
+    other.clear_current();
+    assert_eq!(other.next_step(NOW_S), PlanStep::Order(0));
+    other.record_failure(NOW_S, 0, &trouble(FailureKind::Refused), NONE);
+    assert_eq!(other.next_step(NOW_S), PlanStep::At(NOW_S + 900));
 }
 
 #[test]
 fn a_certificate_that_is_lost_is_ordered_at_once() {
     let mut plan = plan();
-    plan.got(NOW_S, "first", of_days(90), NONE);
-    plan.lost();
-    assert_eq!(plan.due(NOW_S), PlanStep::Order(0));
+    plan.record_issued(NOW_S, "first", of_days(90), NONE);
+    plan.current_lost();
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Order(0));
     // Waits imposed by an authority remain.
-    plan.failed(NOW_S, 0, &trouble(FailureKind::RateLimited), NONE);
-    plan.failed(NOW_S, 1, &trouble(FailureKind::RateLimited), NONE);
-    plan.lost();
-    assert_eq!(plan.due(NOW_S), PlanStep::At(NOW_S + 3600));
+    plan.record_failure(NOW_S, 0, &trouble(FailureKind::RateLimited), NONE);
+    plan.record_failure(NOW_S, 1, &trouble(FailureKind::RateLimited), NONE);
+    plan.current_lost();
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 3600));
 }
 
 #[test]

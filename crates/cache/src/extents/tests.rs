@@ -88,7 +88,7 @@ fn lengths_are_rounded_up() {
         let mut extents = ExtentAllocator::new(1 << 20);
         let extent = extents.allocate(asked, align).expect("there is room");
         assert_eq!(
-            (extent.len(), extents.used(), extent.asked()),
+            (extent.len(), extents.used(), extent.requested_len()),
             (len, len, asked.max(1)),
             "{asked} {align:?}"
         );
@@ -242,12 +242,12 @@ fn what_is_short_is_one_number() {
         .expect("room");
     for asked in [0, 1, 1191, ShortExtent::LEN_MAX] {
         let extent = extents.allocate(asked, ExtentAlign::Unit).expect("room");
-        let (offset, asked, len) = (extent.offset(), extent.asked(), extent.len());
+        let (offset, asked, len) = (extent.offset(), extent.requested_len(), extent.len());
         let short = ShortExtent::new(extent).expect("it is short");
-        assert_eq!((short.offset(), short.asked()), (offset, asked));
+        assert_eq!((short.offset(), short.requested_len()), (offset, asked));
         let extent = short.extent();
         assert_eq!(
-            (extent.offset(), extent.asked(), extent.len()),
+            (extent.offset(), extent.requested_len(), extent.len()),
             (offset, asked, len)
         );
         extents.free(extent);

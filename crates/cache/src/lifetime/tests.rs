@@ -36,22 +36,22 @@ fn asks(control: &'static str) -> RequestDirectives {
 fn fresh_until_its_lifetime_ends() {
     let it = stored("max-age=10");
     assert_eq!(
-        it.use_for(&RequestDirectives::GET, after(9)),
+        it.reusability_for(&RequestDirectives::GET, after(9)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.use_for(&RequestDirectives::GET, after(10)),
+        it.reusability_for(&RequestDirectives::GET, after(10)),
         Reusability::Validate
     );
     for at_ms in [0, AT_MS, after(10) - 1, after(10), u64::MAX] {
-        let is_fresh = it.use_for(&RequestDirectives::GET, at_ms) == Reusability::Fresh;
+        let is_fresh = it.reusability_for(&RequestDirectives::GET, at_ms) == Reusability::Fresh;
         assert_eq!(it.is_fresh(at_ms), is_fresh);
     }
     assert!(!stored("max-age=10, no-cache").is_fresh(AT_MS));
     assert_eq!(it.age_ms(after(9)), 9000);
     assert_eq!(
         it.expired(after(1))
-            .use_for(&RequestDirectives::GET, after(1)),
+            .reusability_for(&RequestDirectives::GET, after(1)),
         Reusability::Validate
     );
 }
@@ -73,10 +73,10 @@ fn no_cache_is_validated_each_time() {
     // Not even `stale-if-error` may override it.
     let it = stored("max-age=10, no-cache");
     assert_eq!(
-        it.use_for(&RequestDirectives::GET, after(0)),
+        it.reusability_for(&RequestDirectives::GET, after(0)),
         Reusability::Validate
     );
-    assert!(!it.stands_in(&RequestDirectives::GET, after(0)));
+    assert!(!it.is_usable_on_error(&RequestDirectives::GET, after(0)));
     let bare = [("Cache-Control", "no-cache")];
     assert_eq!(
         decide(&RequestDirectives::GET, &bare),
@@ -88,33 +88,36 @@ fn no_cache_is_validated_each_time() {
 fn the_request_limits_what_is_used() {
     // RFC 9111 §5.2.1.
     let it = stored("max-age=10");
-    assert_eq!(it.use_for(&asks("max-age=5"), after(5)), Reusability::Fresh);
     assert_eq!(
-        it.use_for(&asks("max-age=5"), after(6)),
-        Reusability::Validate
-    );
-    assert_eq!(
-        it.use_for(&asks("max-age=0"), after(0)),
-        Reusability::Validate
-    );
-    assert_eq!(
-        it.use_for(&asks("no-cache"), after(0)),
-        Reusability::Validate
-    );
-    assert_eq!(
-        it.use_for(&asks("min-fresh=5"), after(5)),
+        it.reusability_for(&asks("max-age=5"), after(5)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.use_for(&asks("min-fresh=5"), after(6)),
+        it.reusability_for(&asks("max-age=5"), after(6)),
         Reusability::Validate
     );
     assert_eq!(
-        it.use_for(&asks("only-if-cached"), after(5)),
+        it.reusability_for(&asks("max-age=0"), after(0)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.reusability_for(&asks("no-cache"), after(0)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.reusability_for(&asks("min-fresh=5"), after(5)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.use_for(&asks("only-if-cached"), after(10)),
+        it.reusability_for(&asks("min-fresh=5"), after(6)),
+        Reusability::Validate
+    );
+    assert_eq!(
+        it.reusability_for(&asks("only-if-cached"), after(5)),
+        Reusability::Fresh
+    );
+    assert_eq!(
+        it.reusability_for(&asks("only-if-cached"), after(10)),
         Reusability::Unusable
     );
 }
@@ -124,15 +127,15 @@ fn max_stale_takes_what_may_be_stale() {
     // RFC 9111 §4.2.4: the response's prohibition takes precedence.
     let it = stored("max-age=10");
     assert_eq!(
-        it.use_for(&asks("max-stale=5"), after(14)),
+        it.reusability_for(&asks("max-stale=5"), after(14)),
         Reusability::Stale
     );
     assert_eq!(
-        it.use_for(&asks("max-stale=5"), after(15)),
+        it.reusability_for(&asks("max-stale=5"), after(15)),
         Reusability::Validate
     );
     assert_eq!(
-        it.use_for(&asks("max-stale"), after(9999)),
+        it.reusability_for(&asks("max-stale"), after(9999)),
         Reusability::Stale
     );
     for control in [
@@ -140,7 +143,7 @@ fn max_stale_takes_what_may_be_stale() {
         "s-maxage=10",
         "max-age=10, proxy-revalidate",
     ] {
-        let verdict = stored(control).use_for(&asks("max-stale"), after(11));
+        let verdict = stored(control).reusability_for(&asks("max-stale"), after(11));
         assert_eq!(verdict, Reusability::Validate, "{control}");
     }
 }
@@ -150,26 +153,26 @@ fn windows_of_stale_use() {
     // RFC 5861; `must-revalidate` excludes both windows.
     let it = stored("s-maxage=10, stale-while-revalidate=5, stale-if-error=9");
     assert_eq!(
-        it.use_for(&RequestDirectives::GET, after(14)),
+        it.reusability_for(&RequestDirectives::GET, after(14)),
         Reusability::StaleWhileRevalidate
     );
     assert_eq!(
-        it.use_for(&RequestDirectives::GET, after(15)),
+        it.reusability_for(&RequestDirectives::GET, after(15)),
         Reusability::Validate
     );
     assert!(
-        it.stands_in(&RequestDirectives::GET, after(18))
-            && !it.stands_in(&RequestDirectives::GET, after(19))
+        it.is_usable_on_error(&RequestDirectives::GET, after(18))
+            && !it.is_usable_on_error(&RequestDirectives::GET, after(19))
     );
     let strict = stored("max-age=10, must-revalidate, stale-while-revalidate=5, stale-if-error=9");
     assert_eq!(
-        strict.use_for(&RequestDirectives::GET, after(11)),
+        strict.reusability_for(&RequestDirectives::GET, after(11)),
         Reusability::Validate
     );
-    assert!(!strict.stands_in(&RequestDirectives::GET, after(11)));
+    assert!(!strict.is_usable_on_error(&RequestDirectives::GET, after(11)));
     let client = stored("max-age=10");
-    assert!(client.stands_in(&asks("stale-if-error=5"), after(14)));
-    assert!(!client.stands_in(&asks("stale-if-error=5"), after(15)));
+    assert!(client.is_usable_on_error(&asks("stale-if-error=5"), after(14)));
+    assert!(!client.is_usable_on_error(&asks("stale-if-error=5"), after(15)));
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn stale_responses_are_stored_to_be_validated() {
     // Stale, without a lifetime, and invalid.
     for control in ["max-age=0", "public", "max-age=x"] {
         assert_eq!(
-            stored(control).use_for(&RequestDirectives::GET, after(0)),
+            stored(control).reusability_for(&RequestDirectives::GET, after(0)),
             Reusability::Validate,
             "{control}"
         );
@@ -239,8 +242,8 @@ fn named_fields_are_left_out() {
     let fields = [("Cache-Control", "max-age=5, private=\"a\", no-cache=\"B\"")];
     let storing = decide(&RequestDirectives::GET, &fields).expect("it may be stored");
     assert!(!storing.no_cache);
-    assert!(storing.left_out.has(b"a") && storing.left_out.has(b"b"));
-    assert!(!storing.left_out.has(b"c"));
+    assert!(storing.excluded_fields.contains(b"a") && storing.excluded_fields.contains(b"b"));
+    assert!(!storing.excluded_fields.contains(b"c"));
 }
 
 #[test]

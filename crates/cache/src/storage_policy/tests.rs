@@ -16,7 +16,7 @@ fn judge_with(
     ttl_secs: Option<u64>,
 ) -> Result<Freshness, StorageRefusal> {
     let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
-    judge(status, fields, &RECEIVED, ttl_secs)
+    decide_strict(status, fields, &RECEIVED, ttl_secs)
 }
 
 fn of(fields: &[(&str, &str)]) -> Result<u64, StorageRefusal> {
@@ -36,7 +36,7 @@ fn a_lifetime_is_enough() {
 
 #[test]
 fn what_its_author_forbids_is_not_stored() {
-    // RFC 9111 §5.2.2; `judge` treats qualified forms as unqualified.
+    // RFC 9111 §5.2.2; `decide_strict` treats qualified forms as unqualified.
     assert_eq!(
         control("max-age=60, no-store"),
         Err(StorageRefusal::NoStore)
@@ -104,7 +104,7 @@ fn must_revalidate_lets_only_explicit_lifetimes_count() {
 
 #[test]
 fn only_accept_encoding_may_vary() {
-    // `judge` is for callers with Accept-Encoding as the only selecting field.
+    // `decide_strict` is for callers with Accept-Encoding as the only selecting field.
     let vary = |value| of(&[("cache-control", "max-age=60"), ("vary", value)]);
     assert_eq!(vary("Accept-Encoding"), Ok(60));
     assert_eq!(vary("accept-encoding, , Accept-Encoding"), Ok(60));
@@ -196,7 +196,7 @@ fn refusals_and_guesses_are_the_policys() {
     }
     let modified = date::format(NOW - 1_000_000);
     let bounded = StoragePolicy {
-        guessed_secs_max: 5,
+        heuristic_secs_max: 5,
         ..StoragePolicy::ORIGIN
     };
     let guessed = |policy| {
@@ -243,8 +243,8 @@ fn the_delay_is_part_of_the_age() {
         delay_ms: 250,
     };
     let fields = [(b"Cache-Control".as_slice(), b"max-age=2".as_slice())];
-    let freshness = judge(200, fields, &received, None).expect("fresh");
-    assert_eq!(freshness.left_ms(), 1750);
+    let freshness = decide_strict(200, fields, &received, None).expect("fresh");
+    assert_eq!(freshness.remaining_ms(), 1750);
 }
 
 #[test]

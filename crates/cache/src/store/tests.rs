@@ -76,7 +76,7 @@ fn check(store: &CacheStore<Number>, seed: u64) {
         count += 1;
         assert!(node.frequency <= FREQUENCY_MAX, "seed {seed}");
         assert_eq!(
-            store.index(node.hash.for_table(), node.value.key()),
+            store.index(node.hash.table_hash(), node.value.key()),
             Some(at),
             "seed {seed}: table and slab"
         );
@@ -357,7 +357,7 @@ fn the_ghost_is_bounded_by_what_is_held() {
         .filter(|&key| {
             store
                 .ghost
-                .contains(KeyHash::from(hash_of(key)).for_table())
+                .contains(KeyHash::from(hash_of(key)).table_hash())
         })
         .count();
     assert!((40..=50).contains(&remembered), "{remembered}");

@@ -14,11 +14,11 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
 }
 
 /// Encodes a message and appends it.
-pub(super) fn append(to: Vec<u8>, message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
-    let front_len = to.len();
+pub(super) fn append(buffer: Vec<u8>, message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
+    let prefix_len = buffer.len();
     // Postcard fails only for sequences of unknown length, which no message of this program has.
-    let bytes = postcard::to_extend(message, to).map_err(|_| MessageError::Malformed)?;
-    match bytes.len() - front_len {
+    let bytes = postcard::to_extend(message, buffer).map_err(|_| MessageError::Malformed)?;
+    match bytes.len() - prefix_len {
         0..=MESSAGE_LEN_MAX => Ok(bytes),
         _ => Err(MessageError::TooLong),
     }

@@ -37,12 +37,12 @@ pub fn announced_len(prefix: [u8; PREFIX_LEN]) -> Result<usize, MessageError> {
 ///
 /// # Errors
 /// Those of the stream, and [`MessageError`].
-pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
+pub fn read<T: DeserializeOwned>(reader: &mut impl Read) -> io::Result<T> {
     let mut prefix = [0; PREFIX_LEN];
-    from.read_exact(&mut prefix)?;
+    reader.read_exact(&mut prefix)?;
     // Bounded before the memory is allocated.
     let mut content = vec![0; announced_len(prefix)?];
-    from.read_exact(&mut content)?;
+    reader.read_exact(&mut content)?;
     Ok(decode(&content)?)
 }
 
@@ -50,8 +50,8 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
 ///
 /// # Errors
 /// Those of the stream, and [`MessageError`].
-pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    to.write_all(&frame(message)?)
+pub fn write(writer: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    writer.write_all(&frame(message)?)
 }
 
 #[cfg(test)]

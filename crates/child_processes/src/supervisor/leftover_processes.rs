@@ -25,8 +25,8 @@ impl ProcessMark {
     /// A new mark.
     pub fn new() -> ProcessMark {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let ns = since.map_or(0, |since| since.as_nanos());
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let ns = since_epoch.map_or(0, |elapsed| elapsed.as_nanos());
         let (process, number) = (getpid().as_raw_pid(), NEXT.fetch_add(1, Relaxed));
         ProcessMark(format!("{ns:x}-{process}-{number}"))
     }
@@ -40,7 +40,7 @@ impl ProcessMark {
     pub fn kill_all(&self) -> usize {
         let mut killed = 0;
         for _ in 0..ROUNDS_MAX {
-            let found = self.kill_those_there();
+            let found = self.kill_found();
             if found == 0 {
                 break;
             }
@@ -49,11 +49,11 @@ impl ProcessMark {
         killed
     }
 
-    fn kill_those_there(&self) -> usize {
-        let Ok(all) = fs::read_dir("/proc") else {
+    fn kill_found(&self) -> usize {
+        let Ok(entries) = fs::read_dir("/proc") else {
             return 0;
         };
-        let pids = all.flatten().filter_map(|entry| {
+        let pids = entries.flatten().filter_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
             Pid::from_raw(pid)
         });
@@ -62,23 +62,23 @@ impl ProcessMark {
 
     /// Kills a process if it has the mark, and waits for its end: until then it would be found again.
     fn kill(&self, pid: Pid) -> bool {
-        if !self.is_of(pid) {
+        if !self.has_mark(pid) {
             return false;
         }
         // The pid may have been reused in the meantime: check again with the pidfd open, which pins the process.
-        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else {
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
             return false;
         };
-        let is_told = self.is_of(pid) && pidfd_send_signal(&held, Signal::KILL).is_ok();
-        if is_told {
+        let is_signaled = self.has_mark(pid) && pidfd_send_signal(&pidfd, Signal::KILL).is_ok();
+        if is_signaled {
             // A process in an uninterruptible wait, such as for a disk, ends later.
-            let _ = ready([Some(readable(&held))], Some(Instant::now() + END_TIMEOUT));
+            let _ = ready([Some(readable(&pidfd))], Some(Instant::now() + END_TIMEOUT));
         }
-        is_told
+        is_signaled
     }
 
     /// Whether a process has the mark; a zombie has no environment.
-    fn is_of(&self, pid: Pid) -> bool {
+    fn has_mark(&self, pid: Pid) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
         let mark = format!("{VARIABLE}={}", self.0);
         environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|it| it == mark.as_bytes()))

@@ -19,7 +19,7 @@ pub struct ApplicationLife {
     state: ApplicationState,
     backoff: RestartBackoff,
     stop_timeout: Duration,
-    is_wanted: bool,
+    should_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl ApplicationLife {
             state: ApplicationState::Due(Duration::ZERO),
             backoff: RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE),
             stop_timeout,
-            is_wanted: true,
+            should_run: true,
         }
     }
 
@@ -63,13 +63,13 @@ impl ApplicationLife {
     pub fn step(&mut self, now: Duration) -> SupervisorAction {
         match self.state {
             // Stopped during a pause, or after a failed start.
-            ApplicationState::Due(_) if !self.is_wanted => {
+            ApplicationState::Due(_) if !self.should_run => {
                 self.state = ApplicationState::Over;
                 SupervisorAction::Over
             }
-            ApplicationState::Due(at) if at <= now => SupervisorAction::Start,
-            ApplicationState::Due(at) => SupervisorAction::Wait(Some(at)),
-            ApplicationState::Runs(_) if !self.is_wanted => {
+            ApplicationState::Due(start_at) if start_at <= now => SupervisorAction::Start,
+            ApplicationState::Due(start_at) => SupervisorAction::Wait(Some(start_at)),
+            ApplicationState::Runs(_) if !self.should_run => {
                 self.state = ApplicationState::Ends(now + self.stop_timeout);
                 SupervisorAction::Signal(Signal::TERM)
             }
@@ -85,20 +85,20 @@ impl ApplicationLife {
     }
 
     /// Records its start.
-    pub fn started(&mut self, now: Duration) {
+    pub fn record_start(&mut self, now: Duration) {
         self.state = ApplicationState::Runs(now);
     }
 
     /// Records a failed start. Returns the delay until the next try.
-    pub fn failed(&mut self, now: Duration) -> Duration {
-        let pause = self.backoff.failed();
+    pub fn record_failure(&mut self, now: Duration) -> Duration {
+        let pause = self.backoff.record_failure();
         self.state = ApplicationState::Due(now + pause);
         pause
     }
 
     /// Records its end. Returns the delay until its restart, if it is to run.
-    pub fn ended(&mut self, now: Duration) -> Option<Duration> {
-        if !self.is_wanted {
+    pub fn record_end(&mut self, now: Duration) -> Option<Duration> {
+        if !self.should_run {
             self.state = ApplicationState::Over;
             return None;
         }
@@ -106,15 +106,15 @@ impl ApplicationLife {
             ApplicationState::Runs(since) => now.saturating_sub(since),
             _ => Duration::ZERO,
         };
-        let pause = self.backoff.ended(lifetime);
+        let pause = self.backoff.record_end(lifetime);
         self.state = ApplicationState::Due(now + pause);
         Some(pause)
     }
 
     /// Stops it. A repeated call does not extend its time.
     pub fn stop(&mut self, now: Duration) {
-        if self.is_wanted {
-            self.is_wanted = false;
+        if self.should_run {
+            self.should_run = false;
         } else if let ApplicationState::Ends(until) = &mut self.state {
             *until = (*until).min(now + self.stop_timeout);
         }
@@ -135,37 +135,37 @@ mod tests {
         let mut now = ms(0);
         for pause in [100, 200, 400] {
             assert_eq!(life.step(now), SupervisorAction::Start);
-            life.started(now);
+            life.record_start(now);
             assert_eq!(life.step(now), SupervisorAction::Wait(None));
-            assert_eq!(life.ended(now), Some(ms(pause)));
+            assert_eq!(life.record_end(now), Some(ms(pause)));
             assert_eq!(
                 life.step(now),
                 SupervisorAction::Wait(Some(now + ms(pause)))
             );
             now += ms(pause);
         }
-        life.started(now);
+        life.record_start(now);
         now += LONG_LIFE;
-        assert_eq!(life.ended(now), Some(PAUSE_MIN));
+        assert_eq!(life.record_end(now), Some(PAUSE_MIN));
     }
 
     #[test]
     fn it_is_told_to_end_and_then_killed() {
         let mut life = ApplicationLife::new(ms(1000));
-        life.started(ms(5));
+        life.record_start(ms(5));
         life.stop(ms(10));
         assert_eq!(life.step(ms(10)), SupervisorAction::Signal(Signal::TERM));
         assert_eq!(life.step(ms(10)), SupervisorAction::Wait(Some(ms(1010))));
         assert_eq!(life.step(ms(1010)), SupervisorAction::Signal(Signal::KILL));
         assert_eq!(life.step(ms(1011)), SupervisorAction::Wait(None));
-        assert_eq!(life.ended(ms(1012)), None);
+        assert_eq!(life.record_end(ms(1012)), None);
         assert_eq!(life.step(ms(1012)), SupervisorAction::Over);
     }
 
     #[test]
     fn what_waits_to_be_started_is_not() {
         let mut life = ApplicationLife::new(ms(1000));
-        life.failed(ms(0));
+        life.record_failure(ms(0));
         life.stop(ms(1));
         assert_eq!(life.step(ms(1)), SupervisorAction::Over);
     }

@@ -29,8 +29,8 @@ pub fn find(application: &ApplicationSpec) -> io::Result<()> {
         return check_file(&folder.join(program));
     }
     let mut failure = io::Error::from(Errno::NOENT);
-    for place in std::env::split_paths(&search_path(application)) {
-        match check_file(&folder.join(place).join(program)) {
+    for directory in std::env::split_paths(&search_path(application)) {
+        match check_file(&folder.join(directory).join(program)) {
             Ok(()) => return Ok(()),
             // As in execvp(3): the search goes on, and this error is reported if nothing is found.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => failure = error,
@@ -41,9 +41,10 @@ pub fn find(application: &ApplicationSpec) -> io::Result<()> {
 }
 
 fn search_path(application: &ApplicationSpec) -> OsString {
-    let own = application.env.iter().rfind(|(name, _)| name == "PATH");
-    let own = own.map(|(_, value)| value.into());
-    own.or_else(|| std::env::var_os("PATH"))
+    let configured = application.env.iter().rfind(|(name, _)| name == "PATH");
+    let configured = configured.map(|(_, value)| value.into());
+    configured
+        .or_else(|| std::env::var_os("PATH"))
         .unwrap_or_else(|| PATH_DEFAULT.into())
 }
 

@@ -37,12 +37,12 @@ impl<'p> RequestPath<'p> {
             let ranges = paths.capture(self.raw)?;
             return Some(ranges.map(|range| self.raw.get(range).unwrap_or_default()));
         }
-        let kept = PathForm::new(self.raw, EncodedSlash::Kept);
-        if let Some(captured) = kept.capture(paths) {
+        let form = PathForm::new(self.raw, EncodedSlash::Kept);
+        if let Some(captured) = form.capture(paths) {
             return Some(captured);
         }
         // Without encoded slashes both forms are equal.
-        match kept.bytes == self.decoded {
+        match form.bytes == self.decoded {
             true => None,
             false => PathForm::new(self.raw, EncodedSlash::Decoded).capture(paths),
         }
@@ -52,7 +52,7 @@ impl<'p> RequestPath<'p> {
 /// The additional forms of a path with encoded slashes or backslashes: with encoded slashes kept within
 /// their segment, and with backslashes as slashes.
 pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    let kept = PathForm::new(raw, EncodedSlash::Kept).bytes;
+    let form_bytes = PathForm::new(raw, EncodedSlash::Kept).bytes;
     let with_slashes = decoded.contains(&b'\\').then(|| {
         let mut bytes = decoded.to_vec();
         for byte in &mut bytes {
@@ -64,7 +64,7 @@ pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> 
         bytes.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
         bytes
     });
-    std::iter::once(kept).chain(with_slashes)
+    std::iter::once(form_bytes).chain(with_slashes)
 }
 
 /// How a form represents an encoded slash.
@@ -103,9 +103,9 @@ impl<'p> PathForm<'p> {
             raw_starts: Vec::with_capacity(raw.len() + 1),
             is_merged: false,
         };
-        let mut at = 0;
-        while let Some(byte) = raw.get(at) {
-            let escaped = raw.get(at..at + 3).and_then(unescape);
+        let mut offset = 0;
+        while let Some(byte) = raw.get(offset) {
+            let escaped = raw.get(offset..offset + 3).and_then(unescape);
             let (single, raw_len) = match escaped {
                 Some(byte) => ([byte], 3),
                 None => ([*byte], 1),
@@ -117,14 +117,14 @@ impl<'p> PathForm<'p> {
             };
             // Merged like the server merges slashes of files' paths; a kept `%2F` is no slash.
             let follows_slash = text == b"/" && form.bytes.last() == Some(&b'/');
-            if follows_slash && !restored.iter().any(|range| range.contains(&at)) {
+            if follows_slash && !restored.iter().any(|range| range.contains(&offset)) {
                 form.is_merged = true;
             } else {
                 // Each byte of the form points to the start of its (perhaps escaped) source.
-                form.raw_starts.extend(text.iter().map(|_| at));
+                form.raw_starts.extend(text.iter().map(|_| offset));
                 form.bytes.extend_from_slice(text);
             }
-            at += raw_len;
+            offset += raw_len;
         }
         // A range may end at the end of the path.
         form.raw_starts.push(raw.len());
@@ -159,21 +159,21 @@ impl<'p> PathForm<'p> {
                 continue; // no such group, or not part of the match
             }
             // The slash after a capture belongs to the next literal; merged slashes follow it.
-            let at = match border % 2 {
+            let index = match border % 2 {
                 0 => range.start,
                 _ => range.end + 1,
             };
             let form = longest.as_ref().unwrap_or(self);
-            let Some(run) = form.merged_before(at) else {
+            let Some(run) = form.merged_before(index) else {
                 continue;
             };
             restored.push(run);
             // Restored one run at a time, so that at most two trials per group are needed.
             let longer = PathForm::restoring(form.raw, form.encoded_slash, &restored);
-            let found = paths.capture(&longer.bytes);
-            let found = found.map(|found| (longer.spans(&found), found));
-            match found.filter(|(wider, _)| gain_slashes(form.raw, &spans, wider)) {
-                Some(found) => ((spans, ranges), longest) = (found, Some(longer)),
+            let capture = paths.capture(&longer.bytes);
+            let capture = capture.map(|capture| (longer.spans(&capture), capture));
+            match capture.filter(|(wider, _)| gain_slashes(form.raw, &spans, wider)) {
+                Some(capture) => ((spans, ranges), longest) = (capture, Some(longer)),
                 // The pattern does not match with this run, or the captures differ by more than slashes.
                 None => drop(restored.pop()),
             }
@@ -182,16 +182,16 @@ impl<'p> PathForm<'p> {
     }
 
     /// The range of slashes in the sent path that were merged before a byte.
-    fn merged_before(&self, at: usize) -> Option<Range<usize>> {
-        let before = *self.raw_starts.get(at.checked_sub(1)?)?;
-        let end = before + raw_len(self.raw, before);
-        let start = *self.raw_starts.get(at)?;
+    fn merged_before(&self, index: usize) -> Option<Range<usize>> {
+        let previous = *self.raw_starts.get(index.checked_sub(1)?)?;
+        let end = previous + raw_len(self.raw, previous);
+        let start = *self.raw_starts.get(index)?;
         (end < start).then_some(end..start)
     }
 
     /// Converts ranges of this form to ranges of the sent path.
     fn spans(&self, ranges: &CaptureRanges) -> CaptureRanges {
-        let start_of = |at: usize| *self.raw_starts.get(at).unwrap_or(&self.raw.len());
+        let start_of = |index: usize| *self.raw_starts.get(index).unwrap_or(&self.raw.len());
         ranges
             .each_ref()
             .map(|range| start_of(range.start)..start_of(range.end))
@@ -201,11 +201,11 @@ impl<'p> PathForm<'p> {
 /// Whether the wider spans differ from the first ones only by additional slashes at their borders.
 fn gain_slashes(raw: &[u8], spans: &CaptureRanges, wider: &CaptureRanges) -> bool {
     let are_slashes = |range: Range<usize>| {
-        let mut at = range.start;
-        while at < range.end && matches!(raw.get(at..).and_then(first_byte), Some(b'/')) {
-            at += raw_len(raw, at);
+        let mut offset = range.start;
+        while offset < range.end && matches!(raw.get(offset..).and_then(first_byte), Some(b'/')) {
+            offset += raw_len(raw, offset);
         }
-        at == range.end
+        offset == range.end
     };
     let mut pairs = spans.iter().zip(wider);
     pairs.all(|(span, wider)| {
@@ -220,8 +220,8 @@ fn first_byte(raw: &[u8]) -> Option<u8> {
 }
 
 /// The number of bytes that the (encoded) byte at a position takes in the sent path.
-fn raw_len(raw: &[u8], at: usize) -> usize {
-    match raw.get(at..at + 3).and_then(unescape) {
+fn raw_len(raw: &[u8], offset: usize) -> usize {
+    match raw.get(offset..offset + 3).and_then(unescape) {
         Some(_) => 3,
         None => 1,
     }

@@ -28,12 +28,12 @@ impl UnsupportedNotation {
     /// Finds unsupported notation. Patterns match decoded paths, so `(`, `+` and a `$` in the middle are ordinary
     /// characters.
     pub(crate) fn find(text: &str) -> Option<UnsupportedNotation> {
-        let has = |any: &[char]| text.contains(any);
-        let is_escape = |at: usize| {
-            let digits = text.as_bytes().get(at + 1..at + 3);
+        let has_any_of = |chars: &[char]| text.contains(chars);
+        let is_escape = |offset: usize| {
+            let digits = text.as_bytes().get(offset + 1..offset + 3);
             digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
         };
-        let is_expression = has(&['|', '\\'])
+        let is_expression = has_any_of(&['|', '\\'])
             || text.starts_with(['^', '~'])
             || text.ends_with('$')
             || text.contains(".+")
@@ -41,10 +41,10 @@ impl UnsupportedNotation {
         // The first that applies gives the advice, so the more specific notations come first.
         match () {
             () if is_expression => Some(UnsupportedNotation::Expression),
-            () if has(&['{', '}']) => Some(UnsupportedNotation::Braces),
-            () if has(&['[', ']']) => Some(UnsupportedNotation::Class),
-            () if has(&['?']) => Some(UnsupportedNotation::Query),
-            () if has(&['\0']) => Some(UnsupportedNotation::Nul),
+            () if has_any_of(&['{', '}']) => Some(UnsupportedNotation::Braces),
+            () if has_any_of(&['[', ']']) => Some(UnsupportedNotation::Class),
+            () if has_any_of(&['?']) => Some(UnsupportedNotation::Query),
+            () if has_any_of(&['\0']) => Some(UnsupportedNotation::Nul),
             () if is_list(text) => Some(UnsupportedNotation::List),
             () if text.contains("//") => Some(UnsupportedNotation::EmptySegment),
             () if text.split('/').any(|segment| matches!(segment, "." | "..")) => {
@@ -54,7 +54,7 @@ impl UnsupportedNotation {
                 // A lone `%` is an ordinary character of a decoded path.
                 let mut escapes = text.match_indices('%');
                 escapes
-                    .any(|(at, _)| is_escape(at))
+                    .any(|(offset, _)| is_escape(offset))
                     .then_some(UnsupportedNotation::Escape)
             }
         }
@@ -92,10 +92,10 @@ impl UnsupportedNotation {
 
 /// Whether a list separator is followed by the start of another pattern.
 fn is_list(text: &str) -> bool {
-    text.match_indices([',', ';', ' ']).any(|(at, _)| {
-        let after = text.get(at + 1..).unwrap_or_default().trim_start();
+    text.match_indices([',', ';', ' ']).any(|(offset, _)| {
+        let rest = text.get(offset + 1..).unwrap_or_default().trim_start();
         // A space or comma within a name is allowed.
-        after.starts_with('/') || after.starts_with("*.")
+        rest.starts_with('/') || rest.starts_with("*.")
     })
 }
 

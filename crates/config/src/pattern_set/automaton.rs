@@ -103,12 +103,12 @@ impl LiteralAutomaton {
             let edges = node.edges.start as usize..node.edges.end as usize;
             let labels = &self.labels[edges.clone()];
             // Most nodes have few edges, where a linear search is faster than a binary one.
-            let found = match labels.len() {
+            let child = match labels.len() {
                 ..=LINEAR_MAX => labels.iter().position(|label| *label == byte),
                 _ => labels.binary_search(&byte).ok(),
             };
-            match found {
-                Some(at) => return self.targets[edges.start + at],
+            match child {
+                Some(index) => return self.targets[edges.start + index],
                 // The longest proper suffix may continue with this byte.
                 None => state = node.failure,
             }
@@ -125,10 +125,10 @@ impl LiteralAutomaton {
 
     /// The literals that end in a state, the longest first.
     pub(super) fn ending(&self, state: u32) -> impl Iterator<Item = usize> {
-        let mut at = self.nodes[state as usize].ending;
+        let mut node_index = self.nodes[state as usize].ending;
         std::iter::from_fn(move || {
-            let node = self.nodes.get(at as usize)?;
-            at = node.shorter;
+            let node = self.nodes.get(node_index as usize)?;
+            node_index = node.shorter;
             Some(node.literal as usize)
         })
     }

@@ -23,11 +23,11 @@ pub(super) fn collect_parts(parts: &[PatternPart]) -> Vec<RequiredLiteral> {
     let literals = parts
         .iter()
         .enumerate()
-        .filter_map(|(at, part)| match part {
+        .filter_map(|(index, part)| match part {
             PatternPart::Literal(text) => Some(RequiredLiteral {
                 text: text.clone(),
-                is_at_start: at == 0,
-                is_at_end: at + 1 == parts.len(),
+                is_at_start: index == 0,
+                is_at_end: index + 1 == parts.len(),
             }),
             PatternPart::Within | PatternPart::Across => None,
         });
@@ -54,16 +54,17 @@ fn collect_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
         HirKind::Capture(capture) => collect_hir(&capture.sub),
         // Zero repetitions require no literal.
         HirKind::Repetition(repetition) if repetition.min > 0 => collect_hir(&repetition.sub),
-        HirKind::Concat(all) => {
-            let known = all.iter().filter_map(collect_hir);
+        HirKind::Concat(parts) => {
+            let part_literals = parts.iter().filter_map(collect_hir);
             // One part is enough: the one with the longest shortest literal is the most selective.
-            known.max_by_key(|any| any.iter().map(Vec::len).min())
+            part_literals.max_by_key(|literals_of_part| literals_of_part.iter().map(Vec::len).min())
         }
-        HirKind::Alternation(any) if any.len() <= ALTERNATIVES_MAX => {
+        HirKind::Alternation(alternatives) if alternatives.len() <= ALTERNATIVES_MAX => {
             // Each alternative must have a literal, or a match without any of them would be missed.
-            let each: Option<Vec<_>> = any.iter().map(collect_hir).collect();
-            let all: Vec<Vec<u8>> = each?.into_iter().flatten().collect();
-            (all.len() <= ALTERNATIVES_MAX).then_some(all)
+            let alternative_literals: Option<Vec<_>> =
+                alternatives.iter().map(collect_hir).collect();
+            let literals: Vec<Vec<u8>> = alternative_literals?.into_iter().flatten().collect();
+            (literals.len() <= ALTERNATIVES_MAX).then_some(literals)
         }
         _ => None,
     }

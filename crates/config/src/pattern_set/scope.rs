@@ -66,7 +66,7 @@ impl ScopedPattern {
     }
 
     /// Whether the pattern applies to a decoded path.
-    pub(super) fn is_for(&self, path: &[u8], indexes: &[Vec<u8>]) -> bool {
+    pub(super) fn applies_to(&self, path: &[u8], indexes: &[Vec<u8>]) -> bool {
         let Some(pattern) = &self.pattern else {
             // The caller verifies the match.
             return true;
@@ -90,7 +90,7 @@ impl ScopedPattern {
     /// Whether the pattern matches the text before one of the slashes.
     fn has_script(&self, path: &[u8]) -> bool {
         let ends = match_ends(&self.parts, path);
-        slashes(path).any(|at| ends[at])
+        slashes(path).any(|offset| ends[offset])
     }
 
     /// Whether the pattern matches the path as a folder or a folder above it, each with and without its slash, or the
@@ -104,7 +104,7 @@ impl ScopedPattern {
         let ends = match_ends(&self.parts, &folder);
         let mut originals = SIBLINGS.iter().filter_map(|it| path.strip_suffix(*it));
         // With and without the slash: `/a` and `/a/` are the same folder.
-        slashes(&folder).any(|at| ends[at] || ends[at + 1])
+        slashes(&folder).any(|offset| ends[offset] || ends[offset + 1])
             || originals.any(|original| ends[original.len()])
     }
 }
@@ -112,5 +112,5 @@ impl ScopedPattern {
 /// The positions of slashes, except the first byte.
 fn slashes(path: &[u8]) -> impl Iterator<Item = usize> {
     let bytes = path.iter().enumerate().skip(1);
-    bytes.filter_map(|(at, byte)| (*byte == b'/').then_some(at))
+    bytes.filter_map(|(offset, byte)| (*byte == b'/').then_some(offset))
 }

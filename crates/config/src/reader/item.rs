@@ -15,7 +15,7 @@ use toml::de::DeValue;
 pub(crate) struct ConfigValue<'d> {
     pub(super) source: &'d ConfigSource<'d>,
     pub(super) value: &'d DeValue<'d>,
-    pub(crate) at: KeyPosition,
+    pub(crate) position: KeyPosition,
 }
 
 impl<'d> ConfigValue<'d> {
@@ -32,7 +32,7 @@ impl<'d> ConfigValue<'d> {
         match read(&text) {
             Ok(value) => Some(value),
             Err(refused) => {
-                self.refuse(refused.what, refused.allowed);
+                self.refuse(refused.expected, refused.allowed);
                 None
             }
         }
@@ -63,7 +63,9 @@ impl<'d> ConfigValue<'d> {
     pub(crate) fn plain_text(&self) -> Option<String> {
         match self.value {
             DeValue::String(text) => Some(text.to_string()),
-            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => Some(self.shown()),
+            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
+                Some(self.to_display())
+            }
             _ => None,
         }
     }
@@ -106,18 +108,18 @@ impl<'d> ConfigValue<'d> {
         None
     }
 
-    pub(crate) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let chosen = self
             .value
             .as_str()
-            .and_then(|text| words.iter().find(|(word, _)| *word == text));
+            .and_then(|text| choices.iter().find(|(word, _)| *word == text));
         if chosen.is_none() {
-            let allowed: Vec<String> = words
+            let allowed: Vec<String> = choices
                 .iter()
                 .map(|(word, _)| format!("\"{word}\""))
                 .collect();
             self.report(
-                format!("{} is not an allowed value", self.shown()),
+                format!("{} is not an allowed value", self.to_display()),
                 allowed.join(", "),
             );
         }
@@ -131,14 +133,14 @@ impl<'d> ConfigValue<'d> {
             return None;
         };
         let item = |(index, value): (usize, &'d toml::Spanned<DeValue<'d>>)| {
-            let at = KeyPosition {
-                key: format!("{}[{index}]", self.at.key),
+            let position = KeyPosition {
+                key: format!("{}[{index}]", self.position.key),
                 offset: value.span().start,
             };
             ConfigValue {
                 source: self.source,
                 value: value.get_ref(),
-                at,
+                position,
             }
         };
         Some(array.iter().enumerate().map(item).collect())
@@ -160,22 +162,22 @@ impl<'d> ConfigValue<'d> {
         Some(ConfigSection {
             source: self.source,
             table,
-            at: self.at.clone(),
-            asked: RefCell::default(),
+            position: self.position.clone(),
+            known_keys: RefCell::default(),
         })
     }
 
-    /// Reports that the value is not `what`.
-    pub(crate) fn refuse(&self, what: &str, allowed: impl Into<String>) {
-        self.report(format!("{} is not {what}", self.shown()), allowed);
+    /// Reports that the value is not `message`.
+    pub(crate) fn refuse(&self, message: &str, allowed: impl Into<String>) {
+        self.report(format!("{} is not {message}", self.to_display()), allowed);
     }
 
-    pub(crate) fn report(&self, what: impl Into<String>, allowed: impl Into<String>) {
-        self.source.report(&self.at, what, allowed);
+    pub(crate) fn report(&self, message: impl Into<String>, allowed: impl Into<String>) {
+        self.source.report(&self.position, message, allowed);
     }
 
     /// The value in the form for problems: short, on one line.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn to_display(&self) -> String {
         const SHOWN_MAX: usize = 60;
         match self.value {
             // Long texts are cut: a problem is one line.

@@ -47,12 +47,12 @@ pub(crate) fn duration_text(duration_ms: u64) -> String {
 }
 
 /// The candidate nearest to a misspelled word, if one is near enough.
-pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(key: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // Long words may have more typing errors; in short ones two edits would already suggest unrelated keys.
-    let distance_max = (word.chars().count() / 3).clamp(1, 3);
+    let distance_max = (key.chars().count() / 3).clamp(1, 3);
     let by_distance = candidates
         .iter()
-        .map(|candidate| (edit_distance(word, candidate), *candidate));
+        .map(|candidate| (edit_distance(key, candidate), *candidate));
     by_distance
         .filter(|(distance, _)| *distance <= distance_max)
         // Ties go to the first in alphabetical order, so that the suggestion is stable.

@@ -142,9 +142,9 @@ impl OriginUrl {
 }
 
 impl std::fmt::Display for OriginUrl {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (encrypted, host, port) = match self {
-            OriginUrl::Unix(path) => return write!(to, "unix:{}", path.display()),
+            OriginUrl::Unix(path) => return write!(f, "unix:{}", path.display()),
             OriginUrl::Http {
                 encrypted,
                 host,
@@ -153,8 +153,8 @@ impl std::fmt::Display for OriginUrl {
         };
         let scheme = if *encrypted { "https" } else { "http" };
         match host.contains(':') {
-            true => write!(to, "{scheme}://[{host}]:{port}"),
-            false => write!(to, "{scheme}://{host}:{port}"),
+            true => write!(f, "{scheme}://[{host}]:{port}"),
+            false => write!(f, "{scheme}://{host}:{port}"),
         }
     }
 }

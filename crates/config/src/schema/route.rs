@@ -238,11 +238,11 @@ pub enum UpstreamAddress {
 }
 
 impl fmt::Display for UpstreamAddress {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UpstreamAddress::Unix(path) => write!(to, "unix:{}", path.display()),
-            UpstreamAddress::Tcp(address) => write!(to, "{address}"),
-            UpstreamAddress::Name { host, port } => write!(to, "{host}:{port}"),
+            UpstreamAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            UpstreamAddress::Tcp(address) => write!(f, "{address}"),
+            UpstreamAddress::Name { host, port } => write!(f, "{host}:{port}"),
         }
     }
 }

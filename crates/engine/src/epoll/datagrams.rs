@@ -38,7 +38,7 @@ pub struct EpollDatagrams {
 struct DatagramPort {
     socket: DatagramSocket,
     /// It was full, and is watched for room.
-    awaits_room: bool,
+    is_watching_room: bool,
     drops: DatagramDrops,
 }
 
@@ -61,13 +61,13 @@ impl EpollDatagrams {
         // Replaces a socket with the same number.
         self.close(epoll, id);
         epoll::add(epoll, &socket, data(id), EventFlags::IN)?;
-        let at = usize::from(id.0);
-        if self.ports.len() <= at {
-            self.ports.resize_with(at + 1, || None);
+        let index = usize::from(id.0);
+        if self.ports.len() <= index {
+            self.ports.resize_with(index + 1, || None);
         }
-        self.ports[at] = Some(DatagramPort {
+        self.ports[index] = Some(DatagramPort {
             socket,
-            awaits_room: false,
+            is_watching_room: false,
             drops: DatagramDrops::default(),
         });
         Ok(())
@@ -75,8 +75,8 @@ impl EpollDatagrams {
 
     /// Closes a socket, if there is one.
     pub fn close(&mut self, epoll: &OwnedFd, id: DatagramSocketId) {
-        let place = self.ports.get_mut(usize::from(id.0));
-        if let Some(port) = place.and_then(Option::take) {
+        let slot = self.ports.get_mut(usize::from(id.0));
+        if let Some(port) = slot.and_then(Option::take) {
             // While a supervisor has the socket too, closing ours does not end the registration (epoll(7)).
             let _ = epoll::delete(epoll, &port.socket);
         }
@@ -138,11 +138,11 @@ impl EpollDatagrams {
         let Some(port) = port_mut(&mut self.ports, id) else {
             return trains.len();
         };
-        let taken = port.send(&mut self.scratch, trains, bytes);
-        if taken < trains.len() {
+        let sent_trains = port.send(&mut self.scratch, trains, bytes);
+        if sent_trains < trains.len() {
             port.watch_room(epoll, id, true);
         }
-        taken
+        sent_trains
     }
 }
 
@@ -157,14 +157,14 @@ fn data(id: DatagramSocketId) -> EventData {
 impl DatagramPort {
     /// Watches for room or no longer does. Can't fail for a socket that is registered.
     fn watch_room(&mut self, epoll: &OwnedFd, id: DatagramSocketId, on: bool) {
-        if self.awaits_room == on {
+        if self.is_watching_room == on {
             return;
         }
         let flags = match on {
             true => EventFlags::IN | EventFlags::OUT,
             false => EventFlags::IN,
         };
-        self.awaits_room = on;
+        self.is_watching_room = on;
         let _ = epoll::modify(epoll, &self.socket, data(id), flags);
     }
 
@@ -180,12 +180,12 @@ impl DatagramPort {
             scratch,
             memory,
             TRAIN_LEN_MAX,
-            |at, message| {
+            |slot, message| {
                 if let Some(overflowed) = message.overflowed {
                     // The kernel reports a total since the socket was opened (SO_RXQ_OVFL).
                     drops.overflowed = overflowed.into();
                 }
-                match train_of(at * TRAIN_LEN_MAX, &message) {
+                match train_of(slot * TRAIN_LEN_MAX, &message) {
                     Some(train) => trains.push(train),
                     None => drops.truncated += 1,
                 }
@@ -262,9 +262,9 @@ impl DatagramPort {
         let has_segmentation = self.socket.has_segmentation;
         let single_train = cursor.single_train;
         let unsent = trains.iter().enumerate().skip(cursor.train);
-        unsent.flat_map(move |(at, train)| {
-            let is_single = !has_segmentation || single_train == Some(at);
-            chunks_of(at, train, is_single)
+        unsent.flat_map(move |(index, train)| {
+            let is_single = !has_segmentation || single_train == Some(index);
+            chunks_of(index, train, is_single)
         })
     }
 }
@@ -316,7 +316,7 @@ impl SendChunk {
 }
 
 fn chunks_of(
-    at: usize,
+    train_index: usize,
     train: &DatagramTrain,
     is_single: bool,
 ) -> impl Iterator<Item = SendChunk> + use<> {
@@ -333,7 +333,7 @@ fn chunks_of(
         let end = range.end.min(start.saturating_add(chunk_len));
         let is_cut = end - start > segment_len;
         SendChunk {
-            train: at,
+            train: train_index,
             range: start..end,
             segment_len: u16::try_from(segment_len).ok().filter(|_| is_cut),
         }

@@ -42,13 +42,13 @@ impl UpstreamNetwork for EpollNetwork {
             ConnectTarget::Tcp(to) => (connect_tcp(to, None)?, false),
             ConnectTarget::TcpFrom { to, from } => (connect_tcp(to, Some(from))?, false),
         };
-        let hears_of_room = !connected;
-        epoll::add(&self.0, &fd, data(id), flags(hears_of_room))?;
+        let is_watching_room = !connected;
+        epoll::add(&self.0, &fd, data(id), flags(is_watching_room))?;
         let socket = EpollSocket {
             fd,
             epoll: self.0.clone(),
             id,
-            hears_of_room,
+            is_watching_room,
         };
         Ok(PendingConnect {
             socket: Box::new(socket),
@@ -63,7 +63,12 @@ impl UpstreamNetwork for EpollNetwork {
         };
         // Removed first, so that no further event has the old identifier.
         epoll::delete(&socket.epoll, &socket.fd)?;
-        epoll::add(&self.0, &socket.fd, data(id), flags(socket.hears_of_room))?;
+        epoll::add(
+            &self.0,
+            &socket.fd,
+            data(id),
+            flags(socket.is_watching_room),
+        )?;
         (socket.epoll, socket.id) = (self.0.clone(), id);
         Ok(())
     }
@@ -75,7 +80,7 @@ struct EpollSocket {
     epoll: Arc<OwnedFd>,
     id: SourceId,
     /// It is registered for room.
-    hears_of_room: bool,
+    is_watching_room: bool,
 }
 
 impl NetworkSocket for EpollSocket {
@@ -83,8 +88,8 @@ impl NetworkSocket for EpollSocket {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
-    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let (_, len) = rustix::net::recv(&self.fd, into, RecvFlags::empty())?;
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (_, len) = rustix::net::recv(&self.fd, buffer, RecvFlags::empty())?;
         Ok(len)
     }
 
@@ -106,7 +111,7 @@ impl NetworkSocket for EpollSocket {
         let domain = sockopt::socket_domain(&self.fd).ok()?;
         let fd = (domain == AddressFamily::UNIX).then(|| self.fd.try_clone());
         let fd = fd?.ok()?;
-        Some(Box::new(move || system_calls::unarrived(&fd) == 0))
+        Some(Box::new(move || system_calls::unread_len(&fd) == 0))
     }
 }
 
@@ -120,10 +125,10 @@ impl EpollSocket {
                 rustix::net::sendmsg(&self.fd, pieces, &mut no_control, flags)
             }
         };
-        if sent == Err(Errno::AGAIN) && !self.hears_of_room {
+        if sent == Err(Errno::AGAIN) && !self.is_watching_room {
             // If there is room again by now, EPOLL_CTL_MOD reports it.
             epoll::modify(&self.epoll, &self.fd, data(self.id), flags(true))?;
-            self.hears_of_room = true;
+            self.is_watching_room = true;
         }
         Ok(sent?)
     }
@@ -133,13 +138,13 @@ impl EpollSocket {
 fn only_filled<'p, 'b>(pieces: &'p [IoSlice<'b>]) -> Option<&'p IoSlice<'b>> {
     let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
     match (filled.next(), filled.next()) {
-        (one, None) => one,
+        (first, None) => first,
         _ => None,
     }
 }
 
 /// Translates an event with [`MARK`].
-pub fn news(data: u64, flags: EventFlags) -> SocketEvent {
+pub fn socket_event(data: u64, flags: EventFlags) -> SocketEvent {
     let ended = flags.intersects(EventFlags::RDHUP | EventFlags::ERR | EventFlags::HUP);
     SocketEvent {
         id: SourceId {

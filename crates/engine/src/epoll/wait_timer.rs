@@ -49,7 +49,7 @@ impl WaitTimer {
     }
 
     /// Records that its event has arrived.
-    pub fn has_fired(&mut self) {
+    pub fn clear_fired(&mut self) {
         self.fires_ms = None;
     }
 }
@@ -67,7 +67,7 @@ impl AsFd for WaitTimer {
 pub struct WakeTimer {
     timer: OwnedFd,
     /// When waits shall end.
-    wanted_us: Option<u64>,
+    deadline_us: Option<u64>,
     /// Its expiry, in monotonic µs; none if it is disarmed or has fired.
     fires_us: Option<u64>,
 }
@@ -81,19 +81,21 @@ impl WakeTimer {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(WakeTimer {
             timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
-            wanted_us: None,
+            deadline_us: None,
             fires_us: None,
         })
     }
 
     /// Chooses when waits shall end, for the next [`WakeTimer::arm`].
     pub fn set(&mut self, at_us: Option<u64>) {
-        self.wanted_us = at_us;
+        self.deadline_us = at_us;
     }
 
     /// Ensures that the timer fires at the time that is set, or earlier. To be called before each wait.
     pub fn arm(&mut self) {
-        let Some(at_us) = self.wanted_us else { return };
+        let Some(at_us) = self.deadline_us else {
+            return;
+        };
         if self.fires_us.is_some_and(|fires_us| fires_us <= at_us) {
             return;
         }
@@ -107,7 +109,7 @@ impl WakeTimer {
     }
 
     /// Records that its event has arrived.
-    pub fn has_fired(&mut self) {
+    pub fn clear_fired(&mut self) {
         self.fires_us = None;
     }
 }
@@ -153,7 +155,7 @@ mod tests {
         assert!(timer.set(1000, 9_500_000) && is_set_for(&timer, 9_000_000));
         assert!(timer.set(1_000_000, 8_000_000) && is_set_for(&timer, 9_000_000));
         assert!(timer.set(1_000_000, 5_000_000) && is_set_for(&timer, 5_000_000));
-        timer.has_fired();
+        timer.clear_fired();
         assert!(timer.set(1_000_000, 7_000_000) && is_set_for(&timer, 7_000_000));
     }
 
@@ -174,7 +176,7 @@ mod tests {
         let earlier_us = base_us - HOUR_US;
         assert_eq!(armed_after(Some(earlier_us)), Some(earlier_us));
         assert_eq!(armed_after(None), Some(earlier_us));
-        timer.has_fired();
+        timer.clear_fired();
         assert_eq!(timer.fires_us, None);
     }
 }

@@ -45,9 +45,9 @@ impl BlockDigests {
         let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
         // The lock is not held while the disk is read.
         let missing: Vec<u64> = {
-            let known = self.lock();
-            let missing = blocks.filter(|block| !known.contains_key(block));
-            let count = if known.is_empty() {
+            let digests = self.lock();
+            let missing = blocks.filter(|block| !digests.contains_key(block));
+            let count = if digests.is_empty() {
                 TAKEN_FIRST
             } else {
                 TAKEN_MAX
@@ -64,20 +64,20 @@ impl BlockDigests {
 
     /// The end of the consecutive blocks from the start of a range that have digests, within it; `None` if the first
     /// has none.
-    pub(super) fn known_end(&self, range: &Range<u64>) -> Option<u64> {
-        let known = self.lock();
+    pub(super) fn digested_end(&self, range: &Range<u64>) -> Option<u64> {
+        let digests = self.lock();
         let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
         let last = blocks
-            .take_while(|block| known.contains_key(block))
+            .take_while(|block| digests.contains_key(block))
             .last()?;
         Some(range.end.min((last + 1) * BLOCK_LEN))
     }
 
     /// Adds digests. Returns false if another digest of a block is known.
     pub(super) fn add(&self, entries: &[DigestEntry]) -> bool {
-        let mut known = self.lock();
+        let mut digests = self.lock();
         let mut add =
-            |(block, digest): &DigestEntry| *known.entry(*block).or_insert(*digest) == *digest;
+            |(block, digest): &DigestEntry| *digests.entry(*block).or_insert(*digest) == *digest;
         entries.iter().all(&mut add)
     }
 
@@ -88,7 +88,9 @@ impl BlockDigests {
         if !self.add(&[(block, xxh3_64(&bytes))]) {
             return Err(FileSent::Changed);
         }
-        let within = |at: u64| usize::try_from(at - block * BLOCK_LEN).unwrap_or(usize::MAX);
+        let within = |file_offset: u64| {
+            usize::try_from(file_offset - block * BLOCK_LEN).unwrap_or(usize::MAX)
+        };
         // The digest covers the whole block; the caller gets its part of the range.
         bytes.truncate(within(range.end));
         bytes.drain(..within(range.start).min(bytes.len()));
@@ -99,19 +101,19 @@ impl BlockDigests {
     }
 
     /// Whether there are digests, and the first of them still match the file.
-    pub(super) fn are_kept(&self, file: &File, len: u64) -> bool {
-        let known: Vec<DigestEntry> = {
-            let known = self.lock();
-            known
+    pub(super) fn still_match(&self, file: &File, len: u64) -> bool {
+        let digests: Vec<DigestEntry> = {
+            let digests = self.lock();
+            digests
                 .iter()
                 .take(TAKEN_MAX)
-                .map(|(at, digest)| (*at, *digest))
+                .map(|(number, digest)| (*number, *digest))
                 .collect()
         };
-        let is_kept = |(block, digest): &DigestEntry| {
+        let matches_file = |(block, digest): &DigestEntry| {
             read(file, bounds(*block, len)).is_ok_and(|bytes| xxh3_64(&bytes) == *digest)
         };
-        !known.is_empty() && known.iter().all(is_kept)
+        !digests.is_empty() && digests.iter().all(matches_file)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
@@ -141,13 +143,13 @@ pub(super) fn read(file: &File, range: Range<u64>) -> BlockRead {
 pub fn digest(file: &File, range: Range<u64>) -> io::Result<u128> {
     let mut digest = Xxh3Default::new();
     let mut buffer = vec![0; 64 << 10];
-    let mut at = range.start;
-    while at < range.end {
-        let len = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+    let mut offset = range.start;
+    while offset < range.end {
+        let len = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
         let piece = &mut buffer[..len.min(64 << 10)];
-        file.read_exact_at(piece, at)?;
+        file.read_exact_at(piece, offset)?;
         digest.update(piece);
-        at += piece.len() as u64;
+        offset += piece.len() as u64;
     }
     Ok(digest.digest128())
 }

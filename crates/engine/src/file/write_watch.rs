@@ -118,7 +118,7 @@ struct WatchProgress {
     events: InotifyCounts,
     /// Times changed during the last check, so the change may be among the events that it counted already.
     has_early_event: bool,
-    is_doubted: bool,
+    is_in_doubt: bool,
     is_written: bool,
 }
 
@@ -128,30 +128,31 @@ impl WatchProgress {
             stamp,
             events,
             has_early_event: false,
-            is_doubted: false,
+            is_in_doubt: false,
             is_written: false,
         }
     }
 
     fn needs_no_events(&self, now: &FileStamp) -> bool {
-        !self.is_doubted && *now == self.stamp
+        !self.is_in_doubt && *now == self.stamp
     }
 
-    fn advance(&mut self, look: &FileLook) -> WatchVerdict {
-        self.is_doubted = true;
+    fn advance(&mut self, check: &FileLook) -> WatchVerdict {
+        self.is_in_doubt = true;
         let has_same_size = |now: &FileStamp| (now.id, now.len) == (self.stamp.id, self.stamp.len);
-        let is_touched = look.before.modified_ns != self.stamp.modified_ns;
-        let is_explained = look.events.attributes != self.events.attributes || self.has_early_event;
-        self.is_written |= look.events.writes != self.events.writes
-            || !has_same_size(&look.before)
-            || !has_same_size(&look.after)
+        let is_touched = check.before.modified_ns != self.stamp.modified_ns;
+        let is_explained =
+            check.events.attributes != self.events.attributes || self.has_early_event;
+        self.is_written |= check.events.writes != self.events.writes
+            || !has_same_size(&check.before)
+            || !has_same_size(&check.after)
             || is_touched && !is_explained;
         if self.is_written {
             return WatchVerdict::Written;
         }
-        self.has_early_event = look.after.modified_ns != look.before.modified_ns;
-        self.stamp = look.before;
-        self.events = look.events;
+        self.has_early_event = check.after.modified_ns != check.before.modified_ns;
+        self.stamp = check.before;
+        self.events = check.events;
         match is_touched || self.has_early_event {
             true => WatchVerdict::Touched,
             false => WatchVerdict::Unwritten,

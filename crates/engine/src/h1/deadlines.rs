@@ -29,12 +29,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             self.sending_expired(worker);
         } else if self.exchanges.has_incoming() {
             self.incoming_expired(worker);
-        } else if self.exchanges.waits() {
+        } else if self.exchanges.has_deferred() {
             // Each wait ends with an outcome; the file system or the handler decides when.
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
-        } else if self.ended_unintroduced(worker, true) {
+        } else if self.close_without_proxy_header(worker, true) {
             // and is closed
-        } else if self.begun {
+        } else if self.has_partial_head {
             self.head_expired(worker);
         } else {
             worker.counters.idle_timeouts.bump();
@@ -44,7 +44,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Refuses a head that is too slow. In front of another web server, that server's timeout decides.
     fn head_expired(&mut self, worker: &mut WorkerContext<D, V>) {
-        self.pass_rest_through(worker);
+        self.pass_partial_head_through(worker);
         if self.is_closed() {
             return;
         }
@@ -56,7 +56,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// While responses are being sent: leaves stalled request bodies that no response depends on.
-    pub(crate) fn leave_stalled(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn skip_stalled_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.settings.body_timeout_ms;
         if self.protocol.is_tunnel() || self.protocol.is_multiplexed() {
@@ -65,10 +65,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let mut stream = None;
         while let Some(next) = self.exchanges.next_incoming(stream) {
             stream = Some(next);
-            let Some(it) = self.exchanges.get(next) else {
+            let Some(state) = self.exchanges.get(next) else {
                 return;
             };
-            let (Some(incoming), None) = (&it.incoming, &it.waiting) else {
+            let (Some(incoming), None) = (&state.incoming, &state.deferred) else {
                 continue;
             };
             // The request was answered: the rest of its body is read only for the sake of the next request.
@@ -82,11 +82,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Gives up the rest of a request's body. Earlier responses that are being sent are completed first; the reader of the
     /// body finds it cut.
-    pub(crate) fn break_body_of_request(
+    pub(crate) fn break_request_body(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
     ) {
         let is_answered = self.protocol.is_answered(stream);
         self.leave_body_unread(stream);
@@ -94,7 +94,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             // Responses in progress are completed; the connection ends with them.
             (true, _) => {}
             (false, true) => self.finish(worker),
-            (false, false) => self.refuse(worker, why, &[]),
+            (false, false) => self.refuse(worker, refusal, &[]),
         }
     }
 
@@ -102,33 +102,33 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn refuse_request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         input: &[u8],
     ) {
         let refused = self.take_refused(worker, self.stream());
         self.exchanges.clear();
-        self.begun = false;
+        self.has_partial_head = false;
         self.input.clear();
         self.leftover = true;
         if let Protocol::Http1(http) = &mut self.protocol {
             // No later request is parsed: after an error the framing is unknown.
-            http.give_up();
+            http.stop_reading();
         }
         let partial = PartialRequest::from_head(input);
-        let record = self.write_refusal(worker, refused, why, &partial);
+        let record = self.write_refusal(worker, refused, refusal, &partial);
         if let Protocol::Http1(http) = &mut self.protocol {
-            http.end_unseen();
+            http.end_sent_body();
         }
         if let Some(record) = record {
-            worker.note_record(record);
+            worker.push_record(record);
         }
         self.flush(worker);
     }
 
     /// The client half-closed the connection while its request is processed. That only means that no other request
     /// follows (RFC 9112 §9.6), so only a broken connection is given up.
-    pub(crate) fn ended_while_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
-        if self.exchanges.gives_up() && self.sending.is_none() && self.is_broken(worker) {
+    pub(crate) fn handle_half_close(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.exchanges.has_cancellable() && self.sending.is_none() && self.is_broken(worker) {
             self.close_broken(worker);
         }
     }
@@ -149,9 +149,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 http.close();
                 false
             }
-            ReceiveOutcome::Bytes { lent, .. } => {
-                self.input.add(lent.as_ref());
-                worker.give_back(lent);
+            ReceiveOutcome::Bytes { buffer, .. } => {
+                self.input.add(buffer.as_ref());
+                worker.return_buffer(buffer);
                 false
             }
             ReceiveOutcome::Empty => false,

@@ -40,11 +40,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             if !self.reads() {
                 break;
             }
-            let mut place = None;
+            let mut head_slot = None;
             let Protocol::Http1(http) = &mut self.protocol else {
                 break;
             };
-            let step = match http.next(rest, &worker.settings.http, &mut place) {
+            let step = match http.next(rest, &worker.settings.http, &mut head_slot) {
                 Ok(step) => step,
                 // Bytes that are no request may be for the server behind.
                 Err(_) if self.passes_through(worker, None, rest) => {
@@ -53,12 +53,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
                 Err(refusal) => {
                     worker.counters.refused.bump();
-                    let why = ConnectionRefusal::Request(refusal);
+                    let connection_refusal = ConnectionRefusal::Request(refusal);
                     let stream = self.stream();
                     match self.exchanges.incoming(stream).is_some() {
                         // The error is in a body: its request may be answered already.
-                        true => self.break_incoming(worker, stream, why),
-                        false => self.refuse(worker, why, rest),
+                        true => self.break_incoming(worker, stream, connection_refusal),
+                        false => self.refuse(worker, connection_refusal, rest),
                     }
                     used = input.len();
                     break;
@@ -69,11 +69,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 Some(H1ServerEvent::Request(head)) => used += self.request(worker, head, rest),
                 Some(H1ServerEvent::Data(data)) => {
                     let stream = self.stream();
-                    self.body_came(worker, stream, data);
+                    self.handle_body_data(worker, stream, data);
                 }
                 Some(H1ServerEvent::End { trailers }) => {
                     self.body_ended(worker, &trailers);
-                    self.answer_waiting(worker);
+                    self.resume_deferred(worker);
                 }
                 None if step.used > 0 => {}
                 None => {
@@ -104,8 +104,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let stream = self.stream();
         if self.exchanges.incoming(stream).is_some() {
             self.watch_incoming(worker, stream);
-        } else if !self.begun && self.is_partial() {
-            self.begun = true;
+        } else if !self.has_partial_head && self.is_partial() {
+            self.has_partial_head = true;
             self.deadline_ms = deadline_ms;
             self.schedule_check(worker);
         }
@@ -125,7 +125,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let now_ms = worker.driver.now_ms();
         worker.counters.requests.bump();
         let requests_max = worker.settings.requests_max;
-        self.begun = false;
+        self.has_partial_head = false;
         self.requests += 1;
         let is_last = requests_max > 0 && self.requests >= requests_max;
         let Protocol::Http1(http) = &mut self.protocol else {
@@ -141,18 +141,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let mut exchange = self.exchange(worker, stream, now_ms * 1000);
         let is_followed = |used: usize| head.keep_alive || head.len + used < input.len();
         if !head.framing.has_body() {
-            self.ask(worker, &head.request, exchange, is_followed(0));
+            self.dispatch_request(worker, &head.request, exchange, is_followed(0));
             return 0;
         }
-        let (to, from) = stream::stream(WAITING_LEN_MAX);
-        let mut incoming = RequestBodyStream::new(to, now_ms);
+        let (sender, from) = stream::stream(WAITING_LEN_MAX);
+        let mut incoming = RequestBodyStream::new(sender, now_ms);
         let body = &input[head.len..];
         let Protocol::Http1(http) = &mut self.protocol else {
             return 0;
         };
         exchange.body = Some(from);
         exchange.body_len = head.framing.body_len();
-        exchange.is_body_coming = !http.ends_within(body);
+        exchange.is_body_coming = !http.contains_request_end(body);
         let mut used = 0;
         let is_coming = exchange.is_body_coming;
         if is_coming {
@@ -162,7 +162,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         } else {
             used = read_whole(http, &mut incoming, body, &worker.settings.http);
         }
-        self.ask(worker, &head.request, exchange, is_followed(used));
+        self.dispatch_request(worker, &head.request, exchange, is_followed(used));
         if is_coming && !self.is_closed() {
             self.await_body(worker, stream);
         }

@@ -15,36 +15,36 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         record: Option<V::Record>,
-        wants_more: bool,
+        may_follow: bool,
     ) {
         let Protocol::Http1(http) = &mut self.protocol else {
             return;
         };
         if !matches!(worker.out.parts.last(), Some(BodyPart::Stream(_))) {
-            http.end_unseen();
+            http.end_sent_body();
         }
         // A client that did not ask for the close may have sent more requests. Much of a body that is sent from the
         // arena or as a stream may still be in the socket at the end, and closing over unread input would reset the
         // connection and lose it.
         let is_last = http.is_closing();
-        self.leftover |= is_last && (wants_more || !worker.out.parts.is_empty());
+        self.leftover |= is_last && (may_follow || !worker.out.parts.is_empty());
         if let Some(record) = record {
-            worker.note_record(record);
+            worker.push_record(record);
         }
         if is_last || !worker.out.parts.is_empty() {
-            if let Some(back) = worker.out.back.take() {
+            if let Some(tunnel_return) = worker.out.tunnel_return.take() {
                 let stream = self.stream();
-                self.begin_tunnel(worker, stream, *back);
+                self.begin_tunnel(worker, stream, *tunnel_return);
             }
             self.flush(worker);
         }
     }
 
     /// Resumes the deferred request, if its wait has ended. There is one at most.
-    pub(crate) fn answer_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn resume_deferred(&mut self, worker: &mut WorkerContext<D, V>) {
         self.send_interims(worker);
         while !self.is_closed() && self.sending.is_none() {
-            let Some(waiting) = self.exchanges.take_due() else {
+            let Some(deferred) = self.exchanges.take_due() else {
                 return;
             };
             let Protocol::Http1(http) = &mut self.protocol else {
@@ -53,8 +53,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             if worker.drain_until_ms.is_some() {
                 http.drain(&mut worker.out.bytes);
             }
-            let wants_more = !http.is_closing();
-            self.answer_due(worker, waiting, wants_more);
+            let may_follow = !http.is_closing();
+            self.resume_due(worker, deferred, may_follow);
             self.flush(worker);
         }
     }
@@ -63,13 +63,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// them.
     pub(crate) fn responses_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
-            return self.tunnel_said_all(worker);
+            return self.end_tunnel_output(worker);
         }
         let now_ms = worker.driver.now_ms();
         self.exchanges.renew_pace(now_ms);
         let timeout_ms = match self.exchanges.has_incoming() {
             true => worker.settings.body_timeout_ms,
-            false if self.begun => worker.settings.header_timeout_ms,
+            false if self.has_partial_head => worker.settings.header_timeout_ms,
             false => worker.idle_timeout_ms(),
         };
         self.deadline_ms = now_ms + timeout_ms;
@@ -80,7 +80,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// A body of this connection has more bytes, or room for more.
-    pub(crate) fn bodies_moved(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn handle_body_progress(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut stream = None;
         while !self.is_closed() {
             stream = self.exchanges.next_incoming(stream);
@@ -88,7 +88,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let incoming = self.exchanges.incoming(stream);
             if incoming.is_some_and(|incoming| incoming.full) {
                 self.watch_incoming(worker, stream);
-                self.go_on(worker);
+                self.process_buffered_input(worker);
             }
         }
         if self.is_closed() {
@@ -100,6 +100,6 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             self.transmit(worker);
         }
         self.resume(worker);
-        self.look_for_reader(worker);
+        self.check_tunnel_reader(worker);
     }
 }

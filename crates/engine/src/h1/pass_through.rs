@@ -23,21 +23,21 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) -> bool {
         let is_free = !self.protocol.is_multiplexed() && self.exchanges.is_empty();
         let listener = self.listener;
-        let way = is_free.then(|| worker.service.pass_through(listener, head));
-        let Some(way) = way.flatten() else {
+        let target = is_free.then(|| worker.service.pass_through(listener, head));
+        let Some(target) = target.flatten() else {
             return false;
         };
         // The stream that `begin_passing` starts.
         let stream = StreamId(self.requests + 1);
         let exchange = self.exchange(worker, stream, worker.driver.now_ms() * 1000);
         let record = worker.service.passed_through(head, input, &exchange);
-        self.begin_passing(worker, way, input, record);
+        self.begin_passing(worker, target, input, record);
         true
     }
 
     /// Passes an incomplete request head through: no more of it comes, or not in time.
-    pub(crate) fn pass_rest_through(&mut self, worker: &mut WorkerContext<D, V>) {
-        if self.lingering || self.protocol.is_tunnel() || !self.begun {
+    pub(crate) fn pass_partial_head_through(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.lingering || self.protocol.is_tunnel() || !self.has_partial_head {
             return;
         }
         let input = self.input.take();
@@ -49,33 +49,37 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     fn begin_passing(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        way: PassThroughTarget,
+        target: PassThroughTarget,
         input: &[u8],
         record: Option<V::Record>,
     ) {
         worker.counters.passed_through.bump();
-        let (tunnel, far) = ClientTunnel::new(WAITING_LEN_MAX);
-        let (to_client, back) = tunnel.with_idle_timeout(way.idle_timeout_ms).split();
-        self.begun = false;
+        let (tunnel, tunnel_peer) = ClientTunnel::new(WAITING_LEN_MAX);
+        let (to_client, tunnel_return) = tunnel.with_idle_timeout(target.idle_timeout_ms).split();
+        self.has_partial_head = false;
         self.requests += 1;
         if let Protocol::Http1(http) = &mut self.protocol {
             http.pass_through();
         }
         let stream = self.stream();
-        self.begin_tunnel(worker, stream, back);
+        self.begin_tunnel(worker, stream, tunnel_return);
         if let Some(incoming) = self.exchanges.incoming(stream) {
             incoming.data(input);
         }
         let local = worker.local.clone();
         // Detached: it ends when both directions have ended, or the connection closes.
-        worker.local.tasks.spawn(carry(far, way, local)).detach();
+        worker
+            .local
+            .tasks
+            .spawn(carry(tunnel_peer, target, local))
+            .detach();
         worker
             .out
             .parts
             .push(BodyPart::Stream(StreamedBody::new(to_client)));
         worker.out.body_in_bytes = 0;
         if let Some(record) = record {
-            worker.note_record(record);
+            worker.push_record(record);
         }
         // Responses to earlier requests are sent first.
         match worker.out.bytes.is_empty() {

@@ -13,7 +13,7 @@ use crate::service::HttpService;
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles the end of the client's bytes.
     pub(crate) fn client_ended(&mut self, worker: &mut WorkerContext<D, V>) {
-        self.pass_rest_through(worker);
+        self.pass_partial_head_through(worker);
         if self.is_closed() {
             return;
         }
@@ -24,37 +24,37 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return;
         };
-        http.client_ended();
+        http.handle_client_eof();
         if let Some(incoming) = self.exchanges.incoming(stream) {
             incoming.end(&FieldLines::NONE);
         }
         self.exchanges.end_incoming(stream);
-        if self.protocol.is_over() && self.sending.is_none() {
+        if self.protocol.is_finished() && self.sending.is_none() {
             self.close();
         }
     }
 
     /// Ends the server's direction after all bytes for the client were sent.
-    pub(crate) fn tunnel_said_all(&mut self, worker: &mut WorkerContext<D, V>) {
-        if !self.say_end(worker) {
+    pub(crate) fn end_tunnel_output(&mut self, worker: &mut WorkerContext<D, V>) {
+        if !self.send_close_notify(worker) {
             return; // and comes here again
         }
-        if self.protocol.is_over() {
+        if self.protocol.is_finished() {
             return self.close();
         }
         // Only this direction is closed: the client may still send.
         self.transport.finish(&mut worker.driver);
         let (now_ms, stream) = (worker.driver.now_ms(), self.stream());
-        let underway = self.exchanges.get(stream);
-        if let Some(watch) = underway.and_then(|underway| underway.tunnel.as_mut()) {
+        let state = self.exchanges.get(stream);
+        if let Some(watch) = state.and_then(|state| state.tunnel.as_mut()) {
             self.deadline_ms = watch.half_close(now_ms);
             self.schedule_check(worker);
         }
-        self.look_for_reader(worker);
+        self.check_tunnel_reader(worker);
     }
 
     /// Ends a tunnel that has nothing more to send and no reader for the client's bytes.
-    pub(crate) fn look_for_reader(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn check_tunnel_reader(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
         }
@@ -66,7 +66,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         let waker = worker.wakers.waker_for(&worker.mailbox, token);
-        if incoming.is_unwanted(&mut Context::from_waker(waker)) {
+        if incoming.is_reader_gone(&mut Context::from_waker(waker)) {
             self.leftover = true;
             self.finish(worker);
         }
@@ -79,23 +79,23 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let sending = self.sending.as_ref();
         let sent = sending.map_or(0, |sending| sending.pace.bytes);
         // The client's progress with bytes being sent is judged by the send timeout, too.
-        let is_held = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
-        let look_ms = self.exchanges.get(stream).and_then(|underway| {
-            let received = underway.incoming.as_ref();
+        let is_sending = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
+        let next_check_ms = self.exchanges.get(stream).and_then(|state| {
+            let received = state.incoming.as_ref();
             let received = received.map_or(0, |incoming| incoming.pace.bytes);
-            let watch = underway.tunnel.as_mut()?;
-            watch.look(sent.wrapping_add(received), now_ms)
+            let watch = state.tunnel.as_mut()?;
+            watch.check(sent.wrapping_add(received), now_ms)
         });
-        let Some(look_ms) = look_ms else {
+        let Some(next_check_ms) = next_check_ms else {
             worker.counters.tunnel_timeouts.bump();
             return self.close();
         };
-        self.deadline_ms = look_ms;
-        if is_held {
+        self.deadline_ms = next_check_ms;
+        if is_sending {
             self.sending_expired(worker);
         }
         if !self.is_closed() {
-            self.deadline_ms = self.deadline_ms.min(look_ms);
+            self.deadline_ms = self.deadline_ms.min(next_check_ms);
         }
     }
 }

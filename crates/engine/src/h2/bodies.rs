@@ -51,18 +51,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return BodyStep::Wait;
         }
         let token = self.token;
-        let it = self.exchanges.get(stream);
-        let body = it.and_then(|it| it.body.as_deref_mut());
-        let (Protocol::Http2(two), Some(body)) = (&mut self.protocol, body) else {
+        let state = self.exchanges.get(stream);
+        let body = state.and_then(|state| state.body.as_deref_mut());
+        let (Protocol::Http2(session), Some(body)) = (&mut self.protocol, body) else {
             return BodyStep::Wait;
         };
-        if body.ready_len >= READY_LEN_MAX || body.is_told {
+        if body.ready_len >= READY_LEN_MAX || body.is_end_announced {
             return BodyStep::Wait;
         }
-        let http = &mut two.http;
+        let http = &mut session.http;
         match body.rest.front_mut() {
             None => {
-                body.is_told = true;
+                body.is_end_announced = true;
                 match http.end(stream, FieldLines::NONE) {
                     Ok(()) => BodyStep::Wait,
                     Err(_) => BodyStep::Broken,
@@ -74,14 +74,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             Some(BodyPart::File { file, range }) => {
                 // One read per connection at a time: the helper's event does not name a stream.
-                if two.reading.is_none() {
+                if session.reading.is_none() {
                     let end = range.end.min(range.start + READY_LEN_MAX);
                     match worker.driver.start_read(token, file, range.start..end) {
-                        Ok(()) => two.reading = Some(stream),
+                        Ok(()) => session.reading = Some(stream),
                         Err(_) => {
                             // No event reports a free helper, so a deadline retries.
-                            let again_ms = worker.driver.now_ms() + POSTPONED_MS;
-                            self.deadline_ms = self.deadline_ms.min(again_ms);
+                            let retry_ms = worker.driver.now_ms() + POSTPONED_MS;
+                            self.deadline_ms = self.deadline_ms.min(retry_ms);
                             self.schedule_check(worker);
                         }
                     }
@@ -106,7 +106,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                         if let Some(trailers) = streamed.take_trailers() {
                             put_fields(&trailers, &mut lines);
                         }
-                        body.is_told = true;
+                        body.is_end_announced = true;
                         match http.end(stream, FieldLines::new(&lines)) {
                             Ok(()) => BodyStep::Wait,
                             Err(_) => BodyStep::Broken,
@@ -118,7 +118,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 let Some(part) = body.rest.pop_front() else {
                     return BodyStep::Wait;
                 };
-                let len = part.len_in_memory();
+                let len = part.memory_len();
                 match http.body(stream, len) {
                     Ok(true) => {
                         body.ready.push_back(part);
@@ -135,10 +135,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Drops the rest of a response that is of no use.
     fn drop_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
-        let it = self.exchanges.get(stream);
-        if let Some((record, len)) = it
-            .and_then(|it| it.body.take())
-            .and_then(|body| body.left())
+        let state = self.exchanges.get(stream);
+        if let Some((record, len)) = state
+            .and_then(|state| state.body.take())
+            .and_then(|body| body.into_record())
         {
             worker.service.sent(record, len, false, now_ms);
         }
@@ -159,9 +159,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) {
         self.drop_body(worker, stream);
         self.exchanges.remove(stream);
-        if let Protocol::Http2(two) = &mut self.protocol {
+        if let Protocol::Http2(session) = &mut self.protocol {
             let out = &mut worker.out.bytes;
-            two.http.reset(stream, code, out);
+            session.http.reset(stream, code, out);
         }
     }
 
@@ -177,14 +177,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Handles the result of a helper's read of a file.
     pub(crate) fn stream_read(&mut self, worker: &mut WorkerContext<D, V>, read: Option<Vec<u8>>) {
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
-        let Some(stream) = two.reading.take() else {
+        let Some(stream) = session.reading.take() else {
             return;
         };
-        let it = self.exchanges.get(stream);
-        let body = it.and_then(|it| it.body.as_deref_mut());
+        let state = self.exchanges.get(stream);
+        let body = state.and_then(|state| state.body.as_deref_mut());
         match (body, read) {
             // The stream was reset while the helper read.
             (None, _) => {}
@@ -199,6 +199,6 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         self.advance_all(worker);
         self.emit(worker);
-        self.rest_frames(worker);
+        self.schedule_frames_check(worker);
     }
 }

@@ -19,26 +19,26 @@ const LOOK_MS: u64 = 1000;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Sends all frames that are ready, then waits.
-    pub(crate) fn rest_frames_after_output(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn emit_and_schedule(&mut self, worker: &mut WorkerContext<D, V>) {
         self.emit(worker);
-        self.rest_frames(worker);
+        self.schedule_frames_check(worker);
     }
 
     /// After all possible work: ends the connection if it is over, or schedules the next check.
-    pub(crate) fn rest_frames(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn schedule_frames_check(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let idle_timeout_ms = worker.idle_timeout_ms();
         if self.is_closed() {
             return;
         }
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
         if self.lingering {
             return;
         }
         // After GOAWAY and the last stream.
-        if two.http.is_over() {
+        if session.http.is_finished() {
             if self.sending.is_none() {
                 // Unread bytes of the client would turn the close into a reset, which may destroy the last frames.
                 self.leftover = true;
@@ -47,24 +47,24 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         // The deadline for the client's preface and SETTINGS stays as it is.
-        if two.http.is_new() {
+        if session.http.is_new() {
             return;
         }
-        let is_idle = two.http.is_idle() && self.sending.is_none();
-        let look_ms = now_ms + LOOK_MS;
+        let is_idle = session.http.is_idle() && self.sending.is_none();
+        let next_check_ms = now_ms + LOOK_MS;
         if !is_idle {
-            two.used_ms = now_ms;
+            session.used_ms = now_ms;
         }
         self.deadline_ms = match is_idle {
-            true if two.is_draining => self.deadline_ms.min(look_ms),
+            true if session.is_draining => self.deadline_ms.min(next_check_ms),
             // Only requests count: PINGs do not keep a connection open.
             true => {
                 // An idle connection should hold little memory.
-                two.http.trim();
-                two.used_ms + idle_timeout_ms
+                session.http.trim();
+                session.used_ms + idle_timeout_ms
             }
             // Input does not postpone the next check, not even one that is due: `frames_expired` schedules the next.
-            false => self.deadline_ms.min(look_ms),
+            false => self.deadline_ms.min(next_check_ms),
         };
         self.schedule_check(worker);
     }
@@ -76,9 +76,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.deadline_ms = now_ms + LOOK_MS;
         if self.cut_silent_tunnels(worker) {
             self.emit(worker);
-            return self.rest_frames(worker);
+            return self.schedule_frames_check(worker);
         }
-        self.leave_unread_bodies(worker);
+        self.cancel_unread_bodies(worker);
         if self.sending.is_some() {
             self.sending_expired(worker);
         } else if self.exchanges.has_incoming() {
@@ -88,33 +88,33 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         let is_sending = self.sending.is_some();
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
-        if !two.http.is_idle() {
+        if !session.http.is_idle() {
             // The next lines may end the last stream: the connection is idle from now on, not since `idle_timeout`.
-            two.used_ms = now_ms;
+            session.used_ms = now_ms;
         }
-        two.http.reset_lingering(now_ms, &mut worker.out.bytes);
-        if two.http.is_new() {
+        session.http.reset_lingering(now_ms, &mut worker.out.bytes);
+        if session.http.is_new() {
             worker.counters.header_timeouts.bump();
-            return self.end_frames(
+            return self.end_with_goaway(
                 worker,
                 ErrorCode::SETTINGS_TIMEOUT,
                 "the connection preface did not arrive in time",
             );
         }
         // The client's pace counts only while its windows, and not the socket, block bodies.
-        if is_sending || !two.http.is_blocked() {
-            two.pace = ClientPace::new(now_ms);
+        if is_sending || !session.http.is_blocked() {
+            session.pace = ClientPace::new(now_ms);
         }
-        if two.http.is_blocked() && !is_sending {
+        if session.http.is_blocked() && !is_sending {
             let timeout_ms = worker.settings.send_timeout_ms;
-            match two.pace.judge(&worker.settings, timeout_ms, now_ms) {
+            match session.pace.judge(&worker.settings, timeout_ms, now_ms) {
                 PaceVerdict::Fine { .. } => {}
                 PaceVerdict::Stalled => {
                     worker.counters.send_timeouts.bump();
-                    return self.end_frames(
+                    return self.end_with_goaway(
                         worker,
                         ErrorCode::CANCEL,
                         "the client did not open its window in time",
@@ -122,19 +122,22 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
                 PaceVerdict::TooSlow => {
                     worker.counters.rate_too_low.bump();
-                    return self.end_frames(
+                    return self.end_with_goaway(
                         worker,
                         ErrorCode::CANCEL,
                         "the client opened its windows too slowly",
                     );
                 }
             }
-        } else if two.is_draining {
+        } else if session.is_draining {
             // The second GOAWAY: requests sent before the client saw the first one count (RFC 9113 §6.8).
-            two.http.leave(&mut worker.out.bytes);
-        } else if two.http.is_idle() && !is_sending && now_ms >= two.used_ms + idle_timeout_ms {
+            session.http.send_final_goaway(&mut worker.out.bytes);
+        } else if session.http.is_idle()
+            && !is_sending
+            && now_ms >= session.used_ms + idle_timeout_ms
+        {
             worker.counters.idle_timeouts.bump();
-            return self.end_frames(
+            return self.end_with_goaway(
                 worker,
                 ErrorCode::NO_ERROR,
                 "the connection was idle for too long",
@@ -142,12 +145,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         self.advance_all(worker);
         self.emit(worker);
-        self.rest_frames(worker);
+        self.schedule_frames_check(worker);
     }
 
     /// Leaves the bodies that the service does not read, of streams with a complete response. From then on the time
     /// for them is limited, and no longer their pace.
-    fn leave_unread_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
+    fn cancel_unread_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut last = None;
         while !self.is_closed() {
             last = self.exchanges.next_incoming(last);
@@ -155,40 +158,43 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let token = self.token;
             let waker = worker.wakers.waker_for(&worker.mailbox, token);
             let mut context = Context::from_waker(waker);
-            let it = self.exchanges.get(stream);
-            let is_unread = it.is_some_and(|it| {
-                let incoming = it.incoming.as_ref();
-                it.tunnel.is_none() && incoming.is_some_and(|it| it.is_unwanted(&mut context))
+            let state = self.exchanges.get(stream);
+            let is_unread = state.is_some_and(|state| {
+                let incoming = state.incoming.as_ref();
+                state.tunnel.is_none()
+                    && incoming.is_some_and(|body| body.is_reader_gone(&mut context))
             });
-            if let Protocol::Http2(two) = &mut self.protocol
+            if let Protocol::Http2(session) = &mut self.protocol
                 && is_unread
-                && two.http.is_response_complete(stream)
+                && session.http.is_response_complete(stream)
             {
-                two.http.leave_body(stream, &mut worker.out.bytes);
+                session.http.discard_body(stream, &mut worker.out.bytes);
                 self.exchanges.end_incoming(stream);
             }
         }
     }
 
     /// Ends a connection with all pending exchanges.
-    pub(crate) fn end_frames(
+    pub(crate) fn end_with_goaway(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         code: ErrorCode,
-        why: &str,
+        debug_text: &str,
     ) {
         self.leftover = true;
-        if let Protocol::Http2(two) = &mut self.protocol {
-            two.http.give_up(code, why, &mut worker.out.bytes);
+        if let Protocol::Http2(session) = &mut self.protocol {
+            session
+                .http
+                .end_with_error(code, debug_text, &mut worker.out.bytes);
         }
         self.drop_bodies(worker);
         self.flush(worker);
-        self.rest_frames(worker);
+        self.schedule_frames_check(worker);
     }
 
     /// Reports incomplete responses to the service, and drops all pending exchanges.
     pub(crate) fn drop_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
-        self.abandon_waiting(worker);
+        self.abandon_deferred(worker);
         let now_ms = worker.driver.now_ms();
         for (record, len) in self.exchanges.take_records() {
             worker.service.sent(record, len, false, now_ms);
@@ -198,15 +204,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Announces the end of a connection.
     pub(crate) fn drain_frames(&mut self, worker: &mut WorkerContext<D, V>) {
-        if let Protocol::Http2(two) = &mut self.protocol {
-            two.is_draining = true;
-            two.http.drain(&mut worker.out.bytes);
+        if let Protocol::Http2(session) = &mut self.protocol {
+            session.is_draining = true;
+            session.http.drain(&mut worker.out.bytes);
         }
         self.flush(worker);
     }
 
     /// Handles progress of a body: more bytes, or room for more.
-    pub(crate) fn streams_moved(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn handle_stream_progress(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let mut stream = None;
         while !self.is_closed() {
@@ -217,14 +223,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 && incoming.full
             {
                 let waker = worker.wakers.waker_for(&worker.mailbox, token);
-                incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
+                incoming.poll_room(&mut Context::from_waker(waker), now_ms);
             }
-            self.take_stream(worker, stream);
+            self.return_stream_window(worker, stream);
             self.settle_tunnel(worker, stream);
         }
         self.advance_all(worker);
         self.emit(worker);
-        self.rest_frames(worker);
+        self.schedule_frames_check(worker);
     }
 
     /// Gives up the rest of a request's body, with a refusal unless there is a response.
@@ -232,15 +238,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
     ) {
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
-        two.http.leave_body(stream, &mut worker.out.bytes);
+        session.http.discard_body(stream, &mut worker.out.bytes);
         self.exchanges.end_incoming(stream);
-        if !two.http.is_answered(stream) {
-            self.refuse_with(worker, stream, why, &PartialRequest::default());
+        if !session.http.is_answered(stream) {
+            self.refuse_with(worker, stream, refusal, &PartialRequest::default());
             self.emit(worker);
         }
     }

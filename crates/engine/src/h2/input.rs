@@ -52,9 +52,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
         }
         worker.h2.text = text;
-        worker.tell_h2();
+        worker.publish_h2_counters();
         self.emit(worker);
-        self.rest_frames(worker);
+        self.schedule_frames_check(worker);
         used
     }
 
@@ -67,7 +67,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         used: &mut usize,
     ) -> InputOutcome {
         let now_ms = worker.driver.now_ms();
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return InputOutcome::Nothing;
         };
         let mut turn = h2::ConnectionTurn {
@@ -76,8 +76,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             out: &mut worker.out.bytes,
             counters: &mut worker.h2.counters,
         };
-        let mut place = None;
-        let Ok(step) = two.http.next(input, text, &mut place, &mut turn) else {
+        let mut head_slot = None;
+        let Ok(step) = session.http.next(input, text, &mut head_slot, &mut turn) else {
             return InputOutcome::Ended;
         };
         *used += step.used;
@@ -105,12 +105,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let requests_max = worker.settings.requests_max;
         self.requests += 1;
         let is_last = requests_max > 0 && self.requests >= requests_max;
-        if let Protocol::Http2(two) = &mut self.protocol {
-            two.used_ms = now_ms;
+        if let Protocol::Http2(session) = &mut self.protocol {
+            session.used_ms = now_ms;
             if is_last {
                 // Requests that the client sends before it sees the GOAWAY still count (RFC 9113 §6.8).
-                two.is_draining = true;
-                two.http.drain(&mut worker.out.bytes);
+                session.is_draining = true;
+                session.http.drain(&mut worker.out.bytes);
             }
         }
         let stream = head.stream;
@@ -118,14 +118,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         // A tunnel's bytes belong to its handler, which is known only after the response.
         let has_body = head.has_body && head.protocol.is_none();
         if has_body {
-            let (to, from) = stream::stream(WAITING_LEN_MAX);
-            let incoming = RequestBodyStream::new(to, now_ms);
+            let (sender, from) = stream::stream(WAITING_LEN_MAX);
+            let incoming = RequestBodyStream::new(sender, now_ms);
             exchange.body = Some(from);
             exchange.body_len = head.body_len;
             exchange.is_body_coming = true;
             self.exchanges.get_mut(stream).incoming = Some(incoming);
         }
-        self.ask(worker, &head.request, exchange, true);
+        self.dispatch_request(worker, &head.request, exchange, true);
     }
 
     /// Refuses a stream without a valid request.
@@ -137,11 +137,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         partial: &PartialRequest<'_>,
     ) {
         worker.counters.refused.bump();
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
         // A second response is not possible on a stream.
-        if two.http.is_answered(stream) {
+        if session.http.is_answered(stream) {
             // Its body exceeded the limit after the response: its reader finds it cut.
             return self.exchanges.end_incoming(stream);
         }
@@ -153,29 +153,31 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        why: ConnectionRefusal,
+        refusal: ConnectionRefusal,
         partial: &PartialRequest<'_>,
     ) {
         let refused = self.take_refused(worker, stream);
-        let record = self.write_refusal(worker, refused, why, partial);
+        let record = self.write_refusal(worker, refused, refusal, partial);
         self.stream_written(worker, stream, record);
     }
 
     /// Handles received bytes of a request's body.
     fn stream_data(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId, data: &[u8]) {
-        self.body_came(worker, stream, data);
+        self.handle_body_data(worker, stream, data);
         if self.is_closed() {
             return;
         }
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
         match self.exchanges.incoming(stream) {
             // The body was dropped: its bytes are returned to the connection's window at once.
-            None => two.http.taken(stream, data.len(), &mut worker.out.bytes),
+            None => session
+                .http
+                .release_capacity(stream, data.len(), &mut worker.out.bytes),
             Some(incoming) => {
-                incoming.untaken += data.len();
-                self.take_stream(worker, stream);
+                incoming.unreturned += data.len();
+                self.return_stream_window(worker, stream);
             }
         }
     }
@@ -193,65 +195,75 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.exchanges.end_incoming(stream);
         // The other direction of a tunnel may have ended before.
         self.settle_tunnel(worker, stream);
-        self.answer_due_all(worker);
+        self.resume_all_due(worker);
     }
 
     /// Returns read bytes to the client's flow-control window, if the body's queue has room.
-    pub(crate) fn take_stream(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+    pub(crate) fn return_stream_window(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+    ) {
         if self.is_closed() {
             return;
         }
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
         if let Some(incoming) = self.exchanges.incoming(stream)
             && !incoming.full
         {
-            let len = std::mem::take(&mut incoming.untaken);
-            two.http.taken(stream, len, &mut worker.out.bytes);
+            let len = std::mem::take(&mut incoming.unreturned);
+            session
+                .http
+                .release_capacity(stream, len, &mut worker.out.bytes);
         }
     }
 
     /// Handles a stream that was reset. Work for this stream alone is cancelled; until other work has ended, the
     /// stream counts against the client's limit (rapid reset attack).
     fn stream_reset(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
-        if let Some(it) = self.exchanges.get(stream) {
+        if let Some(state) = self.exchanges.get(stream) {
             // The reader of the body finds it cut.
-            it.incoming = None;
-            let record = it.body.take().and_then(|body| body.left());
+            state.incoming = None;
+            let record = state.body.take().and_then(|body| body.into_record());
             if let Some((record, len)) = record {
                 let now_ms = worker.driver.now_ms();
                 worker.service.sent(record, len, false, now_ms);
             }
-            if let Some(waiting) = &mut it.waiting
-                && !waiting.gives_up
-                && matches!(waiting.come, ResumeReason::Nothing)
+            if let Some(deferred) = &mut state.deferred
+                && !deferred.cancel_on_disconnect
+                && matches!(deferred.resume_reason, ResumeReason::Nothing)
             {
                 // Work that other requests may share continues; its outcome frees the stream.
-                waiting.come = ResumeReason::Dead;
+                deferred.resume_reason = ResumeReason::Dead;
                 return;
             }
         }
-        let waiting = self.exchanges.take_waiting(stream);
+        let deferred = self.exchanges.take_deferred(stream);
         self.exchanges.remove(stream);
-        two.http.done(stream, &mut worker.out.bytes);
-        if let Some(waiting) = waiting {
-            self.abandon(worker, waiting);
+        session
+            .http
+            .release_reset_stream(stream, &mut worker.out.bytes);
+        if let Some(deferred) = deferred {
+            self.abandon(worker, deferred);
         }
     }
 
     /// Frees a reset stream after its work has ended.
     pub(crate) fn end_dead_stream(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
-        let waiting = self.exchanges.take_waiting(stream);
+        let deferred = self.exchanges.take_deferred(stream);
         self.exchanges.remove(stream);
-        if let Protocol::Http2(two) = &mut self.protocol {
-            two.http.done(stream, &mut worker.out.bytes);
+        if let Protocol::Http2(session) = &mut self.protocol {
+            session
+                .http
+                .release_reset_stream(stream, &mut worker.out.bytes);
         }
-        if let Some(waiting) = waiting {
-            self.abandon(worker, waiting);
+        if let Some(deferred) = deferred {
+            self.abandon(worker, deferred);
         }
     }
 }

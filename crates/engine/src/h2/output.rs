@@ -23,44 +23,44 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         stream: StreamId,
         record: Option<V::Record>,
     ) {
-        let at = worker.h2.fresh.last().map_or(0, |fresh| fresh.end);
+        let start = worker.h2.unframed.last().map_or(0, |unframed| unframed.end);
         let end = worker.out.body.len();
-        let Protocol::Http2(two) = &mut self.protocol else {
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
         if !worker.out.parts.is_empty() {
             // The copied start precedes the parts.
-            let copied = Bytes::copy_from_slice(&worker.out.body[at..]);
-            worker.out.body.truncate(at);
+            let copied = Bytes::copy_from_slice(&worker.out.body[start..]);
+            worker.out.body.truncate(start);
             let parts = std::iter::once(BodyPart::Bytes(copied)).chain(worker.out.parts.drain(..));
             let body = RemainingBody::new(parts, record);
             self.exchanges.get_mut(stream).body = Some(Box::new(body));
-            if let Some(back) = worker.out.back.take() {
-                self.begin_stream_tunnel(worker, stream, *back);
+            if let Some(tunnel_return) = worker.out.tunnel_return.take() {
+                self.begin_stream_tunnel(worker, stream, *tunnel_return);
             }
             return self.advance(worker, stream);
         }
-        let len = (end - at) as u64;
-        let wanted = match len {
-            0 => two.http.end(stream, FieldLines::NONE).map(|()| false),
-            _ => two.http.whole_body(stream, len),
+        let len = (end - start) as u64;
+        let announced = match len {
+            0 => session.http.end(stream, FieldLines::NONE).map(|()| false),
+            _ => session.http.whole_body(stream, len),
         };
-        match wanted {
-            Ok(true) => worker.h2.fresh.push(UnframedResponse {
+        match announced {
+            Ok(true) => worker.h2.unframed.push(UnframedResponse {
                 stream,
-                at,
+                offset: start,
                 end,
                 sent: 0,
                 record,
             }),
             Ok(false) => {
-                worker.out.body.truncate(at);
-                worker.note_sent(record, 0);
+                worker.out.body.truncate(start);
+                worker.push_framed_record(record, 0);
             }
             Err(_) => {
-                worker.out.body.truncate(at);
+                worker.out.body.truncate(start);
                 let out = &mut worker.out.bytes;
-                two.http.reset(stream, ErrorCode::INTERNAL_ERROR, out);
+                session.http.reset(stream, ErrorCode::INTERNAL_ERROR, out);
                 if let Some(record) = record {
                     worker
                         .service
@@ -77,52 +77,52 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             if self.sending.is_some() {
                 break;
             }
-            let Protocol::Http2(two) = &mut self.protocol else {
+            let Protocol::Http2(session) = &mut self.protocol else {
                 break;
             };
-            let Some(piece) = two.http.send(PIECE_LEN_MAX, &mut worker.out.bytes) else {
+            let Some(piece) = session.http.send(PIECE_LEN_MAX, &mut worker.out.bytes) else {
                 break;
             };
-            two.pace.moved(u64::from(piece.len), now_ms);
-            self.put_piece(worker, piece);
+            session.pace.record_progress(u64::from(piece.len), now_ms);
+            self.write_piece(worker, piece);
             if worker.out.bytes.len() >= OUT_LEN_MAX {
                 self.flush(worker);
             }
         }
         // The worker's buffers serve other connections next.
-        self.keep_fresh(worker);
+        self.store_unframed(worker);
         self.flush(worker);
     }
 
     /// Copies the payload behind a frame's header.
-    fn put_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: NextData) {
+    fn write_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: NextData) {
         let (stream, len) = (piece.stream, piece.len as usize);
-        if let Some(at) = worker.h2.find_fresh(stream) {
-            let fresh = &mut worker.h2.fresh[at];
-            let bytes = &worker.out.body[fresh.at..fresh.at + len];
+        if let Some(index) = worker.h2.find_unframed(stream) {
+            let unframed = &mut worker.h2.unframed[index];
+            let bytes = &worker.out.body[unframed.offset..unframed.offset + len];
             worker.out.bytes.extend_from_slice(bytes);
-            fresh.at += len;
-            fresh.sent += len as u64;
+            unframed.offset += len;
+            unframed.sent += len as u64;
             if piece.is_last {
-                let (record, sent) = (fresh.record.take(), fresh.sent);
-                worker.h2.next_fresh = at + 1;
-                worker.note_sent(record, sent);
+                let (record, sent) = (unframed.record.take(), unframed.sent);
+                worker.h2.next_unframed = index + 1;
+                worker.push_framed_record(record, sent);
             }
             return;
         }
-        let it = self.exchanges.get(stream);
+        let state = self.exchanges.get(stream);
         // The response is older than this flush: its body is in its stream.
-        let Some(body) = it.and_then(|it| it.body.as_deref_mut()) else {
+        let Some(body) = state.and_then(|state| state.body.as_deref_mut()) else {
             return debug_assert!(len == 0, "a body that is nowhere");
         };
         body.take(len, &mut worker.out.bytes);
         if piece.is_last {
             let (record, sent) = body.take_record();
-            if let Some(it) = self.exchanges.get(stream) {
-                it.body = None;
+            if let Some(state) = self.exchanges.get(stream) {
+                state.body = None;
             }
             self.exchanges.tidy();
-            worker.note_sent(record, sent);
+            worker.push_framed_record(record, sent);
             self.settle_tunnel(worker, stream);
         } else if body.is_waiting() {
             self.advance(worker, stream);
@@ -130,25 +130,29 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Moves the unsent rest of copied bodies to their streams.
-    fn keep_fresh(&mut self, worker: &mut WorkerContext<D, V>) {
+    fn store_unframed(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
-        for fresh in worker.h2.fresh.drain(..) {
-            let rest = &worker.out.body[fresh.at..fresh.end];
+        for unframed in worker.h2.unframed.drain(..) {
+            let rest = &worker.out.body[unframed.offset..unframed.end];
             if rest.is_empty() {
                 continue;
             }
             if self.is_closed() {
-                if let Some(record) = fresh.record {
-                    worker.service.sent(record, fresh.sent, false, now_ms);
+                if let Some(record) = unframed.record {
+                    worker.service.sent(record, unframed.sent, false, now_ms);
                 }
                 continue;
             }
             let (len, part) = (rest.len() as u64, Bytes::copy_from_slice(rest));
-            let body =
-                RemainingBody::from_rest(BodyPart::Bytes(part), len, fresh.sent, fresh.record);
-            self.exchanges.get_mut(fresh.stream).body = Some(Box::new(body));
+            let body = RemainingBody::from_rest(
+                BodyPart::Bytes(part),
+                len,
+                unframed.sent,
+                unframed.record,
+            );
+            self.exchanges.get_mut(unframed.stream).body = Some(Box::new(body));
         }
-        worker.h2.next_fresh = 0;
+        worker.h2.next_unframed = 0;
         worker.out.body.clear();
     }
 }

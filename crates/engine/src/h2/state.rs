@@ -24,9 +24,9 @@ pub(crate) struct SharedHttp2<R> {
     pub text: Vec<u8>,
     pub counters: h2::GlitchCounters,
     /// Written responses that were not moved to their streams.
-    pub fresh: Vec<UnframedResponse<R>>,
+    pub unframed: Vec<UnframedResponse<R>>,
     /// The index of the response that is probably sent next.
-    pub next_fresh: usize,
+    pub next_unframed: usize,
 }
 
 impl<R> Default for SharedHttp2<R> {
@@ -34,18 +34,21 @@ impl<R> Default for SharedHttp2<R> {
         SharedHttp2 {
             text: Vec::new(),
             counters: h2::GlitchCounters::default(),
-            fresh: Vec::new(),
-            next_fresh: 0,
+            unframed: Vec::new(),
+            next_unframed: 0,
         }
     }
 }
 
 impl<R> SharedHttp2<R> {
     /// The index of a stream's response, if it was just written. Mostly they are sent in order.
-    pub fn find_fresh(&self, stream: StreamId) -> Option<usize> {
-        match self.fresh.get(self.next_fresh) {
-            Some(fresh) if fresh.stream == stream => Some(self.next_fresh),
-            _ => self.fresh.iter().position(|fresh| fresh.stream == stream),
+    pub fn find_unframed(&self, stream: StreamId) -> Option<usize> {
+        match self.unframed.get(self.next_unframed) {
+            Some(response) if response.stream == stream => Some(self.next_unframed),
+            _ => self
+                .unframed
+                .iter()
+                .position(|response| response.stream == stream),
         }
     }
 }
@@ -54,7 +57,7 @@ impl<R> SharedHttp2<R> {
 pub(crate) struct UnframedResponse<R> {
     pub stream: StreamId,
     /// The offset of its rest in `OutputBuffer::body`.
-    pub at: usize,
+    pub offset: usize,
     pub end: usize,
     /// Bytes that were framed.
     pub sent: u64,

@@ -21,13 +21,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        back: TunnelReturn,
+        tunnel_return: TunnelReturn,
     ) {
-        self.begin_tunnel(worker, stream, back);
-        let Protocol::Http2(two) = &mut self.protocol else {
+        self.begin_tunnel(worker, stream, tunnel_return);
+        let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
-        if two.http.has_whole_request(stream) {
+        if session.http.has_whole_request(stream) {
             // END_STREAM came with the request: the client sends no bytes.
             if let Some(incoming) = self.exchanges.incoming(stream) {
                 incoming.end(&FieldLines::NONE);
@@ -42,19 +42,19 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         let token = self.token;
-        let Some(it) = self.exchanges.get(stream) else {
+        let Some(state) = self.exchanges.get(stream) else {
             return;
         };
-        if it.tunnel.is_none() || it.body.is_some() {
+        if state.tunnel.is_none() || state.body.is_some() {
             return;
         }
         let waker = worker.wakers.waker_for(&worker.mailbox, token);
         let mut context = Context::from_waker(waker);
-        let incoming = it.incoming.as_ref();
-        if incoming.is_none_or(|incoming| incoming.is_unwanted(&mut context)) {
+        let incoming = state.incoming.as_ref();
+        if incoming.is_none_or(|incoming| incoming.is_reader_gone(&mut context)) {
             self.exchanges.remove(stream);
-            if let Protocol::Http2(two) = &mut self.protocol {
-                two.http.leave_body(stream, &mut worker.out.bytes);
+            if let Protocol::Http2(session) = &mut self.protocol {
+                session.http.discard_body(stream, &mut worker.out.bytes);
             }
         }
     }
@@ -62,19 +62,19 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Ends the inactive tunnels of a connection. Returns whether there were any.
     pub(crate) fn cut_silent_tunnels(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         let now_ms = worker.driver.now_ms();
-        let all = self.exchanges.iter();
-        let tunnels = all.filter(|it| it.tunnel.is_some());
+        let states = self.exchanges.iter();
+        let tunnels = states.filter(|it| it.tunnel.is_some());
         let streams: Vec<StreamId> = tunnels.map(|it| it.stream).collect();
         let mut is_cut = false;
         for stream in streams {
-            let Some(it) = self.exchanges.get(stream) else {
+            let Some(state) = self.exchanges.get(stream) else {
                 continue;
             };
-            let received = it.incoming.as_ref();
+            let received = state.incoming.as_ref();
             let received = received.map_or(0, |incoming| incoming.pace.bytes);
-            let sent = it.body.as_ref().map_or(0, |body| body.sent());
-            let watch = it.tunnel.as_mut();
-            if watch.is_some_and(|watch| watch.look(sent.wrapping_add(received), now_ms).is_none())
+            let sent = state.body.as_ref().map_or(0, |body| body.sent());
+            let watch = state.tunnel.as_mut();
+            if watch.is_some_and(|watch| watch.check(sent.wrapping_add(received), now_ms).is_none())
             {
                 worker.counters.tunnel_timeouts.bump();
                 self.cut_stream(worker, stream, ErrorCode::CANCEL);

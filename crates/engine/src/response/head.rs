@@ -48,7 +48,7 @@ impl HeadBuilder<'_> {
         match self.wire {
             ResponseProtocol::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
             ResponseProtocol::Http2(..) if self.block.is_none() => {}
-            ResponseProtocol::Http2(..) => put_field(name, value, self.out),
+            ResponseProtocol::Http2(..) => write_field(name, value, self.out),
         }
         self
     }
@@ -114,16 +114,16 @@ impl HeadBuilder<'_> {
     }
 }
 
-fn put_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     let name = match StandardHeader::find(name.as_bytes()) {
-        Some(known) => FieldName::Known(known),
+        Some(standard) => FieldName::Known(standard),
         None => FieldName::Other(name),
     };
-    match value.iter().all(|byte| is_of_value(*byte)) {
+    match value.iter().all(|byte| is_value_byte(*byte)) {
         true => hpack::put_field(name, value, out),
         false => {
             // RFC 9110 §5.5: CR, LF and NUL would end or split the field, so they become spaces.
-            let clean = value.iter().map(|byte| match is_of_value(*byte) {
+            let clean = value.iter().map(|byte| match is_value_byte(*byte) {
                 true => *byte,
                 false => b' ',
             });
@@ -133,6 +133,6 @@ fn put_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// RFC 9110 §5.5.
-fn is_of_value(byte: u8) -> bool {
+fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }

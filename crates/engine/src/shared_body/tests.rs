@@ -36,7 +36,7 @@ fn read(reader: &mut SharedBodyReader) -> (Vec<u8>, Option<StreamItem>) {
 
 fn wanted(growing: &SharedBody) -> Poll<bool> {
     let mut context = Context::from_waker(Waker::noop());
-    growing.poll_wanted(&mut context, |_| panic!("nobody is slow"))
+    growing.poll_demand(&mut context, |_| panic!("nobody is slow"))
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_all_have_read_goes_once_it_is_let_go() {
     for part in [&b"ab"[..], b"cd", b"ef"] {
         growing.push(Bytes::from_static(part));
     }
-    growing.let_go(None);
+    growing.release(None);
     assert!(growing.reader().is_none());
     assert_eq!(read(&mut first).0, b"abcdef");
     assert_eq!(growing.parts().len(), 3, "the other has read nothing");
@@ -136,11 +136,11 @@ fn one_alone_sets_the_pace_once_it_is_let_go() {
     let mut reader = growing.reader().expect("open");
     growing.push(vec![b'x'; 100 << 10].into());
     assert_eq!(wanted(&growing), Poll::Ready(true), "all of it is kept");
-    growing.let_go(None);
+    growing.release(None);
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut context = Context::from_waker(&waker);
-    let polled = growing.poll_wanted(&mut context, |_| panic!("it is alone"));
+    let polled = growing.poll_demand(&mut context, |_| panic!("it is alone"));
     assert!(polled.is_pending());
     assert!(poll(&mut reader).is_ready());
     assert_eq!(count.0.load(SeqCst), 1);
@@ -188,10 +188,10 @@ fn whatever_happens_each_has_the_same_bytes() {
                     let gone = draw(readings.len() as u64) as usize;
                     drop(readings.swap_remove(gone));
                 }
-                (4, Some(growing)) if draw(3) == 0 => growing.let_go(None),
+                (4, Some(growing)) if draw(3) == 0 => growing.release(None),
                 (5, Some(growing)) => {
                     let mut context = Context::from_waker(Waker::noop());
-                    let polled = growing.poll_wanted(&mut context, |client| {
+                    let polled = growing.poll_demand(&mut context, |client| {
                         let (to, from) = stream(10);
                         spools.push((from, client));
                         to
@@ -253,7 +253,7 @@ fn what_is_not_kept_elsewhere_stays_for_who_comes_late() {
         growing.push(Bytes::from_static(part));
     }
     let kept_len = Arc::new(AtomicU64::new(2));
-    growing.let_go(Some(kept_len.clone()));
+    growing.release(Some(kept_len.clone()));
     assert_eq!(read(&mut first).0, b"abcdef");
     assert_eq!(
         wanted(&growing),
@@ -286,7 +286,7 @@ fn who_comes_late_reads_elsewhere_first() {
         let growing = SharedBody::default();
         let first = growing.reader();
         growing.push(Bytes::from_static(b"ab"));
-        growing.let_go(Some(Arc::default()));
+        growing.release(Some(Arc::default()));
         let (to, own) = stream(1);
         let seat = ReaderSeat::default();
         let mut late = growing.late_reader(own, seat.clone());

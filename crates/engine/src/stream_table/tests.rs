@@ -73,11 +73,11 @@ fn facts_of(stream: StreamId) -> Exchange {
 fn three() -> StreamTable<Nothing> {
     let mut exchanges = StreamTable::default();
     for stream in 1..=3 {
-        exchanges.get_mut(StreamId(stream)).waiting = Some(DeferredRequest {
+        exchanges.get_mut(StreamId(stream)).deferred = Some(DeferredRequest {
             pending: stream * 10,
             exchange: facts_of(StreamId(stream)),
-            come: ResumeReason::Nothing,
-            gives_up: stream == 2,
+            resume_reason: ResumeReason::Nothing,
+            cancel_on_disconnect: stream == 2,
             interims: Vec::new(),
         });
     }
@@ -93,10 +93,10 @@ fn each_has_its_own_outcome() {
     let mut exchanges = three();
     assert!(exchanges.take_due().is_none());
     for stream in [3, 1] {
-        let waiting = exchanges.waiting(StreamId(stream)).expect("it waits");
-        waiting.come = ResumeReason::Outcome(());
+        let waiting = exchanges.deferred(StreamId(stream)).expect("it waits");
+        waiting.resume_reason = ResumeReason::Outcome(());
     }
-    assert!(exchanges.waiting(StreamId(4)).is_none());
+    assert!(exchanges.deferred(StreamId(4)).is_none());
     let mut due = std::iter::from_fn(|| exchanges.take_due());
     let mut next = || due.next().map(|it| (it.exchange.id.stream.0, it.pending));
     assert_eq!(next(), Some((1, 10)), "the oldest first");
@@ -104,14 +104,14 @@ fn each_has_its_own_outcome() {
     assert_eq!(next(), None);
     exchanges.tidy();
     assert_eq!(streams(&exchanges), [2]);
-    assert!(exchanges.waits() && exchanges.gives_up());
+    assert!(exchanges.has_deferred() && exchanges.has_cancellable());
 }
 
 #[test]
 fn what_is_over_leaves_the_others_where_they_are() {
     for over in 1..=3 {
         let mut exchanges = three();
-        exchanges.get_mut(StreamId(over)).waiting = None;
+        exchanges.get_mut(StreamId(over)).deferred = None;
         exchanges.tidy();
         let left: Vec<u32> = (1..=3).filter(|stream| *stream != over).collect();
         assert_eq!(streams(&exchanges), left);
@@ -128,7 +128,8 @@ fn the_end_of_a_body_is_what_its_own_request_waits_for() {
         let (to, _) = crate::stream::stream(1);
         let it = exchanges.get_mut(StreamId(stream));
         it.incoming = Some(RequestBodyStream::new(to, 0));
-        it.waiting.as_mut().expect("it waits").come = ResumeReason::Body { is_over: false };
+        it.deferred.as_mut().expect("it waits").resume_reason =
+            ResumeReason::Body { is_complete: false };
     }
     assert_eq!(exchanges.next_incoming(None), Some(StreamId(1)));
     assert_eq!(

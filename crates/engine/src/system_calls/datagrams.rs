@@ -63,14 +63,14 @@ pub struct OutgoingMessage<'b> {
     pub bytes: &'b [u8],
 }
 
-/// Receives messages into slots of `memory`, each of `slot_len`, without waiting. Calls `take` for each, with its
+/// Receives messages into slots of `memory`, each of `slot_len`, without waiting. Calls `on_message` for each, with its
 /// slot's index.
 pub fn receive_messages(
     socket: impl AsFd,
     scratch: &mut MessageScratch,
     memory: &mut [u8],
     slot_len: usize,
-    mut take: impl FnMut(usize, ReceivedMessage),
+    mut on_message: impl FnMut(usize, ReceivedMessage),
 ) -> io::Result<usize> {
     // SAFETY: structs of integers and pointers, for which zeros are sound.
     let mut headers: [mmsghdr; MESSAGES_MAX] = unsafe { zeroed() };
@@ -78,19 +78,19 @@ pub fn receive_messages(
     let mut pieces: [iovec; MESSAGES_MAX] = unsafe { zeroed() };
     let mut count = 0;
     let slots = memory.chunks_exact_mut(slot_len).take(MESSAGES_MAX);
-    for (at, slot) in slots.enumerate() {
-        pieces[at] = iovec {
+    for (index, slot) in slots.enumerate() {
+        pieces[index] = iovec {
             iov_base: slot.as_mut_ptr().cast(),
             iov_len: slot_len,
         };
-        let header = &mut headers[at].msg_hdr;
-        header.msg_name = (&raw mut scratch.names[at]).cast();
+        let header = &mut headers[index].msg_hdr;
+        header.msg_name = (&raw mut scratch.names[index]).cast();
         header.msg_namelen = size_of::<sockaddr_storage>() as _;
-        header.msg_iov = &raw mut pieces[at];
+        header.msg_iov = &raw mut pieces[index];
         header.msg_iovlen = 1;
-        header.msg_control = scratch.controls[at].as_mut_ptr().cast();
-        header.msg_controllen = size_of_val(&scratch.controls[at]) as _;
-        count = at + 1;
+        header.msg_control = scratch.controls[index].as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&scratch.controls[index]) as _;
+        count = index + 1;
     }
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: each header refers to a name, a slot and control messages of the lengths in it, all of them borrowed
@@ -105,12 +105,12 @@ pub fn receive_messages(
         )
     };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-    for (at, header) in headers[..received].iter().enumerate() {
+    for (index, header) in headers[..received].iter().enumerate() {
         // SAFETY: the kernel has filled in this header, and name and control messages are still in place.
         let mut message = unsafe { read_control(&header.msg_hdr) };
-        message.peer = read_name(&scratch.names[at], header.msg_hdr.msg_namelen as usize);
+        message.peer = read_name(&scratch.names[index], header.msg_hdr.msg_namelen as usize);
         message.len = header.msg_len as usize;
-        take(at, message);
+        on_message(index, message);
     }
     Ok(received)
 }
@@ -128,21 +128,21 @@ pub fn send_messages<'b>(
     // SAFETY: as above.
     let mut pieces: [iovec; MESSAGES_MAX] = unsafe { zeroed() };
     let mut count = 0;
-    for (at, message) in messages.take(MESSAGES_MAX).enumerate() {
-        pieces[at] = iovec {
+    for (index, message) in messages.take(MESSAGES_MAX).enumerate() {
+        pieces[index] = iovec {
             iov_base: message.bytes.as_ptr().cast_mut().cast(),
             iov_len: message.bytes.len(),
         };
-        let header = &mut headers[at].msg_hdr;
-        header.msg_namelen = write_name(&mut scratch.names[at], message.peer, is_ipv6) as _;
-        header.msg_name = (&raw mut scratch.names[at]).cast();
-        header.msg_iov = &raw mut pieces[at];
+        let header = &mut headers[index].msg_hdr;
+        header.msg_namelen = write_name(&mut scratch.names[index], message.peer, is_ipv6) as _;
+        header.msg_name = (&raw mut scratch.names[index]).cast();
+        header.msg_iov = &raw mut pieces[index];
         header.msg_iovlen = 1;
-        header.msg_controllen = write_control(&mut scratch.controls[at], &message) as _;
+        header.msg_controllen = write_control(&mut scratch.controls[index], &message) as _;
         if header.msg_controllen > 0 {
-            header.msg_control = scratch.controls[at].as_mut_ptr().cast();
+            header.msg_control = scratch.controls[index].as_mut_ptr().cast();
         }
-        count = at + 1;
+        count = index + 1;
     }
     let fd = socket.as_fd().as_raw_fd();
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -182,27 +182,27 @@ fn write_name(name: &mut sockaddr_storage, address: SocketAddr, is_ipv6: bool) -
     let start = &raw mut *name;
     let address = match (address, is_ipv6) {
         (SocketAddr::V4(v4), false) => {
-            let place = start.cast::<sockaddr_in>();
+            let socket_address = start.cast::<sockaddr_in>();
             // SAFETY: the storage is long enough and aligned for both kinds of address, which are integers.
             unsafe {
-                place.write(zeroed());
-                (*place).sin_family = libc::AF_INET as _;
-                (*place).sin_port = v4.port().to_be();
-                (*place).sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+                socket_address.write(zeroed());
+                (*socket_address).sin_family = libc::AF_INET as _;
+                (*socket_address).sin_port = v4.port().to_be();
+                (*socket_address).sin_addr.s_addr = u32::from(*v4.ip()).to_be();
             }
             return size_of::<sockaddr_in>();
         }
         (SocketAddr::V4(v4), true) => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0),
         (SocketAddr::V6(v6), _) => v6,
     };
-    let place = start.cast::<sockaddr_in6>();
+    let socket_address = start.cast::<sockaddr_in6>();
     // SAFETY: as above.
     unsafe {
-        place.write(zeroed());
-        (*place).sin6_family = libc::AF_INET6 as _;
-        (*place).sin6_port = address.port().to_be();
-        (*place).sin6_addr.s6_addr = address.ip().octets();
-        (*place).sin6_scope_id = address.scope_id();
+        socket_address.write(zeroed());
+        (*socket_address).sin6_family = libc::AF_INET6 as _;
+        (*socket_address).sin6_port = address.port().to_be();
+        (*socket_address).sin6_addr.s6_addr = address.ip().octets();
+        (*socket_address).sin6_scope_id = address.scope_id();
     }
     size_of::<sockaddr_in6>()
 }

@@ -36,13 +36,13 @@ fn ms(ms: u64) -> Duration {
 fn a_timer_is_due_in_time_and_never_early() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
-    assert_eq!(timers.bound(None), None);
-    assert_eq!(timers.bound(Some(7)), Some(7));
+    assert_eq!(timers.bound_wait(None), None);
+    assert_eq!(timers.bound_wait(Some(7)), Some(7));
     let mut sleep = timers.sleep(ms(100));
     assert!(sleep.poll_due(&mut context).is_pending());
-    let left_ms = timers.bound(None).expect("a bound");
+    let left_ms = timers.bound_wait(None).expect("a bound");
     assert!((100..100 + TICK_MS).contains(&left_ms), "{left_ms}");
-    assert_eq!(timers.bound(Some(7)), Some(7));
+    assert_eq!(timers.bound_wait(Some(7)), Some(7));
     advance(&timers, 1099);
     assert_eq!(woken.0.load(SeqCst), 0);
     assert!(sleep.poll_due(&mut context).is_pending());
@@ -61,7 +61,7 @@ fn a_timer_beyond_the_wheels_horizon_is_due_then_and_not_before() {
     assert!(sleep.poll_due(&mut context).is_pending());
     let mut now_ms = 1000;
     while woken.0.load(SeqCst) == 0 {
-        now_ms += timers.bound(None).expect("a bound").max(1);
+        now_ms += timers.bound_wait(None).expect("a bound").max(1);
         advance(&timers, now_ms);
     }
     assert!((61_000..61_000 + TICK_MS).contains(&now_ms), "{now_ms}");
@@ -77,12 +77,12 @@ fn what_is_begun_and_dropped_again_and_again_is_noted_once() {
         let mut sleep = timers.sleep(ms(10_000));
         assert!(sleep.poll_due(&mut context).is_pending());
     }
-    let bound = timers.bound(None).expect("the first one's note");
+    let bound = timers.bound_wait(None).expect("the first one's note");
     assert!(bound <= 6000 + TICK_MS, "{bound}");
     assert_eq!(timers.lock().entries.len(), 1);
     advance(&timers, 20_000);
     assert_eq!(woken.0.load(SeqCst), 0, "nobody waits any more");
-    assert_eq!(timers.bound(None), None);
+    assert_eq!(timers.bound_wait(None), None);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn no_time_at_all_is_over_at_once_and_for_ever_is_not_noted() {
     assert!(timers.sleep(ms(0)).poll_due(&mut context).is_ready());
     let mut never = timers.sleep(Duration::MAX);
     assert!(never.poll_due(&mut context).is_pending());
-    assert_eq!(timers.bound(None), None);
+    assert_eq!(timers.bound_wait(None), None);
 }
 
 /// Another thread starts a timer while the worker is parked: its clock shows the start of the wait.
@@ -153,7 +153,7 @@ fn time_that_was_slept_does_not_count() {
     assert!(dropped.poll_due(&mut context).is_pending());
     drop(dropped);
     assert_eq!(unparked.load(SeqCst), 1, "the wait takes no account of it");
-    assert_eq!(timers.bound(None), Some(0));
+    assert_eq!(timers.bound_wait(None), Some(0));
     advance(&timers, 6000);
     bell.resume();
     assert_eq!(woken.0.load(SeqCst), 0);
@@ -196,7 +196,7 @@ fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
                     let to_ms = now_ms + dice(3000);
                     // Like a driver: no wait is longer than the bound.
                     while now_ms < to_ms {
-                        let left_ms = timers.bound(Some(to_ms - now_ms)).expect("a bound");
+                        let left_ms = timers.bound_wait(Some(to_ms - now_ms)).expect("a bound");
                         now_ms += left_ms.max(1);
                         advance(&timers, now_ms);
                     }

@@ -17,18 +17,18 @@ use crate::file::OpenFile;
 use crate::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
 
 pub(super) struct TlsTransport {
-    layer: Box<dyn TlsSession>,
-    secured: Option<Arc<TlsInfo>>,
+    session: Box<dyn TlsSession>,
+    info: Option<Arc<TlsInfo>>,
     /// Encrypted, and not accepted by the socket.
     wire: Vec<u8>,
     /// The number of bytes of `wire` that were sent.
     wire_sent: usize,
     /// The driver has the encrypted bytes, and will return them.
-    is_lent: bool,
+    is_wire_in_flight: bool,
     /// The client has sent its last byte, or the session has failed.
     end: Option<TlsEnd>,
     /// The handshake was completed since the last check.
-    is_new: bool,
+    is_handshake_done: bool,
     /// close_notify was encrypted.
     is_finished: bool,
     /// Kernel TLS; `wire` is an alert for the kernel then, or empty.
@@ -43,7 +43,7 @@ struct KernelTlsSend {
     /// The driver or a helper is sending.
     is_sending: bool,
     /// The last alert was sent.
-    is_over: bool,
+    is_ended: bool,
 }
 
 impl KernelTlsSend {
@@ -53,8 +53,8 @@ impl KernelTlsSend {
     const USED_UP: u64 = 1 << 24;
     const PAGE_LEN: u64 = 4096;
 
-    fn may_send(&self) -> bool {
-        !self.is_over && self.records < Self::USED_UP
+    fn can_send(&self) -> bool {
+        !self.is_ended && self.records < Self::USED_UP
     }
 
     fn push_alert<D: IoDriver>(
@@ -68,7 +68,7 @@ impl KernelTlsSend {
         }
         match driver.send_alert(socket, alert) {
             SendOutcome::Bytes(wire_len) | SendOutcome::Filled(wire_len) => {
-                self.is_over = true;
+                self.is_ended = true;
                 TransferOutcome::Bytes { len: 0, wire_len }
             }
             SendOutcome::Full => TransferOutcome::Full,
@@ -76,7 +76,7 @@ impl KernelTlsSend {
         }
     }
 
-    fn moved(&mut self, len: u64) {
+    fn record_sent(&mut self, len: u64) {
         self.is_sending = false;
         self.records += len / Self::PAGE_LEN + 1;
     }
@@ -89,15 +89,15 @@ enum TlsEnd {
 }
 
 impl TlsTransport {
-    pub fn new(layer: Box<dyn TlsSession>) -> TlsTransport {
+    pub fn new(session: Box<dyn TlsSession>) -> TlsTransport {
         TlsTransport {
-            layer,
-            secured: None,
+            session,
+            info: None,
             wire: Vec::new(),
             wire_sent: 0,
-            is_lent: false,
+            is_wire_in_flight: false,
             end: None,
-            is_new: false,
+            is_handshake_done: false,
             is_finished: false,
             offloaded: None,
         }
@@ -109,19 +109,19 @@ impl TlsTransport {
 
     pub fn offload<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, len: u64) -> bool {
         // The kernel must not encrypt records that the session has encrypted before.
-        if self.is_offloaded() || self.has_sealed() || self.secured.is_none() {
+        if self.is_offloaded() || self.has_encrypted() || self.info.is_none() {
             return false;
         }
-        let mut tell = |keys: &[u8]| driver.enable_kernel_tls(socket, keys).is_ok();
-        let is_new = self.layer.offload(len, &mut tell);
-        self.offloaded = is_new.then(KernelTlsSend::default);
-        is_new
+        let mut enable = |keys: &[u8]| driver.enable_kernel_tls(socket, keys).is_ok();
+        let is_enabled = self.session.offload(len, &mut enable);
+        self.offloaded = is_enabled.then(KernelTlsSend::default);
+        is_enabled
     }
 
     /// Counts bytes of a send or transfer that has ended.
-    pub fn moved(&mut self, len: u64) {
+    pub fn record_sent(&mut self, len: u64) {
         if let Some(offloaded) = &mut self.offloaded {
-            offloaded.moved(len);
+            offloaded.record_sent(len);
         }
     }
 
@@ -134,20 +134,25 @@ impl TlsTransport {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
-        let offloaded = self.offloaded.as_mut().filter(|it| it.may_send());
+        let offloaded = self
+            .offloaded
+            .as_mut()
+            .filter(|kernel_tls| kernel_tls.can_send());
         let offloaded = offloaded.ok_or(io::ErrorKind::BrokenPipe)?;
         driver.start_file(socket, token, file, range)?;
         offloaded.is_sending = true;
         Ok(())
     }
 
-    pub fn is_worn(&self) -> bool {
+    pub fn is_key_worn(&self) -> bool {
         let offloaded = self.offloaded.as_ref();
-        offloaded.is_some_and(|it| it.records >= KernelTlsSend::WORN || self.layer.is_worn())
+        offloaded.is_some_and(|kernel_tls| {
+            kernel_tls.records >= KernelTlsSend::WORN || self.session.is_key_worn()
+        })
     }
 
-    pub fn secured(&self) -> Option<&Arc<TlsInfo>> {
-        self.secured.as_ref()
+    pub fn info(&self) -> Option<&Arc<TlsInfo>> {
+        self.info.as_ref()
     }
 
     pub fn fault(&self) -> Option<LayerFault> {
@@ -157,12 +162,12 @@ impl TlsTransport {
         }
     }
 
-    pub fn take_new(&mut self) -> bool {
-        std::mem::take(&mut self.is_new)
+    pub fn take_handshake_done(&mut self) -> bool {
+        std::mem::take(&mut self.is_handshake_done)
     }
 
-    pub fn has_sealed(&self) -> bool {
-        self.is_lent || !self.wire.is_empty()
+    pub fn has_encrypted(&self) -> bool {
+        self.is_wire_in_flight || !self.wire.is_empty()
     }
 
     pub fn receive<D: IoDriver>(
@@ -176,16 +181,19 @@ impl TlsTransport {
         if let Some(TlsEnd::Said) = self.end {
             return ReceiveOutcome::End;
         }
-        let (lent, more) = match driver.receive(socket, token) {
-            ReceiveOutcome::Bytes { lent, more } => (lent, more),
+        let (received, more) = match driver.receive(socket, token) {
+            ReceiveOutcome::Bytes {
+                buffer: received,
+                more,
+            } => (received, more),
             ReceiveOutcome::Empty => return ReceiveOutcome::Empty,
             ReceiveOutcome::End => return ReceiveOutcome::End,
             ReceiveOutcome::Broken => return ReceiveOutcome::Broken,
         };
-        self.open(driver, socket, token, lent.as_ref(), plain);
-        driver.give_back(lent);
+        self.open(driver, socket, token, received.as_ref(), plain);
+        driver.return_buffer(received);
         ReceiveOutcome::Bytes {
-            lent: Plaintext::Plain(std::mem::take(plain)),
+            buffer: Plaintext::Plain(std::mem::take(plain)),
             // The next receive reports the end.
             more: more || matches!(self.end, Some(TlsEnd::Said)),
         }
@@ -197,31 +205,31 @@ impl TlsTransport {
         driver: &mut D,
         socket: &D::Socket,
         token: ConnectionToken,
-        came: &[u8],
+        ciphertext: &[u8],
         plain: &mut Vec<u8>,
     ) {
         plain.clear();
-        if self.end.is_some() || came.is_empty() {
+        if self.end.is_some() || ciphertext.is_empty() {
             // Bytes after the end of the session can't be decrypted.
             return;
         }
-        match self.layer.open(came, plain, &mut self.wire) {
+        match self.session.open(ciphertext, plain, &mut self.wire) {
             Ok(LayerState::Handshake) => {}
             Ok(LayerState::Ready(secured)) => {
-                self.is_new |= self.secured.is_none();
-                self.secured = Some(secured);
+                self.is_handshake_done |= self.info.is_none();
+                self.info = Some(secured);
             }
             Ok(LayerState::Ended) => self.end = Some(TlsEnd::Said),
             Err(fault) => {
                 if fault == LayerFault::ClearText {
                     // These are the client's first bytes: the response to clear text depends on them.
-                    plain.extend_from_slice(came);
+                    plain.extend_from_slice(ciphertext);
                 }
                 self.end = Some(TlsEnd::Fault(fault));
             }
         }
         // The session's own messages are short. Bytes that can't be sent now are sent when there is room.
-        if !self.wire.is_empty() && !self.is_lent {
+        if !self.wire.is_empty() && !self.is_wire_in_flight {
             let _ = self.push(driver, socket, token);
         }
     }
@@ -235,28 +243,30 @@ impl TlsTransport {
         more: bool,
     ) -> TransferOutcome {
         if let Some(offloaded) = &mut self.offloaded {
-            if !offloaded.may_send() || !self.wire.is_empty() {
+            if !offloaded.can_send() || !self.wire.is_empty() {
                 return TransferOutcome::Broken; // nothing follows an alert
             }
             let sent = driver.send(socket, token, buffer, more);
             match sent {
-                SendOutcome::Bytes(len) | SendOutcome::Filled(len) => offloaded.moved(len as u64),
+                SendOutcome::Bytes(len) | SendOutcome::Filled(len) => {
+                    offloaded.record_sent(len as u64)
+                }
                 SendOutcome::Underway => offloaded.is_sending = true,
                 SendOutcome::Full | SendOutcome::Broken => {}
             }
             return sent.into();
         }
-        if self.has_sealed() {
+        if self.has_encrypted() {
             // The session's own messages come first.
             match self.push(driver, socket, token) {
-                TransferOutcome::Bytes { .. } if !self.has_sealed() => {}
+                TransferOutcome::Bytes { .. } if !self.has_encrypted() => {}
                 TransferOutcome::Broken => return TransferOutcome::Broken,
                 _ => return TransferOutcome::Full,
             }
         }
         // Consumed by encryption: the plaintext is not needed again, even if the socket is full.
         let len = self
-            .layer
+            .session
             .encrypt(&buffer.pieces(), driver.now_ms(), &mut self.wire);
         match self.push(driver, socket, token) {
             TransferOutcome::Bytes { wire_len, .. } => TransferOutcome::Bytes { len, wire_len },
@@ -274,15 +284,15 @@ impl TlsTransport {
         socket: &D::Socket,
         token: ConnectionToken,
     ) -> TransferOutcome {
-        if self.is_lent {
+        if self.is_wire_in_flight {
             return TransferOutcome::Underway;
         }
         if let Some(offloaded) = &mut self.offloaded {
-            let moved = offloaded.push_alert(driver, socket, &self.wire);
-            if offloaded.is_over {
+            let outcome = offloaded.push_alert(driver, socket, &self.wire);
+            if offloaded.is_ended {
                 self.wire = Vec::new();
             }
-            return moved;
+            return outcome;
         }
         if self.wire_sent > 0 {
             // Removed once per push, not per send.
@@ -292,16 +302,16 @@ impl TlsTransport {
         let mut buffer = SendBuffer::Vec(std::mem::take(&mut self.wire));
         let sent = driver.send(socket, token, &mut buffer, false);
         if sent == SendOutcome::Underway {
-            self.is_lent = true;
+            self.is_wire_in_flight = true;
             return TransferOutcome::Underway;
         }
         match sent {
             SendOutcome::Bytes(wire_len) | SendOutcome::Filled(wire_len) => {
-                self.keep(buffer, wire_len);
+                self.store_unsent(buffer, wire_len);
                 TransferOutcome::Bytes { len: 0, wire_len }
             }
             SendOutcome::Full => {
-                self.keep(buffer, 0);
+                self.store_unsent(buffer, 0);
                 TransferOutcome::Full
             }
             SendOutcome::Underway | SendOutcome::Broken => TransferOutcome::Broken,
@@ -309,16 +319,16 @@ impl TlsTransport {
     }
 
     /// Handles the end of a send that the driver completed later.
-    pub fn sent(&mut self, buffer: SendBuffer, wire_len: usize) {
-        self.is_lent = false;
+    pub fn complete_send(&mut self, buffer: SendBuffer, wire_len: usize) {
+        self.is_wire_in_flight = false;
         // The session may have added messages while the driver had the buffer: they follow its rest.
-        let later = std::mem::take(&mut self.wire);
-        self.keep(buffer, wire_len);
-        self.wire.extend_from_slice(&later);
+        let added = std::mem::take(&mut self.wire);
+        self.store_unsent(buffer, wire_len);
+        self.wire.extend_from_slice(&added);
     }
 
     /// Keeps the unsent rest of `buffer`; an idle connection holds no memory for it.
-    fn keep(&mut self, buffer: SendBuffer, sent: usize) {
+    fn store_unsent(&mut self, buffer: SendBuffer, sent: usize) {
         if let SendBuffer::Vec(bytes) = buffer
             && sent < bytes.len()
         {
@@ -328,10 +338,10 @@ impl TlsTransport {
     }
 
     /// Encrypts close_notify, which shows the client that no bytes were truncated.
-    pub fn say_end(&mut self) {
-        if !self.is_finished && self.secured.is_some() && self.fault().is_none() {
+    pub fn encrypt_close_notify(&mut self) {
+        if !self.is_finished && self.info.is_some() && self.fault().is_none() {
             self.is_finished = true;
-            self.layer.close(&mut self.wire);
+            self.session.close(&mut self.wire);
         }
     }
 }

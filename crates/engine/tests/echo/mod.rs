@@ -70,7 +70,7 @@ pub fn hint() -> InterimResponse {
 /// Posts this many interim responses, one after the other, and then the outcome.
 fn give_hints(world: &SharedWorld, mailbox: Box_, id: ExchangeId, left: usize) {
     let again = world.clone();
-    world.later(move || match left {
+    world.call_later(move || match left {
         0 => mailbox.post(MailboxMessage::Outcome(id, 7)),
         _ => {
             mailbox.post(MailboxMessage::Interim(id, Box::new(hint())));
@@ -91,7 +91,7 @@ impl Echo {
             let peer = exchange.peer.to_string();
             let len = BodyLen::Known(peer.len() as u64);
             if response.head(StatusCode::OK).end(len) {
-                response.copied(peer.as_bytes());
+                response.write_copied(peer.as_bytes());
             }
             return ServiceOutcome::Ready(None);
         }
@@ -103,17 +103,17 @@ impl Echo {
         if kind == "hinted" {
             give_hints(&world, mailbox, id, HINTS);
         } else {
-            self.world.later(move || {
+            self.world.call_later(move || {
                 mailbox.post(MailboxMessage::Outcome(id, 7));
                 if is_twice {
                     // A second outcome, which the engine has to drop.
-                    world.later(move || mailbox.post(MailboxMessage::Outcome(id, 8)));
+                    world.call_later(move || mailbox.post(MailboxMessage::Outcome(id, 8)));
                 }
             });
         }
         ServiceOutcome::Deferred {
             pending: (kind.into(), len),
-            gives_up: false,
+            cancel_on_disconnect: false,
         }
     }
 
@@ -128,19 +128,19 @@ impl Echo {
             .end(BodyLen::Known(len as u64));
         if is_wanted {
             match kind {
-                "block" => response.part(BodyPart::Block {
+                "block" => response.write_part(BodyPart::Block {
                     block: self.block.clone(),
                     range: 0..len,
                 }),
-                "file" => response.part(BodyPart::File {
+                "file" => response.write_part(BodyPart::File {
                     file: self.file.clone(),
                     range: 0..len as u64,
                 }),
-                "segment" => response.part(BodyPart::File {
+                "segment" => response.write_part(BodyPart::File {
                     file: self.segment.clone(),
                     range: SEGMENT_AT as u64..(SEGMENT_AT + len) as u64,
                 }),
-                _ => response.copied(&pattern_of(len)),
+                _ => response.write_copied(&pattern_of(len)),
             }
         }
         ServiceOutcome::Ready(Some(if is_wanted { len as u64 } else { 0 }))
@@ -154,11 +154,11 @@ impl HttpService for Echo {
     type Record = u64;
     type Command = ();
 
-    fn has_layer(&self, _: ListenerId) -> bool {
+    fn has_tls(&self, _: ListenerId) -> bool {
         self.veiled
     }
 
-    fn layer(&mut self, _: ListenerId) -> Option<Box<dyn TlsSession>> {
+    fn tls_session(&mut self, _: ListenerId) -> Option<Box<dyn TlsSession>> {
         self.veiled.then(|| Box::new(FakeTls::default()) as _)
     }
 
@@ -266,7 +266,7 @@ pub fn settings() -> WorkerSettings {
         connections_max: 1000,
         connections_per_address_max: 1000,
         requests_max: 0,
-        introduced: Vec::new(),
+        proxy_protocol_listeners: Vec::new(),
         h2: lowroad_http::h2::H2Settings::default(),
         http: lowroad_http::limits::RequestLimits::default(),
     }

@@ -10,99 +10,100 @@ use lowroad_store::ObjectArc;
 use lowroad_store::object::{Representation, SourceFiles};
 
 use super::representation::NewRepresentation;
-use super::{ContentRead, FileLoader, LoadRequest, place_of, sibling};
+use super::{ContentRead, FileLoader, LoadRequest, sibling, sibling_index};
 use crate::compression;
 use crate::etag;
 use crate::file_headers::HeadFacts;
 use crate::folder::{PathTarget, SiteFolder};
 
 impl FileLoader {
-    /// Builds a coding of `want.base`.
-    pub(super) fn encoded(
+    /// Builds a coding of `request.base`.
+    pub(super) fn build_encoded(
         &self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         checked_ms: u64,
     ) -> Result<ObjectArc, StatusCode> {
-        let base = want.base.as_ref().ok_or(StatusCode::INTERNAL_ERROR)?;
+        let base = request.base.as_ref().ok_or(StatusCode::INTERNAL_ERROR)?;
         let identity = base.representation().ok_or(StatusCode::INTERNAL_ERROR)?;
         let sources = base.validity.sources().ok_or(StatusCode::INTERNAL_ERROR)?;
-        let recorded = place_of(want.encoding).and_then(|at| sources.siblings[at]);
-        let made = match recorded {
-            Some(stamp) => self.sibling_of(want, identity, sources, stamp),
-            None => self.compressed(want, identity, sources),
+        let sibling_stamp =
+            sibling_index(request.encoding).and_then(|index| sources.siblings[index]);
+        let result = match sibling_stamp {
+            Some(stamp) => self.build_from_sibling(request, identity, sources, stamp),
+            None => self.build_compressed(request, identity, sources),
         };
-        if made
+        if result
             .as_ref()
             .is_err_and(|status| *status == StatusCode::SERVICE_UNAVAILABLE)
         {
             // A source file has changed.
             base.validity.end();
         }
-        Ok(ObjectArc::new(made?.object(None, checked_ms)))
+        Ok(ObjectArc::new(result?.object(None, checked_ms)))
     }
 
-    fn sibling_of(
+    fn build_from_sibling(
         &self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         identity: &Representation,
         sources: &Arc<SourceFiles>,
         stamp: FileStamp,
     ) -> Result<NewRepresentation, StatusCode> {
-        let file = self.open_sibling(want, sources)?;
+        let file = self.open_sibling(request, sources)?;
         // The identity was loaded with another version of the sibling.
         if file.stamp != stamp {
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
-        let content = self.tag_digest(&want.rules, &file);
+        let content = self.tag_digest(&request.rules, &file);
         let content = content.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
         let etag = content.map_or_else(|| etag::from_stamp(&stamp), etag::from_content);
-        let etag = etag::with_encoding(&etag, want.encoding);
-        let said = SharedHeadFields::new(want, identity, sources);
-        let facts = said.facts(want, stamp.len, &etag, identity.modified.get());
-        let about = self.about(want, &facts, CodingSet::EMPTY, sources.clone());
-        match self.take(about, &Arc::new(file), content)? {
-            ContentRead::Made(made) => Ok(*made),
+        let etag = etag::with_encoding(&etag, request.encoding);
+        let shared_fields = SharedHeadFields::new(request, identity, sources);
+        let facts = shared_fields.facts(request, stamp.len, &etag, identity.modified.get());
+        let info = self.describe(request, &facts, CodingSet::EMPTY, sources.clone());
+        match self.read_into_memory(info, &Arc::new(file), content)? {
+            ContentRead::Made(representation) => Ok(*representation),
             ContentRead::Changed => Err(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 
-    fn compressed(
+    fn build_compressed(
         &self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         identity: &Representation,
         sources: &Arc<SourceFiles>,
     ) -> Result<NewRepresentation, StatusCode> {
-        let whole = identity
+        let uncompressed = identity
             .body(0..identity.len() as usize)
             .ok_or(StatusCode::INTERNAL_ERROR)?;
-        let Ok(Some(body)) = compression::compress(whole, want.encoding) else {
+        let Ok(Some(body)) = compression::compress(uncompressed, request.encoding) else {
             // Not tried again for this version of the file.
-            identity.without(want.encoding);
+            identity.remove_encoding(request.encoding);
             return Err(StatusCode::NOT_ACCEPTABLE);
         };
         let tag = String::from_utf8_lossy(identity.validators().etag).into_owned();
-        let etag = etag::with_encoding(&tag, want.encoding);
-        let said = SharedHeadFields::new(want, identity, sources);
-        let facts = said.facts(want, body.len() as u64, &etag, identity.modified.get());
-        let about = self.about(want, &facts, CodingSet::EMPTY, sources.clone());
-        let made = about.in_memory(&self.store, |into| {
-            into.copy_from_slice(&body);
+        let etag = etag::with_encoding(&tag, request.encoding);
+        let shared_fields = SharedHeadFields::new(request, identity, sources);
+        let facts = shared_fields.facts(request, body.len() as u64, &etag, identity.modified.get());
+        let info = self.describe(request, &facts, CodingSet::EMPTY, sources.clone());
+        let representation = info.in_memory(&self.store, |buffer| {
+            buffer.copy_from_slice(&body);
             Ok(())
         });
         // Without room, the identity is sent, which is still valid.
-        made.map_err(|_| StatusCode::NOT_ACCEPTABLE)
+        representation.map_err(|_| StatusCode::NOT_ACCEPTABLE)
     }
 
     fn open_sibling(
         &self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         sources: &SourceFiles,
     ) -> Result<OpenFile, StatusCode> {
-        let (rules, path) = (&want.rules, file_path(want, sources));
-        let below = rules.below(&want.host, &path);
-        let folder = SiteFolder::open(below.base, &below.folder, rules.config.symlinks)?;
-        let relative = below.relative();
-        match folder.find(&sibling(&relative, want.encoding))?.place {
+        let (rules, path) = (&request.rules, file_path(request, sources));
+        let location = rules.locate(&request.host, &path);
+        let folder = SiteFolder::open(location.base, &location.folder, rules.config.symlinks)?;
+        let relative = location.relative();
+        match folder.find(&sibling(&relative, request.encoding))?.target {
             PathTarget::File(file) => Ok(file),
             PathTarget::Folder => Err(StatusCode::NOT_FOUND),
         }
@@ -117,20 +118,20 @@ struct SharedHeadFields {
 
 impl SharedHeadFields {
     fn new(
-        want: &LoadRequest,
+        request: &LoadRequest,
         identity: &Representation,
         sources: &SourceFiles,
     ) -> SharedHeadFields {
         let content_type = String::from_utf8_lossy(identity.content_type()).into_owned();
         SharedHeadFields {
-            path: file_path(want, sources),
+            path: file_path(request, sources),
             content_type,
         }
     }
 
     fn facts<'a>(
         &'a self,
-        want: &LoadRequest,
+        request: &LoadRequest,
         len: u64,
         etag: &'a str,
         modified_s: Option<u64>,
@@ -138,7 +139,7 @@ impl SharedHeadFields {
         HeadFacts {
             path: &self.path,
             content_type: &self.content_type,
-            encoding: want.encoding,
+            encoding: request.encoding,
             coding: ContentCoding::Identity,
             varies: true,
             len,
@@ -149,7 +150,7 @@ impl SharedHeadFields {
 }
 
 /// The decoded path of the file itself, including the index file's name for a folder.
-fn file_path(want: &LoadRequest, sources: &SourceFiles) -> Vec<u8> {
+fn file_path(request: &LoadRequest, sources: &SourceFiles) -> Vec<u8> {
     let index = sources.index.as_deref().unwrap_or("");
-    [&want.path, index.as_bytes()].concat()
+    [&request.path, index.as_bytes()].concat()
 }

@@ -81,7 +81,7 @@ impl RepresentationInfo<'_> {
                 self.facts.modified_s,
                 SelectingFields::default(),
             )
-            .in_encoding(self.facts.encoding, self.encodings),
+            .with_encoding(self.facts.encoding, self.encodings),
             sources: self.sources.clone(),
         }
     }
@@ -92,13 +92,13 @@ impl NewRepresentation {
     pub fn object(self, trust: WatchTrust, checked_ms: u64) -> StoredObject {
         StoredObject {
             kind: ObjectKind::Representation(self.representation),
-            validity: ObjectValidity::from_files(trust, checked_ms).made_of(self.sources),
+            validity: ObjectValidity::from_files(trust, checked_ms).with_sources(self.sources),
         }
     }
 }
 
 /// Whether an object may be stored. Objects with an open file are not: each would hold a descriptor.
-pub(super) fn keeps(kind: &ObjectKind) -> bool {
+pub(super) fn is_storable(kind: &ObjectKind) -> bool {
     match kind {
         ObjectKind::Representation(representation) => {
             !matches!(representation.content(), BodyLocation::File(_))
@@ -111,17 +111,17 @@ pub(super) fn keeps(kind: &ObjectKind) -> bool {
 }
 
 /// An object for a refusal.
-pub(super) fn refused(
+pub(super) fn refused_object(
     status: StatusCode,
     key: &[u8],
     trust: WatchTrust,
     checked_ms: u64,
 ) -> StoredObject {
-    bare(ObjectKind::Refused(status, key.into()), trust, checked_ms)
+    empty_object(ObjectKind::Refused(status, key.into()), trust, checked_ms)
 }
 
 /// An object without bytes.
-pub(super) fn bare(kind: ObjectKind, trust: WatchTrust, checked_ms: u64) -> StoredObject {
+pub(super) fn empty_object(kind: ObjectKind, trust: WatchTrust, checked_ms: u64) -> StoredObject {
     StoredObject {
         kind,
         validity: ObjectValidity::from_files(trust, checked_ms),

@@ -16,9 +16,9 @@ const RECENT_NS: i64 = 1_000_000_000;
 /// The length at the start and at the end that is compared in a file that is written continuously.
 const COMPARED_LEN: u64 = 1 << 20;
 /// The interval of checks: a file without a change for this time is at rest.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum number of checks until a file must be at rest.
-const LOOKS_MAX: usize = 10;
+const CHECKS_MAX: usize = 10;
 /// A file that grows in this many consecutive checks is being appended to: a rewrite in place shortens it in between.
 const GROWTHS_MIN: usize = 3;
 
@@ -27,7 +27,7 @@ const GROWTHS_MIN: usize = 3;
 ///
 /// # Errors
 /// 503 if it is rewritten continuously: reading it would mix versions.
-pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
+pub fn wait_until_stable(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
     // The common case: no wait and no system call.
     if file.stamp.is_settled() && !changed_lately(&file.stamp) {
         return Ok(file);
@@ -35,15 +35,15 @@ pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
     let Ok(meta) = file.file.metadata() else {
         return Err(StatusCode::INTERNAL_ERROR);
     };
-    let mut known = None;
-    let is_kept = |now: &FileStamp, last: &FileStamp| {
-        let before = known.filter(|(len, _)| *len == last.len);
-        let after = compared(&file.file, last.len);
-        known = compared(&file.file, now.len).map(|digest| (now.len, digest));
+    let mut last_digest = None;
+    let is_unchanged = |now: &FileStamp, last: &FileStamp| {
+        let before = last_digest.filter(|(len, _)| *len == last.len);
+        let after = digest_ends(&file.file, last.len);
+        last_digest = digest_ends(&file.file, now.len).map(|digest| (now.len, digest));
         // The first check has no earlier digest to compare with.
         after.is_some() && before.is_none_or(|(_, digest)| Some(digest) == after)
     };
-    match wait_for_rest(&file.file, FileStamp::from(&meta), is_kept) {
+    match wait_for_rest(&file.file, FileStamp::from(&meta), is_unchanged) {
         FileActivity::Settled(stamp) if stamp == file.stamp => Ok(file),
         FileActivity::Settled(stamp) => {
             Ok(Arc::new(OpenFile::with_stamp(file.file.clone(), stamp)))
@@ -55,7 +55,7 @@ pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
     }
 }
 
-fn compared(file: &File, len: u64) -> Option<[u128; 2]> {
+fn digest_ends(file: &File, len: u64) -> Option<[u128; 2]> {
     let start = 0..len.min(COMPARED_LEN);
     let end = len.saturating_sub(COMPARED_LEN)..len;
     Some([digest(file, start).ok()?, digest(file, end).ok()?])
@@ -65,7 +65,7 @@ fn compared(file: &File, len: u64) -> Option<[u128; 2]> {
 ///
 /// # Errors
 /// 500 if the system call fails.
-pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, StatusCode> {
+pub fn with_current_stamp(old: &OpenFile) -> Result<Arc<OpenFile>, StatusCode> {
     let meta = old
         .file
         .metadata()
@@ -91,16 +91,16 @@ enum FileActivity {
     Rewritten,
 }
 
-/// Observes a file until it is at rest, or only appended to or touched. `is_kept` compares the file, which has the
+/// Observes a file until it is at rest, or only appended to or touched. `is_unchanged` compares the file, which has the
 /// first stamp now, with its bytes at the second stamp. Blocks.
 fn wait_for_rest(
     file: &File,
     first: FileStamp,
-    mut is_kept: impl FnMut(&FileStamp, &FileStamp) -> bool,
+    mut is_unchanged: impl FnMut(&FileStamp, &FileStamp) -> bool,
 ) -> FileActivity {
-    let (mut last, mut growths, mut kept) = (first, 0, 0);
-    for _ in 0..LOOKS_MAX {
-        std::thread::sleep(LOOK_INTERVAL);
+    let (mut last, mut growths, mut unchanged_count) = (first, 0, 0);
+    for _ in 0..CHECKS_MAX {
+        std::thread::sleep(CHECK_INTERVAL);
         let Ok(meta) = file.metadata() else {
             return FileActivity::Rewritten;
         };
@@ -109,9 +109,9 @@ fn wait_for_rest(
             return FileActivity::Settled(now);
         }
         // A file that only grows, such as a log, can be sent up to its present length.
-        let is_kept = last.len > 0 && now.len >= last.len && is_kept(&now, &last);
-        kept = if is_kept { kept + 1 } else { 0 };
-        growths = if is_kept && now.len > last.len {
+        let is_unchanged = last.len > 0 && now.len >= last.len && is_unchanged(&now, &last);
+        unchanged_count = if is_unchanged { unchanged_count + 1 } else { 0 };
+        growths = if is_unchanged && now.len > last.len {
             growths + 1
         } else {
             0
@@ -121,7 +121,7 @@ fn wait_for_rest(
             break;
         }
     }
-    match growths == GROWTHS_MIN || kept == LOOKS_MAX {
+    match growths == GROWTHS_MIN || unchanged_count == CHECKS_MAX {
         true => FileActivity::Appended(last),
         false => FileActivity::Rewritten,
     }

@@ -14,7 +14,7 @@ use lowroad_engine::tls_session::TlsInfo;
 use lowroad_handler::HandlerRequest;
 use lowroad_http::head_writer::put_number;
 
-use crate::address::put_address;
+use crate::address::write_address;
 use crate::script::LocatedScript;
 
 /// The sources of the variables.
@@ -40,166 +40,168 @@ pub struct CgiEnvironment<'a> {
 const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
 
 impl CgiEnvironment<'_> {
-    /// Calls `give` once for each variable.
-    pub fn each(&self, mut give: impl FnMut(&[u8], &[u8])) {
+    /// Calls `emit` once for each variable.
+    pub fn for_each_variable(&self, mut emit: impl FnMut(&[u8], &[u8])) {
         // The configuration's variables replace these, and are given last.
-        let mut put = |name: &str, value: &[u8]| {
+        let mut set = |name: &str, value: &[u8]| {
             if !self.is_extra(name.as_bytes()) {
-                give(name.as_bytes(), value);
+                emit(name.as_bytes(), value);
             }
         };
         let fields: Vec<_> = self.request.fields().collect();
-        self.put_script(&mut put);
-        self.put_request(&mut put);
+        self.set_script_variables(&mut set);
+        self.set_request_variables(&mut set);
         let content_type = |line: &&(&[u8], &[u8])| is_among(line.0, &[b"content-type"]);
         if let Some((_, value)) = fields.iter().find(content_type) {
-            put("CONTENT_TYPE", value);
+            set("CONTENT_TYPE", value);
         }
         if let Some(user) = &self.request.extra.user {
-            put("AUTH_TYPE", b"Basic");
-            put("REMOTE_USER", user.as_bytes());
+            set("AUTH_TYPE", b"Basic");
+            set("REMOTE_USER", user.as_bytes());
         }
         if self.request.is_https() {
-            put("HTTPS", b"on");
+            set("HTTPS", b"on");
         }
         // SSL_* describe this server's connection, even if a proxy reports https.
-        if let Some(secured) = &self.request.secured {
-            CgiEnvironment::put_secured(secured, &mut put);
+        if let Some(tls) = &self.request.secured {
+            CgiEnvironment::set_tls_variables(tls, &mut set);
         }
-        self.put_ends(&mut put);
-        self.put_fields(&fields, &mut give);
+        self.set_address_variables(&mut set);
+        self.set_field_variables(&fields, &mut emit);
         for (name, value) in self.extra {
-            give(name.as_bytes(), value.as_bytes());
+            emit(name.as_bytes(), value.as_bytes());
         }
     }
 
-    fn put_script(&self, put: &mut impl FnMut(&str, &[u8])) {
+    fn set_script_variables(&self, set: &mut impl FnMut(&str, &[u8])) {
         let root = self.root.as_os_str().as_bytes();
         if let Some(file) = self.file {
-            put("SCRIPT_FILENAME", file.as_os_str().as_bytes());
+            set("SCRIPT_FILENAME", file.as_os_str().as_bytes());
         }
-        put("SCRIPT_NAME", &self.script.name);
-        put("DOCUMENT_ROOT", root);
+        set("SCRIPT_NAME", &self.script.name);
+        set("DOCUMENT_ROOT", root);
         // RFC 3875 §4.1.6: PATH_TRANSLATED only if there is a PATH_INFO.
         if !self.script.info.is_empty() {
-            put("PATH_INFO", &self.script.info);
-            put("PATH_TRANSLATED", &[root, &self.script.info].concat());
+            set("PATH_INFO", &self.script.info);
+            set("PATH_TRANSLATED", &[root, &self.script.info].concat());
         }
         // php-cgi refuses to run without it (cgi.force_redirect).
-        put("REDIRECT_STATUS", b"200");
+        set("REDIRECT_STATUS", b"200");
     }
 
-    fn put_request(&self, put: &mut impl FnMut(&str, &[u8])) {
+    fn set_request_variables(&self, set: &mut impl FnMut(&str, &[u8])) {
         let request = self.request;
-        put("GATEWAY_INTERFACE", b"CGI/1.1");
-        put("SERVER_PROTOCOL", request.version.as_str().as_bytes());
-        put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
-        put("REQUEST_METHOD", request.method.as_str().as_bytes());
-        put("REQUEST_SCHEME", request.scheme());
+        set("GATEWAY_INTERFACE", b"CGI/1.1");
+        set("SERVER_PROTOCOL", request.version.as_str().as_bytes());
+        set("SERVER_SOFTWARE", SOFTWARE.as_bytes());
+        set("REQUEST_METHOD", request.method.as_str().as_bytes());
+        set("REQUEST_SCHEME", request.scheme());
         // The client's own target: applications build links from it, independent of rewrites.
-        put("REQUEST_URI", request.asked_target());
-        put("QUERY_STRING", request.query().unwrap_or_default());
+        set("REQUEST_URI", request.original_target());
+        set("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
             let mut digits = Vec::with_capacity(20);
             put_number(&mut digits, len);
-            put("CONTENT_LENGTH", &digits);
+            set("CONTENT_LENGTH", &digits);
         }
     }
 
     /// TLS parameters of the connection, by the names of Apache's mod_ssl.
-    fn put_secured(secured: &TlsInfo, put: &mut impl FnMut(&str, &[u8])) {
-        put("SSL_PROTOCOL", secured.version.as_bytes());
-        put("SSL_CIPHER", secured.cipher.as_bytes());
-        if let Some(name) = &secured.server_name {
-            put("SSL_TLS_SNI", name.as_bytes());
+    fn set_tls_variables(tls: &TlsInfo, set: &mut impl FnMut(&str, &[u8])) {
+        set("SSL_PROTOCOL", tls.version.as_bytes());
+        set("SSL_CIPHER", tls.cipher.as_bytes());
+        if let Some(name) = &tls.server_name {
+            set("SSL_TLS_SNI", name.as_bytes());
         }
-        let Some(client) = &secured.client else {
-            return put("SSL_CLIENT_VERIFY", b"NONE");
+        let Some(client) = &tls.client else {
+            return set("SSL_CLIENT_VERIFY", b"NONE");
         };
-        put("SSL_CLIENT_VERIFY", b"SUCCESS");
-        put("SSL_CLIENT_S_DN", client.subject.as_bytes());
-        put("SSL_CLIENT_I_DN", client.issuer.as_bytes());
-        put("SSL_CLIENT_M_SERIAL", client.serial.as_bytes());
-        put("SSL_CLIENT_FINGERPRINT", client.fingerprint.as_bytes());
-        put("SSL_CLIENT_CERT", client.pem.as_bytes());
+        set("SSL_CLIENT_VERIFY", b"SUCCESS");
+        set("SSL_CLIENT_S_DN", client.subject.as_bytes());
+        set("SSL_CLIENT_I_DN", client.issuer.as_bytes());
+        set("SSL_CLIENT_M_SERIAL", client.serial.as_bytes());
+        set("SSL_CLIENT_FINGERPRINT", client.fingerprint.as_bytes());
+        set("SSL_CLIENT_CERT", client.pem.as_bytes());
     }
 
-    fn put_ends(&self, put: &mut impl FnMut(&str, &[u8])) {
+    fn set_address_variables(&self, set: &mut impl FnMut(&str, &[u8])) {
         let local = self.request.local;
         let address = local.ip().to_canonical();
         let mut text = Vec::with_capacity(64);
-        put_address(&mut text, self.request.peer.to_canonical());
-        put("REMOTE_ADDR", &text);
+        write_address(&mut text, self.request.peer.to_canonical());
+        set("REMOTE_ADDR", &text);
         text.clear();
         // Unknown behind a proxy that reports only the address.
         if self.request.peer_port != 0 {
             put_number(&mut text, self.request.peer_port.into());
-            put("REMOTE_PORT", &text);
+            set("REMOTE_PORT", &text);
             text.clear();
         }
-        put_address(&mut text, address);
-        put("SERVER_ADDR", &text);
+        write_address(&mut text, address);
+        set("SERVER_ADDR", &text);
         text.clear();
         let forwarded = self.request.forwarded.as_ref();
         // The port that the client used, which may be the proxy's.
-        let reported_port = forwarded.and_then(|it| it.port_of(self.request.host()));
+        let reported_port = forwarded.and_then(|it| it.client_port(self.request.host()));
         put_number(&mut text, reported_port.unwrap_or(local.port()).into());
-        put("SERVER_PORT", &text);
+        set("SERVER_PORT", &text);
         if !self.request.host().is_empty() {
-            put("HTTP_HOST", self.request.host());
+            set("HTTP_HOST", self.request.host());
         }
         // RFC 3875 §4.1.14: SERVER_NAME must not be empty.
         match host_name(self.request.host()) {
-            b"" => put("SERVER_NAME", literal(address).as_bytes()),
-            name => put("SERVER_NAME", name),
+            b"" => set("SERVER_NAME", literal(address).as_bytes()),
+            name => set("SERVER_NAME", name),
         }
     }
 
     /// HTTP_ variables. Lines of the same name are combined (RFC 3875 §4.1.18).
-    fn put_fields(&self, fields: &[(&[u8], &[u8])], give: &mut impl FnMut(&[u8], &[u8])) {
-        let hops = hops(fields);
+    fn set_field_variables(&self, fields: &[(&[u8], &[u8])], emit: &mut impl FnMut(&[u8], &[u8])) {
+        let hop_by_hop = hop_by_hop_fields(fields);
         let mut name = Vec::with_capacity(64);
         let mut joined = Vec::new();
-        for (at, (field, value)) in fields.iter().enumerate() {
-            let said = |line: &&(&[u8], &[u8])| line.0.eq_ignore_ascii_case(field);
+        for (index, (field, value)) in fields.iter().enumerate() {
+            let has_same_name = |line: &&(&[u8], &[u8])| line.0.eq_ignore_ascii_case(field);
             // Quadratic, but bounded by the limit of fields.
-            let repeated = fields[..at].iter().any(|line| said(&line));
-            if repeated || !self.is_wanted(field) || is_among(field, &hops) {
+            let repeated = fields[..index].iter().any(|line| has_same_name(&line));
+            if repeated || !self.is_wanted(field) || is_among(field, &hop_by_hop) {
                 continue;
             }
-            put_name(field, &mut name);
+            write_variable_name(field, &mut name);
             if self.is_extra(&name) {
                 continue;
             }
-            let mut more = fields[at + 1..].iter().filter(said).peekable();
-            if more.peek().is_none() {
-                give(&name, value);
+            let mut duplicates = fields[index + 1..].iter().filter(has_same_name).peekable();
+            if duplicates.peek().is_none() {
+                emit(&name, value);
                 continue;
             }
             // RFC 9113 §8.2.3: cookie lines are joined by "; ", unlike list fields.
-            let between: &[u8] = match field.eq_ignore_ascii_case(b"cookie") {
+            let separator: &[u8] = match field.eq_ignore_ascii_case(b"cookie") {
                 true => b"; ",
                 false => b", ",
             };
             joined.clear();
             joined.extend_from_slice(value);
-            for (_, value) in more {
-                joined.extend_from_slice(between);
+            for (_, value) in duplicates {
+                joined.extend_from_slice(separator);
                 joined.extend_from_slice(value);
             }
-            give(&name, &joined);
+            emit(&name, &joined);
         }
     }
 
     fn is_wanted(&self, field: &[u8]) -> bool {
         // Names with `_` would collide with those with `-`, and others are no valid variable names.
-        let plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
-        let is_ours = self.authorization && field.eq_ignore_ascii_case(b"authorization");
-        (is_ours || !is_dropped(field)) && field.iter().all(plain)
+        let is_plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
+        let is_authorization = self.authorization && field.eq_ignore_ascii_case(b"authorization");
+        (is_authorization || !is_dropped(field)) && field.iter().all(is_plain)
     }
 
     fn is_extra(&self, name: &[u8]) -> bool {
-        self.extra.iter().any(|(known, _)| known.as_bytes() == name)
+        self.extra
+            .iter()
+            .any(|(extra_name, _)| extra_name.as_bytes() == name)
     }
 }
 
@@ -227,7 +229,7 @@ fn is_dropped(field: &[u8]) -> bool {
 }
 
 /// `Accept-Encoding` becomes `HTTP_ACCEPT_ENCODING`.
-fn put_name(field: &[u8], name: &mut Vec<u8>) {
+fn write_variable_name(field: &[u8], name: &mut Vec<u8>) {
     name.clear();
     name.extend_from_slice(b"HTTP_");
     name.extend(field.iter().map(|byte| match byte {
@@ -237,7 +239,7 @@ fn put_name(field: &[u8], name: &mut Vec<u8>) {
 }
 
 /// The fields that Connection declares hop-by-hop (RFC 9110 §7.6.1). The usual options name none.
-fn hops<'f>(fields: &[(&'f [u8], &'f [u8])]) -> Vec<&'f [u8]> {
+fn hop_by_hop_fields<'f>(fields: &[(&'f [u8], &'f [u8])]) -> Vec<&'f [u8]> {
     fields
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"))

@@ -39,7 +39,7 @@ pub struct ProcessContext {
     /// Freed when the process has ended.
     pub permit: Permit,
     /// How long it may run after the end of its output.
-    pub patience: Duration,
+    pub exit_timeout: Duration,
     /// Receives lines of its stderr, and abnormal exits.
     pub notice: OperatorNotice,
 }
@@ -51,17 +51,17 @@ pub struct CgiProcess {
     stdin: Option<pipe::Sender>,
     stdout: pipe::Receiver,
     stderr: Option<pipe::Receiver>,
-    complaints: StderrLines,
+    stderr_lines: StderrLines,
     buffer: Box<[u8]>,
     /// The time limit for the exit, set when the output ends.
-    over: Option<Pin<Box<Sleep>>>,
-    ending: Option<ProcessReaper>,
+    exit_deadline: Option<Pin<Box<Sleep>>>,
+    reaper: Option<ProcessReaper>,
 }
 
 /// Ends a process in a task of the runtime.
 struct ProcessReaper {
-    running: CgiChild,
-    keep: ProcessContext,
+    child: CgiChild,
+    process_context: ProcessContext,
     runtime: Handle,
 }
 
@@ -75,15 +75,15 @@ impl CgiProcess {
         environment: &CgiEnvironment<'_>,
         limits: ProcessLimits,
         spawner: &CgiSpawner,
-        keep: ProcessContext,
+        process_context: ProcessContext,
     ) -> Result<CgiProcess, HandlerFailure> {
-        let failed = |error: std::io::Error| failure(file, &error);
+        let to_failure = |error: std::io::Error| failure(file, &error);
         // O_CLOEXEC: a program must not inherit the pipes of another one.
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()));
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| to_failure(errno.into()));
         let ((input, stdin), (stdout, output), (stderr, errors)) = (pipe()?, pipe()?, pipe()?);
-        let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(failed);
+        let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(to_failure);
         let (stdout, stderr) = (receiver(stdout)?, receiver(stderr)?);
-        let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
+        let stdin = pipe::Sender::from_owned_fd(stdin).map_err(to_failure)?;
         let order = SpawnOrder {
             file: file.into(),
             // RFC 3875 §7.2: the current directory is that of the script.
@@ -92,25 +92,25 @@ impl CgiProcess {
             limits,
         };
         let ends = [input, output, errors];
-        let running = spawner.start(order, &ends).map_err(failed)?;
+        let child = spawner.start(order, &ends).map_err(to_failure)?;
         let file: Arc<Path> = Arc::from(file);
         let request = environment.request;
         Ok(CgiProcess {
-            complaints: StderrLines::new(
+            stderr_lines: StderrLines::new(
                 file.clone(),
                 request.method,
                 request.raw_path(),
-                keep.notice.clone(),
+                process_context.notice.clone(),
             ),
             file,
             stdin: Some(stdin),
             stdout,
             stderr: Some(stderr),
             buffer: vec![0; READ_LEN].into(),
-            over: None,
-            ending: Some(ProcessReaper {
-                running,
-                keep,
+            exit_deadline: None,
+            reaper: Some(ProcessReaper {
+                child,
+                process_context,
                 runtime: Handle::current(),
             }),
         })
@@ -123,33 +123,35 @@ impl CgiProcess {
 
     /// Reads stderr. It is drained first and always, since a program that blocks on a full stderr pipe would deadlock.
     fn poll_stderr(&mut self, context: &mut Context<'_>) -> bool {
-        let mut read = false;
+        let mut has_read = false;
         // All of it, before any output: a full stderr pipe would block the program.
         while let Some(stderr) = &mut self.stderr {
             let mut buffer = ReadBuf::new(&mut self.buffer);
             match Pin::new(stderr).poll_read(context, &mut buffer) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    self.complaints.take(buffer.filled());
-                    read = true;
+                    self.stderr_lines.push(buffer.filled());
+                    has_read = true;
                 }
                 Poll::Ready(_) => self.stderr = None,
             }
         }
-        read
+        has_read
     }
 
     /// The output has ended. Ready once it is known whether the program exited normally.
-    fn poll_last(
+    fn poll_exit(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
-        let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
-        let running = self.ending.as_mut().map(|ending| &mut ending.running);
-        let outcome = match running.map(|running| running.poll_outcome(context)) {
+        let exit_deadline = self
+            .exit_deadline
+            .get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
+        let child = self.reaper.as_mut().map(|reaper| &mut reaper.child);
+        let outcome = match child.map(|child| child.poll_outcome(context)) {
             Some(Poll::Pending) => {
                 // The program closed its output but continues to run, so it considers its response complete.
-                ready!(over.as_mut().poll(context));
+                ready!(exit_deadline.as_mut().poll(context));
                 return Poll::Ready(Ok(ProgramOutput::End));
             }
             Some(Poll::Ready(outcome)) => outcome,
@@ -175,33 +177,33 @@ impl CgiProcess {
         })
     }
 
-    /// Ends the process. With `alone` it first gets time to exit by itself.
-    fn end(&mut self, alone: bool) {
+    /// Ends the process. With `is_graceful` it first gets time to exit by itself.
+    fn end(&mut self, is_graceful: bool) {
         let Some(ProcessReaper {
-            running,
-            keep,
+            child,
+            process_context,
             runtime,
-        }) = self.ending.take()
+        }) = self.reaper.take()
         else {
             return;
         };
         let file = self.file.clone();
         // If the runtime is shutting down, the task is dropped immediately, which kills the group.
         runtime.spawn(async move {
-            if alone {
-                let words = match running.finish(keep.patience).await {
+            if is_graceful {
+                let exit_text = match child.finish(process_context.exit_timeout).await {
                     Some(ExitOutcome::Exited(status @ 1..)) => format!("status {status}"),
                     Some(ExitOutcome::Signaled(signal)) => format!("signal {signal}"),
                     _ => String::new(),
                 };
-                if !words.is_empty() {
-                    (keep.notice)(&format!("{} ended with {words}", file.display()));
+                if !exit_text.is_empty() {
+                    (process_context.notice)(&format!("{} ended with {exit_text}", file.display()));
                 }
             } else {
-                running.end().await;
+                child.end().await;
             }
             // The permit is returned only now, because the route limits processes, not responses.
-            drop(keep.permit);
+            drop(process_context.permit);
         });
     }
 }
@@ -235,10 +237,10 @@ impl ProgramLink for CgiProcess {
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
-        let complained = self.poll_stderr(context);
+        let had_stderr = self.poll_stderr(context);
         // The output has ended; only the exit status is missing.
-        if self.over.is_some() {
-            return self.poll_last(context);
+        if self.exit_deadline.is_some() {
+            return self.poll_exit(context);
         }
         let mut buffer = ReadBuf::new(&mut self.buffer);
         match Pin::new(&mut self.stdout).poll_read(context, &mut buffer) {
@@ -246,18 +248,18 @@ impl ProgramLink for CgiProcess {
                 output.extend_from_slice(buffer.filled());
                 Poll::Ready(Ok(ProgramOutput::Output))
             }
-            Poll::Pending if complained => Poll::Ready(Ok(ProgramOutput::Other)),
+            Poll::Pending if had_stderr => Poll::Ready(Ok(ProgramOutput::Other)),
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => {
                 // An unfinished line of stderr would be lost otherwise.
-                self.complaints.end_line();
-                self.poll_last(context)
+                self.stderr_lines.end_line();
+                self.poll_exit(context)
             }
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.over.is_some()
+    fn has_output_ended(&self) -> bool {
+        self.exit_deadline.is_some()
     }
 
     fn finish(mut self, _: bool) {
@@ -274,11 +276,11 @@ impl Drop for CgiProcess {
 /// The complete environment of the program; it inherits nothing.
 fn variables(environment: &CgiEnvironment<'_>) -> Vec<EnvVariable> {
     let mut variables = Vec::new();
-    let mut put =
+    let mut push_variable =
         |name: &[u8], value: &[u8]| variables.push((name.to_vec().into(), value.to_vec().into()));
     // PATH first: later variables of the same name override it.
-    put(b"PATH", PATH.as_bytes());
-    environment.each(put);
+    push_variable(b"PATH", PATH.as_bytes());
+    environment.for_each_variable(push_variable);
     variables
 }
 

@@ -41,7 +41,7 @@ pub struct CgiSpawner {
 struct SpawnerLink {
     channel: PacketChannel,
     /// `None` once the process is gone.
-    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<ExitOutcome>>>>,
+    waiters: Mutex<Option<HashMap<u64, oneshot::Sender<ExitOutcome>>>>,
     process: ChildHandle,
 }
 
@@ -70,7 +70,7 @@ impl CgiSpawner {
         let (link, is_new) = self.link()?;
         match link.start(id, &message, ends) {
             // The spawner died just now; a new one is tried once.
-            Err(_) if !is_new && link.is_gone() => self.link()?.0.start(id, &message, ends),
+            Err(_) if !is_new && link.is_closed() => self.link()?.0.start(id, &message, ends),
             started => started,
         }
         .map_err(io::Error::from)
@@ -79,12 +79,12 @@ impl CgiSpawner {
     /// The connection, and whether the process was started just now.
     fn link(&self) -> io::Result<(Arc<SpawnerLink>, bool)> {
         // Under the lock, so that concurrent requests start a single process.
-        let mut known = lock(&self.link);
-        if let Some(link) = known.as_ref().filter(|link| !link.is_gone()) {
+        let mut current = lock(&self.link);
+        if let Some(link) = current.as_ref().filter(|link| !link.is_closed()) {
             return Ok((link.clone(), false));
         }
         let link = self.connect()?;
-        Ok((known.insert(link).clone(), true))
+        Ok((current.insert(link).clone(), true))
     }
 
     /// Ends the process and all remaining programs, and waits for it.
@@ -102,14 +102,14 @@ impl CgiSpawner {
         let (child, channel) = ChildProcess::spawn_with_channel(command)?;
         let link = Arc::new(SpawnerLink {
             channel,
-            waiting: Mutex::new(Some(HashMap::new())),
+            waiters: Mutex::new(Some(HashMap::new())),
             process: child.handle(),
         });
-        let (hears, notice) = (link.clone(), self.notice.clone());
+        let (reader_link, notice) = (link.clone(), self.notice.clone());
         // A separate thread: receiving blocks, and the outcome must arrive even if all workers are busy.
         thread::Builder::new()
             .name("spawner".into())
-            .spawn(move || hears.listen(child, &notice))?;
+            .spawn(move || reader_link.listen(child, &notice))?;
         Ok(link)
     }
 }
@@ -128,8 +128,8 @@ impl SpawnerLink {
         self.channel.close();
     }
 
-    fn is_gone(&self) -> bool {
-        lock(&self.waiting).is_none()
+    fn is_closed(&self) -> bool {
+        lock(&self.waiters).is_none()
     }
 
     fn start(
@@ -140,8 +140,8 @@ impl SpawnerLink {
     ) -> Result<CgiChild, MessageError> {
         let (sender, receiver) = oneshot::channel();
         // Registered before sending, or the outcome could arrive before its waiter.
-        match &mut *lock(&self.waiting) {
-            Some(waiting) => waiting.insert(id, sender),
+        match &mut *lock(&self.waiters) {
+            Some(waiters) => waiters.insert(id, sender),
             None => return Err(MessageError::Closed),
         };
         let ends = ends.each_ref().map(|end| end.as_fd());
@@ -154,13 +154,13 @@ impl SpawnerLink {
     }
 
     fn forget(&self, id: u64) {
-        if let Some(waiting) = &mut *lock(&self.waiting) {
-            waiting.remove(&id);
+        if let Some(waiters) = &mut *lock(&self.waiters) {
+            waiters.remove(&id);
         }
     }
 
     /// Sends a message without blocking: if the socket is full, a temporary thread sends it.
-    fn tell(self: &Arc<SpawnerLink>, message: &ToSpawner) {
+    fn send_nonblocking(self: &Arc<SpawnerLink>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
         // Called from drops on a worker, which must not block.
         if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
@@ -177,14 +177,16 @@ impl SpawnerLink {
             .receive(&mut buffer)
             .and_then(|_| decode(&buffer))
         {
-            let waiting = lock(&self.waiting).as_mut().and_then(|all| all.remove(&id));
+            let waiter = lock(&self.waiters)
+                .as_mut()
+                .and_then(|waiters| waiters.remove(&id));
             // No waiter is left if the request was cancelled.
-            waiting.map(|waiting| waiting.send(outcome));
+            waiter.map(|waiter| waiter.send(outcome));
         }
         // Dropping the waiters reports their programs as lost.
-        let lost = lock(&self.waiting).take();
-        let ended = child.reap();
-        if let Ok(status) = ended
+        let lost = lock(&self.waiters).take();
+        let exit_result = child.reap();
+        if let Ok(status) = exit_result
             // A clean exit follows the server's own close and is not reported.
             && !status.success()
         {

@@ -14,7 +14,7 @@ const LINES_MAX: usize = 100;
 /// Splits the stderr of one request into lines.
 #[derive(Clone)]
 pub struct StderrLines {
-    who: Arc<Path>,
+    script_file: Arc<Path>,
     method: Method,
     /// Without the query, which may contain secrets.
     path: Box<[u8]>,
@@ -25,9 +25,14 @@ pub struct StderrLines {
 
 impl StderrLines {
     /// Lines of this program, for a request with this method and raw path.
-    pub fn new(who: Arc<Path>, method: Method, path: &[u8], notice: OperatorNotice) -> StderrLines {
+    pub fn new(
+        script_file: Arc<Path>,
+        method: Method,
+        path: &[u8],
+        notice: OperatorNotice,
+    ) -> StderrLines {
         StderrLines {
-            who,
+            script_file,
             method,
             path: path.into(),
             notice,
@@ -37,7 +42,7 @@ impl StderrLines {
     }
 
     /// Adds bytes.
-    pub fn take(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         // Enough for one request: a broken program must not fill the log.
         if self.lines > LINES_MAX {
             return;
@@ -61,7 +66,7 @@ impl StderrLines {
             return;
         }
         self.lines += 1;
-        let (who, method) = (self.who.display(), self.method.as_str());
+        let (script_file, method) = (self.script_file.display(), self.method.as_str());
         let path = self.path.escape_ascii();
         let text = match self.lines > LINES_MAX {
             true => "further lines are dropped".into(),
@@ -69,7 +74,7 @@ impl StderrLines {
         };
         // Control characters in program output could forge log lines.
         let text = text.escape_debug();
-        (self.notice)(&format!("{who}: {method} {path}: {text}"));
+        (self.notice)(&format!("{script_file}: {method} {path}: {text}"));
     }
 }
 
@@ -86,13 +91,13 @@ mod tests {
             Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
         let mut complaints =
             StderrLines::new(Arc::from(Path::new("a")), Method::Get, b"/x", notice);
-        complaints.take(b"one\r\n\ntw");
-        complaints.take(b"o\x1b[2J\nthree");
+        complaints.push(b"one\r\n\ntw");
+        complaints.push(b"o\x1b[2J\nthree");
         complaints.end_line();
-        complaints.take(&[b'x'; 5000]);
-        complaints.take(b"\n");
+        complaints.push(&[b'x'; 5000]);
+        complaints.push(b"\n");
         for _ in 0..1000 {
-            complaints.take(b"again\n");
+            complaints.push(b"again\n");
         }
         let seen = seen.lock().expect("a lock");
         let want = ["one", "two\\u{1b}[2J", "three"].map(|text| format!("a: GET /x: {text}"));

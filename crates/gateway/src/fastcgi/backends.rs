@@ -37,9 +37,9 @@ enum BackendMembers {
     Group {
         upstream: Arc<Upstream<Arc<FastCgiServer>>>,
         /// The periodic name resolutions.
-        following: Vec<NameWatch>,
+        name_watches: Vec<NameWatch>,
         /// The state of the random choice among equal members.
-        drawn: AtomicU64,
+        random_state: AtomicU64,
     },
 }
 
@@ -78,7 +78,7 @@ impl BackendSet {
     }
 
     /// The handle of a worker.
-    pub fn local(&self, worker: usize) -> &WorkerHandle {
+    pub fn worker_handle(&self, worker: usize) -> &WorkerHandle {
         &self.workers[worker % self.workers.len()]
     }
 
@@ -100,25 +100,27 @@ impl BackendSet {
         worker: usize,
         client: IpAddr,
     ) -> Result<(Arc<FastCgiServer>, Option<BackendAttempt>), NoMember> {
-        let (upstream, drawn) = match &self.members {
+        let (upstream, random_state) = match &self.members {
             BackendMembers::One(server) => return Ok((server.clone(), None)),
             BackendMembers::Group {
-                upstream, drawn, ..
-            } => (upstream, drawn),
+                upstream,
+                random_state,
+                ..
+            } => (upstream, random_state),
         };
-        let now_ms = self.local(worker).timers.now_ms();
-        let random = drawn.fetch_add(1, Relaxed);
+        let now_ms = self.worker_handle(worker).timers.now_ms();
+        let random = random_state.fetch_add(1, Relaxed);
         let request = PickRequest {
             key: None,
             client: Some(client),
             tried,
         };
         let attempt = upstream.attempt(&request, now_ms, random)?;
-        Ok((attempt.place.clone(), Some(attempt)))
+        Ok((attempt.target.clone(), Some(attempt)))
     }
 
     /// The acquire timeouts for a connection, within `time` in total.
-    pub fn patience(&self, time: Duration) -> AcquireTimeouts {
+    pub fn acquire_timeouts(&self, time: Duration) -> AcquireTimeouts {
         match self.members {
             // A single server may be given the whole time, as there is no other to try.
             BackendMembers::One(_) => AcquireTimeouts::from_total(time),
@@ -130,79 +132,84 @@ impl BackendSet {
     }
 
     /// Whether another server may be tried for a request that no server has seen, after this many attempts.
-    pub fn may_go_on(&self, tries: usize, worker: usize) -> bool {
+    pub fn may_try_another(&self, tries: usize, worker: usize) -> bool {
         let BackendMembers::Group { upstream, .. } = &self.members else {
             return false;
         };
-        let failed = FailureStage {
+        let stage = FailureStage {
             tries: u32::try_from(tries).unwrap_or(u32::MAX),
             // Not idempotent, not sent: only the retry budget and the number of attempts count.
             is_idempotent: false,
             sent: false,
             body: BodyReplay::Whole,
-            seen: RetryEvidence::Nothing,
+            evidence: RetryEvidence::Nothing,
             timed_out: false,
         };
-        let now_ms = self.local(worker).timers.now_ms();
-        upstream.may_retry(&failed, now_ms).is_ok()
+        let now_ms = self.worker_handle(worker).timers.now_ms();
+        upstream.may_retry(&stage, now_ms).is_ok()
     }
 
     /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
-    pub fn explain_absence(&self, none: NoMember) -> String {
-        let following = match &self.members {
+    pub fn explain_absence(&self, no_member: NoMember) -> String {
+        let name_watches = match &self.members {
             BackendMembers::One(_) => &[][..],
-            BackendMembers::Group { following, .. } => following,
+            BackendMembers::Group { name_watches, .. } => name_watches,
         };
-        name_resolution::explain_absence(none, following)
+        name_resolution::explain_absence(no_member, name_watches)
     }
 
     /// The health of each server of a group, for status reports.
     pub fn text(&self) -> Option<String> {
         let BackendMembers::Group {
             upstream,
-            following,
+            name_watches,
             ..
         } = &self.members
         else {
             return None;
         };
-        let now_ms = self.local(0).timers.now_ms();
-        let all = upstream.with(|group| group.status(now_ms));
-        let one = |one: &lowroad_origin::group::MemberStatus| {
-            format!("{} {}, {} requests", one.name, one.standing, one.requests)
+        let now_ms = self.worker_handle(0).timers.now_ms();
+        let members = upstream.with(|group| group.status(now_ms));
+        let describe = |status: &lowroad_origin::group::MemberStatus| {
+            format!(
+                "{} {}, {} requests",
+                status.name, status.health, status.requests
+            )
         };
-        let failures = following.iter().filter_map(NameWatch::failure);
-        let lines: Vec<String> = all.iter().map(one).chain(failures).collect();
+        let failures = name_watches.iter().filter_map(NameWatch::failure);
+        let lines: Vec<String> = members.iter().map(describe).chain(failures).collect();
         Some(lines.join("; "))
     }
 
     /// The server that a request would get now, and the reason, for `explain`; `None` for a single server.
-    pub fn whom(&self) -> Option<String> {
+    pub fn describe_choice(&self) -> Option<String> {
         let BackendMembers::Group {
-            upstream, drawn, ..
+            upstream,
+            random_state,
+            ..
         } = &self.members
         else {
             return None;
         };
-        let now_ms = self.local(0).timers.now_ms();
+        let now_ms = self.worker_handle(0).timers.now_ms();
         Some(upstream.with(|group| {
             // Not advanced: an explanation must not influence the next choice.
-            let looked = group.look(&PickRequest::default(), now_ms, drawn.load(Relaxed));
-            let place = looked.map(|(member, why)| (group.place(member), why));
-            match place {
-                Ok((Some(server), why)) => format!("{}: {why}", server.name()),
+            let picked = group.preview(&PickRequest::default(), now_ms, random_state.load(Relaxed));
+            let choice = picked.map(|(member, reason)| (group.target(member), reason));
+            match choice {
+                Ok((Some(server), reason)) => format!("{}: {reason}", server.name()),
                 Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
-                Err(none) => format!("{}: {}", self.name, self.explain_absence(none)),
+                Err(no_member) => format!("{}: {}", self.name, self.explain_absence(no_member)),
             }
         }))
     }
 }
 
 /// The evidence of a failed request about its server.
-pub fn outcome(stopped: &ScriptFailure) -> AttemptOutcome {
-    match stopped.failure.status {
+pub fn outcome(script_failure: &ScriptFailure) -> AttemptOutcome {
+    match script_failure.failure.status {
         // The script is at fault, not the server.
-        _ if stopped.is_output_bad => AttemptOutcome::Answered,
+        _ if script_failure.is_output_bad => AttemptOutcome::Answered,
         StatusCode::BAD_GATEWAY => AttemptOutcome::Lost,
         StatusCode::GATEWAY_TIMEOUT => AttemptOutcome::TimedOut,
         StatusCode::SERVICE_UNAVAILABLE => AttemptOutcome::ServerError,
@@ -222,10 +229,10 @@ fn group(
         ..RetryLimits::default()
     };
     let upstream = Upstream::new(settings(&fastcgi.balance), retry);
-    let local = &servers.workers()[0];
-    let mut following = Vec::new();
-    for at in &fastcgi.servers {
-        let address = match at {
+    let worker_handle = &servers.workers()[0];
+    let mut name_watches = Vec::new();
+    for upstream_address in &fastcgi.servers {
+        let address = match upstream_address {
             At::Unix(path) => ServerAddress::Unix(path.clone()),
             At::Tcp(address) => ServerAddress::Tcp(*address),
             At::Name { host, port } => {
@@ -234,31 +241,35 @@ fn group(
                     first: name_resolution::look_up(host, *port),
                     ..HostName::new(host.as_str(), *port)
                 };
-                let found = BackendFactory {
+                let factory = BackendFactory {
                     servers: servers.clone(),
                     connections_max: fastcgi.connections_max,
-                    name: format!("FastCGI server {at}"),
+                    name: format!("FastCGI server {upstream_address}"),
                     notice: notice.clone(),
                 };
                 let resolver = Arc::new(SystemResolver);
-                following.push(name_resolution::follow(
-                    &upstream, name, resolver, found, local,
+                name_watches.push(name_resolution::follow(
+                    &upstream,
+                    name,
+                    resolver,
+                    factory,
+                    worker_handle,
                 ));
                 continue;
             }
         };
         let new = NewMember {
-            name: at.to_string().into(),
+            name: upstream_address.to_string().into(),
             weight: 1,
             backup: false,
         };
         let server = servers.get(address, fastcgi.connections_max);
-        upstream.with(|group| group.add(new, server, local.timers.now_ms()));
+        upstream.with(|group| group.add(new, server, worker_handle.timers.now_ms()));
     }
     BackendMembers::Group {
         upstream,
-        following,
-        drawn: AtomicU64::new(0),
+        name_watches,
+        random_state: AtomicU64::new(0),
     }
 }
 
@@ -286,17 +297,17 @@ struct BackendFactory {
 }
 
 impl MemberFactory<Arc<FastCgiServer>> for BackendFactory {
-    fn come(&mut self, address: SocketAddr) -> Arc<FastCgiServer> {
+    fn create(&mut self, address: SocketAddr) -> Arc<FastCgiServer> {
         self.servers
             .get(ServerAddress::Tcp(address), self.connections_max)
     }
 
-    fn added(&mut self, _: MemberId, _: SocketAddr) {}
+    fn on_added(&mut self, _: MemberId, _: SocketAddr) {}
 
     /// The connections are closed when the last request drops the server.
-    fn gone(&mut self, _: MemberId, _: Arc<FastCgiServer>) {}
+    fn on_removed(&mut self, _: MemberId, _: Arc<FastCgiServer>) {}
 
-    fn lookup_changed(&mut self, failure: Option<&str>) {
+    fn on_lookup_change(&mut self, failure: Option<&str>) {
         (self.notice)(&lookup_text(&self.name, failure));
     }
 }

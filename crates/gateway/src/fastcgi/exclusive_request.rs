@@ -26,20 +26,20 @@ pub struct ExclusiveRequest {
     idempotent: bool,
     /// Whether the connection is kept after the request.
     keeps_connection: bool,
-    complaints: StderrLines,
+    stderr_lines: StderrLines,
     /// Encoded bytes to write before more of the body.
     out: Vec<u8>,
     out_written: usize,
     /// Bytes of the body that are missing in the record begun last.
-    stdin_left: usize,
+    stdin_remaining: usize,
     stdin_ended: bool,
     /// Whether writing has failed. Output that was already received can still be read.
-    deaf: bool,
-    wrote: bool,
-    heard: bool,
+    write_failed: bool,
+    has_written: bool,
+    has_received: bool,
     /// Whether the response is complete, so that a lost connection does no harm.
     output_ended: bool,
-    ended: Option<FastCgiEnd>,
+    end_status: Option<FastCgiEnd>,
     _permit: Arc<Permit>,
 }
 
@@ -59,7 +59,7 @@ impl ExclusiveRequest {
         server: Arc<FastCgiServer>,
         out: Vec<u8>,
         terms: LoneTerms,
-        complaints: StderrLines,
+        stderr_lines: StderrLines,
         permit: Arc<Permit>,
     ) -> ExclusiveRequest {
         ExclusiveRequest {
@@ -67,51 +67,51 @@ impl ExclusiveRequest {
             server,
             idempotent: terms.is_idempotent,
             keeps_connection: terms.keeps_connection,
-            complaints,
+            stderr_lines,
             out,
             out_written: 0,
-            stdin_left: 0,
+            stdin_remaining: 0,
             stdin_ended: false,
-            deaf: false,
-            wrote: false,
-            heard: false,
+            write_failed: false,
+            has_written: false,
+            has_received: false,
             output_ended: false,
-            ended: None,
+            end_status: None,
             _permit: permit,
         }
     }
 
-    /// Writes pending bytes, and `more` after them; returns how many bytes of `more` were written. Ready when
+    /// Writes pending bytes, and `extra` after them; returns how many bytes of `extra` were written. Ready when
     /// none are pending, or the server does not read any more.
-    fn poll_write(&mut self, context: &mut Context<'_>, more: &[u8]) -> Poll<usize> {
+    fn poll_write(&mut self, context: &mut Context<'_>, extra: &[u8]) -> Poll<usize> {
         loop {
-            let waiting = &self.out[self.out_written..];
-            if self.deaf || waiting.is_empty() && more.is_empty() {
+            let pending = &self.out[self.out_written..];
+            if self.write_failed || pending.is_empty() && extra.is_empty() {
                 return Poll::Ready(0);
             }
             // Pending bytes and the piece in one system call (writev).
-            match ready!(self.lease.connection.poll_write(context, waiting, more)) {
+            match ready!(self.lease.connection.poll_write(context, pending, extra)) {
                 Ok(len @ 1..) => {
-                    self.wrote = true;
-                    let more_len = len.saturating_sub(waiting.len());
-                    self.out_written += len - more_len;
-                    if more_len > 0 {
-                        return Poll::Ready(more_len);
+                    self.has_written = true;
+                    let extra_len = len.saturating_sub(pending.len());
+                    self.out_written += len - extra_len;
+                    if extra_len > 0 {
+                        return Poll::Ready(extra_len);
                     }
                 }
                 // The server has stopped reading; its response may still be in the socket.
-                _ => self.deaf = true,
+                _ => self.write_failed = true,
             }
         }
     }
 
-    fn put(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         // Reuses the buffer instead of growing it.
         if self.out_written == self.out.len() {
             self.out.clear();
             self.out_written = 0;
         }
-        put(&mut self.out);
+        encode(&mut self.out);
     }
 
     /// Decodes all input. Returns the kind of progress, if any.
@@ -127,17 +127,17 @@ impl ExclusiveRequest {
                 }
                 FastCgiEvent::OutputEnd(ID) => self.output_ended = true,
                 FastCgiEvent::Complaint(ID, range) => {
-                    self.complaints.take(&bytes[range]);
+                    self.stderr_lines.push(&bytes[range]);
                     part = part.or(Some(ProgramOutput::Other));
                 }
-                FastCgiEvent::End(ID, ended) => {
-                    self.ended = Some(ended);
+                FastCgiEvent::End(ID, end_status) => {
+                    self.end_status = Some(end_status);
                     // Bytes after END_REQUEST belong to no request; `is_quiet` rejects the connection then.
                     return Ok(part.or(Some(ProgramOutput::Other)));
                 }
                 other => {
-                    let bad = format!("sent an unexpected record: {other:?}");
-                    return Err(FastCgiFault::Bad(record::BadRecord(bad)));
+                    let message = format!("sent an unexpected record: {other:?}");
+                    return Err(FastCgiFault::Bad(record::BadRecord(message)));
                 }
             }
         }
@@ -154,8 +154,8 @@ impl ExclusiveRequest {
                 return Poll::Ready(Ok(part));
             }
             ready!(self.lease.connection.poll_read(context))?;
-            self.heard = true;
-            self.lease.heard();
+            self.has_received = true;
+            self.lease.mark_proven();
         }
     }
 }
@@ -163,16 +163,16 @@ impl ExclusiveRequest {
 impl ProgramLink for ExclusiveRequest {
     fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<FeedOutcome> {
         // One record per piece; a piece that is not accepted completely continues the same record.
-        if self.stdin_left == 0 {
-            self.stdin_left = bytes.len().min(CONTENT_LEN_MAX);
-            let len = self.stdin_left;
-            self.put(|out| record::put_stdin(out, ID, len));
+        if self.stdin_remaining == 0 {
+            self.stdin_remaining = bytes.len().min(CONTENT_LEN_MAX);
+            let len = self.stdin_remaining;
+            self.append(|out| record::write_stdin_header(out, ID, len));
         }
-        let piece = bytes.slice(..self.stdin_left.min(bytes.len()));
+        let piece = bytes.slice(..self.stdin_remaining.min(bytes.len()));
         match ready!(self.poll_write(context, &piece)) {
             0 => Poll::Ready(FeedOutcome::Closed),
             len => {
-                self.stdin_left -= len;
+                self.stdin_remaining -= len;
                 bytes.advance(len);
                 Poll::Ready(FeedOutcome::Some)
             }
@@ -182,7 +182,7 @@ impl ProgramLink for ExclusiveRequest {
     fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.stdin_ended {
             self.stdin_ended = true;
-            self.put(|out| record::put_stdin(out, ID, 0));
+            self.append(|out| record::write_stdin_header(out, ID, 0));
         }
         self.poll_write(context, &[]).map(drop)
     }
@@ -192,9 +192,9 @@ impl ProgramLink for ExclusiveRequest {
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
-        if let Some(ended) = self.ended {
-            self.complaints.end_line();
-            return Poll::Ready(end(ended, self.server.name()));
+        if let Some(end_status) = self.end_status {
+            self.stderr_lines.end_line();
+            return Poll::Ready(convert_end(end_status, self.server.name()));
         }
         // The server may wait for pending bytes; a failure shows in the read.
         let _ = self.poll_write(context, &[]);
@@ -202,12 +202,12 @@ impl ProgramLink for ExclusiveRequest {
             // FastCGI 1.0 §5.1: the empty FCGI_STDOUT record has completed the response.
             Err(_) if self.output_ended => {
                 self.keeps_connection = false;
-                self.ended = Some(FastCgiEnd::Complete);
+                self.end_status = Some(FastCgiEnd::Complete);
                 // `Output`, since output may have been appended before the fault was found.
                 Ok(ProgramOutput::Output)
             }
-            Err(broken) => {
-                let detail = format!("{} {broken}", self.server.name());
+            Err(fault) => {
+                let detail = format!("{} {fault}", self.server.name());
                 Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
             }
             Ok(part) => Ok(part),
@@ -215,21 +215,24 @@ impl ProgramLink for ExclusiveRequest {
     }
 
     fn executor(&self) -> ResponseExecutor {
-        ResponseExecutor::Worker(self.server.pool.local(self.lease.worker).clone())
+        ResponseExecutor::Worker(self.server.pool.worker_handle(self.lease.worker).clone())
     }
 
     fn is_unused(&self) -> bool {
         // A stale connection: the server closed it while it was idle (RFC 9112 §9.3.1 has the same rule for HTTP).
-        self.lease.kept && !self.heard && self.ended.is_none() && (self.idempotent || !self.wrote)
+        self.lease.is_reused
+            && !self.has_received
+            && self.end_status.is_none()
+            && (self.idempotent || !self.has_written)
     }
 
     fn finish(self, fed: bool) {
         // Only after a response, so that an unreachable server is not asked.
-        self.server.ask_once(self.lease.worker);
+        self.server.probe_once(self.lease.worker);
         // A connection with unsent bytes is unusable: the server would read them as the next record.
-        let is_sent = fed && !self.deaf && self.out_written == self.out.len();
+        let is_sent = fed && !self.write_failed && self.out_written == self.out.len();
         if self.keeps_connection && is_sent {
-            self.server.pool.give_back(self.lease);
+            self.server.pool.release(self.lease);
         }
     }
 }
@@ -238,8 +241,8 @@ impl ProgramLink for ExclusiveRequest {
 ///
 /// # Errors
 /// The server refused the request.
-pub fn end(ended: FastCgiEnd, server: &str) -> Result<ProgramOutput, HandlerFailure> {
-    let (status, why) = match ended {
+pub fn convert_end(end_status: FastCgiEnd, server: &str) -> Result<ProgramOutput, HandlerFailure> {
+    let (status, reason) = match end_status {
         FastCgiEnd::Complete => return Ok(ProgramOutput::End),
         FastCgiEnd::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "is overloaded"),
         FastCgiEnd::CannotMultiplex => (
@@ -251,5 +254,5 @@ pub fn end(ended: FastCgiEnd, server: &str) -> Result<ProgramOutput, HandlerFail
             "does not support the responder role",
         ),
     };
-    Err(HandlerFailure::new(status, format!("{server} {why}")))
+    Err(HandlerFailure::new(status, format!("{server} {reason}")))
 }

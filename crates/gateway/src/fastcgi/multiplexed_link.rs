@@ -46,13 +46,13 @@ pub struct MultiplexedLink {
 struct RequestSlots {
     slots: BTreeMap<u16, RequestSlot>,
     /// Requests that were dropped by their owners.
-    given_up: Vec<u16>,
+    cancelled: Vec<u16>,
     /// Requests that ended before all of their body was sent. The server may still wait for the end of the body, and
     /// keep the request number in use until then.
-    unread: Vec<u16>,
+    unfinished_bodies: Vec<u16>,
     /// The request that blocks the connection.
     stalled: Option<u16>,
-    over: bool,
+    is_closed: bool,
     driver: Waker,
 }
 
@@ -61,13 +61,13 @@ struct RequestSlot {
     /// The begin records, then the body; `None` at the end.
     input: Option<BodyReceiver>,
     /// Whether the server knows the request.
-    begun: bool,
+    has_begun: bool,
     /// The output; `None` after the request was cancelled.
     output: Option<BodySender>,
     /// Whether the response is complete, so that a lost connection does no harm.
     output_ended: bool,
-    ended: Arc<Mutex<Option<FastCgiEnd>>>,
-    complaints: StderrLines,
+    end_status: Arc<Mutex<Option<FastCgiEnd>>>,
+    stderr_lines: StderrLines,
 }
 
 /// A request, on the owner's side. Dropping it early aborts the request.
@@ -80,15 +80,18 @@ pub struct RequestTicket {
     /// The output.
     pub output: BodyReceiver,
     shared: Arc<MultiplexedLink>,
-    ended: Arc<Mutex<Option<FastCgiEnd>>>,
+    end_status: Arc<Mutex<Option<FastCgiEnd>>>,
     /// Keeps the worker with the connection's task alive during a shutdown.
     _hold: DrainHold,
 }
 
 impl RequestTicket {
     /// The end of the request, if it has ended.
-    pub fn ended(&self) -> Option<FastCgiEnd> {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn end_status(&self) -> Option<FastCgiEnd> {
+        *self
+            .end_status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,8 +99,8 @@ impl Drop for RequestTicket {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         // Checked under the lock: after the end, the number may already belong to another request.
-        if self.ended().is_none() {
-            state.given_up.push(self.id);
+        if self.end_status().is_none() {
+            state.cancelled.push(self.id);
             state.driver.wake_by_ref();
         }
     }
@@ -105,10 +108,13 @@ impl Drop for RequestTicket {
 
 impl RequestSlot {
     /// Reports the request's end to its owner.
-    fn end(mut self, ended: FastCgiEnd) {
-        self.complaints.end_line();
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
-        // Ends the output, after `ended` is set: the owner reads it at the end of the stream.
+    fn end(mut self, end_status: FastCgiEnd) {
+        self.stderr_lines.end_line();
+        *self
+            .end_status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(end_status);
+        // Ends the output, after `end_status` is set: the owner reads it at the end of the stream.
         if let Some(output) = self.output {
             output.end();
         }
@@ -121,57 +127,58 @@ impl MultiplexedLink {
         link: FastCgiLink,
         permit: Permit,
         worker: usize,
-        local: &WorkerHandle,
+        worker_handle: &WorkerHandle,
     ) -> Arc<MultiplexedLink> {
         let requests = RequestSlots {
             slots: BTreeMap::new(),
-            given_up: Vec::new(),
-            unread: Vec::new(),
+            cancelled: Vec::new(),
+            unfinished_bodies: Vec::new(),
             stalled: None,
-            over: false,
+            is_closed: false,
             // Replaced with the first poll of the task; until then the spawn itself wakes it.
             driver: Waker::noop().clone(),
         };
         let shared = Arc::new(MultiplexedLink {
             requests: Mutex::new(requests),
             worker,
-            tasks: local.tasks.clone(),
+            tasks: worker_handle.tasks.clone(),
         });
         let mut driver = LinkDriver {
             shared: shared.clone(),
             link,
             out: FastCgiRecord::default(),
-            turn: 0,
-            timer: local.timers.sleep(IDLE_MAX),
-            timer_for: Some(TimerPurpose::Idle),
+            last_sent_id: 0,
+            timer: worker_handle.timers.sleep(IDLE_MAX),
+            timer_purpose: Some(TimerPurpose::Idle),
             _permit: permit,
         };
-        let drive = async move {
+        let task = async move {
             std::future::poll_fn(|context| driver.poll(context)).await;
         };
-        local.tasks.spawn(drive).detach();
+        worker_handle.tasks.spawn(task).detach();
         shared
     }
 
     /// Reserves a slot for a request; `None` if the connection is closed or full.
-    pub fn ticket(self: &Arc<Self>, complaints: StderrLines) -> Option<RequestTicket> {
+    pub fn reserve_ticket(self: &Arc<Self>, stderr_lines: StderrLines) -> Option<RequestTicket> {
         let mut state = self.lock();
-        if state.over {
+        if state.is_closed {
             return None;
         }
         // A number is reused only after the server has released it: responses carry no other identification.
-        let is_free = |id: &u16| !state.slots.contains_key(id) && !state.unread.contains(id);
+        let is_free =
+            |id: &u16| !state.slots.contains_key(id) && !state.unfinished_bodies.contains(id);
         let id = (1..=u16::MAX).find(is_free)?;
-        let (input, taken) = stream(INPUT_LEN_MAX);
-        let (given, output) = stream(OUTPUT_LEN_MAX);
-        let ended = Arc::new(Mutex::new(None));
+        let (input, input_receiver) = stream(INPUT_LEN_MAX);
+        let (output_sender, output) = stream(OUTPUT_LEN_MAX);
+        let end_status = Arc::new(Mutex::new(None));
         let slot = RequestSlot {
-            input: Some(taken),
-            begun: false,
-            output: Some(given),
+            input: Some(input_receiver),
+            has_begun: false,
+            output: Some(output_sender),
             output_ended: false,
-            ended: ended.clone(),
-            complaints,
+            end_status: end_status.clone(),
+            stderr_lines,
         };
         // The task sends the begin records with its next turn.
         state.slots.insert(id, slot);
@@ -181,7 +188,7 @@ impl MultiplexedLink {
             input: Some(input),
             output,
             shared: self.clone(),
-            ended,
+            end_status,
             _hold: self.tasks.hold(),
         })
     }
@@ -199,11 +206,11 @@ impl MultiplexedConnection for MultiplexedLink {
     fn has_room(&self) -> bool {
         let state = self.lock();
         // A stalled connection takes no more requests: they would wait behind the slow client.
-        !state.over && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
+        !state.is_closed && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
     }
 
-    fn is_over(&self) -> bool {
-        self.lock().over
+    fn is_closed(&self) -> bool {
+        self.lock().is_closed
     }
 }
 
@@ -221,9 +228,9 @@ struct LinkDriver {
     /// The record being sent.
     out: FastCgiRecord,
     /// The request of the last sent record.
-    turn: u16,
+    last_sent_id: u16,
     timer: TimerSleep,
-    timer_for: Option<TimerPurpose>,
+    timer_purpose: Option<TimerPurpose>,
     _permit: Permit,
 }
 
@@ -232,7 +239,7 @@ struct LinkDriver {
 struct FastCgiRecord {
     header: FastCgiHeader,
     /// The number of unsent bytes at the end of the header.
-    header_left: usize,
+    header_remaining: usize,
     content: Bytes,
 }
 
@@ -240,7 +247,7 @@ impl FastCgiRecord {
     fn new(header: FastCgiHeader, content: Bytes) -> FastCgiRecord {
         FastCgiRecord {
             header,
-            header_left: header.len(),
+            header_remaining: header.len(),
             content,
         }
     }
@@ -254,22 +261,22 @@ impl FastCgiRecord {
     }
 
     fn is_empty(&self) -> bool {
-        self.header_left == 0 && self.content.is_empty()
+        self.header_remaining == 0 && self.content.is_empty()
     }
 
     /// The unsent bytes in two pieces; the first is empty only if all is sent.
-    fn left(&self) -> (&[u8], &[u8]) {
-        match self.header_left {
+    fn unsent(&self) -> (&[u8], &[u8]) {
+        match self.header_remaining {
             0 => (&self.content, &[]),
-            left => (&self.header[self.header.len() - left..], &self.content),
+            remaining => (&self.header[self.header.len() - remaining..], &self.content),
         }
     }
 
-    fn written(&mut self, len: usize) {
+    fn mark_written(&mut self, len: usize) {
         // One write may end in the header or in the content.
-        let of_header = len.min(self.header_left);
-        self.header_left -= of_header;
-        self.content.advance(len - of_header);
+        let header_len = len.min(self.header_remaining);
+        self.header_remaining -= header_len;
+        self.content.advance(len - header_len);
     }
 }
 
@@ -278,7 +285,7 @@ struct LinkEnd;
 
 impl Drop for LinkDriver {
     fn drop(&mut self) {
-        self.shared.lock().lose();
+        self.shared.lock().close();
     }
 }
 
@@ -290,13 +297,15 @@ impl LinkDriver {
         state.driver = context.waker().clone();
         // Bounded, so that the worker's other tasks run in between.
         for _ in 0..64 {
-            let done = self
+            let progress = self
                 .write(&mut state, context)
-                .and_then(|wrote| Ok(self.read(&mut state, context)? || wrote))
-                .and_then(|moved| Ok(self.look_at_timer(&mut state, context)? || moved));
-            match done {
+                .and_then(|has_written| Ok(self.read(&mut state, context)? || has_written))
+                .and_then(
+                    |has_progress| Ok(self.check_timer(&mut state, context)? || has_progress),
+                );
+            match progress {
                 Err(LinkEnd) => {
-                    state.over = true;
+                    state.is_closed = true;
                     return Poll::Ready(());
                 }
                 Ok(false) => return Poll::Pending,
@@ -314,16 +323,16 @@ impl LinkDriver {
         context: &mut Context<'_>,
     ) -> Result<bool, LinkEnd> {
         if self.out.is_empty() {
-            let Some(out) = state.next_record(&mut self.turn, context) else {
+            let Some(out) = state.next_record(&mut self.last_sent_id, context) else {
                 return Ok(false);
             };
             self.out = out;
         }
-        let (header, content) = self.out.left();
+        let (header, content) = self.out.unsent();
         match self.link.poll_write(context, header, content) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(len @ 1..)) => {
-                self.out.written(len);
+                self.out.mark_written(len);
                 Ok(true)
             }
             Poll::Ready(_) => Err(LinkEnd),
@@ -354,12 +363,12 @@ impl LinkDriver {
     }
 
     /// Sets the timer for the current wait, and handles its expiry. Returns whether it did.
-    fn look_at_timer(
+    fn check_timer(
         &mut self,
         state: &mut RequestSlots,
         context: &mut Context<'_>,
     ) -> Result<bool, LinkEnd> {
-        let wanted = match state.stalled {
+        let purpose = match state.stalled {
             // A slow client alone on the connection disturbs no other request, and may take as long as it likes.
             Some(id) if state.slots.len() > 1 => Some(TimerPurpose::Stall(id)),
             // Cancelled requests count as idle: a server that never ends them must not hold the connection forever.
@@ -367,28 +376,28 @@ impl LinkDriver {
             _ => None,
         };
         // Reset only on a change of purpose, or the timer would never expire.
-        if wanted != self.timer_for {
-            self.timer_for = wanted;
-            let time = match wanted {
+        if purpose != self.timer_purpose {
+            self.timer_purpose = purpose;
+            let timeout = match purpose {
                 Some(TimerPurpose::Stall(_)) => STALL_MAX,
                 _ => IDLE_MAX,
             };
-            self.timer.reset(time);
+            self.timer.reset(timeout);
         }
-        if wanted.is_none() || self.timer.poll_due(context).is_pending() {
+        if purpose.is_none() || self.timer.poll_due(context).is_pending() {
             return Ok(false);
         }
-        match wanted {
+        match purpose {
             Some(TimerPurpose::Stall(id)) => {
                 state.stalled = None;
                 if let Some(slot) = state.slots.get_mut(&id) {
                     // Its output is discarded from now on; the record boundaries must still be read.
                     slot.output = None;
-                    slot.complaints.take(
+                    slot.stderr_lines.push(
                         b"given up: its client read too slowly while other requests waited\n",
                     );
                 }
-                self.timer_for = None;
+                self.timer_purpose = None;
                 Ok(true)
             }
             _ => Err(LinkEnd),
@@ -398,8 +407,8 @@ impl LinkDriver {
 
 impl RequestSlots {
     /// Ends all requests with the connection: unfinished output is truncated.
-    fn lose(&mut self) {
-        self.over = true;
+    fn close(&mut self) {
+        self.is_closed = true;
         for slot in std::mem::take(&mut self.slots).into_values() {
             // The end of output completes a response even without END_REQUEST (FastCGI 1.0 §5.1).
             if slot.output_ended {
@@ -413,21 +422,25 @@ impl RequestSlots {
     }
 
     /// The next record to send: requests take turns.
-    fn next_record(&mut self, turn: &mut u16, context: &mut Context<'_>) -> Option<FastCgiRecord> {
+    fn next_record(
+        &mut self,
+        last_sent_id: &mut u16,
+        context: &mut Context<'_>,
+    ) -> Option<FastCgiRecord> {
         // Aborts first: they free numbers and stop useless work at the server.
-        while let Some(id) = self.given_up.pop() {
+        while let Some(id) = self.cancelled.pop() {
             if let Some(abort) = self.abort(id) {
                 return Some(abort);
             }
         }
         // The server may wait for the end of the body before it frees the number.
-        if let Some(id) = self.unread.pop() {
+        if let Some(id) = self.unfinished_bodies.pop() {
             return Some(FastCgiRecord::new(record::stdin(id, 0), Bytes::new()));
         }
-        let mut id = *turn;
+        let mut id = *last_sent_id;
         // Round robin: one record per request, so that a large upload does not starve the others.
         for _ in 0..self.slots.len() {
-            id = self.after(id)?;
+            id = self.next_id(id)?;
             let slot = self.slots.get_mut(&id)?;
             let Some(input) = &slot.input else {
                 continue;
@@ -435,9 +448,9 @@ impl RequestSlots {
             match input.poll_next(context) {
                 Poll::Pending => {}
                 Poll::Ready(StreamItem::Bytes(bytes)) => {
-                    *turn = id;
+                    *last_sent_id = id;
                     // The first piece contains complete records with their own headers.
-                    return Some(match std::mem::replace(&mut slot.begun, true) {
+                    return Some(match std::mem::replace(&mut slot.has_begun, true) {
                         true => FastCgiRecord::new(record::stdin(id, bytes.len()), bytes),
                         false => FastCgiRecord::begin(bytes),
                     });
@@ -454,9 +467,11 @@ impl RequestSlots {
     }
 
     /// The request after this one; after the last, the first.
-    fn after(&self, id: u16) -> Option<u16> {
-        let mut later = self.slots.range((Excluded(id), Unbounded));
-        let next = later.next().or_else(|| self.slots.first_key_value())?;
+    fn next_id(&self, id: u16) -> Option<u16> {
+        let mut later_slots = self.slots.range((Excluded(id), Unbounded));
+        let next = later_slots
+            .next()
+            .or_else(|| self.slots.first_key_value())?;
         Some(*next.0)
     }
 
@@ -464,7 +479,7 @@ impl RequestSlots {
     fn abort(&mut self, id: u16) -> Option<FastCgiRecord> {
         let slot = self.slots.get_mut(&id)?;
         // The server does not know it, so there is nothing to abort.
-        if !slot.begun {
+        if !slot.has_begun {
             self.slots.remove(&id);
             return None;
         }
@@ -506,17 +521,17 @@ impl RequestSlots {
             }
             FastCgiEvent::Complaint(id, range) => {
                 let slot = self.slots.get_mut(&id).ok_or(LinkEnd)?;
-                slot.complaints.take(&bytes[range]);
+                slot.stderr_lines.push(&bytes[range]);
             }
-            FastCgiEvent::End(id, ended) => {
+            FastCgiEvent::End(id, end_status) => {
                 let slot = self.slots.remove(&id).ok_or(LinkEnd)?;
                 // The abort was not sent yet: it would hit the next request with the same number.
-                self.given_up.retain(|given_up| *given_up != id);
-                // The body's end was not sent; see `unread`.
-                if slot.begun && slot.input.is_some() {
-                    self.unread.push(id);
+                self.cancelled.retain(|cancelled_id| *cancelled_id != id);
+                // The body's end was not sent; see `unfinished_bodies`.
+                if slot.has_begun && slot.input.is_some() {
+                    self.unfinished_bodies.push(id);
                 }
-                slot.end(ended);
+                slot.end(end_status);
             }
             // Only a reply to FCGI_GET_VALUES, which is never sent on this connection.
             FastCgiEvent::Multiplexes(_) => return Err(LinkEnd),
@@ -534,11 +549,11 @@ mod tests {
     fn requests(id: u16) -> RequestSlots {
         let slot = RequestSlot {
             input: None,
-            begun: true,
+            has_begun: true,
             output: None,
             output_ended: false,
-            ended: Arc::default(),
-            complaints: StderrLines::new(
+            end_status: Arc::default(),
+            stderr_lines: StderrLines::new(
                 Arc::from(Path::new("a")),
                 lowroad_http::method::Method::Get,
                 b"/",
@@ -547,10 +562,10 @@ mod tests {
         };
         RequestSlots {
             slots: BTreeMap::from([(id, slot)]),
-            given_up: Vec::new(),
-            unread: Vec::new(),
+            cancelled: Vec::new(),
+            unfinished_bodies: Vec::new(),
             stalled: None,
-            over: false,
+            is_closed: false,
             driver: Waker::noop().clone(),
         }
     }
@@ -561,11 +576,11 @@ mod tests {
         let (_input, taken) = stream(1);
         requests.slots.get_mut(&1).expect("it is there").input = Some(taken);
         let ended = requests.deliver(FastCgiEvent::End(1, FastCgiEnd::Complete), &[]);
-        assert!(ended.is_ok() && requests.unread == [1]);
+        assert!(ended.is_ok() && requests.unfinished_bodies == [1]);
         let mut context = Context::from_waker(Waker::noop());
         let end = FastCgiRecord::new(record::stdin(1, 0), Bytes::new());
         assert_eq!(requests.next_record(&mut 0, &mut context), Some(end));
-        assert!(requests.unread.is_empty());
+        assert!(requests.unfinished_bodies.is_empty());
     }
 
     #[test]
@@ -583,13 +598,13 @@ mod tests {
         ] {
             let mut requests = requests(1);
             let slot = requests.slots.get_mut(&1).expect("it is there");
-            let ended = slot.ended.clone();
+            let ended = slot.end_status.clone();
             let (given, output) = stream(16);
             slot.output = Some(given);
             for event in events {
                 assert!(requests.deliver(event.clone(), b"x").is_ok());
             }
-            requests.lose();
+            requests.close();
             assert_eq!(ended.lock().expect("a lock").is_some(), is_whole);
             let mut context = Context::from_waker(Waker::noop());
             let bytes = Poll::Ready(StreamItem::Bytes(Bytes::from_static(b"x")));
@@ -606,11 +621,11 @@ mod tests {
     #[test]
     fn giving_up_does_not_reach_the_next_user_of_a_number() {
         let mut before = requests(1);
-        before.given_up.push(1);
+        before.cancelled.push(1);
         let ended = before.deliver(FastCgiEvent::End(1, FastCgiEnd::Complete), &[]);
         assert!(ended.is_ok());
         let mut after = requests(1);
-        after.given_up = before.given_up;
+        after.cancelled = before.cancelled;
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(after.next_record(&mut 0, &mut context), None);
     }

@@ -10,7 +10,7 @@ use lowroad_handler::executor::ResponseExecutor;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::Permit;
 
-use super::exclusive_request::end;
+use super::exclusive_request::convert_end;
 use super::multiplexed_link::RequestTicket;
 use super::record::CONTENT_LEN_MAX;
 use super::server::FastCgiServer;
@@ -23,7 +23,7 @@ pub struct MultiplexedRequest {
     /// The worker that polls it; its connection may belong to another worker.
     worker: usize,
     idempotent: bool,
-    heard: bool,
+    has_received: bool,
     _permit: Arc<Permit>,
 }
 
@@ -46,7 +46,7 @@ impl MultiplexedRequest {
             server,
             worker,
             idempotent,
-            heard: false,
+            has_received: false,
             _permit: permit,
         }
     }
@@ -82,13 +82,13 @@ impl ProgramLink for MultiplexedRequest {
         output: &mut Vec<u8>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
         let next = ready!(self.ticket.output.poll_next(context));
-        Poll::Ready(match (next, self.ticket.ended()) {
+        Poll::Ready(match (next, self.ticket.end_status()) {
             (StreamItem::Bytes(bytes), _) => {
-                self.heard = true;
+                self.has_received = true;
                 output.extend_from_slice(&bytes);
                 Ok(ProgramOutput::Output)
             }
-            (StreamItem::End, Some(ended)) => end(ended, self.server.name()),
+            (StreamItem::End, Some(end_status)) => convert_end(end_status, self.server.name()),
             // A truncated stream is a failure even if END_REQUEST has arrived: some output was discarded.
             _ => {
                 let detail = format!("{} lost a request in progress", self.server.name());
@@ -98,12 +98,12 @@ impl ProgramLink for MultiplexedRequest {
     }
 
     fn executor(&self) -> ResponseExecutor {
-        ResponseExecutor::Worker(self.server.pool.local(self.worker).clone())
+        ResponseExecutor::Worker(self.server.pool.worker_handle(self.worker).clone())
     }
 
     fn is_unused(&self) -> bool {
         // Repeatable although bytes were sent, since the method is idempotent and no output has arrived.
-        !self.heard && self.idempotent && self.ticket.ended().is_none()
+        !self.has_received && self.idempotent && self.ticket.end_status().is_none()
     }
 
     fn finish(self, _: bool) {}

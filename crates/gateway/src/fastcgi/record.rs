@@ -32,8 +32,8 @@ const RESPONDER: u8 = 1;
 const KEEP_CONN: u8 = 1;
 
 /// Appends FCGI_BEGIN_REQUEST for request `id`; with `keeps_connection` the server keeps the connection afterwards.
-pub fn put_begin(out: &mut Vec<u8>, id: u16, keeps_connection: bool) {
-    put_header(out, BEGIN_REQUEST, id, 8);
+pub fn write_begin_request(out: &mut Vec<u8>, id: u16, keeps_connection: bool) {
+    write_header(out, BEGIN_REQUEST, id, 8);
     let flags = if keeps_connection { KEEP_CONN } else { 0 };
     out.extend_from_slice(&[0, RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
@@ -49,15 +49,15 @@ pub fn stdin(id: u16, len: usize) -> FastCgiHeader {
 }
 
 /// Appends the same header.
-pub fn put_stdin(out: &mut Vec<u8>, id: u16, len: usize) {
+pub fn write_stdin_header(out: &mut Vec<u8>, id: u16, len: usize) {
     out.extend_from_slice(&stdin(id, len));
 }
 
 /// Appends FCGI_GET_VALUES with FCGI_MPXS_CONNS: whether the server multiplexes connections.
-pub fn put_question(out: &mut Vec<u8>) {
+pub fn write_get_values(out: &mut Vec<u8>) {
     let mut pair = Vec::new();
-    put_pair(&mut pair, b"FCGI_MPXS_CONNS", b"");
-    put_header(out, GET_VALUES, 0, pair.len());
+    write_pair(&mut pair, b"FCGI_MPXS_CONNS", b"");
+    write_header(out, GET_VALUES, 0, pair.len());
     out.extend_from_slice(&pair);
 }
 
@@ -72,14 +72,14 @@ pub struct ParamsWriter<'o> {
 impl<'o> ParamsWriter<'o> {
     /// Begins the parameters of request `id`.
     pub fn start(out: &'o mut Vec<u8>, id: u16) -> ParamsWriter<'o> {
-        put_header(out, PARAMS, id, 0);
+        write_header(out, PARAMS, id, 0);
         let start = out.len();
         ParamsWriter { out, id, start }
     }
 
     /// Appends a parameter.
-    pub fn put(&mut self, name: &[u8], value: &[u8]) {
-        put_pair(self.out, name, value);
+    pub fn write(&mut self, name: &[u8], value: &[u8]) {
+        write_pair(self.out, name, value);
     }
 
     /// Sets the lengths, and splits long parameters into several records.
@@ -90,21 +90,21 @@ impl<'o> ParamsWriter<'o> {
             let header = self.start - HEADER_LEN..self.start;
             set_len(&mut self.out[header], len);
         } else {
-            let all = self.out.split_off(self.start);
+            let encoded = self.out.split_off(self.start);
             self.out.truncate(self.start - HEADER_LEN);
-            for part in all.chunks(CONTENT_LEN_MAX) {
-                put_header(self.out, PARAMS, self.id, part.len());
+            for part in encoded.chunks(CONTENT_LEN_MAX) {
+                write_header(self.out, PARAMS, self.id, part.len());
                 self.out.extend_from_slice(part);
             }
         }
         // The empty record ends the parameters; without any, the first record is it.
         if len > 0 {
-            put_header(self.out, PARAMS, self.id, 0);
+            write_header(self.out, PARAMS, self.id, 0);
         }
     }
 }
 
-fn put_header(out: &mut Vec<u8>, kind: u8, id: u16, len: usize) {
+fn write_header(out: &mut Vec<u8>, kind: u8, id: u16, len: usize) {
     out.extend_from_slice(&header(kind, id, len));
 }
 
@@ -120,7 +120,7 @@ fn set_len(header: &mut [u8], len: usize) {
     header[4..6].copy_from_slice(&len.to_be_bytes());
 }
 
-fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+fn write_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     // Lengths up to 127 in one byte, longer ones in four with the top bit set (§3.4).
     for text in [name, value] {
         match u8::try_from(text.len()) {
@@ -173,8 +173,8 @@ pub struct BadRecord(pub String);
 pub struct FastCgiDecoder {
     kind: u8,
     id: u16,
-    content_left: usize,
-    padding_left: usize,
+    content_remaining: usize,
+    padding_remaining: usize,
 }
 
 impl FastCgiDecoder {
@@ -184,26 +184,26 @@ impl FastCgiDecoder {
     /// # Errors
     /// [`BadRecord`]; the connection is unusable then.
     pub fn next(&mut self, bytes: &[u8]) -> Result<(Option<FastCgiEvent>, usize), BadRecord> {
-        let mut at = 0;
+        let mut offset = 0;
         loop {
-            let rest = &bytes[at..];
-            if self.content_left > 0 {
-                let len = self.content_left.min(rest.len());
-                self.content_left -= len;
-                let range = at..at + len;
+            let rest = &bytes[offset..];
+            if self.content_remaining > 0 {
+                let len = self.content_remaining.min(rest.len());
+                self.content_remaining -= len;
+                let range = offset..offset + len;
                 let event = match self.kind {
                     _ if len == 0 => None,
                     STDOUT => Some(FastCgiEvent::Output(self.id, range)),
                     _ => Some(FastCgiEvent::Complaint(self.id, range)),
                 };
-                return Ok((event, at + len));
+                return Ok((event, offset + len));
             }
             // Padding follows the content and is skipped, wherever the input was cut.
-            let padding = self.padding_left.min(rest.len());
-            self.padding_left -= padding;
-            at += padding;
-            let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>() else {
-                return Ok((None, at));
+            let padding = self.padding_remaining.min(rest.len());
+            self.padding_remaining -= padding;
+            offset += padding;
+            let Some(header) = bytes[offset..].first_chunk::<HEADER_LEN>() else {
+                return Ok((None, offset));
             };
             let [
                 version,
@@ -222,22 +222,22 @@ impl FastCgiDecoder {
             }
             // Output is streamed; the other types are short and wait for their whole content.
             if matches!(kind, STDOUT | STDERR) {
-                (self.kind, self.id, self.content_left) = (kind, id, len);
-                self.padding_left = usize::from(padding);
-                at += HEADER_LEN;
+                (self.kind, self.id, self.content_remaining) = (kind, id, len);
+                self.padding_remaining = usize::from(padding);
+                offset += HEADER_LEN;
                 if kind == STDOUT && len == 0 {
-                    return Ok((Some(FastCgiEvent::OutputEnd(id)), at));
+                    return Ok((Some(FastCgiEvent::OutputEnd(id)), offset));
                 }
                 continue;
             }
-            let start = at + HEADER_LEN;
+            let start = offset + HEADER_LEN;
             check(kind, len, header)?;
             // Incomplete: the same bytes are decoded again with more behind them.
             let Some(content) = bytes.get(start..start + len) else {
-                return Ok((None, at));
+                return Ok((None, offset));
             };
-            self.padding_left = usize::from(padding);
-            let event = small(kind, id, content, header)?;
+            self.padding_remaining = usize::from(padding);
+            let event = decode_short_record(kind, id, content, header)?;
             return Ok((Some(event), start + len));
         }
     }
@@ -252,10 +252,15 @@ fn check(kind: u8, len: usize, header: &[u8]) -> Result<(), BadRecord> {
     }
 }
 
-fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<FastCgiEvent, BadRecord> {
+fn decode_short_record(
+    kind: u8,
+    id: u16,
+    content: &[u8],
+    header: &[u8],
+) -> Result<FastCgiEvent, BadRecord> {
     Ok(match kind {
         END_REQUEST => {
-            let ended = match content.get(4) {
+            let end_status = match content.get(4) {
                 Some(0) => FastCgiEnd::Complete,
                 Some(1) => FastCgiEnd::CannotMultiplex,
                 Some(2) => FastCgiEnd::Overloaded,
@@ -263,16 +268,16 @@ fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<FastCgiEven
                 Some(3) => FastCgiEnd::UnknownRole,
                 _ => return Err(not_fastcgi(header)),
             };
-            FastCgiEvent::End(id, ended)
+            FastCgiEvent::End(id, end_status)
         }
         // The server does not know FCGI_GET_VALUES.
         UNKNOWN_TYPE => FastCgiEvent::Multiplexes(false),
-        _ => FastCgiEvent::Multiplexes(value_of(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
+        _ => FastCgiEvent::Multiplexes(find_value(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
     })
 }
 
 /// The value of a name in name-value pairs.
-fn value_of<'c>(mut pairs: &'c [u8], wanted: &[u8]) -> Option<&'c [u8]> {
+fn find_value<'c>(mut pairs: &'c [u8], wanted: &[u8]) -> Option<&'c [u8]> {
     while !pairs.is_empty() {
         let name_len = take_len(&mut pairs)?;
         let value_len = take_len(&mut pairs)?;

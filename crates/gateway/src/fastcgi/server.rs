@@ -33,7 +33,7 @@ pub type FastCgiLease = lowroad_origin::Lease<FastCgiConnector>;
 #[derive(Clone)]
 pub struct FastCgiServers {
     workers: Arc<[WorkerHandle]>,
-    known: Arc<Mutex<HashMap<ServerAddress, Weak<FastCgiServer>>>>,
+    servers: Arc<Mutex<HashMap<ServerAddress, Weak<FastCgiServer>>>>,
 }
 
 impl FastCgiServers {
@@ -41,19 +41,19 @@ impl FastCgiServers {
     pub fn new(workers: &[WorkerHandle]) -> FastCgiServers {
         FastCgiServers {
             workers: workers.into(),
-            known: Arc::default(),
+            servers: Arc::default(),
         }
     }
 
     /// The server at `address`, with a bound of at least this many connections.
     pub(super) fn get(&self, address: ServerAddress, connections_max: usize) -> Arc<FastCgiServer> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = known.get(&address).and_then(Weak::upgrade);
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = servers.get(&address).and_then(Weak::upgrade);
         let server = server.unwrap_or_else(|| {
             // Servers of old configurations leave no entries behind.
-            known.retain(|_, server| server.strong_count() > 0);
+            servers.retain(|_, server| server.strong_count() > 0);
             let new = Arc::new(FastCgiServer::new(address.clone(), self.workers.clone()));
-            known.insert(address, Arc::downgrade(&new));
+            servers.insert(address, Arc::downgrade(&new));
             new
         });
         // Routes of different configurations share the pool, so the largest bound applies.
@@ -75,7 +75,7 @@ pub struct FastCgiServer {
     /// Its multiplexed connections.
     shared: SharedConnections<MultiplexedLink>,
     /// Whether FCGI_GET_VALUES was sent.
-    asked: AtomicBool,
+    was_probed: AtomicBool,
     /// Whether it multiplexes, by its own report.
     multiplexes: AtomicBool,
 }
@@ -130,7 +130,7 @@ impl FastCgiServer {
                 workers,
             )),
             shared: SharedConnections::new(count),
-            asked: AtomicBool::new(false),
+            was_probed: AtomicBool::new(false),
             multiplexes: AtomicBool::new(false),
         }
     }
@@ -153,38 +153,42 @@ impl FastCgiServer {
         &self,
         worker: usize,
         fresh: bool,
-        patience: AcquireTimeouts,
+        timeouts: AcquireTimeouts,
     ) -> Result<FastCgiLease, ServerUnreachable> {
         // Without an await first: an idle connection is the common case.
-        let now = (!fresh).then(|| self.pool.lease_now(worker));
-        if let Some(lease) = now.flatten() {
+        let idle_lease = (!fresh).then(|| self.pool.try_lease(worker));
+        if let Some(lease) = idle_lease.flatten() {
             return Ok(lease);
         }
-        let leased = self.pool.lease(worker, fresh, patience).await;
-        leased.map_err(|why| self.unreached(&why, patience))
+        let leased = self.pool.lease(worker, fresh, timeouts).await;
+        leased.map_err(|unavailable| self.unreachable(&unavailable, timeouts))
     }
 
     /// A multiplexed connection, of a server that supports it.
     ///
     /// # Errors
     /// No connection is available in time.
-    pub async fn shared(
+    pub async fn lease_shared(
         &self,
         worker: usize,
         fresh: bool,
-        patience: AcquireTimeouts,
+        timeouts: AcquireTimeouts,
     ) -> Result<Arc<MultiplexedLink>, ServerUnreachable> {
         let start = MultiplexedLink::start;
         let pool = &self.pool;
-        let got = self.shared.get(pool, worker, fresh, patience, start).await;
-        got.map_err(|why| self.unreached(&why, patience))
+        let leased = self.shared.get(pool, worker, fresh, timeouts, start).await;
+        leased.map_err(|unavailable| self.unreachable(&unavailable, timeouts))
     }
 
-    fn unreached(&self, why: &PoolUnavailable, patience: AcquireTimeouts) -> ServerUnreachable {
+    fn unreachable(
+        &self,
+        unavailable: &PoolUnavailable,
+        timeouts: AcquireTimeouts,
+    ) -> ServerUnreachable {
         let name = &self.name;
-        let (status, detail) = match why {
+        let (status, detail) = match unavailable {
             PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
-                let ms = patience.total.as_millis();
+                let ms = timeouts.total.as_millis();
                 let detail = format!(
                     "no connection to {name} was free within {ms} ms; the server is overloaded, \
                      or the route's connections are too few"
@@ -192,7 +196,7 @@ impl FastCgiServer {
                 (StatusCode::SERVICE_UNAVAILABLE, detail)
             }
             PoolUnavailable::ConnectTimeout => {
-                let ms = patience.connecting.as_millis();
+                let ms = timeouts.connecting.as_millis();
                 let detail = format!(
                     "connecting to {name} took longer than {ms} ms; the server is overloaded, or \
                      its host is unreachable"
@@ -212,7 +216,7 @@ impl FastCgiServer {
         };
         // A full pool means that the server is reachable and busy.
         let is_absent = matches!(
-            why,
+            unavailable,
             PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_)
         );
         ServerUnreachable {
@@ -223,48 +227,51 @@ impl FastCgiServer {
 
     /// Asks the server once whether it multiplexes, in a task. Called after a first response, so that an unreachable
     /// server is not asked.
-    pub fn ask_once(self: &Arc<Self>, worker: usize) {
+    pub fn probe_once(self: &Arc<Self>, worker: usize) {
         // The load avoids the write of the swap once it is set: this runs after every request.
-        if self.asked.load(Relaxed) || self.asked.swap(true, Relaxed) {
+        if self.was_probed.load(Relaxed) || self.was_probed.swap(true, Relaxed) {
             return;
         }
-        let (server, local) = (self.clone(), self.pool.local(worker).clone());
-        let tasks = local.tasks.clone();
-        let asking = async move {
-            let asked = local.timers.timeout(ASK_MAX, server.ask(worker)).await;
-            if let Ok(Some(true)) = asked {
+        let (server, worker_handle) = (self.clone(), self.pool.worker_handle(worker).clone());
+        let tasks = worker_handle.tasks.clone();
+        let probe = async move {
+            let probe_result = worker_handle
+                .timers
+                .timeout(ASK_MAX, server.probe_multiplexing(worker))
+                .await;
+            if let Ok(Some(true)) = probe_result {
                 // Exclusive idle connections are not needed any more, and each occupies a process of the server.
                 server.multiplexes.store(true, Relaxed);
-                server.pool.keep_none();
+                server.pool.disable_reuse();
             }
         };
-        tasks.spawn(asking).detach();
+        tasks.spawn(probe).detach();
     }
 
     /// Sends FCGI_GET_VALUES on a separate connection, since php-fpm closes it after its reply.
-    async fn ask(&self, worker: usize) -> Option<bool> {
-        let patience = AcquireTimeouts::from_total(ASK_MAX);
-        let mut link = self.pool.connect(worker, patience).await.ok()?;
-        ask(&mut link).await
+    async fn probe_multiplexing(&self, worker: usize) -> Option<bool> {
+        let timeouts = AcquireTimeouts::from_total(ASK_MAX);
+        let mut link = self.pool.connect(worker, timeouts).await.ok()?;
+        query_multiplexing(&mut link).await
     }
 }
 
 /// Sends FCGI_GET_VALUES; `None` without a valid reply.
-async fn ask(link: &mut FastCgiLink) -> Option<bool> {
-    let mut question = Vec::new();
-    record::put_question(&mut question);
+async fn query_multiplexing(link: &mut FastCgiLink) -> Option<bool> {
+    let mut query = Vec::new();
+    record::write_get_values(&mut query);
     let mut written = 0;
     poll_fn(|context| {
-        while written < question.len() {
-            match ready!(link.poll_write(context, &question[written..], &[])) {
+        while written < query.len() {
+            match ready!(link.poll_write(context, &query[written..], &[])) {
                 Ok(len @ 1..) => written += len,
                 _ => return Poll::Ready(None),
             }
         }
         loop {
             match link.event() {
-                Ok(Some((FastCgiEvent::Multiplexes(does), _))) => {
-                    return Poll::Ready(Some(does));
+                Ok(Some((FastCgiEvent::Multiplexes(can_multiplex), _))) => {
+                    return Poll::Ready(Some(can_multiplex));
                 }
                 Ok(None) => {}
                 // Any other record, before the reply, is a protocol violation.

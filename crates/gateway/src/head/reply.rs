@@ -19,7 +19,7 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 /// A program's output up to its head, and the bytes received with it.
 pub struct CgiReply {
     /// The script's file, for messages.
-    who: Arc<Path>,
+    script_file: Arc<Path>,
     form: OutputForm,
     limits: HeadLimits,
     method: Method,
@@ -30,9 +30,14 @@ pub struct CgiReply {
 
 impl CgiReply {
     /// No output yet, for a request with this method.
-    pub fn new(who: Arc<Path>, form: OutputForm, limits: HeadLimits, method: Method) -> CgiReply {
+    pub fn new(
+        script_file: Arc<Path>,
+        form: OutputForm,
+        limits: HeadLimits,
+        method: Method,
+    ) -> CgiReply {
         CgiReply {
-            who,
+            script_file,
             form,
             limits,
             method,
@@ -42,7 +47,7 @@ impl CgiReply {
         }
     }
 
-    /// The buffer for more output; call [`CgiReply::look`] after appending.
+    /// The buffer for more output; call [`CgiReply::parse_head`] after appending.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -51,7 +56,7 @@ impl CgiReply {
     ///
     /// # Errors
     /// 502 if the head is invalid.
-    pub fn look(&mut self) -> Result<bool, HandlerFailure> {
+    pub fn parse_head(&mut self) -> Result<bool, HandlerFailure> {
         if self.head.is_none() {
             self.head = read(&self.output, &mut self.lines_len, self.form, self.limits)
                 .map_err(|bad| self.failure(&bad.0))?;
@@ -60,21 +65,21 @@ impl CgiReply {
     }
 
     /// The script's file.
-    pub fn who(&self) -> &Arc<Path> {
-        &self.who
+    pub fn script_file(&self) -> &Arc<Path> {
+        &self.script_file
     }
 
     /// The number of body bytes received.
     pub fn body_len(&self) -> usize {
         self.head
             .as_ref()
-            .map_or(0, |(_, at)| self.output.len() - at)
+            .map_or(0, |(_, body_offset)| self.output.len() - body_offset)
     }
 
     /// Whether its head permits storing it for other requests, and it has a body.
-    pub fn may_be_kept(&self) -> bool {
+    pub fn may_be_stored(&self) -> bool {
         let head = self.head.as_ref().map(|(head, _)| head);
-        head.is_some_and(|head| !is_bodiless(self.method, head.status) && gives_lifetime(head))
+        head.is_some_and(|head| !is_bodiless(self.method, head.status) && has_lifetime(head))
     }
 
     /// Ends the output: returns the whole response.
@@ -82,17 +87,17 @@ impl CgiReply {
     /// # Errors
     /// 502 if there is no head, or the body is shorter than the head's length.
     pub fn finish(mut self) -> Result<HandlerResponse, HandlerFailure> {
-        let Some((head, at)) = self.head.take() else {
+        let Some((head, body_offset)) = self.head.take() else {
             let sent = self.output.len();
             let start = self.output.get(..80).unwrap_or(&self.output).escape_ascii();
             return Err(self.failure(&format!(
                 "ended without a head, after {sent} bytes: {start}"
             )));
         };
-        if let Some(target) = head.local {
-            return Ok(local(target));
+        if let Some(target) = head.redirect_target {
+            return Ok(local_redirect(target));
         }
-        let body = Bytes::from(self.output).slice(at..);
+        let body = Bytes::from(self.output).slice(body_offset..);
         let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if is_bodiless(self.method, head.status) {
             // A program may omit the body for HEAD (RFC 9110 §9.3.2), so an empty one does not mean that GET has none.
@@ -101,19 +106,22 @@ impl CgiReply {
         }
         let body = match head.len {
             // Known before anything was sent, so the client gets a clean failure instead of a truncated response.
-            Some(said) if said > len => {
-                let detail = format!("{} sent only {len} of {said} bytes", self.who.display());
+            Some(declared_len) if declared_len > len => {
+                let detail = format!(
+                    "{} sent only {len} of {declared_len} bytes",
+                    self.script_file.display()
+                );
                 return Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail));
             }
             // Bytes beyond Content-Length are dropped: they would be read as the next response.
-            Some(said) => body.slice(..usize::try_from(said).unwrap_or(body.len())),
+            Some(declared_len) => body.slice(..usize::try_from(declared_len).unwrap_or(body.len())),
             None => body,
         };
         Ok(HandlerResponse {
             status: head.status,
             fields: head.fields,
             content: ResponseContent::Bytes(body),
-            made_from: None,
+            source: None,
         })
     }
 
@@ -122,47 +130,47 @@ impl CgiReply {
     /// # Panics
     /// Without a head.
     pub fn stream(mut self) -> (HandlerResponse, BodyRemainder) {
-        let (head, at) = self.head.take().expect("a head that was seen");
-        let is_local = head.local.is_some();
+        let (head, body_offset) = self.head.take().expect("a head that was seen");
+        let is_local = head.redirect_target.is_some();
         // The rest of the output is read and discarded, so that the program can end.
         if is_local || is_bodiless(self.method, head.status) {
             let rest = BodyRemainder {
-                who: self.who,
+                script_file: self.script_file,
                 sender: None,
-                left: None,
+                remaining: None,
             };
-            let response = match head.local {
-                Some(target) => local(target),
+            let response = match head.redirect_target {
+                Some(target) => local_redirect(target),
                 None => empty(head.status, head.fields, head.len),
             };
             return (response, rest);
         }
         let (sender, receiver) = stream(WAITING_LEN_MAX);
         let mut rest = BodyRemainder {
-            who: self.who,
+            script_file: self.script_file,
             sender: Some(sender),
-            left: head.len,
+            remaining: head.len,
         };
-        let body = Bytes::from(self.output).slice(at..);
-        rest.put(body).expect("the receiver is here");
+        let body = Bytes::from(self.output).slice(body_offset..);
+        rest.push(body).expect("the receiver is here");
         let response = streamed(head.status, head.fields, head.len, receiver);
         (response, rest)
     }
 
-    fn failure(&self, what: &str) -> HandlerFailure {
+    fn failure(&self, problem: &str) -> HandlerFailure {
         HandlerFailure::new(
             StatusCode::BAD_GATEWAY,
-            format!("{} {what}", self.who.display()),
+            format!("{} {problem}", self.script_file.display()),
         )
     }
 }
 
 /// The sink for the rest of a body. Dropping it before [`BodyRemainder::end`] truncates the response.
 pub struct BodyRemainder {
-    who: Arc<Path>,
+    script_file: Arc<Path>,
     /// `None` if the response has no body: then the output is discarded.
     sender: Option<BodySender>,
-    left: Option<u64>,
+    remaining: Option<u64>,
 }
 
 impl BodyRemainder {
@@ -171,22 +179,22 @@ impl BodyRemainder {
     ///
     /// # Errors
     /// [`StreamClosed`] when the client is gone.
-    pub fn put(&mut self, mut bytes: Bytes) -> Result<bool, StreamClosed> {
+    pub fn push(&mut self, mut bytes: Bytes) -> Result<bool, StreamClosed> {
         let Some(sender) = &self.sender else {
             return Ok(true);
         };
-        if let Some(left) = &mut self.left {
+        if let Some(remaining) = &mut self.remaining {
             // As in `finish`: never more than announced.
-            bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-            *left -= u64::try_from(bytes.len()).unwrap_or(*left);
+            bytes.truncate(usize::try_from(*remaining).unwrap_or(usize::MAX));
+            *remaining -= u64::try_from(bytes.len()).unwrap_or(*remaining);
         }
         sender.push(bytes)
     }
 
     /// Buffers the rest in a spool from now on.
     pub fn spool(&mut self, spools: &Arc<SpoolLimits>, executor: &ResponseExecutor) {
-        let behind = |client| spools.behind(client, executor);
-        self.sender = self.sender.take().map(behind);
+        let wrap = |client| spools.spool_for(client, executor);
+        self.sender = self.sender.take().map(wrap);
     }
 
     /// Waits for room.
@@ -201,8 +209,8 @@ impl BodyRemainder {
     }
 
     /// The script's file.
-    pub fn who(&self) -> &Arc<Path> {
-        &self.who
+    pub fn script_file(&self) -> &Arc<Path> {
+        &self.script_file
     }
 
     /// Ends the body. If bytes are missing, the response stays truncated.
@@ -210,7 +218,7 @@ impl BodyRemainder {
     /// # Errors
     /// The number of missing bytes.
     pub fn end(self) -> Result<(), u64> {
-        match (self.left, self.sender) {
+        match (self.remaining, self.sender) {
             // Dropping the sender truncates the response, so the client notices.
             (Some(missing @ 1..), _) => Err(missing),
             (_, Some(sender)) => {
@@ -224,9 +232,9 @@ impl BodyRemainder {
 
 /// Whether a head gives a freshness lifetime and does not forbid storing. Only as exact as needed to decide whether
 /// waiting for the end may be useful.
-fn gives_lifetime(head: &CgiHead) -> bool {
+fn has_lifetime(head: &CgiHead) -> bool {
     let mut lifetime = false;
-    if !head.fields.give_lifetime() {
+    if !head.fields.has_lifetime() {
         return false;
     }
     for (name, value) in head.fields.iter() {
@@ -236,7 +244,7 @@ fn gives_lifetime(head: &CgiHead) -> bool {
         }
         for directive in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
             let name = directive.split(|b| *b == b'=').next().unwrap_or_default();
-            let is = |known: &&[u8]| name.eq_ignore_ascii_case(known);
+            let is = |directive_name: &&[u8]| name.eq_ignore_ascii_case(directive_name);
             // Not storable for others, whatever the lifetime: waiting for the end is useless.
             if [&b"no-store"[..], b"no-cache", b"private"].iter().any(is) {
                 return false;
@@ -253,12 +261,12 @@ fn is_bodiless(method: Method, status: StatusCode) -> bool {
 }
 
 /// A local redirect to another target.
-fn local(target: Vec<u8>) -> HandlerResponse {
+fn local_redirect(target: Vec<u8>) -> HandlerResponse {
     HandlerResponse {
         status: StatusCode::FOUND,
         fields: ResponseFields::new(),
         content: ResponseContent::Local(target),
-        made_from: None,
+        source: None,
     }
 }
 
@@ -279,7 +287,7 @@ fn streamed(
         status,
         fields,
         content: ResponseContent::Stream { len, stream },
-        made_from: None,
+        source: None,
     }
 }
 
@@ -295,7 +303,7 @@ mod tests {
     fn reply(method: Method, output: &str) -> CgiReply {
         let mut reply = CgiReply::new(Arc::from(Path::new("a")), OutputForm::Cgi, LIMITS, method);
         reply.output().extend_from_slice(output.as_bytes());
-        assert!(reply.look().expect("a good head"));
+        assert!(reply.parse_head().expect("a good head"));
         reply
     }
 
@@ -343,8 +351,12 @@ mod tests {
             ("Cache-Control: no-cache", false),
         ] {
             let output = format!("Status: 200\n{fields}\n\n");
-            assert_eq!(reply(Method::Get, &output).may_be_kept(), want, "{fields}");
-            assert!(!reply(Method::Head, &output).may_be_kept(), "{fields}");
+            assert_eq!(
+                reply(Method::Get, &output).may_be_stored(),
+                want,
+                "{fields}"
+            );
+            assert!(!reply(Method::Head, &output).may_be_stored(), "{fields}");
         }
     }
 }

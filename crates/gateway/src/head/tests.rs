@@ -198,12 +198,12 @@ fn a_path_alone_is_a_local_redirect() {
         ("Location: /a\nLocation: /b\n\n", None),
         ("Location: http://a/\n\n", None),
     ] {
-        let local = cgi(output).local;
+        let local = cgi(output).redirect_target;
         assert_eq!(local.as_deref(), target.map(str::as_bytes), "{output}");
     }
     let http = whole(b"HTTP/1.1 200 OK\nLocation: /a\n\n", OutputForm::Http);
     let (head, _) = http.expect("a good head").expect("a whole head");
-    assert_eq!(head.local, None);
+    assert_eq!(head.redirect_target, None);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct HealthChecks {
 /// The check of one server.
 struct HealthProbe {
     worker: usize,
-    patience: AcquireTimeouts,
+    timeouts: AcquireTimeouts,
     settings: OriginCheck,
     head: Vec<u8>,
     lines: Vec<u8>,
@@ -70,37 +70,37 @@ impl HealthChecks {
         let Some(upstream) = self.upstream.upgrade() else {
             return;
         };
-        let Some(place) = upstream.with(|group| group.place(member).cloned()) else {
+        let Some(endpoint) = upstream.with(|group| group.target(member).cloned()) else {
             return;
         };
         // Round robin over the workers.
         let worker = self.count.fetch_add(1, Relaxed) as usize % self.workers.len();
-        let checking = CheckSettings {
+        let check_settings = CheckSettings {
             interval: Duration::from_millis(self.settings.interval_ms),
             timeout: Duration::from_millis(self.settings.timeout_ms),
             ..CheckSettings::default()
         };
         // Each member has its own sequence, so that the checks of several members spread.
-        let drawn = AtomicU64::new(self.count.load(Relaxed) << 32);
-        let random = move || mixed(drawn.fetch_add(1, Relaxed));
-        let question = Arc::new(self.question(worker, &place));
+        let random_counter = AtomicU64::new(self.count.load(Relaxed) << 32);
+        let random = move || mixed(random_counter.fetch_add(1, Relaxed));
+        let probe = Arc::new(self.build_probe(worker, &endpoint));
         let notice = self.notice.clone();
-        let changed = move |_, changed| match changed {
-            HealthChange::Up => notice(&format!("{} is healthy again", place.name)),
-            HealthChange::Down(why) => {
-                notice(&format!("{} is unhealthy: {why}", place.name));
-                place.failed(&why);
+        let on_change = move |_, change| match change {
+            HealthChange::Up => notice(&format!("{} is healthy again", endpoint.name)),
+            HealthChange::Down(reason) => {
+                notice(&format!("{} is unhealthy: {reason}", endpoint.name));
+                endpoint.record_failure(&reason);
             }
         };
         // The handle is kept in `tasks`: dropping it ends the checks.
         let task = checks::begin(
             &upstream,
             member,
-            question,
-            checking,
+            probe,
+            check_settings,
             &self.workers[worker],
             Arc::new(random),
-            changed,
+            on_change,
         );
         self.tasks().insert(member, task);
     }
@@ -115,7 +115,7 @@ impl HealthChecks {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn question(&self, worker: usize, place: &OriginEndpoint) -> HealthProbe {
+    fn build_probe(&self, worker: usize, endpoint: &OriginEndpoint) -> HealthProbe {
         let mut head = Vec::new();
         // A health check has no client: UNKNOWN in version 1, LOCAL in version 2 of the PROXY protocol.
         match self.proxy_protocol {
@@ -125,7 +125,7 @@ impl HealthChecks {
         }
         let host = match &self.host {
             OriginHost::Name(name) => name.as_bytes(),
-            OriginHost::Client | OriginHost::Origin => &place.host,
+            OriginHost::Client | OriginHost::Origin => &endpoint.host,
         };
         let lines = [
             b"Host: ",
@@ -135,7 +135,7 @@ impl HealthChecks {
         ];
         HealthProbe {
             worker,
-            patience: AcquireTimeouts::from_total(Duration::from_millis(self.settings.timeout_ms)),
+            timeouts: AcquireTimeouts::from_total(Duration::from_millis(self.settings.timeout_ms)),
             settings: self.settings.clone(),
             head,
             lines: lines.concat(),
@@ -144,32 +144,33 @@ impl HealthChecks {
 }
 
 impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
-    async fn check(&self, place: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
+    async fn check(&self, endpoint: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
         // Not from the pool: a reused connection does not show whether new ones are accepted.
-        let link = place.pool.connect(self.worker, self.patience).await;
-        let mut link = link.map_err(|why| unavailable_text(&why, self.patience, ""))?;
+        let link = endpoint.pool.connect(self.worker, self.timeouts).await;
+        let mut link =
+            link.map_err(|unavailable| unavailable_text(&unavailable, self.timeouts, ""))?;
         let mut out = self.head.clone();
         let (path, lines) = (self.settings.path.as_bytes(), &self.lines);
-        let asked = link
+        let encoded = link
             .http
             .request(Method::Get, path, lines, BodyLen::None, &mut out);
-        asked.map_err(|_| "the connection was not ready")?;
-        let mut at = 0;
+        encoded.map_err(|_| "the connection was not ready")?;
+        let mut written = 0;
         // The request is short, so the response need not be read meanwhile.
-        while at < out.len() {
-            let piece = [IoSlice::new(&out[at..])];
+        while written < out.len() {
+            let piece = [IoSlice::new(&out[written..])];
             let len = poll_fn(|context| link.poll_write(context, &piece)).await;
-            at += len.map_err(|error| error.to_string())?;
+            written += len.map_err(|error| error.to_string())?;
         }
         loop {
-            let said = poll_fn(|context| link.poll_said(context)).await;
+            let event = poll_fn(|context| link.poll_event(context)).await;
             // Interim responses are skipped.
-            let ResponseEvent::Head(status, ..) = said.map_err(|broken| broken.to_string())? else {
+            let ResponseEvent::Head(status, ..) = event.map_err(|fault| fault.to_string())? else {
                 continue;
             };
             let code = status.code();
-            let mut good = self.settings.statuses.iter();
-            return match good.any(|(first, last)| (*first..=*last).contains(&code)) {
+            let mut accepted = self.settings.statuses.iter();
+            return match accepted.any(|(first, last)| (*first..=*last).contains(&code)) {
                 true => Ok(()),
                 false => Err(format!("the health check got status {code}")),
             };

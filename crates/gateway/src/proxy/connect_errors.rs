@@ -4,18 +4,22 @@ use std::io;
 
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
-/// The reason as a text. `to` names the server, with a space in front, unless the context does.
-pub fn unavailable_text(why: &PoolUnavailable, patience: AcquireTimeouts, to: &str) -> String {
-    match why {
+/// The reason as a text. `to_server` names the server, with a space in front, unless the context does.
+pub fn unavailable_text(
+    unavailable: &PoolUnavailable,
+    timeouts: AcquireTimeouts,
+    to_server: &str,
+) -> String {
+    match unavailable {
         PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
             format!(
-                "no connection{to} was free within {} ms",
-                patience.total.as_millis()
+                "no connection{to_server} was free within {} ms",
+                timeouts.total.as_millis()
             )
         }
         PoolUnavailable::ConnectTimeout => {
-            let ms = patience.connecting.as_millis();
-            format!("connecting{to} took longer than {ms} ms")
+            let ms = timeouts.connecting.as_millis();
+            format!("connecting{to_server} took longer than {ms} ms")
         }
         PoolUnavailable::Failed(error) => {
             let hint = match error.kind() {
@@ -23,7 +27,7 @@ pub fn unavailable_text(why: &PoolUnavailable, patience: AcquireTimeouts, to: &s
                 io::ErrorKind::InvalidData => "",
                 _ => "; check that it runs and listens there",
             };
-            format!("can't connect{to}: {error}{hint}")
+            format!("can't connect{to_server}: {error}{hint}")
         }
     }
 }

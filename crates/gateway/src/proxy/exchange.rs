@@ -13,7 +13,7 @@ use bytes::Bytes;
 use lowroad_engine::stream::{BodySender, StreamItem, stream};
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::interim_responses::InterimSink;
-use lowroad_handler::request_body::cut;
+use lowroad_handler::request_body::truncation_failure;
 use lowroad_handler::spool::STALL;
 use lowroad_handler::{HandlerFailure, HandlerResponse, ResponseContent, ResponseFields};
 use lowroad_http::h1;
@@ -42,7 +42,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// An exchange in progress. Dropping it closes the connection, which cancels the request at the origin.
 pub struct ProxyExchange {
     /// The server.
-    pub place: Arc<OriginEndpoint>,
+    pub endpoint: Arc<OriginEndpoint>,
     /// The attempt at one of several servers.
     pub attempt: Option<OriginAttempt>,
     /// The connection.
@@ -50,7 +50,7 @@ pub struct ProxyExchange {
     /// Whether the connection may be reused for other clients.
     pub is_shared: bool,
     /// The output.
-    pub sending: RequestSend,
+    pub send_state: RequestSend,
     /// The request's body, if any.
     pub body: Option<ProxyRequestBody>,
     /// The progress of the body.
@@ -58,9 +58,9 @@ pub struct ProxyExchange {
     /// The request's method.
     pub method: Method,
     /// The route permit.
-    pub leave: RoutePermit,
+    pub permit: RoutePermit,
     /// The evidence against the server, if any.
-    pub found: Option<AttemptOutcome>,
+    pub evidence: Option<AttemptOutcome>,
 }
 
 /// The progress of the request's body.
@@ -85,7 +85,7 @@ pub struct ProxyFailure {
     /// The request's complete body, if it can be replayed.
     pub body: Option<Option<ProxyRequestBody>>,
     /// The route permit.
-    pub leave: RoutePermit,
+    pub permit: RoutePermit,
     /// Whether bytes of the request may have reached the server.
     pub sent: bool,
     /// Whether bytes of a response were received.
@@ -101,14 +101,14 @@ impl ProxyFailure {
         outcome: AttemptOutcome,
         attempt: Option<OriginAttempt>,
         body: Option<ProxyRequestBody>,
-        leave: RoutePermit,
+        permit: RoutePermit,
     ) -> ProxyFailure {
         ProxyFailure {
             failure,
             outcome,
             attempt,
             body: Some(body),
-            leave,
+            permit,
             sent: false,
             is_answered: false,
             is_stale: false,
@@ -155,15 +155,15 @@ impl ProxyExchange {
         let head = match head.await {
             Ok(ExchangeStart::Response(head)) => head,
             Ok(ExchangeStart::Protocol(protocol, fields)) => {
-                return Ok(tunnel::begin(self, terms.silence, protocol, fields));
+                return Ok(tunnel::begin(self, terms.idle_timeout, protocol, fields));
             }
-            Err(failure) => return Err(self.stop(failure)),
+            Err(failure) => return Err(self.into_failure(failure)),
         };
         // It is no upgrade, so the tunnel's share is free for others.
-        self.leave.stay_request();
+        self.permit.stay_request();
         // The response is forwarded all the same; it only counts against the member.
         if matches!(head.status.code(), 502..=504) {
-            self.found = Some(AttemptOutcome::ServerError);
+            self.evidence = Some(AttemptOutcome::ServerError);
         }
         // A HEAD response may have a length without a body.
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
@@ -172,31 +172,31 @@ impl ProxyExchange {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(body)));
         }
-        let (parts, ended) = match self.at_once().await {
-            Ok(had) => had,
-            Err(failure) => return Err(self.stop(failure)),
+        let (parts, end_trailers) = match self.collect_available().await {
+            Ok(collected) => collected,
+            Err(failure) => return Err(self.into_failure(failure)),
         };
         // Complete, without trailers: bytes instead of a stream, with a known length.
-        if let (Some(None), false) = (&ended, is_bodiless) {
+        if let (Some(None), false) = (&end_trailers, is_bodiless) {
             self.finish();
-            return Ok(head.response(ResponseContent::Bytes(joined(parts))));
+            return Ok(head.response(ResponseContent::Bytes(join_parts(parts))));
         }
         // The rest streams: its length may be unknown, and the client may be slower than the origin.
-        let (to, stream) = stream(WAITING_LEN_MAX);
+        let (sender, stream) = stream(WAITING_LEN_MAX);
         for part in parts {
             // The stream is open: this function holds the receiver.
-            let _ = to.push(part);
+            let _ = sender.push(part);
         }
         let len = head.len;
-        match ended {
+        match end_trailers {
             Some(trailers) => {
-                to.end_with(trailers);
+                sender.end_with(trailers);
                 self.finish();
             }
             // The body takes longer: a task streams it, and the handler's future ends with the head.
             None => {
                 let executor = self.executor();
-                executor.spawn(self.pass_on(to, terms.clone()));
+                executor.spawn(self.stream_rest(sender, terms.clone()));
             }
         }
         Ok(head.response(ResponseContent::Stream { len, stream }))
@@ -205,17 +205,17 @@ impl ProxyExchange {
     /// Waits for the final response; forwards interim responses.
     async fn head(
         &mut self,
-        silence: Duration,
+        timeout: Duration,
         interims: &mut InterimSink,
     ) -> Result<ExchangeStart, HandlerFailure> {
         // The request is sent first: no response can exist yet, so a read would be a wasted system call.
         poll_fn(|context| Poll::Ready(self.poll_send(context))).await?;
         let executor = self.executor();
         loop {
-            let turn = poll_fn(|context| self.poll_turn(context));
+            let event = poll_fn(|context| self.poll_event(context));
             // The timeout restarts with each event, so a slow upload does not expire while it progresses.
-            match executor.timeout(silence, turn).await {
-                Err(_) => return Err(self.silent(silence)),
+            match executor.timeout(timeout, event).await {
+                Err(_) => return Err(self.timeout_failure(timeout)),
                 Ok(Ok(ExchangeEvent::Said(ResponseEvent::Head(status, fields, len)))) => {
                     return Ok(ExchangeStart::Response(OriginHead {
                         status,
@@ -238,15 +238,17 @@ impl ProxyExchange {
 
     /// Collects the body parts that are available without waiting, so that a short body needs neither a task nor a
     /// stream; also returns its end with the trailers, if it was reached.
-    async fn at_once(&mut self) -> Result<(VecDeque<Bytes>, Option<BodyTrailers>), HandlerFailure> {
+    async fn collect_available(
+        &mut self,
+    ) -> Result<(VecDeque<Bytes>, Option<BodyTrailers>), HandlerFailure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
         // Bounded: a fast origin must not fill memory before the client gets its head.
         while len < AT_ONCE_LEN_MAX {
             // `Poll::Ready` around the poll: look once, without waiting.
-            let turn = poll_fn(|context| Poll::Ready(self.poll_turn(context))).await;
-            match turn {
+            let event = poll_fn(|context| Poll::Ready(self.poll_event(context))).await;
+            match event {
                 Poll::Pending => break,
-                Poll::Ready(turn) => match turn? {
+                Poll::Ready(event) => match event? {
                     ExchangeEvent::Said(ResponseEvent::Data(data)) => {
                         len += data.len();
                         parts.push_back(data);
@@ -262,71 +264,71 @@ impl ProxyExchange {
     }
 
     /// Streams the rest of a body. A failure from here on truncates it.
-    async fn pass_on(mut self: Box<Self>, to: BodySender, terms: ScriptTerms) {
-        match self.pass_parts(to, &terms).await {
+    async fn stream_rest(mut self: Box<Self>, sender: BodySender, terms: ScriptTerms) {
+        match self.stream_parts(sender, &terms).await {
             // The connection is returned before the end reaches the client: its next request may reuse it.
-            Ok(Some((to, trailers))) => {
+            Ok(Some((sender, trailers))) => {
                 self.finish();
-                to.end_with(trailers);
+                sender.end_with(trailers);
             }
             // The client left, which is no failure.
             Ok(None) => {}
             // An empty detail means that the client caused the failure.
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => {
-                self.report(self.found.unwrap_or(AttemptOutcome::Cancelled));
-                self.place.failed(&failure.detail);
+                self.report(self.evidence.unwrap_or(AttemptOutcome::Cancelled));
+                self.endpoint.record_failure(&failure.detail);
                 (terms.notice)(&failure.detail);
             }
         }
     }
 
     /// Returns the stream and the trailers at the end of the body; `None` if the client left.
-    async fn pass_parts(
+    async fn stream_parts(
         &mut self,
-        mut to: BodySender,
+        mut sender: BodySender,
         terms: &ScriptTerms,
     ) -> Result<Option<(BodySender, BodyTrailers)>, HandlerFailure> {
-        let silence = terms.silence;
-        let (executor, tick) = (self.executor(), TICK.min(silence));
+        let idle_timeout = terms.idle_timeout;
+        let (executor, tick) = (self.executor(), TICK.min(idle_timeout));
         let mut spools = terms.spools.as_ref();
         // The time since the last event, in whole ticks.
-        let mut quiet = Duration::ZERO;
+        let mut idle_time = Duration::ZERO;
         loop {
             // With a spool in place the wait is unlimited: the spool itself applies the limits.
             let stall = spools.map_or(Duration::MAX, |_| STALL);
-            let room = poll_fn(|context| self.poll_room(&to, context));
+            let room = poll_fn(|context| self.poll_room(&sender, context));
             match executor.timeout(stall, room).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 // The client is slow: a spool takes the rest, so that the origin's connection is free early.
                 Err(_) => {
                     if let Some(spools) = spools.take() {
-                        to = spools.behind(to, &executor);
+                        sender = spools.spool_for(sender, &executor);
                     }
                     // The wait for the client is not the origin's silence.
-                    quiet = Duration::ZERO;
+                    idle_time = Duration::ZERO;
                 }
             }
-            let turn = poll_fn(|context| self.poll_turn(context));
+            let event = poll_fn(|context| self.poll_event(context));
             // In ticks instead of one long timeout, which would have to be set anew for each part.
-            let Ok(turn) = executor.timeout(tick, turn).await else {
-                quiet += tick;
-                match quiet >= silence {
-                    true => return Err(self.silent(silence)),
+            let Ok(event) = executor.timeout(tick, event).await else {
+                idle_time += tick;
+                match idle_time >= idle_timeout {
+                    true => return Err(self.timeout_failure(idle_timeout)),
                     false => continue,
                 }
             };
-            quiet = Duration::ZERO;
-            match turn? {
+            idle_time = Duration::ZERO;
+            match event? {
                 ExchangeEvent::Said(ResponseEvent::Data(data)) => {
                     // The client left: the rest is of no use, and dropping the lease cancels the request at the origin.
-                    if to.push(data).is_err() {
+                    if sender.push(data).is_err() {
                         return Ok(None);
                     }
                 }
                 ExchangeEvent::Said(ResponseEvent::End(trailers)) => {
-                    return Ok(Some((to, trailers)));
+                    return Ok(Some((sender, trailers)));
                 }
                 ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
             }
@@ -334,8 +336,8 @@ impl ProxyExchange {
     }
 
     /// Ready when the client has room: false if it left. Continues to send the request meanwhile.
-    fn poll_room(&mut self, to: &BodySender, context: &mut Context<'_>) -> Poll<bool> {
-        match to.poll_room(context) {
+    fn poll_room(&mut self, sender: &BodySender, context: &mut Context<'_>) -> Poll<bool> {
+        match sender.poll_room(context) {
             Poll::Ready(room) => Poll::Ready(room.is_ok()),
             // While the client is slow, the request's body is still sent.
             Poll::Pending => match self.poll_send(context) {
@@ -346,28 +348,29 @@ impl ProxyExchange {
         }
     }
 
-    fn poll_turn(
+    fn poll_event(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
         // Sending first: an origin may wait for the body before it responds.
         let sent = self.poll_send(context)?;
-        match self.lease.connection.poll_said(context) {
-            Poll::Ready(Ok(said)) => {
+        match self.lease.connection.poll_event(context) {
+            Poll::Ready(Ok(event)) => {
                 // The server has accepted the connection, so it no longer counts as silent.
-                self.lease.heard();
-                self.sending.is_answered = true;
-                Poll::Ready(Ok(ExchangeEvent::Said(said)))
+                self.lease.mark_proven();
+                self.send_state.is_answered = true;
+                Poll::Ready(Ok(ExchangeEvent::Said(event)))
             }
-            Poll::Ready(Err(broken)) => {
+            Poll::Ready(Err(fault)) => {
                 // Even a partial or malformed response means that the request may have been executed.
-                let has_said = self.lease.connection.has_input();
-                self.sending.is_answered |= has_said || matches!(broken, OriginFault::Bad(_));
-                self.found = Some(match broken {
+                let has_response_bytes = self.lease.connection.has_input();
+                self.send_state.is_answered |=
+                    has_response_bytes || matches!(fault, OriginFault::Bad(_));
+                self.evidence = Some(match fault {
                     OriginFault::Bad(_) => AttemptOutcome::Malformed,
                     OriginFault::Closed | OriginFault::Failed(_) => AttemptOutcome::Lost,
                 });
-                let detail = format!("{} {broken}", self.place.name);
+                let detail = format!("{} {fault}", self.endpoint.name);
                 Poll::Ready(Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail)))
             }
             Poll::Pending if sent => Poll::Ready(Ok(ExchangeEvent::Sent)),
@@ -383,28 +386,28 @@ impl ProxyExchange {
         let mut has_sent = false;
         // Bounded: a fast client with a fast origin must not starve the worker's other tasks.
         for _ in 0..16 {
-            if !self.sending.has_more() {
+            if !self.send_state.has_more() {
                 match self.next_piece(context)? {
                     true => continue,
                     false => return Ok(has_sent),
                 }
             }
             let connection = &mut self.lease.connection;
-            match connection.poll_write_buffer(context, self.sending.buffer()) {
+            match connection.poll_write_buffer(context, self.send_state.buffer()) {
                 Poll::Pending => {
                     // The driver may hold the buffer: bytes may be sent even if this future is dropped now.
-                    self.sending.lent();
+                    self.send_state.mark_lent();
                     return Ok(has_sent);
                 }
                 Poll::Ready(Ok(len @ 1..)) => {
-                    self.sending.sent(len);
+                    self.send_state.mark_sent(len);
                     has_sent = true;
                 }
                 // The origin may have responded before it closed its receiving side (RFC 9112 §9.5), so reading goes
                 // on.
                 Poll::Ready(_) => {
                     self.progress = BodyProgress::Refused;
-                    self.sending.give_up();
+                    self.send_state.discard();
                 }
             }
         }
@@ -428,8 +431,8 @@ impl ProxyExchange {
         let http = &mut self.lease.connection.http;
         let framed = match next {
             StreamItem::Bytes(bytes) => {
-                let framed = http.data(bytes.len() as u64, self.sending.fresh());
-                self.sending.put(bytes, http.data_end());
+                let framed = http.data(bytes.len() as u64, self.send_state.reset_framing());
+                self.send_state.set_piece(bytes, http.data_end());
                 framed
             }
             StreamItem::End => {
@@ -438,39 +441,39 @@ impl ProxyExchange {
                     h1::put_fields(trailers, &mut lines);
                 }
                 self.progress = BodyProgress::Sent;
-                http.end(&lines, self.sending.fresh())
+                http.end(&lines, self.send_state.reset_framing())
             }
             // Without a proper end the origin must not take the truncated body for a complete one.
-            StreamItem::Cut => return Err(cut()),
+            StreamItem::Cut => return Err(truncation_failure()),
         };
-        framed.map_err(|_| cut())?;
+        framed.map_err(|_| truncation_failure())?;
         Ok(true)
     }
 
     /// Ends the exchange: the connection is kept if both sides are complete.
     fn finish(mut self: Box<Self>) {
-        self.report(self.found.unwrap_or(AttemptOutcome::Answered));
+        self.report(self.evidence.unwrap_or(AttemptOutcome::Answered));
         // An unfinished request body would be read as the next request.
         if self.progress == BodyProgress::Sent
             && self.is_shared
-            && !self.sending.has_more()
+            && !self.send_state.has_more()
             && self.lease.connection.http.is_idle()
         {
-            self.place.pool.give_back(self.lease);
+            self.endpoint.pool.release(self.lease);
         }
     }
 
     /// Reports the outcome of the attempt, if there are several servers.
     pub fn report(&mut self, outcome: AttemptOutcome) {
         if let Some(attempt) = self.attempt.take() {
-            let timers = &self.place.pool.local(self.lease.worker).timers;
+            let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
             attempt.report(outcome, timers.now_ms());
         }
     }
 
     /// Describes how far the attempt got.
-    fn stop(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
-        let is_lost = self.found == Some(AttemptOutcome::Lost);
+    fn into_failure(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
+        let is_lost = self.evidence == Some(AttemptOutcome::Lost);
         // A body cannot be replayed once its start is discarded.
         let body = match self.body {
             Some(body) => body.rewound().map(Some),
@@ -478,25 +481,25 @@ impl ProxyExchange {
         };
         ProxyFailure {
             failure,
-            outcome: self.found.unwrap_or(AttemptOutcome::Cancelled),
+            outcome: self.evidence.unwrap_or(AttemptOutcome::Cancelled),
             attempt: self.attempt,
             body,
-            leave: self.leave,
-            sent: self.sending.has_begun(),
-            is_answered: self.sending.is_answered,
-            is_stale: self.lease.kept && is_lost && !self.sending.is_answered,
+            permit: self.permit,
+            sent: self.send_state.has_begun(),
+            is_answered: self.send_state.is_answered,
+            is_stale: self.lease.is_reused && is_lost && !self.send_state.is_answered,
         }
     }
 
-    fn silent(&mut self, silence: Duration) -> HandlerFailure {
-        self.found = Some(AttemptOutcome::TimedOut);
-        let name = &self.place.name;
-        let detail = format!("{name} sent nothing for {} ms", silence.as_millis());
+    fn timeout_failure(&mut self, timeout: Duration) -> HandlerFailure {
+        self.evidence = Some(AttemptOutcome::TimedOut);
+        let name = &self.endpoint.name;
+        let detail = format!("{name} sent nothing for {} ms", timeout.as_millis());
         HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 
     pub(super) fn executor(&self) -> ResponseExecutor {
-        ResponseExecutor::Worker(self.place.pool.local(self.lease.worker).clone())
+        ResponseExecutor::Worker(self.endpoint.pool.worker_handle(self.lease.worker).clone())
     }
 }
 
@@ -506,16 +509,18 @@ impl OriginHead {
             status: self.status,
             fields: self.fields,
             content,
-            made_from: None,
+            source: None,
         }
     }
 }
 
-fn joined(mut parts: VecDeque<Bytes>) -> Bytes {
+fn join_parts(mut parts: VecDeque<Bytes>) -> Bytes {
     if parts.len() > 1 {
-        let mut all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
-        parts.iter().for_each(|part| all.extend_from_slice(part));
-        return all.into();
+        let mut joined_bytes = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        parts
+            .iter()
+            .for_each(|part| joined_bytes.extend_from_slice(part));
+        return joined_bytes.into();
     }
     parts.pop_front().unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use lowroad_http::forwarding;
 use lowroad_http::head_writer::put_number;
 use lowroad_http::method::Method;
 
-use crate::address::put_address;
+use crate::address::write_address;
 
 /// Request fields that are not forwarded, in the order of their lengths:
 ///
@@ -52,12 +52,12 @@ const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len(
 const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
     // A const block, evaluated at compile time; iterators are not available there.
     let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
-    let (mut len, mut at) = (0, 0);
+    let (mut len, mut index) = (0, 0);
     while len < starts.len() {
-        while at < NOT_FORWARDED.len() && NOT_FORWARDED[at].len() < len {
-            at += 1;
+        while index < NOT_FORWARDED.len() && NOT_FORWARDED[index].len() < len {
+            index += 1;
         }
-        starts[len] = at as u8;
+        starts[len] = index as u8;
         len += 1;
     }
     starts
@@ -65,10 +65,10 @@ const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
 
 /// Whether a response field is not forwarded, beyond those that [`ResponseFields`] drops. `close` is a reserved name, since it
 /// is a connection option.
-fn is_not_passed_on(name: &[u8], known: Option<StandardHeader>) -> bool {
-    match known {
-        Some(known) => matches!(
-            known,
+fn is_dropped_from_response(name: &[u8], header: Option<StandardHeader>) -> bool {
+    match header {
+        Some(header) => matches!(
+            header,
             StandardHeader::Via | StandardHeader::ProxyAuthenticate
         ),
         None => is_one_of(name, &[b"close", b"proxy-authentication-info"]),
@@ -102,48 +102,48 @@ pub fn request_lines<'r>(
     terms: &ForwardTerms<'_>,
     out: &mut Vec<u8>,
 ) -> Option<&'r [u8]> {
-    put_own(out, b"Host: ", terms.host);
+    write_line(out, b"Host: ", terms.host);
     let start = out.len();
     // Fast path: Connection rarely names fields, and only then a second pass is needed.
-    let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
-        Some(seen) => (FieldNames::NONE, seen),
+    let (hop_by_hop, dropped) = match write_forwarded(request, &FieldNames::NONE, out) {
+        Some(dropped) => (FieldNames::NONE, dropped),
         None => {
             // The fields that Connection names are hop-by-hop, too (RFC 9110 §7.6.1), so the pass starts again without
             // them.
             out.truncate(start);
-            let named = connection_options(request.fields());
-            let seen = forwarded(request, &named, out).unwrap_or_default();
-            (named, seen)
+            let hop_by_hop = connection_options(request.fields());
+            let dropped = write_forwarded(request, &hop_by_hop, out).unwrap_or_default();
+            (hop_by_hop, dropped)
         }
     };
     // Upgrade counts only if Connection names it (RFC 9110 §7.8).
-    let asks_upgrade = named.has(b"upgrade") && !terms.has_body;
-    let protocol = asks_upgrade.then(|| request.upgrade()).flatten();
+    let wants_upgrade = hop_by_hop.contains(b"upgrade") && !terms.has_body;
+    let protocol = wants_upgrade.then(|| request.upgrade()).flatten();
     // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
     if !request.version.is_http1()
         && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
         && request.field("Sec-WebSocket-Key").is_none()
     {
-        put_own(out, b"Sec-WebSocket-Key: ", &websocket_key());
+        write_line(out, b"Sec-WebSocket-Key: ", &websocket_key());
     }
     // TE: trailers is forwarded, as trailers are; without it the origin may drop them. An upgrade sets its own
     // Connection.
-    if seen.takes_trailers && protocol.is_none() {
+    if dropped.takes_trailers && protocol.is_none() {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     // IPv4-mapped IPv6 addresses are written as IPv4, the form that applications expect.
     out.extend_from_slice(b"X-Forwarded-For: ");
-    let peer_at = out.len();
-    put_address(out, request.peer.to_canonical());
+    let peer_start = out.len();
+    write_address(out, request.peer.to_canonical());
     let peer_end = out.len();
     out.extend_from_slice(b"\r\nX-Real-IP: ");
-    out.extend_from_within(peer_at..peer_end);
+    out.extend_from_within(peer_start..peer_end);
     out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
     out.extend_from_slice(request.scheme());
     out.extend_from_slice(b"\r\n");
     // A request without Host (HTTP/1.0) gets no X-Forwarded-Host either.
     if !request.host().is_empty() {
-        put_own(out, b"X-Forwarded-Host: ", request.host());
+        write_line(out, b"X-Forwarded-Host: ", request.host());
     }
     if let Some(port) = request.forwarded.as_ref().and_then(|it| it.port) {
         out.extend_from_slice(b"X-Forwarded-Port: ");
@@ -152,11 +152,11 @@ pub fn request_lines<'r>(
     }
     if terms.adds_via {
         out.extend_from_slice(b"Via: ");
-        put_via(out, request, seen.has_via);
+        write_via(out, request, dropped.has_via);
     // Transparent mode: the client's Via passes, without this proxy.
-    } else if seen.has_via {
+    } else if dropped.has_via {
         for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
-            put(out, name, value);
+            write_field_line(out, name, value);
         }
     }
     protocol
@@ -169,23 +169,23 @@ struct DroppedFields {
     has_via: bool,
 }
 
-/// Appends the forwarded fields, except those `named` by Connection. `None` if Connection names some and `named` is
+/// Appends the forwarded fields, except those `hop_by_hop` by Connection. `None` if Connection names some and `hop_by_hop` is
 /// empty: the caller must collect them first.
-fn forwarded(
+fn write_forwarded(
     request: &HandlerRequest,
-    named: &FieldNames<&[u8]>,
+    hop_by_hop: &FieldNames<&[u8]>,
     out: &mut Vec<u8>,
 ) -> Option<DroppedFields> {
-    let mut seen = DroppedFields::default();
+    let mut dropped = DroppedFields::default();
     let counts_forwards = counts_forwards(request.method);
-    let is_of_trusted = request.forwarded.is_some();
+    let is_from_trusted_proxy = request.forwarded.is_some();
     for (name, value) in request.fields() {
-        if is_not_forwarded(name, is_of_trusted) {
+        if is_not_forwarded(name, is_from_trusted_proxy) {
             // The lengths identify TE, Via and Connection among the names that are not forwarded.
             match name.len() {
-                2 => seen.takes_trailers |= has(value, b"trailers"),
-                3 => seen.has_via = true,
-                10 if named.is_empty()
+                2 => dropped.takes_trailers |= list_contains(value, b"trailers"),
+                3 => dropped.has_via = true,
+                10 if hop_by_hop.is_empty()
                     && name.eq_ignore_ascii_case(b"connection")
                     && names_fields(value) =>
                 {
@@ -195,16 +195,16 @@ fn forwarded(
             }
         // RFC 9110 §7.6.2: forwarded with a decremented value; an invalid one is dropped.
         } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
-            let left = max_forwards(request).and_then(|max| max.checked_sub(1));
-            if let Some(left) = left {
-                put(out, name, left.to_string().as_bytes());
+            let remaining = max_forwards(request).and_then(|max| max.checked_sub(1));
+            if let Some(remaining) = remaining {
+                write_field_line(out, name, remaining.to_string().as_bytes());
             }
         // Names with `_` could override a field with `-` in applications that use CGI variables.
-        } else if !named.has(name) && !is_ambiguous(name) {
-            put(out, name, value);
+        } else if !hop_by_hop.contains(name) && !is_ambiguous(name) {
+            write_field_line(out, name, value);
         }
     }
-    Some(seen)
+    Some(dropped)
 }
 
 /// Max-Forwards: how often the request may still be forwarded, for methods that count it (RFC 9110 §7.6.2).
@@ -220,26 +220,26 @@ fn counts_forwards(method: Method) -> bool {
     matches!(method, Method::Options | Method::Trace)
 }
 
-fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
+fn is_not_forwarded(name: &[u8], is_from_trusted_proxy: bool) -> bool {
     let len = name.len();
     // The first byte is a cheap test that excludes most names.
     // X-Forwarded-… of a trusted proxy is forwarded, except the fields that this server generates itself.
     if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
-        return !is_of_trusted || !forwarding::is_other_report(name);
+        return !is_from_trusted_proxy || !forwarding::is_forwarded_report(name);
     }
-    if matches!(name.first(), Some(b'c' | b'C')) && forwarding::is_other_report(name) {
-        return !is_of_trusted;
+    if matches!(name.first(), Some(b'c' | b'C')) && forwarding::is_forwarded_report(name) {
+        return !is_from_trusted_proxy;
     }
     let (Some(start), Some(end)) = (STARTS.get(len), STARTS.get(len + 1)) else {
         return false;
     };
-    let those = NOT_FORWARDED.get(usize::from(*start)..usize::from(*end));
-    is_one_of(name, those.unwrap_or_default())
+    let candidates = NOT_FORWARDED.get(usize::from(*start)..usize::from(*end));
+    is_one_of(name, candidates.unwrap_or_default())
 }
 
-fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+fn write_field_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
-    put_own(out, b": ", value);
+    write_line(out, b": ", value);
 }
 
 /// A Sec-WebSocket-Key, which a handshake over HTTP/2 lacks (RFC 8441 §5.1): 16 random bytes in base64. It prevents
@@ -249,9 +249,9 @@ fn websocket_key() -> [u8; 24] {
     let hasher = RandomState::new();
     let random = u128::from(hasher.hash_one(0)) << 64 | u128::from(hasher.hash_one(1));
     let mut key = [b'='; 24];
-    for (at, digit) in key.iter_mut().take(22).enumerate() {
-        let bits = match at {
-            ..21 => random >> (122 - 6 * at),
+    for (index, digit) in key.iter_mut().take(22).enumerate() {
+        let bits = match index {
+            ..21 => random >> (122 - 6 * index),
             // 128 bits are 21 digits of 6 bits and one of 2 bits, padded with zeros.
             _ => random << 4,
         };
@@ -261,7 +261,7 @@ fn websocket_key() -> [u8; 24] {
 }
 
 /// `start` is the name with its separator.
-fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
+fn write_line(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
     out.extend_from_slice(start);
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
@@ -274,10 +274,10 @@ pub fn response_fields(
     dates: &mut DateCache,
 ) -> Option<ResponseFields> {
     // The same fast path as for requests.
-    match passed_on(lines.clone(), &FieldNames::NONE, now_s, dates)? {
+    match filter_response_fields(lines.clone(), &FieldNames::NONE, now_s, dates)? {
         ForwardOutcome::All(fields) => Some(fields),
         ForwardOutcome::Names => {
-            match passed_on(lines.clone(), &connection_options(lines), now_s, dates)? {
+            match filter_response_fields(lines.clone(), &connection_options(lines), now_s, dates)? {
                 ForwardOutcome::All(fields) => Some(fields),
                 ForwardOutcome::Names => None,
             }
@@ -292,18 +292,18 @@ enum ForwardOutcome {
     Names,
 }
 
-fn passed_on(
+fn filter_response_fields(
     lines: FieldLines<'_>,
-    named: &FieldNames<&[u8]>,
+    hop_by_hop: &FieldNames<&[u8]>,
     now_s: fn() -> u64,
     dates: &mut DateCache,
 ) -> Option<ForwardOutcome> {
     let mut fields = ResponseFields::new();
     let mut has_date = false;
     for (name, value) in lines {
-        let known = StandardHeader::find(name);
-        match known {
-            Some(StandardHeader::Connection) if named.is_empty() && names_fields(value) => {
+        let header = StandardHeader::find(name);
+        match header {
+            Some(StandardHeader::Connection) if hop_by_hop.is_empty() && names_fields(value) => {
                 return Some(ForwardOutcome::Names);
             }
             Some(StandardHeader::Date) if !has_date => {
@@ -315,9 +315,9 @@ fn passed_on(
             }
             _ => {}
         }
-        let is_for_hop = named.has(name) && !is_one_of(name, &END_TO_END);
-        let stays = !is_not_passed_on(name, known) && !is_for_hop;
-        if stays && !fields.try_push_found(name, known, value) {
+        let is_hop_by_hop = hop_by_hop.contains(name) && !is_one_of(name, &END_TO_END);
+        let is_forwarded = !is_dropped_from_response(name, header) && !is_hop_by_hop;
+        if is_forwarded && !fields.try_push_resolved(name, header, value) {
             return None;
         }
     }
@@ -331,8 +331,8 @@ pub struct DateCache(Option<([u8; 29], [u8; 29])>);
 impl DateCache {
     /// Parses the Date of a response into its normal form; `None` if it is invalid.
     fn parse(&mut self, value: &[u8], now_s: fn() -> u64) -> Option<[u8; 29]> {
-        if let Some((known, date)) = &self.0
-            && known == value
+        if let Some((cached, date)) = &self.0
+            && cached == value
         {
             return Some(*date);
         }
@@ -355,7 +355,7 @@ fn is_via(name: &[u8]) -> bool {
 
 /// Appends the received Via values, this proxy's entry and the line end: the protocol of the received request, and the
 /// proxy's pseudonym (RFC 9110 §7.6.3).
-fn put_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
+fn write_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
     let fields = match has_via {
         true => request.fields(),
         false => FieldLines::NONE,
@@ -371,28 +371,30 @@ fn put_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
 
 /// The fields that Connection names.
 fn connection_options(fields: FieldLines<'_>) -> FieldNames<&[u8]> {
-    let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
-    let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    let connection_lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options = connection_lines.flat_map(|(_, value)| value.split(|byte| *byte == b','));
     options.map(<[u8]>::trim_ascii).collect()
 }
 
 /// Whether Connection names fields other than `close` and `keep-alive`, which are never forwarded anyway.
 fn names_fields(value: &[u8]) -> bool {
-    let names_none = |option: &[u8]| {
+    let is_plain_option = |option: &[u8]| {
         let option = option.trim_ascii();
         option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
     };
-    !value.split(|byte| *byte == b',').all(names_none)
+    !value.split(|byte| *byte == b',').all(is_plain_option)
 }
 
 /// Whether a comma-separated list has this member.
-fn has(list: &[u8], member: &[u8]) -> bool {
+fn list_contains(list: &[u8], member: &[u8]) -> bool {
     let mut members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     members.any(|it| it.eq_ignore_ascii_case(member))
 }
 
-fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {
-    known.iter().any(|known| name.eq_ignore_ascii_case(known))
+fn is_one_of(name: &[u8], names: &[&[u8]]) -> bool {
+    names
+        .iter()
+        .any(|candidate| name.eq_ignore_ascii_case(candidate))
 }
 
 #[cfg(test)]

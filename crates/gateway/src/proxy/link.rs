@@ -41,7 +41,7 @@ pub struct OriginLink {
     start: usize,
     end: usize,
     /// Whether the origin has closed its sending direction.
-    is_over: bool,
+    is_eof: bool,
     dates: DateCache,
     /// A reused buffer for the heads of requests.
     pub scratch: Vec<u8>,
@@ -89,7 +89,7 @@ impl PoolConnector for OriginConnector {
             input: vec![0; READ_LEN].into(),
             start: 0,
             end: 0,
-            is_over: false,
+            is_eof: false,
             dates: DateCache::default(),
             scratch: Vec::new(),
         }))
@@ -103,7 +103,7 @@ impl Connection for Box<OriginLink> {
         // Unread input on an idle connection is a response without a request: the connection must not be reused.
         self.start == self.end
             && self.http.is_idle()
-            && (self.stream.heard_nothing() || self.poll_read(&mut context).is_pending())
+            && (self.stream.has_no_input() || self.poll_read(&mut context).is_pending())
     }
 
     fn socket(&mut self) -> &mut UpstreamSocket {
@@ -140,17 +140,17 @@ impl OriginLink {
     ///
     /// # Errors
     /// The connection is unusable.
-    pub fn poll_said(
+    pub fn poll_event(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ResponseEvent, OriginFault>> {
         loop {
-            if let Some(said) = self.said()? {
-                return Poll::Ready(Ok(said));
+            if let Some(event) = self.next_event()? {
+                return Poll::Ready(Ok(event));
             }
             // The origin's end is handled only after all parsed input (some bodies are delimited by it).
-            if self.is_over {
-                return Poll::Ready(self.ended());
+            if self.is_eof {
+                return Poll::Ready(self.handle_eof());
             }
             ready!(self.poll_read(context))?;
         }
@@ -158,7 +158,9 @@ impl OriginLink {
 
     /// Takes the whole rest of a response after its head, if the input already contains it.
     pub fn take_rest(&mut self) -> Option<Bytes> {
-        let rest = self.http.take_rest(&self.input[self.start..self.end])?;
+        let rest = self
+            .http
+            .take_remaining_body(&self.input[self.start..self.end])?;
         self.start += rest.len();
         Some(Bytes::copy_from_slice(rest))
     }
@@ -168,21 +170,21 @@ impl OriginLink {
         self.stream.poll_finish(context)
     }
 
-    fn said(&mut self) -> Result<Option<ResponseEvent>, OriginFault> {
+    fn next_event(&mut self) -> Result<Option<ResponseEvent>, OriginFault> {
         loop {
             let input = &self.input[self.start..self.end];
             let InputStep { used, event } = self.http.next(input, &LIMITS)?;
-            let said = match event {
+            let response_event = match event {
                 // Head with irregular line ends or spaces: accepted only if it has a single meaning.
                 Some(H1ClientEvent::Irregular) => {
-                    if !self.mend(h1::mend_head)? {
+                    if !self.mend(h1::repair_head)? {
                         return Ok(None);
                     }
                     None
                 }
                 Some(H1ClientEvent::IrregularTrailers) => {
                     self.start += used;
-                    if !self.mend(h1::mend_trailers)? {
+                    if !self.mend(h1::repair_trailers)? {
                         return Ok(None);
                     }
                     continue;
@@ -191,7 +193,7 @@ impl OriginLink {
                     let len = head.content_len();
                     Some(ResponseEvent::Head(
                         head.status,
-                        passed_on(head.fields, &mut self.dates)?,
+                        forward_fields(head.fields, &mut self.dates)?,
                         len,
                     ))
                 }
@@ -199,23 +201,25 @@ impl OriginLink {
                 Some(H1ClientEvent::Data(data)) => {
                     Some(ResponseEvent::Data(Bytes::copy_from_slice(data)))
                 }
-                Some(H1ClientEvent::End { trailers }) => Some(ResponseEvent::End(behind(trailers))),
+                Some(H1ClientEvent::End { trailers }) => {
+                    Some(ResponseEvent::End(forward_trailers(trailers)))
+                }
                 Some(H1ClientEvent::Interim(head)) if head.status == StatusCode::CONTINUE => None,
                 Some(H1ClientEvent::Interim(head)) => Some(ResponseEvent::Interim(
                     head.status,
-                    passed_on(head.fields, &mut self.dates)?,
+                    forward_fields(head.fields, &mut self.dates)?,
                 )),
                 // RFC 9110 §7.8: a 101 names exactly the protocols that it switches to; more than one line is
                 // ambiguous.
                 Some(H1ClientEvent::Upgraded(head)) => {
-                    let mut named = head.fields.clone().filter(|(name, _)| is_upgrade(name));
-                    let (Some((_, protocol)), None) = (named.next(), named.next()) else {
+                    let mut upgrades = head.fields.clone().filter(|(name, _)| is_upgrade(name));
+                    let (Some((_, protocol)), None) = (upgrades.next(), upgrades.next()) else {
                         return Err(OriginFault::Bad("switched to a protocol without naming it"));
                     };
                     let protocol = protocol.to_vec();
                     Some(ResponseEvent::Upgraded(
                         protocol,
-                        passed_on(head.fields, &mut self.dates)?,
+                        forward_fields(head.fields, &mut self.dates)?,
                     ))
                 }
                 None => {
@@ -224,16 +228,16 @@ impl OriginLink {
                 }
             };
             self.start += used;
-            if said.is_some() {
-                return Ok(said);
+            if response_event.is_some() {
+                return Ok(response_event);
             }
         }
     }
 
     /// Replaces irregular lines at the start of the input by regular ones; false if they are still incomplete.
-    fn mend(&mut self, mended: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, OriginFault> {
+    fn mend(&mut self, mend_lines: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, OriginFault> {
         let input = &self.input[self.start..self.end];
-        let Some(mended) = mended(input) else {
+        let Some(mended) = mend_lines(input) else {
             return Ok(false);
         };
         // The regular form may be longer than the irregular one, and must still fit the buffer.
@@ -245,8 +249,8 @@ impl OriginLink {
     }
 
     /// Interprets the end of the connection: some bodies end with it (RFC 9112 §6.3).
-    fn ended(&mut self) -> Result<ResponseEvent, OriginFault> {
-        match self.http.ended() {
+    fn handle_eof(&mut self) -> Result<ResponseEvent, OriginFault> {
+        match self.http.handle_eof() {
             // A response without length ends with the connection; in every other state the end is a truncation.
             Ok(true) => Ok(ResponseEvent::End(None)),
             Ok(false) | Err(ResponseFault::Cut) => Err(OriginFault::Closed),
@@ -265,7 +269,7 @@ impl OriginLink {
         }
         let read = ready!(self.stream.poll_recv(context, &mut self.input[self.end..]));
         match read {
-            Ok(0) => self.is_over = true,
+            Ok(0) => self.is_eof = true,
             Ok(len) => self.end += len,
             Err(error) => return Poll::Ready(Err(OriginFault::Failed(error))),
         }
@@ -274,13 +278,16 @@ impl OriginLink {
 }
 
 /// The fields of a head for the client.
-fn passed_on(fields: FieldLines<'_>, dates: &mut DateCache) -> Result<ResponseFields, OriginFault> {
+fn forward_fields(
+    fields: FieldLines<'_>,
+    dates: &mut DateCache,
+) -> Result<ResponseFields, OriginFault> {
     let fields = forwarding::response_fields(fields, unix_s, dates);
     fields.ok_or(OriginFault::Bad("sent a malformed field"))
 }
 
 /// The trailers for the client.
-fn behind(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
+fn forward_trailers(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
     (!trailers.is_empty()).then(|| Box::new(ResponseFields::from_trailers(trailers)))
 }
 
@@ -290,8 +297,8 @@ fn is_upgrade(name: &[u8]) -> bool {
 
 /// The current time, for dates with a two-digit year.
 fn unix_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.map_or(0, |elapsed| elapsed.as_secs())
 }
 
 impl From<ResponseFault> for OriginFault {
@@ -307,7 +314,7 @@ impl std::fmt::Display for OriginFault {
                 to.write_str("closed the connection before its response was complete")
             }
             OriginFault::Failed(error) => write!(to, "was lost: {error}"),
-            OriginFault::Bad(what) => write!(to, "sent an invalid response: {what}"),
+            OriginFault::Bad(problem) => write!(to, "sent an invalid response: {problem}"),
         }
     }
 }

@@ -30,13 +30,13 @@ const HASH_LOAD_PERCENT_MAX: u32 = 125;
 pub struct OriginRegistry {
     workers: Arc<[WorkerHandle]>,
     pools: Arc<OriginPools>,
-    known: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
+    origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
 }
 
 /// The pools, one for each address and TLS setting.
 struct OriginPools {
     workers: Arc<[WorkerHandle]>,
-    known: Mutex<HashMap<PoolKey, Weak<ConnectionPool<OriginConnector>>>>,
+    pools: Mutex<HashMap<PoolKey, Weak<ConnectionPool<OriginConnector>>>>,
 }
 
 /// The address and the TLS settings of connections.
@@ -70,10 +70,10 @@ impl OriginRegistry {
         OriginRegistry {
             pools: Arc::new(OriginPools {
                 workers: workers.clone(),
-                known: Mutex::default(),
+                pools: Mutex::default(),
             }),
             workers,
-            known: Mutex::default(),
+            origins: Mutex::default(),
         }
     }
 
@@ -90,7 +90,7 @@ impl OriginRegistry {
     ) -> Result<Arc<OriginServers>, String> {
         // Modification times are part of the key, so that a renewed certificate takes effect with the next reload.
         let key = (origin.clone(), dates(&origin.tls));
-        if let Some(servers) = lock(&self.known).get(&key).and_then(Weak::upgrade) {
+        if let Some(servers) = lock(&self.origins).get(&key).and_then(Weak::upgrade) {
             return Ok(servers);
         }
         // Not under the lock: members may resolve names and read files.
@@ -98,21 +98,21 @@ impl OriginRegistry {
             &origin.name,
             self.members(origin, notice)?,
         ));
-        let mut known = lock(&self.known);
+        let mut origins = lock(&self.origins);
         // Origins of old configurations leave no entries behind.
-        known.retain(|_, servers| servers.strong_count() > 0);
-        known.insert(key, Arc::downgrade(&servers));
+        origins.retain(|_, servers| servers.strong_count() > 0);
+        origins.insert(key, Arc::downgrade(&servers));
         Ok(servers)
     }
 
     /// The state of all servers in use.
     pub fn status(&self) -> UpstreamReport {
-        let known: Vec<_> = lock(&self.known)
+        let in_use: Vec<_> = lock(&self.origins)
             .values()
             .filter_map(Weak::upgrade)
             .collect();
         let mut report = UpstreamReport::default();
-        for servers in known {
+        for servers in in_use {
             report.append(servers.status());
         }
         report
@@ -127,13 +127,17 @@ impl OriginRegistry {
         for server in &origin.servers {
             found.push((
                 server,
-                self.way(origin, server)?,
+                self.build_transport(origin, server)?,
                 OriginLocation::look_up(&server.url, origin.from),
             ));
         }
         // A single fixed address without health checks needs no group: no choice, no retry, and no lock per request.
-        if let ([(_, way, OriginLocation::Address(address))], None) = (&found[..], &origin.check) {
-            return Ok(OriginMembers::One(way.place(address.clone(), true)));
+        if let ([(_, transport, OriginLocation::Address(address))], None) =
+            (&found[..], &origin.check)
+        {
+            return Ok(OriginMembers::One(
+                transport.create_endpoint(address.clone(), true),
+            ));
         }
         let upstream = Upstream::new(settings(origin), retry(origin));
         let checks = origin.check.as_ref().map(|check| {
@@ -141,18 +145,18 @@ impl OriginRegistry {
             let checks = HealthChecks::new(origin, check, &upstream, workers, notice.clone());
             Arc::new(checks)
         });
-        let mut following = Vec::new();
-        for (server, way, place) in found {
-            let (host, port, first) = match place {
+        let mut name_watches = Vec::new();
+        for (server, transport, location) in found {
+            let (host, port, first) = match location {
                 OriginLocation::Address(address) => {
                     let new = NewMember {
                         name: server.url.to_string().into(),
                         weight: server.weight,
                         backup: server.backup,
                     };
-                    let place = way.place(address, false);
+                    let endpoint = transport.create_endpoint(address, false);
                     let member = upstream
-                        .with(|group| group.add(new, place, self.workers[0].timers.now_ms()));
+                        .with(|group| group.add(new, endpoint, self.workers[0].timers.now_ms()));
                     checks.iter().for_each(|checks| checks.begin(member));
                     continue;
                 }
@@ -164,32 +168,40 @@ impl OriginRegistry {
                 first,
                 ..HostName::new(host, port)
             };
-            let places = OriginFactory {
-                way,
+            let factory = OriginFactory {
+                transport,
                 checks: checks.clone(),
                 url: server.url.to_string(),
                 notice: notice.clone(),
             };
             // All names are resolved from one worker; the results are shared.
             let resolver = Arc::new(SystemResolver);
-            let local = &self.workers[0];
-            following.push(name_resolution::follow(
-                &upstream, name, resolver, places, local,
+            let worker_handle = &self.workers[0];
+            name_watches.push(name_resolution::follow(
+                &upstream,
+                name,
+                resolver,
+                factory,
+                worker_handle,
             ));
         }
         Ok(OriginMembers::Group(OriginGroup {
             hash: match &origin.balance {
-                BalanceConfig::Hash(by) => Some(by.clone()),
+                BalanceConfig::Hash(hash_by) => Some(hash_by.clone()),
                 _ => None,
             },
             upstream,
             workers: self.workers.clone(),
-            following,
+            name_watches,
             checks,
         }))
     }
 
-    fn way(&self, origin: &OriginConfig, server: &OriginServer) -> Result<OriginTransport, String> {
+    fn build_transport(
+        &self,
+        origin: &OriginConfig,
+        server: &OriginServer,
+    ) -> Result<OriginTransport, String> {
         let (transport, tls) = match tls_name(origin, server) {
             Some(name) => {
                 let transport = transport(name, &origin.tls)?;
@@ -215,44 +227,44 @@ impl OriginPools {
     fn get(
         &self,
         address: ServerAddress,
-        way: &OriginTransport,
+        transport: &OriginTransport,
     ) -> Arc<ConnectionPool<OriginConnector>> {
-        let mut known = lock(&self.known);
-        let key = (address, way.tls.clone());
-        if let Some(pool) = known.get(&key).and_then(Weak::upgrade) {
+        let mut pools = lock(&self.pools);
+        let key = (address, transport.tls.clone());
+        if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             // Routes of different configurations share the pool, so the largest bound applies.
-            pool.raise(way.connections_max);
+            pool.raise(transport.connections_max);
             return pool;
         }
-        known.retain(|_, pool| pool.strong_count() > 0);
+        pools.retain(|_, pool| pool.strong_count() > 0);
         let limits = PoolLimits {
-            connections_max: way.connections_max,
+            connections_max: transport.connections_max,
             // Routes already bound the number of requests.
             waiting_max: usize::MAX,
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
         };
-        let links = OriginConnector(way.transport.clone());
-        let pool = ConnectionPool::new(key.0.clone(), links, limits, self.workers.clone());
+        let connector = OriginConnector(transport.transport.clone());
+        let pool = ConnectionPool::new(key.0.clone(), connector, limits, self.workers.clone());
         let pool = Arc::new(pool);
-        known.insert(key, Arc::downgrade(&pool));
+        pools.insert(key, Arc::downgrade(&pool));
         pool
     }
 }
 
 impl OriginTransport {
     /// The server at an address. `is_only` = it is the only one, so the origin's name (its URL) suffices.
-    fn place(&self, address: ServerAddress, is_only: bool) -> Arc<OriginEndpoint> {
-        let at = match &address {
+    fn create_endpoint(&self, address: ServerAddress, is_only: bool) -> Arc<OriginEndpoint> {
+        let url = match &address {
             ServerAddress::Unix(_) => address.to_string(),
             ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
                 format!("{}://{address}", self.scheme)
             }
         };
         // The address is added if the origin has a configured name, or several servers.
-        let name = match is_only || self.name == at {
+        let name = match is_only || self.name == url {
             true => format!("origin {}", self.name),
-            false => format!("origin {} at {at}", self.name),
+            false => format!("origin {} at {url}", self.name),
         };
         let pool = self.pools.get(address, self);
         Arc::new(OriginEndpoint::new(name, pool, &self.host, self.scheme))
@@ -261,28 +273,29 @@ impl OriginTransport {
 
 /// Creates servers for the resolved addresses of a name.
 struct OriginFactory {
-    way: OriginTransport,
+    transport: OriginTransport,
     checks: Option<Arc<HealthChecks>>,
     url: String,
     notice: OperatorNotice,
 }
 
 impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
-    fn come(&mut self, address: SocketAddr) -> Arc<OriginEndpoint> {
-        self.way.place(address_of(address, self.way.from), false)
+    fn create(&mut self, address: SocketAddr) -> Arc<OriginEndpoint> {
+        self.transport
+            .create_endpoint(address_of(address, self.transport.from), false)
     }
 
-    fn added(&mut self, member: MemberId, _: SocketAddr) {
+    fn on_added(&mut self, member: MemberId, _: SocketAddr) {
         self.checks.iter().for_each(|checks| checks.begin(member));
     }
 
     /// The pool is dropped with the last request that uses it, so nothing needs to be closed here.
-    fn gone(&mut self, member: MemberId, _: Arc<OriginEndpoint>) {
+    fn on_removed(&mut self, member: MemberId, _: Arc<OriginEndpoint>) {
         self.checks.iter().for_each(|checks| checks.end(member));
     }
 
-    fn lookup_changed(&mut self, failure: Option<&str>) {
-        let origin = format!("origin {} at {}", self.way.name, self.url);
+    fn on_lookup_change(&mut self, failure: Option<&str>) {
+        let origin = format!("origin {} at {}", self.transport.name, self.url);
         (self.notice)(&lookup_text(&origin, failure));
     }
 }
@@ -290,7 +303,9 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
 /// The log line for a name when its lookups begin to fail or succeed again.
 pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     match failure {
-        Some(why) => format!("{server}: the name can't be resolved: {why}; it will be retried"),
+        Some(reason) => {
+            format!("{server}: the name can't be resolved: {reason}; it will be retried")
+        }
         None => format!("{server}: the name is resolved again"),
     }
 }
@@ -404,13 +419,16 @@ fn transport(name: &str, tls: &OriginTls) -> Result<UpstreamTransport, String> {
 
 #[cfg(not(feature = "tls"))]
 fn transport(_: &str, _: &OriginTls) -> Result<UpstreamTransport, String> {
-    let lacking = lowroad_config::MissingFeature(lowroad_config::BuildFeature::Tls);
-    Err(lacking.to_string())
+    let missing = lowroad_config::MissingFeature(lowroad_config::BuildFeature::Tls);
+    Err(missing.to_string())
 }
 
 /// Modification times of the TLS files: a replaced certificate makes a new origin.
 fn dates(tls: &OriginTls) -> ChangeTimes {
-    let identity = tls.identity.iter().flat_map(|(one, other)| [one, other]);
+    let identity = tls
+        .identity
+        .iter()
+        .flat_map(|(certificates, key)| [certificates, key]);
     let files = tls.authorities.iter().chain(identity);
     let date = |file: &PathBuf| file.metadata().and_then(|file| file.modified()).ok();
     files.map(date).collect()

@@ -47,53 +47,61 @@ impl RouteBounds {
     ///
     /// # Errors
     /// 503, with the limit that was reached.
-    pub fn enter(
+    pub fn acquire(
         &self,
         client: IpAddr,
-        asks_for_tunnel: bool,
-        whom: &str,
+        wants_tunnel: bool,
+        origin_name: &str,
     ) -> Result<RoutePermit, HandlerFailure> {
-        let enter = |bound: &Arc<ClientShares>, what: &str, key: &str| {
-            let refused = |why| {
+        let acquire_share = |bound: &Arc<ClientShares>, noun: &str, key: &str| {
+            let to_failure = |refusal| {
                 HandlerFailure::new(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    text(why, bound, what, key, whom),
+                    text(refusal, bound, noun, key, origin_name),
                 )
             };
-            bound.try_acquire(client).map_err(refused)
+            bound.try_acquire(client).map_err(to_failure)
         };
         // An upgrade request needs both shares; without either it is refused.
-        let tunnel = asks_for_tunnel.then(|| enter(&self.tunnels, "tunnels", "tunnels"));
+        let tunnel = wants_tunnel.then(|| acquire_share(&self.tunnels, "tunnels", "tunnels"));
         Ok(RoutePermit {
             tunnel: tunnel.transpose()?,
-            request: Some(enter(&self.requests, "requests", "concurrency")?),
+            request: Some(acquire_share(&self.requests, "requests", "concurrency")?),
         })
     }
 
     /// Requests in progress, without tunnels.
     pub fn requests_under_way(&self) -> usize {
-        self.requests.under_way()
+        self.requests.in_use()
     }
 
     /// Tunnels in progress and refusals, for status reports.
     pub fn text(&self) -> String {
         format!(
             "{} tunnels, {} refused by concurrency, {} by tunnels",
-            self.tunnels.under_way(),
+            self.tunnels.in_use(),
             self.requests.refused(),
             self.tunnels.refused()
         )
     }
 }
 
-fn text(why: ShareRefusal, bound: &ClientShares, what: &str, key: &str, whom: &str) -> String {
+fn text(
+    refusal: ShareRefusal,
+    bound: &ClientShares,
+    noun: &str,
+    key: &str,
+    origin_name: &str,
+) -> String {
     let max = bound.max();
-    match why {
+    match refusal {
         ShareRefusal::Full => {
-            format!("{max} {what} to {whom} are in progress; raise the route's {key} to allow more")
+            format!(
+                "{max} {noun} to {origin_name} are in progress; raise the route's {key} to allow more"
+            )
         }
         ShareRefusal::Share => format!(
-            "the client uses its share of the {max} {what} to {whom}; raise client_share to allow more"
+            "the client uses its share of the {max} {noun} to {origin_name}; raise client_share to allow more"
         ),
     }
 }

@@ -11,48 +11,48 @@ use lowroad_handler::ResponseFields;
 pub struct ProxyRequestBody {
     stream: BodyReceiver,
     /// All received pieces; empty once the body is longer than the limit.
-    kept: Vec<Bytes>,
-    kept_len: usize,
+    retained: Vec<Bytes>,
+    retained_len: usize,
     /// The limit in bytes: a longer body is not kept.
-    kept_len_max: u64,
-    is_kept: bool,
-    /// The number of pieces in `kept` that were passed to the server.
-    given: usize,
+    retained_len_max: u64,
+    is_replayable: bool,
+    /// The number of pieces in `retained` that were passed to the server.
+    passed_count: usize,
     /// Whether the stream has ended.
-    is_over: bool,
+    is_complete: bool,
     trailers: Option<Box<ResponseFields>>,
 }
 
 impl ProxyRequestBody {
-    /// A body from a stream's start. `kept_len_max`: a longer one cannot be replayed.
-    pub fn new(stream: BodyReceiver, kept_len_max: u64) -> ProxyRequestBody {
+    /// A body from a stream's start. `retained_len_max`: a longer one cannot be replayed.
+    pub fn new(stream: BodyReceiver, retained_len_max: u64) -> ProxyRequestBody {
         ProxyRequestBody {
             stream,
-            kept: Vec::new(),
-            kept_len: 0,
-            kept_len_max,
-            is_kept: true,
-            given: 0,
-            is_over: false,
+            retained: Vec::new(),
+            retained_len: 0,
+            retained_len_max,
+            is_replayable: true,
+            passed_count: 0,
+            is_complete: false,
             trailers: None,
         }
     }
 
     /// The next piece for the server.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
-        if let Some(piece) = self.kept.get(self.given) {
-            self.given += 1;
+        if let Some(piece) = self.retained.get(self.passed_count) {
+            self.passed_count += 1;
             // `Bytes` is reference-counted: keeping a piece copies nothing.
             return Poll::Ready(StreamItem::Bytes(piece.clone()));
         }
-        if self.is_over {
+        if self.is_complete {
             return Poll::Ready(StreamItem::End);
         }
         let next = ready!(self.stream.poll_next(context));
         match &next {
-            StreamItem::Bytes(piece) => self.keep(piece),
+            StreamItem::Bytes(piece) => self.retain(piece),
             StreamItem::End => {
-                self.is_over = true;
+                self.is_complete = true;
                 self.trailers = self.stream.take_trailers();
             }
             StreamItem::Cut => {}
@@ -67,20 +67,22 @@ impl ProxyRequestBody {
 
     /// The same body from its start; `None` if its start was discarded.
     pub fn rewound(self) -> Option<ProxyRequestBody> {
-        self.is_kept
-            .then_some(ProxyRequestBody { given: 0, ..self })
+        self.is_replayable.then_some(ProxyRequestBody {
+            passed_count: 0,
+            ..self
+        })
     }
 
-    fn keep(&mut self, piece: &Bytes) {
-        self.kept_len = self.kept_len.saturating_add(piece.len());
+    fn retain(&mut self, piece: &Bytes) {
+        self.retained_len = self.retained_len.saturating_add(piece.len());
         // Once too long, the start is lost: the body cannot be replayed even if later pieces are small.
-        self.is_kept &= self.kept_len as u64 <= self.kept_len_max;
-        if self.is_kept {
-            self.kept.push(piece.clone());
+        self.is_replayable &= self.retained_len as u64 <= self.retained_len_max;
+        if self.is_replayable {
+            self.retained.push(piece.clone());
             // The piece goes to the server right now.
-            self.given += 1;
+            self.passed_count += 1;
         } else {
-            (self.kept, self.given) = (Vec::new(), 0);
+            (self.retained, self.passed_count) = (Vec::new(), 0);
         }
     }
 }

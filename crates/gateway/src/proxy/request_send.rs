@@ -12,7 +12,7 @@ pub struct RequestSend {
     /// The bytes being sent.
     buffer: SendBuffer,
     /// Bytes of `buffer` that are not sent yet, even while the driver holds it.
-    left: usize,
+    remaining: usize,
     /// Bytes sent so far.
     len: u64,
     /// Whether the driver has held the buffer, so that some bytes may have been sent.
@@ -26,7 +26,7 @@ pub struct RequestSend {
 impl RequestSend {
     /// Whether there are bytes left to send.
     pub fn has_more(&self) -> bool {
-        self.left > 0 || !self.out.is_empty()
+        self.remaining > 0 || !self.out.is_empty()
     }
 
     /// Whether the server may have received any byte.
@@ -37,46 +37,46 @@ impl RequestSend {
 
     /// The bytes to send next.
     pub fn buffer(&mut self) -> &mut SendBuffer {
-        if self.left == 0 {
-            self.put(Bytes::new(), &[]);
+        if self.remaining == 0 {
+            self.set_piece(Bytes::new(), &[]);
         }
         &mut self.buffer
     }
 
     /// Records that the driver may hold the buffer.
-    pub fn lent(&mut self) {
+    pub fn mark_lent(&mut self) {
         // An empty buffer with bytes left: the driver holds it.
-        self.was_lent |= self.buffer.is_empty() && self.left > 0;
+        self.was_lent |= self.buffer.is_empty() && self.remaining > 0;
     }
 
     /// Records that `len` bytes were sent.
-    pub fn sent(&mut self, len: usize) {
+    pub fn mark_sent(&mut self, len: usize) {
         self.len += len as u64;
-        self.left -= len;
+        self.remaining -= len;
         self.buffer.advance(len);
     }
 
     /// The buffer for new framing, after all is sent; its memory is reused.
-    pub fn fresh(&mut self) -> &mut Vec<u8> {
+    pub fn reset_framing(&mut self) -> &mut Vec<u8> {
         self.out.clear();
         // The framing buffer of the last piece is reused.
         if let SendBuffer::Framed(framed) = &mut self.buffer {
-            self.out = framed.take_before();
+            self.out = framed.take_prefix();
         }
         &mut self.out
     }
 
     /// Adds a body piece after the bytes in `out`, and the framing after it.
-    pub fn put(&mut self, piece: Bytes, behind: &'static [u8]) {
-        let before = std::mem::take(&mut self.out);
-        self.left = before.len() + piece.len() + behind.len();
-        self.buffer = SendBuffer::Framed(FramedPart::new(before, piece, behind));
+    pub fn set_piece(&mut self, piece: Bytes, suffix: &'static [u8]) {
+        let prefix = std::mem::take(&mut self.out);
+        self.remaining = prefix.len() + piece.len() + suffix.len();
+        self.buffer = SendBuffer::Framed(FramedPart::new(prefix, piece, suffix));
     }
 
     /// Discards all output.
-    pub fn give_up(&mut self) {
+    pub fn discard(&mut self) {
         self.out.clear();
-        self.left = 0;
+        self.remaining = 0;
         self.buffer = SendBuffer::default();
     }
 }

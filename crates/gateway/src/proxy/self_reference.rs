@@ -8,34 +8,36 @@ use super::servers::OriginEndpoint;
 /// Reduces Location and Content-Location to the path if they name the server itself.
 ///
 /// Both fields name a resource (RFC 9110 §8.7 and §10.2.2). Refresh is not an HTTP field.
-pub fn name_no_server(fields: &mut ResponseFields, place: &OriginEndpoint) {
+pub fn make_references_relative(fields: &mut ResponseFields, endpoint: &OriginEndpoint) {
     for name in [StandardHeader::Location, StandardHeader::ContentLocation] {
-        fields.replace(name, |value| local(value, place.scheme, &place.host));
+        fields.replace(name, |value| {
+            relative_reference(value, endpoint.scheme, &endpoint.host)
+        });
     }
 }
 
 /// A reference without its authority, if it is this one; `None` for other authorities.
-fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
-    let (own, rest) = reference.split_at_checked(scheme.len())?;
+fn relative_reference(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
+    let (reference_scheme, rest) = reference.split_at_checked(scheme.len())?;
     // Only absolute references name an authority.
     let rest = rest.strip_prefix(b"://")?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
-    let (named, rest) = rest.split_at(end.unwrap_or(rest.len()));
-    let is_own = own.eq_ignore_ascii_case(scheme.as_bytes())
+    let (named_authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    let is_same_origin = reference_scheme.eq_ignore_ascii_case(scheme.as_bytes())
         // Scheme and host are case-insensitive (RFC 3986 §6.2.2.1), and the default port may be omitted (§6.2.3).
-        && without_port(named, scheme).eq_ignore_ascii_case(without_port(authority, scheme));
+        && without_port(named_authority, scheme).eq_ignore_ascii_case(without_port(authority, scheme));
     let starts_like_authority = |rest: &[u8]| {
         let second = rest.get(1).copied().unwrap_or(b'a');
         rest.first() == Some(&b'/') && (matches!(second, b'/' | b'\\') || second <= b' ')
     };
-    let front: &[u8] = match rest.first() {
+    let prefix: &[u8] = match rest.first() {
         // "//" at the start would be read as a host (RFC 3986 §4.2). Browsers also skip tabs and treat `\` as `/`.
         Some(b'/') if starts_like_authority(rest) => b"/.",
         Some(b'/') => b"",
         // An empty path is the root (RFC 3986 §6.2.3).
         _ => b"/",
     };
-    is_own.then(|| [front, rest].concat())
+    is_same_origin.then(|| [prefix, rest].concat())
 }
 
 /// An authority without the scheme's default port.
@@ -50,10 +52,10 @@ fn without_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::local;
+    use super::relative_reference;
 
     fn of(reference: &str) -> Option<String> {
-        let local = local(reference.as_bytes(), "http", b"127.0.0.1:3000")?;
+        let local = relative_reference(reference.as_bytes(), "http", b"127.0.0.1:3000")?;
         Some(String::from_utf8(local).expect("text"))
     }
 
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn a_port_that_the_scheme_has_is_none() {
         let of = |reference: &str, authority: &str| {
-            local(reference.as_bytes(), "https", authority.as_bytes()).is_some()
+            relative_reference(reference.as_bytes(), "https", authority.as_bytes()).is_some()
         };
         assert!(of("https://app.internal:443/a", "app.internal"));
         assert!(of("https://App.internal/a", "app.internal:443"));

@@ -31,7 +31,7 @@ pub struct OriginEndpoint {
     /// Requests that could not be retried because of their body.
     unrepeated: AtomicU64,
     /// The last failure.
-    latest: Mutex<Option<Box<str>>>,
+    last_failure: Mutex<Option<Box<str>>>,
 }
 
 impl OriginEndpoint {
@@ -48,13 +48,13 @@ impl OriginEndpoint {
             host: host.as_bytes().into(),
             scheme,
             unrepeated: AtomicU64::new(0),
-            latest: Mutex::default(),
+            last_failure: Mutex::default(),
         }
     }
 
     /// Records a failure, for status reports.
-    pub fn failed(&self, why: &str) {
-        *self.latest() = Some(why.into());
+    pub fn record_failure(&self, reason: &str) {
+        *self.last_failure() = Some(reason.into());
     }
 
     /// Counts a request that was not retried because its body exceeded the limit.
@@ -62,8 +62,10 @@ impl OriginEndpoint {
         self.unrepeated.fetch_add(1, Relaxed);
     }
 
-    fn latest(&self) -> MutexGuard<'_, Option<Box<str>>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_failure(&self) -> MutexGuard<'_, Option<Box<str>>> {
+        self.last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its connections and its last failure, as a server of `origin`.
@@ -82,7 +84,7 @@ impl OriginEndpoint {
                 failed: counts.failed,
             },
             unrepeated: self.unrepeated.load(Relaxed),
-            latest_failure: self.latest().as_deref().map(str::to_owned),
+            latest_failure: self.last_failure().as_deref().map(str::to_owned),
         }
     }
 }
@@ -115,7 +117,7 @@ pub struct OriginGroup {
     /// The hash key, for consistent hashing.
     pub hash: Option<HashBy>,
     /// The periodic name resolutions.
-    pub following: Vec<NameWatch>,
+    pub name_watches: Vec<NameWatch>,
     /// The active health checks.
     pub checks: Option<Arc<HealthChecks>>,
 }
@@ -124,11 +126,11 @@ pub struct OriginGroup {
 fn member(status: &MemberStatus) -> UpstreamMember {
     let counts = &status.counts;
     let is_unavailable = matches!(
-        status.standing,
+        status.health,
         MemberHealth::Ejected { .. } | MemberHealth::Down | MemberHealth::Draining
     );
     UpstreamMember {
-        health: status.standing.to_string(),
+        health: status.health.to_string(),
         is_available: !is_unavailable,
         is_backup: status.backup,
         weight: status.weight,
@@ -160,9 +162,9 @@ impl OriginServers {
     /// The state of each server.
     pub fn status(&self) -> UpstreamReport {
         let group = match &self.members {
-            OriginMembers::One(place) => {
+            OriginMembers::One(endpoint) => {
                 return UpstreamReport {
-                    servers: vec![place.status(&self.name, None)],
+                    servers: vec![endpoint.status(&self.name, None)],
                     faults: Vec::new(),
                 };
             }
@@ -171,51 +173,56 @@ impl OriginServers {
         // Only the slow start and ejection times depend on the clock, so any worker's will do.
         let now_ms = group.workers[0].timers.now_ms();
         let members = group.upstream.with(|group| {
-            let of = |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
+            let with_endpoint =
+                |status: MemberStatus| Some((group.target(status.member)?.clone(), status));
             group
                 .status(now_ms)
                 .into_iter()
-                .filter_map(of)
+                .filter_map(with_endpoint)
                 .collect::<Vec<_>>()
         });
         let servers = members
             .iter()
-            .map(|(place, one)| place.status(&self.name, Some(member(one))));
-        let faults = group.following.iter().filter_map(NameWatch::failure);
+            .map(|(endpoint, status)| endpoint.status(&self.name, Some(member(status))));
+        let faults = group.name_watches.iter().filter_map(NameWatch::failure);
         UpstreamReport {
             servers: servers.collect(),
-            faults: faults.map(|why| format!("{}: {why}", self.name)).collect(),
+            faults: faults
+                .map(|reason| format!("{}: {reason}", self.name))
+                .collect(),
         }
     }
 
     /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
-    pub fn explain_absence(&self, none: NoMember) -> String {
-        let following = self.group().map_or(&[][..], |group| &group.following);
-        name_resolution::explain_absence(none, following)
+    pub fn explain_absence(&self, no_member: NoMember) -> String {
+        let name_watches = self.group().map_or(&[][..], |group| &group.name_watches);
+        name_resolution::explain_absence(no_member, name_watches)
     }
 
     /// The server that a request would get now, and the reason; for `explain`.
-    pub fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
+    pub fn describe_choice(&self, probe: &RouteProbe<'_>) -> Option<String> {
         let group = match &self.members {
-            OriginMembers::One(place) => return Some(format!("{}: the only server", place.name)),
+            OriginMembers::One(endpoint) => {
+                return Some(format!("{}: the only server", endpoint.name));
+            }
             OriginMembers::Group(group) => group,
         };
-        let key = group.hash.as_ref().and_then(|by| key(by, outline));
+        let key = group.hash.as_ref().and_then(|hash_by| key(hash_by, probe));
         let now_ms = group.workers[0].timers.now_ms();
         // Not advanced: an explanation must not influence the next choice.
         let random = mixed(self.random.load(Relaxed));
         Some(group.upstream.with(|group| {
             let pick = PickRequest {
                 key,
-                client: Some(outline.peer),
+                client: Some(probe.peer),
                 tried: &[],
             };
-            let looked = group.look(&pick, now_ms, random);
-            let place = looked.map(|(member, why)| (group.place(member), why));
-            match place {
-                Ok((Some(place), why)) => format!("{}: {why}", place.name),
+            let picked = group.preview(&pick, now_ms, random);
+            let choice = picked.map(|(member, reason)| (group.target(member), reason));
+            match choice {
+                Ok((Some(endpoint), reason)) => format!("{}: {reason}", endpoint.name),
                 Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
-                Err(none) => format!("{}: {}", self.name, self.explain_absence(none)),
+                Err(no_member) => format!("{}: {}", self.name, self.explain_absence(no_member)),
             }
         }))
     }
@@ -240,16 +247,16 @@ impl OriginServers {
     ) -> Result<(Arc<OriginEndpoint>, Option<OriginAttempt>), NoMember> {
         let group = match &self.members {
             // Without a group there is no lock and no report per request.
-            OriginMembers::One(place) => return Ok((place.clone(), None)),
+            OriginMembers::One(endpoint) => return Ok((endpoint.clone(), None)),
             OriginMembers::Group(group) => group,
         };
-        let key = group.hash.as_ref().and_then(|by| {
-            let outline = RouteProbe {
+        let key = group.hash.as_ref().and_then(|hash_by| {
+            let probe = RouteProbe {
                 target: request.target(),
                 peer: request.peer,
                 fields: request.fields(),
             };
-            key(by, &outline)
+            key(hash_by, &probe)
         });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
         // Relaxed: only the distinctness of the values matters.
@@ -260,23 +267,24 @@ impl OriginServers {
             tried,
         };
         let attempt = group.upstream.attempt(&pick, now_ms, random)?;
-        Ok((attempt.place.clone(), Some(attempt)))
+        Ok((attempt.target.clone(), Some(attempt)))
     }
 }
 
 /// The key of a request for consistent hashing.
-fn key(by: &HashBy, outline: &RouteProbe<'_>) -> Option<u64> {
-    let fields = &outline.fields;
-    match by {
-        HashBy::Url => Some(hash_of(outline.target)),
+fn key(hash_by: &HashBy, probe: &RouteProbe<'_>) -> Option<u64> {
+    let fields = &probe.fields;
+    match hash_by {
+        HashBy::Url => Some(hash_of(probe.target)),
         // Mapped addresses hash like plain IPv4: the same client keeps its server at every listener.
-        HashBy::Address => Some(match outline.peer.to_canonical() {
+        HashBy::Address => Some(match probe.peer.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
             IpAddr::V6(address) => hash_of(&address.octets()),
         }),
         HashBy::Header(name) => {
-            let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
-            let (_, value) = fields.clone().find(named)?;
+            let is_named =
+                |(field_name, _): &(&[u8], &[u8])| field_name.eq_ignore_ascii_case(name.as_bytes());
+            let (_, value) = fields.clone().find(is_named)?;
             Some(hash_of(value))
         }
         HashBy::Cookie(name) => cookie(fields.clone(), name.as_bytes()).map(hash_of),

@@ -21,13 +21,13 @@ const TURNS_MAX: usize = 16;
 
 /// Both directions of a tunnel.
 struct TunnelPump {
-    talk: Box<ProxyExchange>,
+    exchange: Box<ProxyExchange>,
     /// `None` after the client has closed its sending direction.
     from_client: Option<BodyReceiver>,
     /// Bytes of the client that the origin has not accepted yet.
     piece: SendBuffer,
     /// The number of unsent bytes, even while the driver holds the buffer.
-    left: usize,
+    remaining: usize,
     /// Whether the sending direction to the origin is closed.
     is_finished: bool,
     /// `None` after the origin has closed its sending direction.
@@ -43,43 +43,49 @@ enum TunnelState {
 }
 
 /// Returns the 101 response for the client; a task moves the bytes that follow. The tunnel closes when it is idle for
-/// `silence`.
+/// `idle_timeout`.
 pub fn begin(
-    mut talk: Box<ProxyExchange>,
-    silence: Duration,
+    mut exchange: Box<ProxyExchange>,
+    idle_timeout: Duration,
     protocol: Vec<u8>,
     fields: ResponseFields,
 ) -> HandlerResponse {
-    let (tunnel, far) = ClientTunnel::new(WAITING_LEN_MAX);
-    let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+    let (tunnel, far_end) = ClientTunnel::new(WAITING_LEN_MAX);
+    let idle_timeout_ms = u64::try_from(idle_timeout.as_millis()).unwrap_or(u64::MAX);
     // The request is over. From now on the tunnel bound limits it.
-    talk.leave.become_tunnel();
-    talk.lease.detach();
-    talk.attempt.iter_mut().for_each(OriginAttempt::tunnelled);
-    let executor = talk.executor();
+    exchange.permit.become_tunnel();
+    exchange.lease.detach();
+    exchange
+        .attempt
+        .iter_mut()
+        .for_each(OriginAttempt::mark_tunnelled);
+    let executor = exchange.executor();
     let mut pump = TunnelPump {
-        talk,
-        from_client: Some(far.from_client),
+        exchange,
+        from_client: Some(far_end.from_client),
         piece: SendBuffer::default(),
-        left: 0,
+        remaining: 0,
         is_finished: false,
-        to_client: Some(far.to_client),
+        to_client: Some(far_end.to_client),
     };
     executor.spawn(async move {
         poll_fn(|context| pump.poll(context)).await;
         // However the tunnel ended, the server performed the upgrade.
-        pump.talk.report(AttemptOutcome::Answered);
+        pump.exchange.report(AttemptOutcome::Answered);
     });
     HandlerResponse {
         fields,
-        ..HandlerResponse::upgrade(protocol, tunnel.with_idle_timeout(silence_ms))
+        ..HandlerResponse::upgrade(protocol, tunnel.with_idle_timeout(idle_timeout_ms))
     }
 }
 
 impl TunnelPump {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS_MAX {
-            match (self.send_on(context), self.hear_on(context)) {
+            match (
+                self.forward_to_origin(context),
+                self.forward_to_client(context),
+            ) {
                 (TunnelState::Over, _) | (_, TunnelState::Over) => return Poll::Ready(()),
                 (TunnelState::Waits, TunnelState::Waits) => return Poll::Pending,
                 // Both directions ended: half-closed tunnels go on until then.
@@ -92,27 +98,27 @@ impl TunnelPump {
         Poll::Pending
     }
 
-    fn send_on(&mut self, context: &mut Context<'_>) -> TunnelState {
+    fn forward_to_origin(&mut self, context: &mut Context<'_>) -> TunnelState {
         // The next piece is read only after this one is sent: backpressure to the client.
-        if self.left > 0 {
-            let connection = &mut self.talk.lease.connection;
+        if self.remaining > 0 {
+            let connection = &mut self.exchange.lease.connection;
             return match connection.poll_write_buffer(context, &mut self.piece) {
                 Poll::Pending => TunnelState::Waits,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
-                    self.left -= len;
+                    self.remaining -= len;
                     TunnelState::Moved
                 }
                 Poll::Ready(_) => TunnelState::Over,
             };
         }
-        let Some(from) = &self.from_client else {
+        let Some(receiver) = &self.from_client else {
             return self.finish(context);
         };
-        match from.poll_next(context) {
+        match receiver.poll_next(context) {
             Poll::Pending => TunnelState::Waits,
             Poll::Ready(StreamItem::Bytes(bytes)) => {
-                self.left = bytes.len();
+                self.remaining = bytes.len();
                 self.piece = SendBuffer::Bytes(bytes);
                 TunnelState::Moved
             }
@@ -130,7 +136,7 @@ impl TunnelPump {
         if self.is_finished {
             return TunnelState::Waits;
         }
-        match self.talk.lease.connection.poll_finish(context) {
+        match self.exchange.lease.connection.poll_finish(context) {
             Poll::Pending => TunnelState::Waits,
             Poll::Ready(Ok(())) => {
                 self.is_finished = true;
@@ -140,19 +146,19 @@ impl TunnelPump {
         }
     }
 
-    fn hear_on(&mut self, context: &mut Context<'_>) -> TunnelState {
-        let Some(to) = &self.to_client else {
+    fn forward_to_client(&mut self, context: &mut Context<'_>) -> TunnelState {
+        let Some(sender) = &self.to_client else {
             return TunnelState::Waits;
         };
-        match to.poll_room(context) {
+        match sender.poll_room(context) {
             // Not read while the client is slow: backpressure to the origin.
             Poll::Pending => return TunnelState::Waits,
             Poll::Ready(Err(_)) => return TunnelState::Over,
             Poll::Ready(Ok(())) => {}
         }
-        match self.talk.lease.connection.poll_said(context) {
+        match self.exchange.lease.connection.poll_event(context) {
             Poll::Pending => TunnelState::Waits,
-            Poll::Ready(Ok(ResponseEvent::Data(data))) => match to.push(data) {
+            Poll::Ready(Ok(ResponseEvent::Data(data))) => match sender.push(data) {
                 Ok(_) => TunnelState::Moved,
                 Err(_) => TunnelState::Over,
             },

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use lowroad_engine::stream::StreamItem;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::operator_notice::OperatorNotice;
-use lowroad_handler::request_body::{PartialBody, cut};
+use lowroad_handler::request_body::{PartialBody, truncation_failure};
 use lowroad_handler::spool::{STALL, SpoolLimits};
 use lowroad_handler::{HandlerFailure, HandlerResponse};
 use lowroad_http::status::StatusCode;
@@ -50,7 +50,7 @@ pub trait ProgramLink: Send + Unpin + 'static {
     }
 
     /// Whether its output has ended and only its exit status is missing, which does not take long.
-    fn is_over(&self) -> bool {
+    fn has_output_ended(&self) -> bool {
         false
     }
 
@@ -84,7 +84,7 @@ pub struct ScriptFailure {
     /// The failure.
     pub failure: HandlerFailure,
     /// The body, if the request may be sent to another program.
-    pub again: Option<PartialBody>,
+    pub replayable_body: Option<PartialBody>,
     /// Whether the output is no valid response, so that the server is not at fault.
     pub is_output_bad: bool,
 }
@@ -101,7 +101,7 @@ const KEPT_WAIT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct ScriptTerms {
     /// The timeout without progress in either direction.
-    pub silence: Duration,
+    pub idle_timeout: Duration,
     /// Receives failures after the start of the response.
     pub notice: OperatorNotice,
     /// Buffers for slow clients; `None`: the program waits.
@@ -118,31 +118,31 @@ pub async fn answer<P: ProgramLink>(
     mut reply: CgiReply,
     terms: &ScriptTerms,
 ) -> Result<HandlerResponse, ScriptFailure> {
-    let silence = terms.silence;
-    let mut talk = ScriptExchange {
+    let idle_timeout = terms.idle_timeout;
+    let mut exchange = ScriptExchange {
         executor: program.executor(),
         program,
         empty: body.is_none(),
         feed: FeedState::Untouched(body),
         is_output_bad: false,
     };
-    match talk.hear_head(&mut reply, silence).await {
+    match exchange.receive_head(&mut reply, idle_timeout).await {
         Ok(ScriptProgress::All) => {
-            talk.finish();
+            exchange.finish();
             // The output was complete, so a failure is the script's: no other server would do better.
             reply.finish().map_err(|failure| ScriptFailure {
                 failure,
-                again: None,
+                replayable_body: None,
                 is_output_bad: true,
             })
         }
         Ok(ScriptProgress::Head) => {
             let (response, rest) = reply.stream();
-            let executor = talk.executor.clone();
-            executor.spawn(talk.stream(rest, terms.clone()));
+            let executor = exchange.executor.clone();
+            executor.spawn(exchange.stream(rest, terms.clone()));
             Ok(response)
         }
-        Err(failure) => Err(talk.stop(failure)),
+        Err(failure) => Err(exchange.into_failure(failure)),
     }
 }
 
@@ -197,75 +197,77 @@ enum ScriptEvent {
 }
 
 impl<P: ProgramLink> ScriptExchange<P> {
-    async fn hear_head(
+    async fn receive_head(
         &mut self,
         reply: &mut CgiReply,
-        silence: Duration,
+        idle_timeout: Duration,
     ) -> Result<ScriptProgress, HandlerFailure> {
         let executor = self.executor.clone();
         loop {
-            let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
-            let turn = executor.timeout(silence, turn).await;
-            match turn.map_err(|_| silent(reply.who(), silence))?? {
+            let event = poll_fn(|context| self.poll_event(context, reply.output()));
+            let event = executor.timeout(idle_timeout, event).await;
+            match event.map_err(|_| timeout_failure(reply.script_file(), idle_timeout))?? {
                 // The timeout restarts with each sign of progress.
                 ScriptEvent::Fed | ScriptEvent::Part(ProgramOutput::Other) => {}
                 ScriptEvent::Part(ProgramOutput::End) => {
-                    self.look(reply)?;
+                    self.parse_head(reply)?;
                     return Ok(ScriptProgress::All);
                 }
-                ScriptEvent::Part(ProgramOutput::Output) if self.look(reply)? => break,
+                ScriptEvent::Part(ProgramOutput::Output) if self.parse_head(reply)? => break,
                 ScriptEvent::Part(ProgramOutput::Output) => {}
             }
         }
         // A storable response is collected: only a complete one can be stored with a known length.
-        match reply.may_be_kept() {
-            true => self.hear_rest_soon(reply, silence).await,
-            false => self.hear_rest_at_once(reply).await,
+        match reply.may_be_stored() {
+            true => self.collect_storable(reply, idle_timeout).await,
+            false => self.collect_available(reply).await,
         }
     }
 
     /// Returns whether the head is complete.
-    fn look(&mut self, reply: &mut CgiReply) -> Result<bool, HandlerFailure> {
-        let looked = reply.look();
-        self.is_output_bad = looked.is_err();
-        looked
+    fn parse_head(&mut self, reply: &mut CgiReply) -> Result<bool, HandlerFailure> {
+        let parsed = reply.parse_head();
+        self.is_output_bad = parsed.is_err();
+        parsed
     }
 
     /// Waits a moment for the end of a storable response.
-    async fn hear_rest_soon(
+    async fn collect_storable(
         &mut self,
         reply: &mut CgiReply,
-        silence: Duration,
+        idle_timeout: Duration,
     ) -> Result<ScriptProgress, HandlerFailure> {
         let executor = self.executor.clone();
-        let hearing = async {
+        let collection = async {
             while reply.body_len() < KEPT_LEN_MAX {
-                let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
-                if matches!(turn.await?, ScriptEvent::Part(ProgramOutput::End)) {
+                let event = poll_fn(|context| self.poll_event(context, reply.output()));
+                if matches!(event.await?, ScriptEvent::Part(ProgramOutput::End)) {
                     return Ok(ScriptProgress::All);
                 }
             }
             Ok(ScriptProgress::Head)
         };
         // A slow rest is streamed after all: storing it must not delay the client.
-        let heard = executor.timeout(KEPT_WAIT.min(silence), hearing).await;
-        heard.unwrap_or(Ok(ScriptProgress::Head))
+        let collected = executor
+            .timeout(KEPT_WAIT.min(idle_timeout), collection)
+            .await;
+        collected.unwrap_or(Ok(ScriptProgress::Head))
     }
 
     /// Collects the output that is available without waiting, so that a short response needs neither a task nor a
     /// stream.
-    async fn hear_rest_at_once(
+    async fn collect_available(
         &mut self,
         reply: &mut CgiReply,
     ) -> Result<ScriptProgress, HandlerFailure> {
         while reply.body_len() < AT_ONCE_LEN_MAX {
-            let turn = poll_fn(|context| match self.poll_turn(context, reply.output()) {
+            let event = poll_fn(|context| match self.poll_event(context, reply.output()) {
                 // Only the exit status is missing, which arrives soon: worth waiting for, to know whether all is
                 // complete.
-                Poll::Pending if self.program.is_over() => Poll::Pending,
-                turn => Poll::Ready(turn),
+                Poll::Pending if self.program.has_output_ended() => Poll::Pending,
+                event => Poll::Ready(event),
             });
-            match turn.await {
+            match event.await {
                 Poll::Pending => break,
                 Poll::Ready(Ok(ScriptEvent::Part(ProgramOutput::End))) => {
                     return Ok(ScriptProgress::All);
@@ -283,10 +285,13 @@ impl<P: ProgramLink> ScriptExchange<P> {
         match self.stream_parts(&mut rest, &terms).await {
             Ok(true) => {
                 self.finish();
-                let who = rest.who().clone();
+                let script_file = rest.script_file().clone();
                 // Fewer bytes than announced: the client's response is truncated, and the operator is informed.
                 if let Err(missing) = rest.end() {
-                    notice(&format!("{} sent {missing} bytes too few", who.display()));
+                    notice(&format!(
+                        "{} sent {missing} bytes too few",
+                        script_file.display()
+                    ));
                 }
             }
             Ok(false) => {}
@@ -302,14 +307,14 @@ impl<P: ProgramLink> ScriptExchange<P> {
         rest: &mut BodyRemainder,
         terms: &ScriptTerms,
     ) -> Result<bool, HandlerFailure> {
-        let silence = terms.silence;
+        let idle_timeout = terms.idle_timeout;
         let mut spools = terms.spools.as_ref();
         let mut output = Vec::new();
         // The time since the last event, in whole ticks.
-        let mut quiet = Duration::ZERO;
-        let tick = TICK.min(silence);
+        let mut idle_time = Duration::ZERO;
+        let tick = TICK.min(idle_timeout);
         let executor = self.executor.clone();
-        let Ok(mut room) = rest.put(Bytes::new()) else {
+        let Ok(mut room) = rest.push(Bytes::new()) else {
             return Ok(false);
         };
         loop {
@@ -327,27 +332,27 @@ impl<P: ProgramLink> ScriptExchange<P> {
                     }
                 }
                 // There is room again, in the client's stream or the spool: the program's silence is counted from here.
-                (room, quiet) = (true, Duration::ZERO);
+                (room, idle_time) = (true, Duration::ZERO);
             }
-            let turn = poll_fn(|context| self.poll_turn(context, &mut output));
-            let Ok(turn) = executor.timeout(tick, turn).await else {
-                quiet += tick;
-                if quiet >= silence {
-                    return Err(silent(rest.who(), silence));
+            let event = poll_fn(|context| self.poll_event(context, &mut output));
+            let Ok(event) = executor.timeout(tick, event).await else {
+                idle_time += tick;
+                if idle_time >= idle_timeout {
+                    return Err(timeout_failure(rest.script_file(), idle_timeout));
                 }
                 // Nothing to add: this only notices a client that has left.
-                match rest.put(Bytes::new()) {
+                match rest.push(Bytes::new()) {
                     Ok(_) => continue,
                     Err(_) => return Ok(false),
                 }
             };
-            let part = turn?;
-            quiet = Duration::ZERO;
+            let part = event?;
+            idle_time = Duration::ZERO;
             match part {
                 ScriptEvent::Part(ProgramOutput::End) => return Ok(true),
                 ScriptEvent::Part(ProgramOutput::Output) => {
-                    match rest.put(std::mem::take(&mut output).into()) {
-                        Ok(more) => room = more,
+                    match rest.push(std::mem::take(&mut output).into()) {
+                        Ok(has_room) => room = has_room,
                         Err(_) => return Ok(false),
                     }
                 }
@@ -371,7 +376,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         .await
     }
 
-    fn poll_turn(
+    fn poll_event(
         &mut self,
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
@@ -417,11 +422,11 @@ impl<P: ProgramLink> ScriptExchange<P> {
             FeedState::Untouched(mut body) => match body.poll_next(context) {
                 // Still untouched: a body of which no byte was read can be sent to another program.
                 Poll::Pending => (FeedState::Untouched(body), FeedStep::Wait),
-                Poll::Ready(next) => (taken(body, next)?, FeedStep::On),
+                Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::On),
             },
             FeedState::Waiting(mut body) => match body.poll_next(context) {
                 Poll::Pending => (FeedState::Waiting(body), FeedStep::Wait),
-                Poll::Ready(next) => (taken(body, next)?, FeedStep::On),
+                Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::On),
             },
             FeedState::Giving(body, mut bytes) => match self.program.poll_feed(context, &mut bytes)
             {
@@ -445,33 +450,33 @@ impl<P: ProgramLink> ScriptExchange<P> {
         self.program.finish(fed);
     }
 
-    fn stop(self, failure: HandlerFailure) -> ScriptFailure {
-        let unused = self.program.is_unused();
-        let again = match self.feed {
-            FeedState::Untouched(body) if unused => Some(body),
-            _ if unused && self.empty => Some(PartialBody::none()),
+    fn into_failure(self, failure: HandlerFailure) -> ScriptFailure {
+        let is_unused = self.program.is_unused();
+        let replayable_body = match self.feed {
+            FeedState::Untouched(body) if is_unused => Some(body),
+            _ if is_unused && self.empty => Some(PartialBody::none()),
             _ => None,
         };
         ScriptFailure {
             failure,
-            again,
+            replayable_body,
             is_output_bad: self.is_output_bad,
         }
     }
 }
 
-fn taken(body: PartialBody, next: StreamItem) -> Result<FeedState, HandlerFailure> {
+fn next_feed_state(body: PartialBody, next: StreamItem) -> Result<FeedState, HandlerFailure> {
     match next {
         StreamItem::Bytes(bytes) => Ok(FeedState::Giving(body, bytes)),
         StreamItem::End => Ok(FeedState::Ending),
-        StreamItem::Cut => Err(cut()),
+        StreamItem::Cut => Err(truncation_failure()),
     }
 }
 
-fn silent(who: &Path, silence: Duration) -> HandlerFailure {
-    let (who, ms) = (who.display(), silence.as_millis());
+fn timeout_failure(script_file: &Path, idle_timeout: Duration) -> HandlerFailure {
+    let (script_file, ms) = (script_file.display(), idle_timeout.as_millis());
     let detail = format!(
-        "{who} neither read nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
+        "{script_file} neither read nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
     );
     HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
 }

@@ -46,14 +46,14 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::R
         SymlinkPolicy::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
         SymlinkPolicy::Follow => ResolveFlags::empty(),
     };
-    let opened = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let folder_fd = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let relative = OsStr::from_bytes(relative);
-    let place = match rustix::fs::openat2(&opened, relative, flags, Mode::empty(), resolve) {
+    let fd = match rustix::fs::openat2(&folder_fd, relative, flags, Mode::empty(), resolve) {
         // ENOSYS: a kernel before 5.6, or a seccomp filter.
         Err(Errno::NOSYS) => open_without_openat2(folder, relative, symlinks)?,
-        place => place?,
+        result => result?,
     };
-    let mode = rustix::fs::fstat(&place)?.st_mode;
+    let mode = rustix::fs::fstat(&fd)?.st_mode;
     Ok(match FileType::from_raw_mode(mode) {
         FileType::RegularFile => ScriptKind::File,
         FileType::Directory => ScriptKind::Folder,
@@ -69,9 +69,9 @@ fn open_without_openat2(
     symlinks: SymlinkPolicy,
 ) -> rustix::io::Result<OwnedFd> {
     let path = folder.join(relative);
-    let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let real = path.canonicalize().map_err(failed)?;
-    let base = folder.canonicalize().map_err(failed)?;
+    let to_errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let real = path.canonicalize().map_err(to_errno)?;
+    let base = folder.canonicalize().map_err(to_errno)?;
     let allowed = match symlinks {
         SymlinkPolicy::Beneath => real.starts_with(&base),
         // The canonical base has no links, so any difference is a link in the rest.
@@ -91,7 +91,7 @@ fn open_without_openat2(
 /// Times are monotonic ms of any worker.
 #[derive(Default)]
 pub struct ScriptCache {
-    found: Mutex<HashMap<Arc<Path>, ScriptMatch>>,
+    entries: Mutex<HashMap<Arc<Path>, ScriptMatch>>,
 }
 
 type ScriptMatch = HashMap<Box<[u8]>, (u64, PathMeaning)>;
@@ -105,23 +105,23 @@ const PATH_LEN_MAX: usize = 512;
 
 impl ScriptCache {
     /// The cached meaning of `path`, without access to the file system.
-    pub fn known(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<PathMeaning> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at_ms, meaning) = found.get(root)?.get(path)?;
-        (now_ms.saturating_sub(*at_ms) < TRUST_MS).then(|| meaning.clone())
+    pub fn get(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<PathMeaning> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stored_at_ms, meaning) = entries.get(root)?.get(path)?;
+        (now_ms.saturating_sub(*stored_at_ms) < TRUST_MS).then(|| meaning.clone())
     }
 
     /// Stores the result of a look-up that began at `now_ms`.
-    pub fn keep(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &PathMeaning) {
+    pub fn insert(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &PathMeaning) {
         if !matches!(meaning, PathMeaning::Script(_)) || path.len() > PATH_LEN_MAX {
             return;
         }
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         // Cleared as a whole: the entries live for half a second anyway.
-        if found.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
-            found.clear();
+        if entries.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
+            entries.clear();
         }
-        let paths = found.entry(root.clone()).or_default();
+        let paths = entries.entry(root.clone()).or_default();
         paths.insert(path.into(), (now_ms, meaning.clone()));
     }
 }
@@ -164,18 +164,18 @@ mod tests {
     fn a_script_is_known_for_half_a_second_and_a_miss_is_not() {
         let lately = ScriptCache::default();
         let root: Arc<Path> = Arc::from(Path::new("/srv"));
-        let script = PathMeaning::Script(super::super::front(b"/", "/a.php"));
-        lately.keep(&root, b"/a", 1000, &script);
-        assert_eq!(lately.known(&root, b"/a", 1499), Some(script.clone()));
-        assert_eq!(lately.known(&root, b"/a", 1500), None);
+        let script = PathMeaning::Script(super::super::front_controller(b"/", "/a.php"));
+        lately.insert(&root, b"/a", 1000, &script);
+        assert_eq!(lately.get(&root, b"/a", 1499), Some(script.clone()));
+        assert_eq!(lately.get(&root, b"/a", 1500), None);
         // The clock of another worker may be slightly behind.
-        assert_eq!(lately.known(&root, b"/a", 990), Some(script.clone()));
-        assert_eq!(lately.known(&root, b"/b", 1000), None);
-        lately.keep(&root, b"/b", 1000, &PathMeaning::Nothing);
-        lately.keep(&root, &[b'x'; PATH_LEN_MAX + 1], 1000, &script);
-        assert_eq!(lately.known(&root, b"/b", 1000), None);
-        assert_eq!(lately.known(&root, &[b'x'; PATH_LEN_MAX + 1], 1000), None);
+        assert_eq!(lately.get(&root, b"/a", 990), Some(script.clone()));
+        assert_eq!(lately.get(&root, b"/b", 1000), None);
+        lately.insert(&root, b"/b", 1000, &PathMeaning::Nothing);
+        lately.insert(&root, &[b'x'; PATH_LEN_MAX + 1], 1000, &script);
+        assert_eq!(lately.get(&root, b"/b", 1000), None);
+        assert_eq!(lately.get(&root, &[b'x'; PATH_LEN_MAX + 1], 1000), None);
         let other: Arc<Path> = Arc::from(Path::new("/other"));
-        assert_eq!(lately.known(&other, b"/a", 1000), None);
+        assert_eq!(lately.get(&other, b"/a", 1000), None);
     }
 }

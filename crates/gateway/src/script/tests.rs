@@ -1,8 +1,8 @@
 use lowroad_config::PathPattern;
 
 use super::{
-    LocatedScript, PathMeaning, RequestedPath, ScriptKind, ScriptRules, base_of, find,
-    find_by_name, front, mounted,
+    LocatedScript, PathMeaning, RequestedPath, ScriptKind, ScriptRules, base_path, find,
+    find_by_name, front_controller, mounted_program,
 };
 
 const FILES: &[&str] = &[
@@ -30,7 +30,7 @@ fn kind(path: &[u8]) -> ScriptKind {
 fn rules(pattern: &str) -> ScriptRules {
     ScriptRules {
         pattern: PathPattern::parse(pattern).expect("a pattern"),
-        ending: ".php".to_string(),
+        suffix: ".php".to_string(),
         index: "index.php".to_string(),
     }
 }
@@ -110,7 +110,7 @@ fn a_front_controller_is_the_script_of_all_paths() {
         ("/index.php/x/y", "/x/y"),
         ("/index.phpx/y", ""),
     ] {
-        let script = front(path.as_bytes(), "/index.php");
+        let script = front_controller(path.as_bytes(), "/index.php");
         assert_eq!(script.name, b"/index.php");
         assert_eq!(script.info, info.as_bytes(), "{path}");
     }
@@ -126,7 +126,7 @@ fn one_program_has_all_that_follows() {
         ("/app", "/app", ("/app", "")),
         ("/app", "/apple", ("", "/apple")),
     ] {
-        let script = mounted(path.as_bytes(), base);
+        let script = mounted_program(path.as_bytes(), base);
         let want = LocatedScript {
             name: want.0.into(),
             info: want.1.into(),
@@ -145,7 +145,7 @@ fn where_a_folder_of_programs_begins() {
         ("*.cgi", ""),
     ] {
         let pattern = PathPattern::parse(pattern).expect("a pattern");
-        assert_eq!(base_of(&pattern), want);
+        assert_eq!(base_path(&pattern), want);
     }
 }
 
@@ -186,7 +186,7 @@ fn scripts_on_another_machine_are_known_by_name() {
     assert_eq!(encoded, PathMeaning::Nothing);
     // Without a suffix, the whole path is the script.
     let any = ScriptRules {
-        ending: String::new(),
+        suffix: String::new(),
         index: String::new(),
         ..rules("/cgi/**")
     };

@@ -41,7 +41,7 @@ pub struct Case {
 impl Case {
     pub fn new(seed: u64, setting: &Setting) -> Case {
         let world = SharedWorld::new(seed, setting.faults.clone());
-        world.set_elsewhere(setting.elsewhere.clone());
+        world.set_peer_behavior(setting.elsewhere.clone());
         let workers = SimWorkers::new(&world, setting.workers);
         let address = match setting.tcp {
             true => UpstreamAddress::Tcp("192.0.2.9:9000".parse().expect("an address")),
@@ -105,9 +105,13 @@ impl Case {
         let counts = self.handler.pool().expect("one server");
         assert_eq!(counts.free, counts.connections_max, "leave that was lost");
         assert_eq!(counts.idle, 0, "kept for ever");
-        assert_eq!(self.handler.answering(), 0, "a request that never ends");
+        assert_eq!(
+            self.handler.requests_in_progress(),
+            0,
+            "a request that never ends"
+        );
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
-        self.workers.check_nothing_is_left();
+        self.workers.check_all_released();
     }
 
     /// The outcome of a client, and its time after the start.

@@ -332,7 +332,7 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
         let (outcome, _) = case.outcome(number);
         assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     }
-    assert_eq!(case.world.helped(), 2);
+    assert_eq!(case.world.helper_jobs(), 2);
     // A missing file is not cached, and a folder leads to its index.
     let mut case = Case::new(1, &setting);
     for (number, path) in ["/none.php", "/none.php", "/"].into_iter().enumerate() {
@@ -348,7 +348,7 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
         _ => 200,
     };
     assert_eq!([status(0), status(1), status(2)], [404, 404, 200]);
-    assert_eq!(case.world.helped(), 3);
+    assert_eq!(case.world.helper_jobs(), 3);
     setting.faults.file_failures = 1000;
     let (outcome, _) = single(1, &setting, plan(0));
     assert!(matches!(outcome, Outcome::Failed(503, _)), "{outcome:?}");

@@ -133,7 +133,7 @@ impl Server {
         }
         let world = &self.world;
         self.peers
-            .retain(|peer| !peer.gone && !world.over(peer.socket));
+            .retain(|peer| !peer.gone && !world.is_over(peer.socket));
         self.connections_max = self.connections_max.max(self.peers.len());
         let busy = match self.manners.processes {
             0 => usize::MAX,

@@ -34,7 +34,7 @@ pub fn start_local() -> WorkerHandle {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
                 if let DriverEvent::Outgoing(news) = event {
-                    own.sources.happened(news);
+                    own.sources.handle_event(news);
                 }
             }
             own.run();

@@ -26,11 +26,11 @@ pub struct SpoolAccount {
     /// Requests that were refused because of the limits on files or bytes.
     pub(super) refused: AtomicU64,
     /// How often a program had to wait for a slow client despite spools.
-    pub(super) held_back: AtomicU64,
+    pub(super) program_waits: AtomicU64,
     /// Failures of the file system.
     pub(super) failed: AtomicU64,
     /// Permits for jobs of the threads.
-    pub(super) turns: Arc<ConcurrencyLimit>,
+    pub(super) job_permits: Arc<ConcurrencyLimit>,
     /// The threads, started with the first file.
     threads: Mutex<Option<HelperPool>>,
 }
@@ -44,9 +44,9 @@ impl SpoolAccount {
             requests: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            held_back: AtomicU64::new(0),
+            program_waits: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            turns: ConcurrencyLimit::in_line(DISK_JOBS_MAX),
+            job_permits: ConcurrencyLimit::with_unbounded_queue(DISK_JOBS_MAX),
             threads: Mutex::default(),
         }
     }
@@ -56,11 +56,11 @@ impl SpoolAccount {
         let value = |number: &AtomicU64| number.load(Relaxed);
         vec![
             ("spool_bytes", value(&self.bytes)),
-            ("spool_files", self.files.under_way() as u64),
+            ("spool_files", self.files.in_use() as u64),
             ("spool_requests", value(&self.requests)),
             ("spool_responses", value(&self.responses)),
             ("spool_refused", value(&self.refused)),
-            ("spool_held_back", value(&self.held_back)),
+            ("spool_held_back", value(&self.program_waits)),
             ("spool_failed", value(&self.failed)),
         ]
     }
@@ -77,14 +77,16 @@ impl SpoolAccount {
     }
 
     /// Reserves bytes, if they fit into the limit.
-    pub(super) fn take_bytes(&self, len: u64, len_max: u64) -> bool {
+    pub(super) fn reserve_bytes(&self, len: u64, len_max: u64) -> bool {
         // An atomic update: two spools must not pass the check with the same remaining bytes.
-        let within = |used: u64| used.checked_add(len).filter(|sum| *sum <= len_max);
-        self.bytes.fetch_update(Relaxed, Relaxed, within).is_ok()
+        let add_within_limit = |used: u64| used.checked_add(len).filter(|sum| *sum <= len_max);
+        self.bytes
+            .fetch_update(Relaxed, Relaxed, add_within_limit)
+            .is_ok()
     }
 
     /// Frees reserved bytes.
-    pub(super) fn give_back_bytes(&self, len: u64) {
+    pub(super) fn release_bytes(&self, len: u64) {
         self.bytes.fetch_sub(len, Relaxed);
     }
 }
@@ -103,10 +105,10 @@ mod tests {
         let account = SpoolAccount::new(1);
         let file = account.files.try_acquire();
         assert!(file.is_some() && account.files.try_acquire().is_none());
-        assert!(account.take_bytes(60, 100) && !account.take_bytes(41, 100));
-        assert!(account.take_bytes(40, 100) && !account.take_bytes(1, 90));
-        assert!(!account.take_bytes(u64::MAX, u64::MAX));
-        account.give_back_bytes(100);
+        assert!(account.reserve_bytes(60, 100) && !account.reserve_bytes(41, 100));
+        assert!(account.reserve_bytes(40, 100) && !account.reserve_bytes(1, 90));
+        assert!(!account.reserve_bytes(u64::MAX, u64::MAX));
+        account.release_bytes(100);
         drop(file);
         let list = account.list();
         assert!(list.contains(&("spool_bytes", 0)) && list.contains(&("spool_files", 0)));

@@ -47,11 +47,11 @@ impl TempFile {
         };
         let threads = spools.account.threads().map_err(failed)?;
         let folder = spools.folder.clone();
-        let made = on_disk(spools, &threads, move || make(&folder)).await;
+        let created = on_disk(spools, &threads, move || create_unnamed(&folder)).await;
         Ok(TempFile {
             spools: spools.clone(),
             _permit: permit,
-            file: Some(Arc::new(made.map_err(failed)?)),
+            file: Some(Arc::new(created.map_err(failed)?)),
             threads,
             len: 0,
         })
@@ -68,31 +68,31 @@ impl TempFile {
     /// [`SpoolFailure`]
     pub async fn append(&mut self, bytes: &mut Vec<u8>) -> Result<(), SpoolFailure> {
         let spools = &self.spools;
-        let more = bytes.len() as u64;
+        let added_len = bytes.len() as u64;
         // Reserved before the write, so that concurrent writes cannot exceed the total.
         if !spools
             .account
-            .take_bytes(more, spools.limits.temp_total_len_max)
+            .reserve_bytes(added_len, spools.limits.temp_total_len_max)
         {
             return Err(SpoolFailure::Bytes);
         }
         let at = self.len;
-        self.len += more;
+        self.len += added_len;
         // The buffer travels to the thread and back, so that an error loses no bytes.
-        let (file, taken) = (self.file(), std::mem::take(bytes));
-        let wrote = on_disk(spools, &self.threads, move || {
-            let wrote = file.write_all_at(&taken, at);
-            (taken, wrote)
+        let (file, data) = (self.file(), std::mem::take(bytes));
+        let pending_write = on_disk(spools, &self.threads, move || {
+            let result = file.write_all_at(&data, at);
+            (data, result)
         });
-        let (taken, wrote) = wrote.await;
-        *bytes = taken;
-        let Err(error) = wrote else {
+        let (data, result) = pending_write.await;
+        *bytes = data;
+        let Err(error) = result else {
             bytes.clear();
             return Ok(());
         };
         // A partial write is overwritten by the next attempt.
         self.len = at;
-        spools.account.give_back_bytes(more);
+        spools.account.release_bytes(added_len);
         increment(&spools.account.failed);
         Err(SpoolFailure::Failed(error))
     }
@@ -125,11 +125,11 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         let spools = &self.spools;
-        spools.account.give_back_bytes(self.len);
+        spools.account.release_bytes(self.len);
         // A file is free again, so the next lack of files is reported.
-        spools.told.store(false, Relaxed);
+        spools.is_notice_sent.store(false, Relaxed);
         // Freeing the blocks of a long file takes time, so the close runs on a disk thread too, if one is available.
-        if let Some(turn) = spools.account.turns.try_acquire() {
+        if let Some(turn) = spools.account.job_permits.try_acquire() {
             let file = self.file.take();
             let closed = self.threads.submit(move || {
                 drop(file);
@@ -141,7 +141,7 @@ impl Drop for TempFile {
 }
 
 /// Creates a file without a name that only its owner may open.
-pub fn make(folder: &Path) -> io::Result<File> {
+pub fn create_unnamed(folder: &Path) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
     // Whatever the umask: bodies may contain passwords.
     file.set_permissions(Permissions::from_mode(0o600))?;
@@ -155,7 +155,7 @@ async fn on_disk<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     // Bounds the queue of the disk's threads; waiters are served in order.
-    let turn = spools.account.turns.acquire(0, 0).await;
+    let turn = spools.account.job_permits.acquire(0, 0).await;
     let (sender, done) = oneshot::channel();
     let submitted = threads.submit(move || {
         // The receiver is gone if the request was cancelled.

@@ -13,7 +13,7 @@ use lowroad_http::status::StatusCode;
 use super::SpoolLimits;
 use super::account::increment;
 use super::file::TempFile;
-use crate::request_body::cut;
+use crate::request_body::truncation_failure;
 use crate::{Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody};
 
 /// The most bytes of quickly arriving data in one write.
@@ -60,7 +60,7 @@ impl BufferingHandler {
 }
 
 impl Handler for BufferingHandler {
-    fn within(&self) -> Option<&dyn Handler> {
+    fn inner_handler(&self) -> Option<&dyn Handler> {
         Some(&*self.inner)
     }
 
@@ -74,7 +74,7 @@ impl Handler for BufferingHandler {
         };
         // Fast path: most bodies arrive together with their heads.
         // The stream contains the whole body already, so its length is known too.
-        if let Some(len) = stream.len_of_rest() {
+        if let Some(len) = stream.remaining_len() {
             request.body = RequestBody {
                 len: Some(len as u64),
                 stream: Some(stream),
@@ -88,29 +88,29 @@ impl Handler for BufferingHandler {
 impl SpoolLimits {
     /// Waits for the whole body.
     async fn gather(self: &Arc<Self>, from: BodyReceiver) -> Result<RequestBody, HandlerFailure> {
-        let (mut held, mut file) = (Vec::new(), None);
+        let (mut buffered, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
         loop {
             // At least the memory's share, so that small bodies need no file; more if it is there, for fewer writes.
             let len = len_max..=BATCH_LEN_MAX;
-            match poll_fn(|context| poll_take(&from, &mut held, len.clone(), context)).await {
-                StreamChunk::Enough => self.put_away(&mut file, &mut held).await?,
+            match poll_fn(|context| poll_take(&from, &mut buffered, len.clone(), context)).await {
+                StreamChunk::Enough => self.spill_to_file(&mut file, &mut buffered).await?,
                 StreamChunk::End => break,
-                StreamChunk::Cut => return Err(cut()),
+                StreamChunk::Cut => return Err(truncation_failure()),
             }
             // Otherwise a client that pauses would occupy the memory of the largest batch.
-            held.shrink_to(len_max);
+            buffered.shrink_to(len_max);
         }
-        let len = file.as_ref().map_or(0, TempFile::len) + held.len() as u64;
+        let len = file.as_ref().map_or(0, TempFile::len) + buffered.len() as u64;
         let trailers = from.take_trailers();
         let (to, stream) = stream(WAITING_LEN_MAX);
         // Announced before the body: a handler that forwards it must choose a framing with room for trailers.
         to.announce(trailers);
         match file {
             // A file is read while the program runs, so that its content is never in memory as a whole.
-            Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to))),
+            Some(file) => drop(tokio::spawn(send_spooled(file, buffered.into(), to))),
             None => {
-                to.push(held.into()).expect("the receiver is here");
+                to.push(buffered.into()).expect("the receiver is here");
                 to.end();
             }
         }
@@ -120,12 +120,12 @@ impl SpoolLimits {
         })
     }
 
-    async fn put_away(
+    async fn spill_to_file(
         self: &Arc<Self>,
         file: &mut Option<TempFile>,
-        held: &mut Vec<u8>,
+        buffered: &mut Vec<u8>,
     ) -> Result<(), HandlerFailure> {
-        let put = async {
+        let spill = async {
             let file = match file {
                 Some(file) => file,
                 None => {
@@ -133,10 +133,10 @@ impl SpoolLimits {
                     file.insert(TempFile::open(self).await?)
                 }
             };
-            file.append(held).await
+            file.append(buffered).await
         };
-        put.await.map_err(|trouble: super::SpoolFailure| {
-            let failure = trouble.failure(self);
+        spill.await.map_err(|error: super::SpoolFailure| {
+            let failure = error.failure(self);
             // 507 and 500 are failures of the file system, which the account counts separately.
             if failure.status == StatusCode::SERVICE_UNAVAILABLE {
                 increment(&self.account.refused);
@@ -147,7 +147,7 @@ impl SpoolLimits {
 }
 
 /// Passes the file's content and then the bytes held in memory to a program, as fast as it accepts them.
-async fn hand_out(file: TempFile, held: Bytes, to: BodySender) {
+async fn send_spooled(file: TempFile, buffered: Bytes, to: BodySender) {
     let mut at = 0;
     while at < file.len() {
         // A read error truncates the body.
@@ -161,7 +161,7 @@ async fn hand_out(file: TempFile, held: Bytes, to: BodySender) {
     }
     // The file is closed before the last bytes: its space is free while the program still reads them.
     drop(file);
-    if to.send(held).await.is_ok() {
+    if to.send(buffered).await.is_ok() {
         to.end();
     }
 }
@@ -176,22 +176,22 @@ pub(super) enum StreamChunk {
     Cut,
 }
 
-/// Reads available bytes into `held`, up to `len`. Ready with at least the range's start, with more if it is available
+/// Reads available bytes into `buffered`, up to `len`. Ready with at least the range's start, with more if it is available
 /// immediately, and at the end.
 pub(super) fn poll_take(
     from: &BodyReceiver,
-    held: &mut Vec<u8>,
+    buffered: &mut Vec<u8>,
     len: RangeInclusive<usize>,
     context: &mut Context<'_>,
 ) -> Poll<StreamChunk> {
-    let (enough, most) = (*len.start(), *len.end().max(len.start()));
-    while held.len() < most {
+    let (len_min, len_max) = (*len.start(), *len.end().max(len.start()));
+    while buffered.len() < len_max {
         match from.poll_next(context) {
-            Poll::Ready(StreamItem::Bytes(bytes)) => held.extend_from_slice(&bytes),
+            Poll::Ready(StreamItem::Bytes(bytes)) => buffered.extend_from_slice(&bytes),
             Poll::Ready(StreamItem::End) => return Poll::Ready(StreamChunk::End),
             Poll::Ready(StreamItem::Cut) => return Poll::Ready(StreamChunk::Cut),
             // Enough is held, and waiting for a full batch could take as long as the client likes.
-            Poll::Pending if held.len() >= enough => break,
+            Poll::Pending if buffered.len() >= len_min => break,
             Poll::Pending => return Poll::Pending,
         }
     }

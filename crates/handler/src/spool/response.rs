@@ -24,20 +24,24 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 impl SpoolLimits {
     /// Puts a spool in front of a slow client: returns the sink for the rest of the response.
     #[must_use]
-    pub fn behind(self: &Arc<Self>, client: BodySender, executor: &ResponseExecutor) -> BodySender {
+    pub fn spool_for(
+        self: &Arc<Self>,
+        client: BodySender,
+        executor: &ResponseExecutor,
+    ) -> BodySender {
         increment(&self.account.responses);
         let (sender, from) = stream(WAITING_LEN_MAX);
         let spool = ResponseSpool {
             spools: self.clone(),
             from,
             client,
-            held: Vec::new(),
+            buffered: Vec::new(),
             file: None,
             read_len: 0,
             full: false,
-            last: None,
+            is_complete: None,
         };
-        executor.spawn(spool.pass());
+        executor.spawn(spool.run());
         sender
     }
 }
@@ -48,14 +52,14 @@ struct ResponseSpool {
     from: BodyReceiver,
     client: BodySender,
     /// The newest bytes.
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// The bytes before them, from `read_len` on.
     file: Option<TempFile>,
     read_len: u64,
     /// Whether the file is full: no more bytes go into it until the client has accepted everything.
     full: bool,
     /// Set at the end of the response: whether it was complete.
-    last: Option<bool>,
+    is_complete: Option<bool>,
 }
 
 /// The next step of a spool.
@@ -71,38 +75,38 @@ enum SpoolStep {
 }
 
 impl ResponseSpool {
-    async fn pass(mut self) {
+    async fn run(mut self) {
         loop {
-            match poll_fn(|context| self.poll_turn(context)).await {
+            match poll_fn(|context| self.poll_step(context)).await {
                 // A read error truncates the response.
-                SpoolStep::Give if self.give().await.is_err() => return,
+                SpoolStep::Give if self.send_next().await.is_err() => return,
                 SpoolStep::Give => {}
-                SpoolStep::PutAway => self.put_away().await,
+                SpoolStep::PutAway => self.spill_to_file().await,
                 SpoolStep::Over => break,
                 SpoolStep::Gone => return,
             }
         }
         // Not ended for a truncated response: dropping the sink truncates it for the client too.
-        if self.last == Some(true) {
+        if self.is_complete == Some(true) {
             self.client.end_with(self.from.take_trailers());
         }
     }
 
-    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<SpoolStep> {
+    fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<SpoolStep> {
         // The client is tried before and after reading: bytes that it can take at once must not go through the file.
-        if let Poll::Ready(turn) = self.poll_client(context) {
-            return Poll::Ready(turn);
+        if let Poll::Ready(step) = self.poll_client(context) {
+            return Poll::Ready(step);
         }
-        let enough = self.poll_more(context);
+        let is_at_limit = self.poll_more(context);
         // Once more, since the new bytes may be sent directly.
         match self.poll_client(context) {
-            Poll::Pending if enough && !self.full => Poll::Ready(SpoolStep::PutAway),
-            turn => turn,
+            Poll::Pending if is_at_limit && !self.full => Poll::Ready(SpoolStep::PutAway),
+            step => step,
         }
     }
 
     fn poll_client(&self, context: &mut Context<'_>) -> Poll<SpoolStep> {
-        match (self.is_empty(), self.last) {
+        match (self.is_empty(), self.is_complete) {
             // Nothing to send and more to come: only the client's departure is awaited here.
             (true, Some(_)) => Poll::Ready(SpoolStep::Over),
             (true, None) => self.client.poll_closed(context).map(|()| SpoolStep::Gone),
@@ -115,25 +119,25 @@ impl ResponseSpool {
 
     /// Reads available bytes, up to the limit of memory. Returns whether the limit is reached.
     fn poll_more(&mut self, context: &mut Context<'_>) -> bool {
-        let enough = self.spools.response_len();
+        let len_min = self.spools.response_len();
         // A full file takes no batch, so memory is the only room.
-        let most = if self.full { enough } else { BATCH_LEN_MAX };
-        if self.last.is_none() && self.held.len() < enough {
-            match poll_take(&self.from, &mut self.held, enough..=most, context) {
-                Poll::Ready(StreamChunk::End) => self.last = Some(true),
-                Poll::Ready(StreamChunk::Cut) => self.last = Some(false),
+        let len_max = if self.full { len_min } else { BATCH_LEN_MAX };
+        if self.is_complete.is_none() && self.buffered.len() < len_min {
+            match poll_take(&self.from, &mut self.buffered, len_min..=len_max, context) {
+                Poll::Ready(StreamChunk::End) => self.is_complete = Some(true),
+                Poll::Ready(StreamChunk::Cut) => self.is_complete = Some(false),
                 Poll::Ready(StreamChunk::Enough) | Poll::Pending => {}
             }
         }
-        self.held.len() >= enough
+        self.buffered.len() >= len_min
     }
 
     fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.file.is_none()
+        self.buffered.is_empty() && self.file.is_none()
     }
 
     /// Sends the next piece to the client.
-    async fn give(&mut self) -> io::Result<()> {
+    async fn send_next(&mut self) -> io::Result<()> {
         let piece = match &self.file {
             Some(file) => {
                 let piece = file.read(self.read_len).await?;
@@ -144,7 +148,7 @@ impl ResponseSpool {
                 }
                 piece
             }
-            None => std::mem::take(&mut self.held).into(),
+            None => std::mem::take(&mut self.buffered).into(),
         };
         if self.is_empty() {
             self.full = false;
@@ -156,21 +160,21 @@ impl ResponseSpool {
 
     /// Writes the held bytes to the file. If that is impossible, the program must wait until the client has
     /// accepted everything.
-    async fn put_away(&mut self) {
-        if let Err(trouble) = self.try_to_put_away().await {
+    async fn spill_to_file(&mut self) {
+        if let Err(failure) = self.try_spill().await {
             // Until the client has taken everything: retrying the file for each piece would fail each time.
             self.full = true;
-            increment(&self.spools.account.held_back);
-            if let Some(trouble) = trouble {
-                self.spools.tell(&trouble);
+            increment(&self.spools.account.program_waits);
+            if let Some(failure) = failure {
+                self.spools.notify_operator(&failure);
             }
         }
     }
 
     /// The error is `None` if only this file has reached its limit.
-    async fn try_to_put_away(&mut self) -> Result<(), Option<SpoolFailure>> {
+    async fn try_spill(&mut self) -> Result<(), Option<SpoolFailure>> {
         let file_len = self.file.as_ref().map_or(0, TempFile::len);
-        let len = file_len + self.held.len() as u64;
+        let len = file_len + self.buffered.len() as u64;
         if len > self.spools.limits.temp_file_len_max {
             return Err(None);
         }
@@ -178,11 +182,11 @@ impl ResponseSpool {
             Some(file) => file,
             None => TempFile::open(&self.spools).await.map_err(Some)?,
         };
-        let put = file.append(&mut self.held).await;
+        let result = file.append(&mut self.buffered).await;
         // Frees the batch's capacity: a waiting response holds no more memory than configured.
-        self.held.shrink_to(self.spools.response_len());
+        self.buffered.shrink_to(self.spools.response_len());
         // After a failed first write the file has no content.
         self.file = Some(file).filter(|file| file.len() > 0);
-        put.map_err(Some)
+        result.map_err(Some)
     }
 }

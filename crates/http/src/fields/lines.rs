@@ -32,10 +32,10 @@ impl<'b> FieldLines<'b> {
     }
 
     /// The fields with their names resolved to `StandardHeader` where possible.
-    pub fn named(self) -> impl Iterator<Item = (FieldName<'b>, &'b [u8])> {
+    pub fn resolved_names(self) -> impl Iterator<Item = (FieldName<'b>, &'b [u8])> {
         self.filter_map(|(name, value)| {
             let name = match StandardHeader::find(name) {
-                Some(known) => FieldName::Known(known),
+                Some(header) => FieldName::Known(header),
                 // Names are tokens, hence ASCII: no field is skipped.
                 None => FieldName::Other(str::from_utf8(name).ok()?),
             };

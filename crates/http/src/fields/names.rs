@@ -31,26 +31,26 @@ impl<N> Default for FieldNames<N> {
 impl<N: AsRef<[u8]>> FieldNames<N> {
     /// Whether the set contains a name.
     #[must_use]
-    pub fn has(&self, name: &[u8]) -> bool {
-        let found = self
+    pub fn contains(&self, name: &[u8]) -> bool {
+        let position = self
             .sorted
-            .binary_search_by(|known| compare(known.as_ref(), name));
-        found.is_ok()
+            .binary_search_by(|candidate| compare(candidate.as_ref(), name));
+        position.is_ok()
     }
 }
 
 impl<N: AsRef<[u8]>> FromIterator<N> for FieldNames<N> {
     fn from_iter<I: IntoIterator<Item = N>>(names: I) -> FieldNames<N> {
         let mut sorted: Vec<N> = names.into_iter().collect();
-        sorted.sort_unstable_by(|one, other| compare(one.as_ref(), other.as_ref()));
-        sorted.dedup_by(|one, other| one.as_ref().eq_ignore_ascii_case(other.as_ref()));
+        sorted.sort_unstable_by(|a, b| compare(a.as_ref(), b.as_ref()));
+        sorted.dedup_by(|a, b| a.as_ref().eq_ignore_ascii_case(b.as_ref()));
         FieldNames { sorted }
     }
 }
 
-fn compare(one: &[u8], other: &[u8]) -> Ordering {
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let lower = |byte: &u8| byte.to_ascii_lowercase();
-    one.iter().map(lower).cmp(other.iter().map(lower))
+    a.iter().map(lower).cmp(b.iter().map(lower))
 }
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ mod tests {
         let names: FieldNames<&[u8]> = [&b"X-B"[..], b"set-cookie", b"a", b"A"]
             .into_iter()
             .collect();
-        assert!(names.has(b"Set-Cookie") && names.has(b"x-b") && names.has(b"A"));
-        assert!(!names.has(b"x-") && !names.has(b"x-bb") && !names.has(b""));
-        assert!(FieldNames::<&[u8]>::NONE.is_empty() && !FieldNames::<&[u8]>::NONE.has(b"a"));
+        assert!(names.contains(b"Set-Cookie") && names.contains(b"x-b") && names.contains(b"A"));
+        assert!(!names.contains(b"x-") && !names.contains(b"x-bb") && !names.contains(b""));
+        assert!(FieldNames::<&[u8]>::NONE.is_empty() && !FieldNames::<&[u8]>::NONE.contains(b"a"));
     }
 }

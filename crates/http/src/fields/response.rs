@@ -27,7 +27,7 @@ pub struct ResponseFields {
     /// `name: value\r\n` each; names are tokens, values have no control characters.
     text: Vec<u8>,
     len: u32,
-    gives_lifetime: bool,
+    has_lifetime_field: bool,
     has_tags: bool,
     names: [u8; NOTED_MAX],
     date: Option<[u8; 29]>,
@@ -47,7 +47,7 @@ impl<'a> FieldName<'a> {
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         match self {
-            FieldName::Known(known) => known.as_str(),
+            FieldName::Known(header) => header.as_str(),
             FieldName::Other(name) => name,
         }
     }
@@ -65,8 +65,8 @@ enum FieldAction {
     Tag,
 }
 
-const fn kind(known: StandardHeader) -> FieldAction {
-    match known {
+const fn kind(header: StandardHeader) -> FieldAction {
+    match header {
         StandardHeader::Connection
         | StandardHeader::ContentLength
         | StandardHeader::Date
@@ -102,8 +102,8 @@ impl ResponseFields {
 
     /// Whether Cache-Control or Expires is among them.
     #[must_use]
-    pub fn give_lifetime(&self) -> bool {
-        self.gives_lifetime
+    pub fn has_lifetime(&self) -> bool {
+        self.has_lifetime_field
     }
 
     /// When the message was generated, if not by the sender of the response: Date in the form of
@@ -132,36 +132,36 @@ impl ResponseFields {
         let len = written.len().saturating_sub(2);
         let written = written.iter_mut().take(len).skip(name.len() + 2);
         // Against response splitting: a line end in a value would begin another field.
-        let refused = |byte: &&mut u8| !byte_scan::is(**byte, VALUE);
+        let refused = |byte: &&mut u8| !byte_scan::is_in_class(**byte, VALUE);
         written.filter(refused).for_each(|byte| *byte = b' ');
     }
 
     /// Like `push`, but returns false and adds nothing if name or value are not those of a field (RFC 9110 §5).
     pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> bool {
-        self.try_push_found(name, StandardHeader::find(name), value)
+        self.try_push_resolved(name, StandardHeader::find(name), value)
     }
 
     /// Like `try_push`, for callers that have looked the name up already.
-    pub fn try_push_found(
+    pub fn try_push_resolved(
         &mut self,
         name: &[u8],
-        known: Option<StandardHeader>,
+        header: Option<StandardHeader>,
         value: &[u8],
     ) -> bool {
-        let good = (known.is_some() || is_token(name))
+        let is_valid = (header.is_some() || is_token(name))
             // No early exit, so that the compiler can vectorize the loop.
-            && value.iter().fold(true, |good, byte| good & is_text(*byte));
-        if good {
-            self.append(name, known, value);
+            && value.iter().fold(true, |is_valid, byte| is_valid & is_text(*byte));
+        if is_valid {
+            self.append(name, header, value);
         }
-        good
+        is_valid
     }
 
     /// The name and value of each field.
     pub fn entries(&self) -> impl Iterator<Item = (FieldName<'_>, &[u8])> + Clone {
         self.lines().enumerate().filter_map(|(at, (name, value))| {
-            let name = match self.known_at(at, name) {
-                Some(known) => FieldName::Known(known),
+            let name = match self.standard_at(at, name) {
+                Some(header) => FieldName::Known(header),
                 None => FieldName::Other(str::from_utf8(name).ok()?),
             };
             Some((name, value))
@@ -181,37 +181,47 @@ impl ResponseFields {
 
     /// The values of the fields with this name.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        let named = self.lines();
-        let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
-        named.map(|(_, value)| value)
+        let matching = self.lines();
+        let matching = matching
+            .filter(move |(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()));
+        matching.map(|(_, value)| value)
     }
 
     /// The values of the fields with this standard name.
-    pub fn known(&self, name: StandardHeader) -> impl Iterator<Item = &[u8]> {
-        let named = self.entries();
-        let named = named.filter(move |(known, _)| *known == FieldName::Known(name));
-        named.map(|(_, value)| value)
+    pub fn standard_values(&self, name: StandardHeader) -> impl Iterator<Item = &[u8]> {
+        let matching = self.entries();
+        let matching =
+            matching.filter(move |(field_name, _)| *field_name == FieldName::Known(name));
+        matching.map(|(_, value)| value)
     }
 
-    /// Replaces the values of the fields with a standard name for which `with` returns one.
-    pub fn replace(&mut self, name: StandardHeader, with: impl Fn(&[u8]) -> Option<Vec<u8>>) {
-        let noted = self.names.iter().take(self.len());
-        let may_have = self.len() > NOTED_MAX || noted.into_iter().any(|it| *it == name as u8);
+    /// Replaces the values of the fields with a standard name for which `replacement` returns one.
+    pub fn replace(
+        &mut self,
+        name: StandardHeader,
+        replacement: impl Fn(&[u8]) -> Option<Vec<u8>>,
+    ) {
+        let codes = self.names.iter().take(self.len());
+        let may_contain = self.len() > NOTED_MAX || codes.into_iter().any(|it| *it == name as u8);
         // Most responses need no replacement: return before the fields are copied.
-        if !may_have || !self.known(name).any(|value| with(value).is_some()) {
+        if !may_contain
+            || !self
+                .standard_values(name)
+                .any(|value| replacement(value).is_some())
+        {
             return;
         }
         // Rebuilt, since a value of another length moves all lines after it.
-        let mut all = ResponseFields {
+        let mut replaced = ResponseFields {
             date: self.date,
             ..ResponseFields::default()
         };
-        for (own, value) in self.iter() {
-            let is_named = StandardHeader::find(own.as_bytes()) == Some(name);
-            let other = is_named.then(|| with(value)).flatten();
-            all.push(own, other.as_deref().unwrap_or(value));
+        for (field_name, value) in self.iter() {
+            let is_named = StandardHeader::find(field_name.as_bytes()) == Some(name);
+            let new_value = is_named.then(|| replacement(value)).flatten();
+            replaced.push(field_name, new_value.as_deref().unwrap_or(value));
         }
-        *self = all;
+        *self = replaced;
     }
 
     /// The fields that are sent to clients.
@@ -231,16 +241,16 @@ impl ResponseFields {
         self.text.len()
     }
 
-    fn append(&mut self, name: &[u8], known: Option<StandardHeader>, value: &[u8]) {
-        match known.map_or(FieldAction::Usual, kind) {
+    fn append(&mut self, name: &[u8], header: Option<StandardHeader>, value: &[u8]) {
+        match header.map_or(FieldAction::Usual, kind) {
             FieldAction::Usual => {}
             FieldAction::Own => return,
-            FieldAction::Lifetime => self.gives_lifetime = true,
+            FieldAction::Lifetime => self.has_lifetime_field = true,
             FieldAction::Tag => self.has_tags = true,
         }
-        // Beyond `NOTED_MAX`, `known_at` looks the name up.
-        if let Some(noted) = self.names.get_mut(self.len as usize) {
-            *noted = known.map_or(OTHER, |known| known as u8);
+        // Beyond `NOTED_MAX`, `standard_at` looks the name up.
+        if let Some(code) = self.names.get_mut(self.len as usize) {
+            *code = header.map_or(OTHER, |header| header as u8);
         }
         // One allocation for most responses, none for a response without fields.
         if self.text.capacity() == 0 {
@@ -256,9 +266,9 @@ impl ResponseFields {
     }
 
     /// The standard name of the field at index `at`, which was given as `name`.
-    fn known_at(&self, at: usize, name: &[u8]) -> Option<StandardHeader> {
+    fn standard_at(&self, at: usize, name: &[u8]) -> Option<StandardHeader> {
         match self.names.get(at) {
-            Some(noted) => StandardHeader::ALL.get(usize::from(*noted)).copied(),
+            Some(code) => StandardHeader::ALL.get(usize::from(*code)).copied(),
             None => StandardHeader::find(name),
         }
     }
@@ -281,9 +291,10 @@ impl<'t> Iterator for WrittenLines<'t> {
 }
 
 impl<'a> FromIterator<(&'a str, &'a [u8])> for ResponseFields {
-    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(from: I) -> ResponseFields {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(entries: I) -> ResponseFields {
         let mut fields = ResponseFields::new();
-        from.into_iter()
+        entries
+            .into_iter()
             .for_each(|(name, value)| fields.push(name, value));
         fields
     }
@@ -292,8 +303,8 @@ impl<'a> FromIterator<(&'a str, &'a [u8])> for ResponseFields {
 /// Whether this is a token (RFC 9110 §5.6.2).
 #[must_use]
 pub fn is_token(name: &[u8]) -> bool {
-    let good = |good, byte: &u8| good & byte_scan::is(*byte, TOKEN);
-    !name.is_empty() && name.iter().fold(true, good)
+    let and_token = |is_valid, byte: &u8| is_valid & byte_scan::is_in_class(*byte, TOKEN);
+    !name.is_empty() && name.iter().fold(true, and_token)
 }
 
 /// The same class of bytes as the scanner's `VALUE`, in a form that the compiler can vectorize.
@@ -321,8 +332,11 @@ mod tests {
         let again: ResponseFields = fields.iter().collect();
         assert_eq!(again, fields);
         assert_eq!(fields.values("x-a").next(), Some(&b"b\tc: d"[..]));
-        assert_eq!(fields.known(StandardHeader::Vary).next(), Some(&b""[..]));
-        assert!(!fields.give_lifetime());
+        assert_eq!(
+            fields.standard_values(StandardHeader::Vary).next(),
+            Some(&b""[..])
+        );
+        assert!(!fields.has_lifetime());
         let names: Vec<_> = fields.entries().map(|(name, _)| name).collect();
         let known = |known| FieldName::Known(known);
         let wanted = [
@@ -339,7 +353,7 @@ mod tests {
         for at in 0..40 {
             fields.push(if at % 2 == 0 { "link" } else { "X-Link" }, b"a");
         }
-        let known = fields.known(StandardHeader::Link).count();
+        let known = fields.standard_values(StandardHeader::Link).count();
         assert_eq!((known, fields.values("x-link").count()), (20, 20));
     }
 
@@ -362,7 +376,7 @@ mod tests {
             .filter(|(name, value)| (*name, *value) == ("LOCATION", b"ab"));
         assert_eq!((changed.count(), fields.len()), (3, 20));
         assert_eq!(fields.date(), before.date());
-        assert_eq!(fields.known(StandardHeader::Location).count(), 3);
+        assert_eq!(fields.standard_values(StandardHeader::Location).count(), 3);
     }
 
     #[test]
@@ -396,11 +410,13 @@ mod tests {
         }
         assert!(fields.is_empty());
         fields.push("expires", b"0");
-        assert!(fields.give_lifetime() && fields.text().is_some());
+        assert!(fields.has_lifetime() && fields.text().is_some());
         fields.push("Cache-Tag", b"a, b");
         assert_eq!(fields.text(), None);
         assert_eq!(
-            fields.known(StandardHeader::CacheTag).collect::<Vec<_>>(),
+            fields
+                .standard_values(StandardHeader::CacheTag)
+                .collect::<Vec<_>>(),
             vec![b"a, b"]
         );
         let shown: Vec<_> = fields.for_clients().collect();

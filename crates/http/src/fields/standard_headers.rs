@@ -129,7 +129,7 @@ const STARTS: [u8; LEN_MAX + 2] = {
     starts
 };
 
-/// A name as two numbers, see [`ends_of`].
+/// A name as two numbers, see [`pack_ends`].
 #[derive(Clone, Copy)]
 struct NameEnds {
     /// In lower case.
@@ -160,8 +160,8 @@ const ENDS: [NameEnds; COUNT] = {
             byte += 1;
         }
         ends[at] = NameEnds {
-            lower: ends_of(lower.split_at(name.len()).0),
-            case: ends_of(case.split_at(name.len()).0),
+            lower: pack_ends(lower.split_at(name.len()).0),
+            case: pack_ends(case.split_at(name.len()).0),
         };
         at += 1;
     }
@@ -170,11 +170,11 @@ const ENDS: [NameEnds; COUNT] = {
 
 /// The first and the last eight bytes of a name; a shorter name is returned whole, twice.
 #[inline(always)]
-const fn ends_of(name: &[u8]) -> (u64, u64) {
+const fn pack_ends(name: &[u8]) -> (u64, u64) {
     match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
         (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
         _ => {
-            let all = short(name);
+            let all = pack_short(name);
             (all, all)
         }
     }
@@ -182,7 +182,7 @@ const fn ends_of(name: &[u8]) -> (u64, u64) {
 
 /// Packs at most seven bytes into one number.
 #[inline(always)]
-const fn short(name: &[u8]) -> u64 {
+const fn pack_short(name: &[u8]) -> u64 {
     match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
         (Some(first), Some(last)) => {
             (u32::from_le_bytes(*first) as u64) << 32 | u32::from_le_bytes(*last) as u64
@@ -206,10 +206,10 @@ impl StandardHeader {
         // `STARTS` has one entry more than there are lengths: each range ends where the next one begins.
         let start = usize::from(*STARTS.get(name.len())?);
         let end = usize::from(*STARTS.get(name.len() + 1)?);
-        let (first, last) = ends_of(name);
-        let is_it =
+        let (first, last) = pack_ends(name);
+        let has_ends =
             |it: &NameEnds| (first | it.case.0) == it.lower.0 && (last | it.case.1) == it.lower.1;
-        let at = start + ENDS.get(start..end)?.iter().position(is_it)?;
+        let at = start + ENDS.get(start..end)?.iter().position(has_ends)?;
         // The two ends cover at most 16 bytes; the middle of a longer name is compared here.
         let is_same = name.len() <= 16 || NAMES[at].as_bytes().eq_ignore_ascii_case(name);
         match is_same {

@@ -38,7 +38,10 @@ impl ResponseFields {
     pub fn from_trailers(lines: FieldLines<'_>) -> ResponseFields {
         let mut fields = ResponseFields::new();
         for (name, value) in lines {
-            if !HEAD_ONLY.iter().any(|it| name.eq_ignore_ascii_case(it)) {
+            if !HEAD_ONLY
+                .iter()
+                .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+            {
                 fields.try_push(name, value);
             }
         }

@@ -22,10 +22,10 @@ const INTERIM_MAX: u8 = 16;
 /// An event from the server.
 #[derive(Debug)]
 pub enum H1ClientEvent<'b> {
-    /// The head is complete but irregular: call again with the output of [`mend_head`](super::mend_head) in place of
+    /// The head is complete but irregular: call again with the output of [`repair_head`](super::mend_head) in place of
     /// the input. No bytes were consumed.
     Irregular,
-    /// The trailers are complete but irregular: call again with the output of [`mend_trailers`](super::mend_trailers)
+    /// The trailers are complete but irregular: call again with the output of [`repair_trailers`](super::mend_trailers)
     /// in place of the input after the consumed bytes.
     IrregularTrailers,
     /// An interim response (1xx except 101).
@@ -50,9 +50,9 @@ pub struct H1Client {
     input: ResponseInput,
     output: OutgoingMessage,
     /// Bytes of the request's announced body still to be sent.
-    left: u64,
+    remaining: u64,
     is_head: bool,
-    asks_upgrade: bool,
+    is_upgrade_requested: bool,
     interim_count: u8,
     keep_alive: bool,
 }
@@ -61,8 +61,8 @@ pub struct H1Client {
 enum ResponseInput {
     /// No request was sent: any input is an error.
     Idle,
-    /// A response head, of which the first `seen_len` bytes were parsed.
-    Head { seen_len: usize },
+    /// A response head, of which the first `parsed_len` bytes were parsed.
+    Head { parsed_len: usize },
     /// The outstanding bytes of a body with a length, at least one.
     Length(u64),
     /// A body with chunked framing.
@@ -82,9 +82,9 @@ impl Default for H1Client {
         H1Client {
             input: ResponseInput::Idle,
             output: OutgoingMessage::Idle,
-            left: 0,
+            remaining: 0,
             is_head: false,
-            asks_upgrade: false,
+            is_upgrade_requested: false,
             interim_count: 0,
             keep_alive: true,
         }
@@ -120,7 +120,7 @@ impl H1Client {
                 out.extend_from_slice(b"Content-Length: ");
                 put_number(out, len);
                 out.extend_from_slice(b"\r\n");
-                self.left = len;
+                self.remaining = len;
                 OutgoingMessage::Length
             }
             BodyLen::Unknown => {
@@ -129,9 +129,9 @@ impl H1Client {
             }
         };
         out.extend_from_slice(b"\r\n");
-        self.input = ResponseInput::Head { seen_len: 0 };
+        self.input = ResponseInput::Head { parsed_len: 0 };
         self.is_head = method == Method::Head;
-        self.asks_upgrade = false;
+        self.is_upgrade_requested = false;
         self.interim_count = 0;
         let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
         // Neither data nor a last chunk follows, so the request is complete.
@@ -154,7 +154,7 @@ impl H1Client {
         out: &mut Vec<u8>,
     ) -> Result<(), BodyLengthMismatch> {
         self.request(Method::Get, target, lines, BodyLen::None, out)?;
-        self.asks_upgrade = true;
+        self.is_upgrade_requested = true;
         // Insert the two fields before the empty line.
         out.truncate(out.len().saturating_sub(2));
         HeadWriter::resume(out)
@@ -169,7 +169,7 @@ impl H1Client {
     /// # Errors
     /// The body is longer than announced, or no body is due.
     pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), BodyLengthMismatch> {
-        self.output.data(&mut self.left, len, out).map(drop)
+        self.output.data(&mut self.remaining, len, out).map(drop)
     }
 
     /// The framing after those bytes.
@@ -183,7 +183,7 @@ impl H1Client {
     /// # Errors
     /// The body is shorter than announced: the connection has to be closed.
     pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), BodyLengthMismatch> {
-        self.output.end(self.left, trailers, out)
+        self.output.end(self.remaining, trailers, out)
     }
 
     /// Examines the unconsumed input.
@@ -197,16 +197,16 @@ impl H1Client {
     ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         let step = self.step(input, limits);
         if step.is_err() {
-            self.give_up();
+            self.abandon();
         }
         step
     }
 
     /// The rest of the response's body, if its length is known and all of it is in `input`. Then no data or end event
     /// is returned for it.
-    pub fn take_rest<'b>(&mut self, input: &'b [u8]) -> Option<&'b [u8]> {
+    pub fn take_remaining_body<'b>(&mut self, input: &'b [u8]) -> Option<&'b [u8]> {
         let len = match self.input {
-            ResponseInput::Length(left) => usize::try_from(left).ok()?,
+            ResponseInput::Length(remaining) => usize::try_from(remaining).ok()?,
             ResponseInput::NoBody => 0,
             _ => return None,
         };
@@ -224,25 +224,25 @@ impl H1Client {
             ResponseInput::Idle | ResponseInput::Closed if input.is_empty() => Ok(InputStep::WAIT),
             // Response splitting or a broken server: the bytes cannot be assigned to a request.
             ResponseInput::Idle | ResponseInput::Closed => Err(ResponseFault::Unasked),
-            ResponseInput::Head { seen_len } => {
-                let seen_len = *seen_len;
-                if seen_len > 0
-                    && !is_due(input, seen_len, limits)
-                    && !response::has_end(input, seen_len)
+            ResponseInput::Head { parsed_len } => {
+                let parsed_len = *parsed_len;
+                if parsed_len > 0
+                    && !is_due(input, parsed_len, limits)
+                    && !response::has_end(input, parsed_len)
                 {
                     return Ok(self.wait_for_head(input));
                 }
-                self.head(input, seen_len, limits)
+                self.head(input, parsed_len, limits)
             }
             ResponseInput::Body(reader) => {
                 let step = match receive_body::take(reader, input) {
                     Ok(step) => step,
                     Err(broken) if broken.refusal.is_mendable() => {
                         let used = broken.used;
-                        // `mend_trailers` needs the whole section.
-                        let is_whole =
-                            is_whole_section(input.get(used..).unwrap_or_default(), limits)?;
-                        let event = is_whole.then_some(H1ClientEvent::IrregularTrailers);
+                        // `repair_trailers` needs the whole section.
+                        let is_complete =
+                            is_complete_section(input.get(used..).unwrap_or_default(), limits)?;
+                        let event = is_complete.then_some(H1ClientEvent::IrregularTrailers);
                         return Ok(InputStep { used, event });
                     }
                     Err(broken) => return Err(broken.refusal.into()),
@@ -264,10 +264,10 @@ impl H1Client {
             {
                 Ok(InputStep::WAIT)
             }
-            ResponseInput::Length(left) => {
-                let data = body::take(*left, input);
-                *left -= data.len() as u64;
-                if *left == 0 {
+            ResponseInput::Length(remaining) => {
+                let data = body::take(*remaining, input);
+                *remaining -= data.len() as u64;
+                if *remaining == 0 {
                     self.input = ResponseInput::NoBody;
                 }
                 Ok(InputStep::event(data.len(), H1ClientEvent::Data(data)))
@@ -285,7 +285,7 @@ impl H1Client {
 
     fn wait_for_head<E>(&mut self, input: &[u8]) -> InputStep<E> {
         self.input = ResponseInput::Head {
-            seen_len: input.len(),
+            parsed_len: input.len(),
         };
         InputStep::WAIT
     }
@@ -293,20 +293,20 @@ impl H1Client {
     fn head<'b>(
         &mut self,
         input: &'b [u8],
-        seen_len: usize,
+        parsed_len: usize,
         limits: &RequestLimits,
     ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
-        let within = input.get(..limits.head_len_max).unwrap_or(input);
+        let limited = input.get(..limits.head_len_max).unwrap_or(input);
         let head = match response::parse(input, limits) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(self.wait_for_head(input)),
             // The mended head is parsed from its start.
-            Err(fault) if fault.is_mendable() && response::has_end(within, seen_len) => {
-                self.input = ResponseInput::Head { seen_len: 0 };
+            Err(fault) if fault.is_repairable() && response::has_end(limited, parsed_len) => {
+                self.input = ResponseInput::Head { parsed_len: 0 };
                 return Ok(InputStep::event(0, H1ClientEvent::Irregular));
             }
             // The head can be mended only when it is complete.
-            Err(fault) if fault.is_mendable() && input.len() < limits.head_len_max => {
+            Err(fault) if fault.is_repairable() && input.len() < limits.head_len_max => {
                 return Ok(self.wait_for_head(input));
             }
             Err(fault) => return Err(fault),
@@ -320,7 +320,7 @@ impl H1Client {
             if self.interim_count > INTERIM_MAX {
                 return Err(ResponseFault::TooManyInterim);
             }
-            self.input = ResponseInput::Head { seen_len: 0 };
+            self.input = ResponseInput::Head { parsed_len: 0 };
             return Ok(InputStep::event(head.len, H1ClientEvent::Interim(head)));
         }
         // HEAD, 1xx, 204 and 304 have no body, regardless of their fields (RFC 9112 §6.3).
@@ -348,7 +348,7 @@ impl H1Client {
         head: H1ResponseHead<'b>,
     ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         // RFC 9110 §7.8: a server must not switch to a protocol that was not requested.
-        if !self.asks_upgrade {
+        if !self.is_upgrade_requested {
             return Err(ResponseFault::Upgrade);
         }
         self.keep_alive = false;
@@ -368,7 +368,7 @@ impl H1Client {
     ///
     /// # Errors
     /// The response is incomplete.
-    pub fn ended(&mut self) -> Result<bool, ResponseFault> {
+    pub fn handle_eof(&mut self) -> Result<bool, ResponseFault> {
         let input = core::mem::replace(&mut self.input, ResponseInput::Closed);
         self.keep_alive = false;
         match input {
@@ -381,7 +381,7 @@ impl H1Client {
     }
 
     /// Stops using the connection in both directions.
-    pub fn give_up(&mut self) {
+    pub fn abandon(&mut self) {
         self.input = ResponseInput::Closed;
         self.keep_alive = false;
     }
@@ -397,7 +397,7 @@ impl H1Client {
     /// Whether no byte of a response was received: a request that may be repeated can be sent on another connection.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
-        matches!(self.input, ResponseInput::Head { seen_len: 0 }) && self.interim_count == 0
+        matches!(self.input, ResponseInput::Head { parsed_len: 0 }) && self.interim_count == 0
     }
 }
 
@@ -405,9 +405,9 @@ impl H1Client {
 ///
 /// # Errors
 /// The section exceeds the limit.
-fn is_whole_section(section: &[u8], limits: &RequestLimits) -> Result<bool, ResponseFault> {
-    let within = section.get(..limits.trailers_len_max).unwrap_or(section);
-    match section.starts_with(b"\n") || response::has_end(within, 0) {
+fn is_complete_section(section: &[u8], limits: &RequestLimits) -> Result<bool, ResponseFault> {
+    let limited = section.get(..limits.trailers_len_max).unwrap_or(section);
+    match section.starts_with(b"\n") || response::has_end(limited, 0) {
         true => Ok(true),
         false if section.len() < limits.trailers_len_max => Ok(false),
         false => Err(RequestRefusal::TrailersTooLarge.into()),

@@ -10,7 +10,7 @@ use crate::stored_head::StoredSection;
 pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
     match fields.text() {
         Some(text) => out.extend_from_slice(text),
-        None => put_each(fields, out),
+        None => put_each_field(fields, out),
     }
 }
 
@@ -20,7 +20,7 @@ pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(section.h1());
 }
 
-fn put_each(fields: &ResponseFields, out: &mut Vec<u8>) {
+fn put_each_field(fields: &ResponseFields, out: &mut Vec<u8>) {
     for (name, value) in fields.for_clients() {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");

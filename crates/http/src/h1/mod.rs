@@ -31,10 +31,10 @@ pub use client::{H1Client, H1ClientEvent};
 pub use fields::{put_encoded, put_fields};
 pub(crate) use request::path_form;
 pub use request::{H1RequestHead, first_line, head_complete, parse};
-pub use response::{H1ResponseHead, ResponseFault, mend_head, mend_trailers};
+pub use response::{H1ResponseHead, ResponseFault, repair_head, repair_trailers};
 pub use send_body::{BodyLen, BodyLengthMismatch};
 pub use server::{H1Server, H1ServerEvent};
-pub use upgrade::upgrade_asked;
+pub use upgrade::requested_upgrade;
 
 /// The result of examining the input once.
 #[derive(Debug)]
@@ -65,11 +65,11 @@ impl<E> InputStep<E> {
     }
 }
 
-/// Whether a partial head should be parsed again after its first `seen_len` bytes: when its end may
+/// Whether a partial head should be parsed again after its first `parsed_len` bytes: when its end may
 /// have arrived, when it reached its limit, and every 256 bytes, so that malformed heads are detected early.
-fn is_due(input: &[u8], seen_len: usize, limits: &RequestLimits) -> bool {
+fn is_due(input: &[u8], parsed_len: usize, limits: &RequestLimits) -> bool {
     input.len() >= limits.head_len_max
         // A malformed head is found after at most 256 further bytes.
-        || input.len() / 256 != seen_len / 256
-        || head_complete(input, seen_len)
+        || input.len() / 256 != parsed_len / 256
+        || head_complete(input, parsed_len)
 }

@@ -27,20 +27,20 @@ pub(super) fn take<'b>(
 ) -> Result<InputStep<IncomingPart<'b>>, BrokenBody> {
     let mut used = 0;
     loop {
-        let fed = reader.feed(input.get(used..).unwrap_or_default());
-        let fed = fed.map_err(|refusal| BrokenBody { used, refusal })?;
-        used += fed.consumed;
-        if !fed.data.is_empty() {
-            return Ok(InputStep::event(used, IncomingPart::Data(fed.data)));
+        let progress = reader.feed(input.get(used..).unwrap_or_default());
+        let progress = progress.map_err(|refusal| BrokenBody { used, refusal })?;
+        used += progress.consumed;
+        if !progress.data.is_empty() {
+            return Ok(InputStep::event(used, IncomingPart::Data(progress.data)));
         }
-        if fed.done {
+        if progress.done {
             return Ok(InputStep::event(
                 used,
-                IncomingPart::End(FieldLines::new(fed.trailers)),
+                IncomingPart::End(FieldLines::new(progress.trailers)),
             ));
         }
         // The reader needs a whole trailer section, or more input.
-        if fed.consumed == 0 {
+        if progress.consumed == 0 {
             return Ok(InputStep::used(used));
         }
     }

@@ -57,29 +57,29 @@ pub fn parse<'b>(
     limits: &RequestLimits,
 ) -> Result<Option<H1RequestHead<'b>>, RequestRefusal> {
     let mut parsed = Ok(None);
-    if let Ok(place) = &mut parsed
-        && let Err(refusal) = parse_into(place, buf, limits)
+    if let Ok(head_slot) = &mut parsed
+        && let Err(refusal) = parse_into(head_slot, buf, limits)
     {
         parsed = Err(refusal);
     }
     parsed
 }
 
-/// Like [`parse`], but writes into `place`: a head is large enough for a copy to cost measurably.
+/// Like [`parse`], but writes into `head_slot`: a head is large enough for a copy to cost measurably.
 #[inline(always)]
 pub(super) fn parse_into<'b>(
-    place: &mut Option<H1RequestHead<'b>>,
+    head_slot: &mut Option<H1RequestHead<'b>>,
     buf: &'b [u8],
     limits: &RequestLimits,
 ) -> Result<(), RequestRefusal> {
     // Bytes beyond the limit are hidden from the parser, so that the result does not depend on how many of them have
     // arrived already.
     let head = buf.get(..limits.head_len_max).unwrap_or(buf);
-    let Err(stop) = fill(place, head, limits) else {
+    let Err(stop) = fill_head(head_slot, head, limits) else {
         return Ok(());
     };
     // The caller must not see a head that was filled in part.
-    *place = None;
+    *head_slot = None;
     match stop {
         // It cannot become complete within the limit.
         LineParseStop::Partial if head.len() >= limits.head_len_max => {
@@ -91,28 +91,28 @@ pub(super) fn parse_into<'b>(
 }
 
 #[inline(always)]
-fn fill<'b>(
-    place: &mut Option<H1RequestHead<'b>>,
+fn fill_head<'b>(
+    head_slot: &mut Option<H1RequestHead<'b>>,
     head: &'b [u8],
     limits: &RequestLimits,
 ) -> Result<(), LineParseStop> {
     let line = line::parse(head, limits)?;
     fields::parse(
-        place.insert(H1RequestHead::new(&line)),
+        head_slot.insert(H1RequestHead::new(&line)),
         head,
         line.rest,
         limits,
     )
 }
 
-/// Whether [`parse`] should be called (again) now that `buf` has more than its first `from` bytes: the new bytes hold
+/// Whether [`parse`] should be called (again) now that `buf` has more than its first `scanned_len` bytes: the new bytes hold
 /// an empty line, or a sequence that a lenient parser might take for one. Only the new bytes and the three before them
 /// are examined, so that a client that sends single bytes costs no more than one that sends all at once. `parse` is
 /// also due when `buf` has reached `head_len_max`.
-pub fn head_complete(buf: &[u8], from: usize) -> bool {
+pub fn head_complete(buf: &[u8], scanned_len: usize) -> bool {
     // The end of the head may begin in the old bytes.
-    let fresh = buf.get(from.saturating_sub(3)..).unwrap_or_default();
-    fresh.windows(2).any(|w| w == b"\n\n") || fresh.windows(3).any(|w| w == b"\n\r\n")
+    let new_bytes = buf.get(scanned_len.saturating_sub(3)..).unwrap_or_default();
+    new_bytes.windows(2).any(|w| w == b"\n\n") || new_bytes.windows(3).any(|w| w == b"\n\r\n")
 }
 
 /// The first line of `buf` as far as it has arrived, without its line end and without an empty line before it: the

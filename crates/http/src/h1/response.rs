@@ -33,10 +33,10 @@ pub enum ResponseFault {
 }
 
 impl ResponseFault {
-    /// Whether a head with this fault has one meaning only, so that [`mend_head`] can remove the fault: a space before
+    /// Whether a head with this fault has one meaning only, so that [`repair_head`] can remove the fault: a space before
     /// a colon, a folded line, a line that ends with LF.
     #[must_use]
-    pub(super) const fn is_mendable(self) -> bool {
+    pub(super) const fn is_repairable(self) -> bool {
         matches!(self, ResponseFault::Malformed(refusal) if refusal.is_mendable())
     }
 
@@ -121,10 +121,10 @@ pub(super) fn parse<'b>(
     bytes: &'b [u8],
     limits: &RequestLimits,
 ) -> Result<Option<H1ResponseHead<'b>>, ResponseFault> {
-    let within = bytes.get(..limits.head_len_max).unwrap_or(bytes);
-    match head(within, limits) {
+    let limited = bytes.get(..limits.head_len_max).unwrap_or(bytes);
+    match head(limited, limits) {
         Ok(head) => Ok(Some(head)),
-        Err(ResponseHeadError::Partial) if within.len() >= limits.head_len_max => {
+        Err(ResponseHeadError::Partial) if limited.len() >= limits.head_len_max => {
             Err(RequestRefusal::HeadTooLarge.into())
         }
         Err(ResponseHeadError::Partial) => Ok(None),
@@ -164,7 +164,7 @@ fn head<'b>(
     limits: &RequestLimits,
 ) -> Result<H1ResponseHead<'b>, ResponseHeadError> {
     let line = status_line(bytes)?;
-    let mut seen = ResponseFieldState::default();
+    let mut state = ResponseFieldState::default();
     let mut rest = line.rest;
     let mut count = 0_u16;
     while rest.first() != Some(&b'\r') {
@@ -179,7 +179,7 @@ fn head<'b>(
         if count > limits.fields_max {
             return Err(RequestRefusal::TooManyFields.into());
         }
-        seen.field(field.name, field.value)?;
+        state.field(field.name, field.value)?;
         rest = field.next;
     }
     let after = match rest {
@@ -193,10 +193,10 @@ fn head<'b>(
         reason: line.reason,
         fields: FieldLines::new(fields),
         version: line.version,
-        framing: seen.framing(line.version)?,
+        framing: state.framing(line.version)?,
         // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
-        keep_alive: !(seen.is_chunked && seen.length.is_some())
-            && line.version.persists(seen.close, seen.keep_alive),
+        keep_alive: !(state.is_chunked && state.length.is_some())
+            && line.version.persists(state.close, state.keep_alive),
         len: bytes.len() - after.len(),
     })
 }
@@ -210,7 +210,7 @@ struct StatusLine<'b> {
 
 fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
     let Some((start, after)) = bytes.split_first_chunk::<12>() else {
-        return Err(short(bytes));
+        return Err(check_short(bytes));
     };
     let [version @ .., b' ', hundreds, tens, ones] = start else {
         return Err(ResponseFault::StatusLine.into());
@@ -219,11 +219,13 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
         b"HTTP/1.1" => HttpVersion::Http11,
         b"HTTP/1.0" => HttpVersion::Http10,
         // A higher minor version is treated as the highest one known (RFC 9110 §2.5).
-        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor] if byte_scan::is(*minor, DIGIT) => {
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor]
+            if byte_scan::is_in_class(*minor, DIGIT) =>
+        {
             HttpVersion::Http11
         }
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if byte_scan::is(*major, DIGIT) && byte_scan::is(*minor, DIGIT) =>
+            if byte_scan::is_in_class(*major, DIGIT) && byte_scan::is_in_class(*minor, DIGIT) =>
         {
             return Err(ResponseFault::Version.into());
         }
@@ -236,7 +238,7 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
         .ok_or(ResponseFault::StatusLine)?;
     // RFC 9112 §4 requires the SP even without a reason phrase, but many servers omit it.
     let (reason, end) = match after {
-        [b' ', text @ ..] => text.split_at(byte_scan::run(text, VALUE)),
+        [b' ', text @ ..] => text.split_at(byte_scan::run_len(text, VALUE)),
         other => other.split_at(0),
     };
     match end {
@@ -252,13 +254,18 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
     }
 }
 
-/// Whether an empty line, perhaps without CR, ends after the first `seen_len` bytes.
-pub(super) fn has_end(bytes: &[u8], seen_len: usize) -> bool {
+/// Whether an empty line, perhaps without CR, ends after the first `parsed_len` bytes.
+pub(super) fn has_end(bytes: &[u8], parsed_len: usize) -> bool {
     // The new bytes may begin inside the LF CR LF of the empty line, so two older bytes are included.
-    let new = bytes.get(seen_len.saturating_sub(2)..).unwrap_or_default();
-    let mut ends = new.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    ends.any(|(at, _)| {
-        let after = new.get(at + 1..).unwrap_or_default();
+    let new_bytes = bytes
+        .get(parsed_len.saturating_sub(2)..)
+        .unwrap_or_default();
+    let mut line_ends = new_bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n');
+    line_ends.any(|(at, _)| {
+        let after = new_bytes.get(at + 1..).unwrap_or_default();
         after.starts_with(b"\n") || after.starts_with(b"\r\n")
     })
 }
@@ -267,27 +274,27 @@ pub(super) fn has_end(bytes: &[u8], seen_len: usize) -> bool {
 /// field (§5.2), CRLF at each line's end (§2.2). Lines that begin with whitespace between the status line and the
 /// first field are dropped (§2.2). `None` if the head is incomplete.
 #[must_use]
-pub fn mend_head(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn repair_head(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);
     let (status_line, mut rest) = split_line(bytes)?;
     out.extend_from_slice(status_line);
     out.extend_from_slice(b"\r\n");
-    rest = mend_lines(rest, &mut out)?;
+    rest = repair_lines(rest, &mut out)?;
     out.extend_from_slice(rest);
     Some(out)
 }
 
 /// Does the same for bytes that begin with a response's trailer section. `None` if the section is incomplete.
 #[must_use]
-pub fn mend_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn repair_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);
-    let rest = mend_lines(bytes, &mut out)?;
+    let rest = repair_lines(bytes, &mut out)?;
     out.extend_from_slice(rest);
     Some(out)
 }
 
 /// Appends field lines in regular form and the empty line after them. Returns the bytes that follow.
-fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
+fn repair_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
     let mut field: Option<Vec<u8>> = None;
     loop {
         let (line, after) = split_line(rest)?;
@@ -333,10 +340,10 @@ fn put_field(field: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Decides whether fewer bytes than the start of a status line are incomplete or already malformed.
-fn short(bytes: &[u8]) -> ResponseHeadError {
+fn check_short(bytes: &[u8]) -> ResponseHeadError {
     // A server of another protocol is detected before twelve bytes have arrived.
-    let shared = bytes.len().min(5);
-    match bytes.get(..shared) == b"HTTP/".get(..shared) {
+    let common_len = bytes.len().min(5);
+    match bytes.get(..common_len) == b"HTTP/".get(..common_len) {
         true => ResponseHeadError::Partial,
         false => ResponseFault::StatusLine.into(),
     }
@@ -365,7 +372,7 @@ impl ResponseFieldState {
                 for member in list_values::members(value) {
                     let length =
                         list_values::decimal(member).ok_or(RequestRefusal::LengthInvalid)?;
-                    if self.length.is_some_and(|known| known != length) {
+                    if self.length.is_some_and(|previous| previous != length) {
                         return Err(RequestRefusal::LengthRepeated);
                     }
                     self.length = Some(length);

@@ -39,13 +39,13 @@ impl OutgoingMessage {
     /// Writes the framing before `len` bytes of the body, which must not be 0. Returns whether to send them.
     pub(super) fn data(
         self,
-        left: &mut u64,
+        remaining: &mut u64,
         len: u64,
         out: &mut Vec<u8>,
     ) -> Result<bool, BodyLengthMismatch> {
         match self {
             OutgoingMessage::Length => {
-                *left = left.checked_sub(len).ok_or(BodyLengthMismatch)?;
+                *remaining = remaining.checked_sub(len).ok_or(BodyLengthMismatch)?;
                 Ok(true)
             }
             OutgoingMessage::Chunked => {
@@ -70,7 +70,7 @@ impl OutgoingMessage {
     /// Writes the end of the body; `trailers` are field lines, sent with chunks only.
     pub(super) fn end(
         &mut self,
-        left: u64,
+        remaining: u64,
         trailers: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), BodyLengthMismatch> {
@@ -81,7 +81,7 @@ impl OutgoingMessage {
                 out.extend_from_slice(b"\r\n");
                 Ok(())
             }
-            OutgoingMessage::Length if left == 0 => Ok(()),
+            OutgoingMessage::Length if remaining == 0 => Ok(()),
             OutgoingMessage::UntilClose | OutgoingMessage::Omitted => Ok(()),
             OutgoingMessage::Length | OutgoingMessage::Idle | OutgoingMessage::Head => {
                 Err(BodyLengthMismatch)
@@ -92,8 +92,8 @@ impl OutgoingMessage {
 
 fn put_chunk_size(len: u64, out: &mut Vec<u8>) {
     let digits = (u64::BITS - len.leading_zeros()).div_ceil(4).max(1);
-    for place in (0..digits).rev() {
-        let digit = (len >> (place * 4) & 15) as usize;
+    for digit_index in (0..digits).rev() {
+        let digit = (len >> (digit_index * 4) & 15) as usize;
         out.push(b"0123456789abcdef"[digit]);
     }
     out.extend_from_slice(b"\r\n");

@@ -41,9 +41,9 @@ pub struct H1Server {
     /// The body of the current request: `Some` in `RequestInput::Body` only.
     reader: Option<Box<BodyReader>>,
     /// Bytes of the response's announced body still to be sent.
-    left: u64,
+    remaining: u64,
     /// Bytes of a partial head that were parsed; 0 except in `RequestInput::H1RequestHead`.
-    seen_len: u32,
+    parsed_len: u32,
     input: RequestInput,
     output: OutgoingMessage,
     flags: ConnectionFlags,
@@ -96,8 +96,8 @@ impl Default for H1Server {
     fn default() -> H1Server {
         H1Server {
             reader: None,
-            left: 0,
-            seen_len: 0,
+            remaining: 0,
+            parsed_len: 0,
             input: RequestInput::Head,
             output: OutgoingMessage::Idle,
             flags: ConnectionFlags(0),
@@ -106,7 +106,7 @@ impl Default for H1Server {
 }
 
 impl H1Server {
-    /// Examines the unconsumed input. A head is parsed into `place`, so that it need not be moved.
+    /// Examines the unconsumed input. A head is parsed into `head_slot`, so that it need not be moved.
     ///
     /// # Errors
     /// The input is not HTTP or exceeds a limit: one response may still be sent, then the connection closes.
@@ -115,7 +115,7 @@ impl H1Server {
         &mut self,
         input: &'b [u8],
         limits: &RequestLimits,
-        place: &'h mut Option<H1RequestHead<'b>>,
+        head_slot: &'h mut Option<H1RequestHead<'b>>,
     ) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
         let step = match self.input {
             // Pipelining: the next head waits until the current response is complete.
@@ -124,15 +124,15 @@ impl H1Server {
             }
             RequestInput::Head => {
                 // Parsing a partial head after each received byte would take quadratic time.
-                if self.seen_len > 0 && !is_due(input, self.seen_len as usize, limits) {
-                    self.seen_len = seen_len(input);
+                if self.parsed_len > 0 && !is_due(input, self.parsed_len as usize, limits) {
+                    self.parsed_len = saturated_len(input);
                     return Ok(InputStep::WAIT);
                 }
-                self.head(input, limits, place)
+                self.head(input, limits, head_slot)
             }
             RequestInput::NoBody => {
                 self.input = RequestInput::Done;
-                self.turn();
+                self.start_next_request();
                 return Ok(InputStep::event(0, H1ServerEvent::End { trailers: NONE }));
             }
             _ => self.after_head(input),
@@ -148,8 +148,8 @@ impl H1Server {
     fn refuse(&mut self, input: &[u8]) {
         let line = request::first_line(input);
         let is_head = self.input == RequestInput::Head && line.starts_with(b"HEAD ");
-        // `give_up` resets the flags, so the HEAD flag is set after it.
-        self.give_up();
+        // `stop_reading` resets the flags, so the HEAD flag is set after it.
+        self.stop_reading();
         self.flags.set(
             ConnectionFlags::HEAD,
             is_head || self.flags.has(ConnectionFlags::HEAD),
@@ -174,8 +174,8 @@ impl H1Server {
                     self.flags.set(ConnectionFlags::EXPECTS, false);
                 }
                 if let Some(H1ServerEvent::End { .. }) = step.event {
-                    self.go_on(RequestInput::Done);
-                    self.turn();
+                    self.enter_input(RequestInput::Done);
+                    self.start_next_request();
                 }
                 Ok(step)
             }
@@ -184,20 +184,20 @@ impl H1Server {
     }
 
     /// Leaves the body and continues with `input`.
-    fn go_on(&mut self, input: RequestInput) {
+    fn enter_input(&mut self, input: RequestInput) {
         self.input = input;
-        self.seen_len = 0;
+        self.parsed_len = 0;
         self.reader = None;
     }
 
     /// Stops reading. One response may still be sent: to the current request, or to malformed input.
-    pub fn give_up(&mut self) {
+    pub fn stop_reading(&mut self) {
         // No request was read, yet a refusal (400, 408) has to be answered.
         if self.output == OutgoingMessage::Idle && self.input == RequestInput::Head {
             self.output = OutgoingMessage::Head;
             self.flags = ConnectionFlags(0);
         }
-        self.go_on(RequestInput::Closed);
+        self.enter_input(RequestInput::Closed);
         self.close();
     }
 
@@ -206,14 +206,14 @@ impl H1Server {
         &mut self,
         input: &'b [u8],
         limits: &RequestLimits,
-        place: &'h mut Option<H1RequestHead<'b>>,
+        head_slot: &'h mut Option<H1RequestHead<'b>>,
     ) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
-        request::parse_into(place, input, limits)?;
-        let Some(head) = place else {
-            self.seen_len = seen_len(input);
+        request::parse_into(head_slot, input, limits)?;
+        let Some(head) = head_slot else {
+            self.parsed_len = saturated_len(input);
             return Ok(InputStep::WAIT);
         };
-        self.seen_len = 0;
+        self.parsed_len = 0;
         self.output = OutgoingMessage::Head;
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         // `close` may have been called before this request.
@@ -251,7 +251,7 @@ impl H1Server {
     /// Chooses the framing of a response's body.
     fn delimit(&mut self, status: StatusCode, len: BodyLen) {
         self.flags.set(ConnectionFlags::EXPECTS, false);
-        self.left = match len {
+        self.remaining = match len {
             BodyLen::Known(len) => len,
             BodyLen::None | BodyLen::Unknown => 0,
         };
@@ -287,7 +287,7 @@ impl H1Server {
             (OutgoingMessage::Length, _) | (_, BodyLen::Known(_))
                 if status != StatusCode::NOT_MODIFIED =>
             {
-                head.field_u64("Content-Length", self.left);
+                head.field_u64("Content-Length", self.remaining);
             }
             _ => {}
         }
@@ -310,7 +310,7 @@ impl H1Server {
     }
 
     /// Like `H1Server::finish_head`, for a prebuilt head that includes Content-Length.
-    pub fn finish_built(&mut self, status: StatusCode, len: u64, out: &mut Vec<u8>) -> bool {
+    pub fn finish_prebuilt(&mut self, status: StatusCode, len: u64, out: &mut Vec<u8>) -> bool {
         self.delimit(status, BodyLen::Known(len));
         out.extend_from_slice(self.head_end());
         self.has_body()
@@ -318,7 +318,7 @@ impl H1Server {
 
     /// Whether a prebuilt head with its empty line, and its body after it, can be sent unchanged.
     #[must_use]
-    pub fn takes_built(&self) -> bool {
+    pub fn accepts_prebuilt(&self) -> bool {
         const NONE_OF: u8 =
             ConnectionFlags::CLOSES | ConnectionFlags::HTTP_10 | ConnectionFlags::HEAD;
         !self.flags.has(NONE_OF)
@@ -326,7 +326,7 @@ impl H1Server {
 
     fn has_body(&self) -> bool {
         match self.output {
-            OutgoingMessage::Length => self.left > 0,
+            OutgoingMessage::Length => self.remaining > 0,
             output => output != OutgoingMessage::Omitted,
         }
     }
@@ -348,7 +348,7 @@ impl H1Server {
     /// # Errors
     /// The body is longer than announced.
     pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<bool, BodyLengthMismatch> {
-        self.output.data(&mut self.left, len, out)
+        self.output.data(&mut self.remaining, len, out)
     }
 
     /// The framing after those bytes.
@@ -363,26 +363,26 @@ impl H1Server {
     /// # Errors
     /// The body is shorter than announced: the connection has to be closed.
     pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), BodyLengthMismatch> {
-        self.output.end(self.left, trailers, out)?;
-        self.turn();
+        self.output.end(self.remaining, trailers, out)?;
+        self.start_next_request();
         Ok(())
     }
 
     /// Ends a response after its body, of the announced length, was sent without calls of `H1Server::data`.
-    pub fn end_unseen(&mut self) {
+    pub fn end_sent_body(&mut self) {
         self.output = OutgoingMessage::Idle;
-        self.turn();
+        self.start_next_request();
     }
 
     /// Starts the next request when both request and response are complete.
-    fn turn(&mut self) {
+    fn start_next_request(&mut self) {
         if self.output != OutgoingMessage::Idle {
             return;
         }
         match self.input {
             // The client's direction of a tunnel ends separately.
             RequestInput::Tunnel => {}
-            _ if self.is_closing() => self.go_on(RequestInput::Closed),
+            _ if self.is_closing() => self.enter_input(RequestInput::Closed),
             RequestInput::NoBody | RequestInput::Done => self.input = RequestInput::Head,
             RequestInput::Head
             | RequestInput::Body
@@ -391,9 +391,9 @@ impl H1Server {
         }
     }
 
-    /// Whether the current request may be answered by switching protocols, if it requested that ([`upgrade_asked`]).
+    /// Whether the current request may be answered by switching protocols, if it requested that ([`requested_upgrade`]).
     ///
-    /// [`upgrade_asked`]: super::upgrade_asked
+    /// [`requested_upgrade`]: super::upgrade_asked
     #[must_use]
     pub fn can_upgrade(&self) -> bool {
         self.output == OutgoingMessage::Head
@@ -404,7 +404,7 @@ impl H1Server {
 
     /// Completes a head with status 101 at the end of `out`. From now on the connection is a tunnel: received bytes are
     /// returned as `H1ServerEvent::Data`, and `H1Server::data` adds no framing. Each direction ends separately: with
-    /// `H1Server::client_ended` and with `H1Server::end`. Requires `H1Server::can_upgrade`.
+    /// `H1Server::handle_client_eof` and with `H1Server::end`. Requires `H1Server::can_upgrade`.
     pub fn finish_upgrade(&mut self, protocol: &[u8], out: &mut Vec<u8>) {
         HeadWriter::resume(out)
             .field("Upgrade", protocol)
@@ -412,7 +412,7 @@ impl H1Server {
         out.extend_from_slice(b"\r\n");
         self.flags
             .set(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES, true);
-        self.go_on(RequestInput::Tunnel);
+        self.enter_input(RequestInput::Tunnel);
         self.output = OutgoingMessage::UntilClose;
     }
 
@@ -420,8 +420,8 @@ impl H1Server {
     /// request or of input that is not a request. Must be called before any response to it.
     pub fn pass_through(&mut self) {
         self.flags = ConnectionFlags(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES);
-        self.go_on(RequestInput::Tunnel);
-        self.left = 0;
+        self.enter_input(RequestInput::Tunnel);
+        self.remaining = 0;
         self.output = OutgoingMessage::UntilClose;
     }
 
@@ -433,23 +433,23 @@ impl H1Server {
     }
 
     /// The client has sent the last byte of a tunnel.
-    pub fn client_ended(&mut self) {
-        self.go_on(RequestInput::Closed);
+    pub fn handle_client_eof(&mut self) {
+        self.enter_input(RequestInput::Closed);
     }
 
     /// Whether `input`, the next bytes, holds the whole rest of the request.
     #[must_use]
-    pub fn ends_within(&self, input: &[u8]) -> bool {
+    pub fn contains_request_end(&self, input: &[u8]) -> bool {
         // A trial run on a copy: the reader's state must not change.
         let mut reader = match &self.reader {
             Some(reader) => BodyReader::clone(reader),
             None => return self.is_request_whole(),
         };
         let mut used = 0;
-        while let Ok(fed) = reader.feed(input.get(used..).unwrap_or_default()) {
-            used += fed.consumed;
-            if fed.done || fed.consumed == 0 {
-                return fed.done;
+        while let Ok(progress) = reader.feed(input.get(used..).unwrap_or_default()) {
+            used += progress.consumed;
+            if progress.done || progress.consumed == 0 {
+                return progress.done;
             }
         }
         false
@@ -465,9 +465,9 @@ impl H1Server {
     /// stays open after an early response. A client that waits for 100 may omit its body (RFC 9110 §10.1.1).
     #[must_use]
     pub fn drains_body(&self) -> bool {
-        let left = self.reader.as_ref().and_then(|reader| reader.left());
+        let remaining = self.reader.as_ref().and_then(|reader| reader.remaining());
         !self.flags.has(ConnectionFlags::EXPECTS)
-            && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
+            && remaining.is_some_and(|remaining| remaining <= DRAINED_LEN_MAX)
     }
 
     /// Whether the connection closes after the current response.
@@ -479,7 +479,7 @@ impl H1Server {
     /// Whether a request was received in part.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.seen_len > 0 || self.input == RequestInput::Body
+        self.parsed_len > 0 || self.input == RequestInput::Body
     }
 }
 
@@ -496,7 +496,7 @@ impl ServerProtocol for H1Server {
         self.output == OutgoingMessage::Idle
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.is_idle() && matches!(self.input, RequestInput::Closed)
     }
 
@@ -537,10 +537,10 @@ impl ServerProtocol for H1Server {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn leave_body(&mut self, _: StreamId, _: &mut Vec<u8>) {
+    fn discard_body(&mut self, _: StreamId, _: &mut Vec<u8>) {
         if !matches!(self.input, RequestInput::NoBody | RequestInput::Done) {
             // Without reading the body, the start of the next request is unknown (RFC 9112 §9.3).
-            self.go_on(RequestInput::Closed);
+            self.enter_input(RequestInput::Closed);
             self.close();
         }
     }
@@ -551,7 +551,7 @@ impl ServerProtocol for H1Server {
 }
 
 /// The length of the examined input. Saturates: a longer head is examined more often than necessary.
-fn seen_len(input: &[u8]) -> u32 {
+fn saturated_len(input: &[u8]) -> u32 {
     u32::try_from(input.len()).unwrap_or(u32::MAX)
 }
 

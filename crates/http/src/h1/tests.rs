@@ -43,7 +43,7 @@ impl Host {
             self.received.drain(..used);
             let is_over = word.is_none() && used == 0;
             words.extend(word);
-            if is_over || self.received.is_empty() && self.server.is_over() {
+            if is_over || self.received.is_empty() && self.server.is_finished() {
                 return words;
             }
         }
@@ -107,7 +107,7 @@ fn a_request_and_its_response() {
     assert_eq!(host.gets("\r\n"), ["request GET /a HTTP/1.1", "end"]);
     let said = host.answers(StatusCode::OK, "hello");
     assert_eq!(said, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-    assert!(host.server.is_idle() && !host.server.is_over());
+    assert!(host.server.is_idle() && !host.server.is_finished());
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn pipelined_requests_are_answered_one_after_the_other() {
     );
     // Input after the end is discarded.
     assert_eq!(host.gets("GET /c HTTP/1.1\r\nHost: h\r\n\r\n"), [""; 0]);
-    assert!(host.server.is_over() && host.received.is_empty());
+    assert!(host.server.is_finished() && host.received.is_empty());
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn who_asks_for_leave_to_send_a_body_gets_it_once() {
     // Nor does a client that has its response.
     let mut host = Host::default();
     host.gets(head);
-    host.server.leave_body(ONE, &mut host.sent);
+    host.server.discard_body(ONE, &mut host.sent);
     let said = host.answers(StatusCode::CONTENT_TOO_LARGE, "");
     assert!(said.ends_with("\r\nConnection: close\r\n\r\n"), "{said}");
-    assert!(host.server.is_over() && !host.server.expects_continue(ONE));
+    assert!(host.server.is_finished() && !host.server.expects_continue(ONE));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_response_of_unknown_length() {
         host.says(),
         "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc"
     );
-    assert!(host.server.is_over());
+    assert!(host.server.is_finished());
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn what_is_no_request_gets_one_response() {
     );
     let said = host.answers(StatusCode::VERSION_NOT_SUPPORTED, "sorry");
     assert!(said.ends_with("Connection: close\r\n\r\nsorry"), "{said}");
-    assert!(host.server.is_over());
+    assert!(host.server.is_finished());
     // In the middle of a body, too.
     let mut host = Host::default();
     let words = host.gets("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nx");
@@ -305,11 +305,11 @@ fn a_body_that_nobody_reads_ends_the_connection() {
     // RFC 9112 §9.3: the unread rest would be parsed as the next request.
     let mut host = Host::default();
     host.gets("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nab");
-    host.server.leave_body(ONE, &mut host.sent);
+    host.server.discard_body(ONE, &mut host.sent);
     let said = host.answers(StatusCode::FORBIDDEN, "");
     assert!(said.contains("Connection: close"), "{said}");
     assert_eq!(host.gets("cdef"), [""; 0]);
-    assert!(host.server.is_over());
+    assert!(host.server.is_finished());
 }
 
 #[test]
@@ -366,10 +366,10 @@ fn whether_a_body_is_at_hand_is_known_before_it_is_read() {
         let head = format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n");
         assert_eq!(host.gets(&head), ["request POST / HTTP/1.1"]);
         let (whole, cut) = (body.as_bytes(), &body.as_bytes()[..body.len() - 1]);
-        assert!(host.server.ends_within(whole) && !host.server.ends_within(cut));
-        assert!(host.server.ends_within(&[whole, b"GET"].concat()));
+        assert!(host.server.contains_request_end(whole) && !host.server.contains_request_end(cut));
+        assert!(host.server.contains_request_end(&[whole, b"GET"].concat()));
         assert_eq!(host.gets(body), ["data abc", "end"]);
-        assert!(host.server.ends_within(b""));
+        assert!(host.server.contains_request_end(b""));
     }
 }
 
@@ -410,14 +410,15 @@ impl Visitor {
                     event: Some(H1ClientEvent::Irregular),
                     ..
                 }) => {
-                    self.received = mend_head(&self.received).expect("it is whole");
+                    self.received = repair_head(&self.received).expect("it is whole");
                     continue;
                 }
                 Ok(InputStep {
                     event: Some(H1ClientEvent::IrregularTrailers),
                     used,
                 }) => {
-                    self.received = mend_trailers(&self.received[used..]).expect("they are whole");
+                    self.received =
+                        repair_trailers(&self.received[used..]).expect("they are whole");
                     continue;
                 }
                 Ok(step) => (step.used, step.event.as_ref().map(client_word)),
@@ -490,11 +491,15 @@ fn the_rest_of_a_body_is_taken_at_once_if_it_is_there() {
         let mut client = H1Client::default();
         let asked = client.request(Method::Get, b"/", b"", BodyLen::None, &mut Vec::new());
         assert_eq!(asked, Ok(false));
-        assert_eq!(client.take_rest(b""), None, "the head comes first");
+        assert_eq!(
+            client.take_remaining_body(b""),
+            None,
+            "the head comes first"
+        );
         let head = format!("HTTP/1.1 200 OK\r\n{head}\r\n");
         let step = client.next(head.as_bytes(), &RequestLimits::default());
         assert!(step.is_ok_and(|step| step.used == head.len()));
-        let taken = client.take_rest(came.as_bytes());
+        let taken = client.take_remaining_body(came.as_bytes());
         assert_eq!(taken, rest.map(str::as_bytes), "{head}{came}");
         assert_eq!(client.is_idle(), rest.is_some());
     }
@@ -641,7 +646,7 @@ fn a_body_may_end_with_the_connection() {
     visitor.asks(Method::Get);
     let words = visitor.gets("HTTP/1.1 200 OK\r\n\r\nabc");
     assert_eq!(words, ["response 200 with 0 fields", "data abc"]);
-    assert_eq!(visitor.client.ended(), Ok(true));
+    assert_eq!(visitor.client.handle_eof(), Ok(true));
     assert!(!visitor.client.is_idle());
     for cut in [
         "",
@@ -651,7 +656,11 @@ fn a_body_may_end_with_the_connection() {
         let mut visitor = Visitor::default();
         visitor.asks(Method::Get);
         visitor.gets(cut);
-        assert_eq!(visitor.client.ended(), Err(ResponseFault::Cut), "{cut:?}");
+        assert_eq!(
+            visitor.client.handle_eof(),
+            Err(ResponseFault::Cut),
+            "{cut:?}"
+        );
     }
 }
 
@@ -833,7 +842,7 @@ fn another_protocol_is_bytes_both_ways() {
     );
     host.part("hello");
     assert_eq!(host.says(), "hello", "as it is");
-    assert!(!host.server.is_over());
+    assert!(!host.server.is_finished());
 }
 
 #[test]
@@ -842,20 +851,20 @@ fn each_way_of_another_protocol_ends_by_itself() {
     let mut host = Host::default();
     host.gets(ASKS);
     host.upgrades();
-    host.server.client_ended();
+    host.server.handle_client_eof();
     host.part("more");
-    assert!(!host.server.is_over());
+    assert!(!host.server.is_finished());
     assert_eq!(host.server.end(b"", &mut host.sent), Ok(()));
-    assert!(host.server.is_over());
+    assert!(host.server.is_finished());
 
     let mut host = Host::default();
     host.gets(ASKS);
     host.upgrades();
     assert_eq!(host.server.end(b"", &mut host.sent), Ok(()));
-    assert!(!host.server.is_over());
+    assert!(!host.server.is_finished());
     assert_eq!(host.gets("more"), ["data more"]);
-    host.server.client_ended();
-    assert!(host.server.is_over());
+    host.server.handle_client_eof();
+    assert!(host.server.is_finished());
 }
 
 #[test]
@@ -898,7 +907,7 @@ fn a_client_gets_the_protocol_that_it_asked_for() {
     assert_eq!(visitor.client.end(b"", &mut sent), Ok(()));
     assert!(sent.is_empty(), "said as it is");
     assert_eq!(visitor.gets("there"), ["data there"]);
-    assert_eq!(visitor.client.ended(), Ok(true));
+    assert_eq!(visitor.client.handle_eof(), Ok(true));
 }
 
 #[test]
@@ -933,13 +942,13 @@ fn a_mended_head_is_regular() {
             "HTTP/1.1 200 OK\r\nA: b c\r\n\r\n",
         ),
     ] {
-        let bytes = mend_head(head.as_bytes()).expect(head);
+        let bytes = repair_head(head.as_bytes()).expect(head);
         assert_eq!(String::from_utf8_lossy(&bytes), mended);
-        assert_eq!(mend_head(&bytes), Some(bytes), "{head:?}");
+        assert_eq!(repair_head(&bytes), Some(bytes), "{head:?}");
     }
-    assert_eq!(mend_head(b"HTTP/1.1 200 OK\nA: b\r\n"), None);
+    assert_eq!(repair_head(b"HTTP/1.1 200 OK\nA: b\r\n"), None);
     let folded = b"HTTP/1.1 200 OK\nA\n :b\n\n";
-    let mended = mend_head(folded).expect("it is whole");
+    let mended = repair_head(folded).expect("it is whole");
     assert_eq!(mended, b"HTTP/1.1 200 OK\r\nA:b\r\n\r\n");
 }
 
@@ -950,11 +959,11 @@ fn mended_trailers_are_regular() {
         ("A \t: b : c\r\n\r\n", "A: b : c\r\n\r\n"),
         (" x: y\r\nA: b\r\n \t c\n\n", "A: b c\r\n\r\n"),
     ] {
-        let bytes = mend_trailers(section.as_bytes()).expect(section);
+        let bytes = repair_trailers(section.as_bytes()).expect(section);
         assert_eq!(String::from_utf8_lossy(&bytes), mended);
-        assert_eq!(mend_trailers(&bytes), Some(bytes), "{section:?}");
+        assert_eq!(repair_trailers(&bytes), Some(bytes), "{section:?}");
     }
-    assert_eq!(mend_trailers(b"A: b\n"), None);
+    assert_eq!(repair_trailers(b"A: b\n"), None);
 }
 
 /// Mended like the fields of the head (RFC 9112 §2.2, §5.1, §5.2). Lines that are not fields stay a fault.

@@ -6,19 +6,20 @@ use crate::list_values;
 /// The value of Upgrade, if the field lines of an HTTP/1.1 request ask for another protocol: Connection names Upgrade,
 /// and there is exactly one Upgrade line.
 #[must_use]
-pub fn upgrade_asked<'b>(lines: FieldLines<'b>) -> Option<&'b [u8]> {
+pub fn requested_upgrade<'b>(lines: FieldLines<'b>) -> Option<&'b [u8]> {
     let mut protocols = (None, 0);
-    let mut is_named = false;
+    let mut is_upgrade_option_present = false;
     for (name, value) in lines {
         if name.eq_ignore_ascii_case(b"upgrade") {
             protocols = (Some(value), protocols.1 + 1);
         } else if name.eq_ignore_ascii_case(b"connection") {
-            is_named |= list_values::members(value).any(|it| it.eq_ignore_ascii_case(b"upgrade"));
+            is_upgrade_option_present |=
+                list_values::members(value).any(|it| it.eq_ignore_ascii_case(b"upgrade"));
         }
     }
     match protocols {
         // RFC 9110 §7.8: without the Connection option, Upgrade was not meant for this hop.
-        (Some(protocol), 1) if is_named && !protocol.is_empty() => Some(protocol),
+        (Some(protocol), 1) if is_upgrade_option_present && !protocol.is_empty() => Some(protocol),
         _ => None,
     }
 }
@@ -28,7 +29,7 @@ mod tests {
     use super::*;
 
     fn asked(lines: &str) -> Option<&[u8]> {
-        upgrade_asked(FieldLines::new(lines.as_bytes()))
+        requested_upgrade(FieldLines::new(lines.as_bytes()))
     }
 
     #[test]

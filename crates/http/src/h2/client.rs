@@ -43,7 +43,7 @@ pub enum H2ClientEvent<'b> {
     Interim(H2ResponseHead<'b>),
     /// The head of the final response. If it has a body, `H2ClientEvent::Data` and then `H2ClientEvent::End` follow.
     Response(H2ResponseHead<'b>),
-    /// A part of a body, not empty. `H2Client::taken` returns the window for it.
+    /// A part of a body, not empty. `H2Client::release_capacity` returns the window for it.
     Data {
         /// The stream of the body.
         stream: StreamId,
@@ -91,7 +91,7 @@ pub struct OutgoingRequest<'a> {
 
 impl OutgoingRequest<'_> {
     /// Appends the pseudo-header fields, the start of a field block.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    pub fn put_pseudo_fields(&self, out: &mut Vec<u8>) {
         match self.method {
             // Indexed fields of HPACK's static table (RFC 7541 appendix A).
             Method::Get => out.push(0x82),
@@ -125,16 +125,16 @@ impl H2Client {
     #[must_use]
     pub fn new(turn: &mut ConnectionTurn<'_>) -> H2Client {
         let mut http = H2Connection::new(false);
-        http.greet(turn);
+        http.write_initial_settings(turn);
         H2Client { http }
     }
 
     /// Whether another request may be sent now.
     #[must_use]
-    pub fn can_ask(&self) -> bool {
+    pub fn can_request(&self) -> bool {
         let http = &self.http;
         http.phase != ConnectionPhase::Ended
-            && http.going == GoawayState::No
+            && http.goaway == GoawayState::No
             && http.peer_last_id.is_none()
             // Stream identifiers can't be reused (RFC 9113 §5.1.1).
             && http.last_id < ID_MAX - 1
@@ -146,7 +146,7 @@ impl H2Client {
     /// the body is announced with `H2Client::body` and `H2Client::end`.
     ///
     /// # Errors
-    /// No request may be sent, see `H2Client::can_ask`.
+    /// No request may be sent, see `H2Client::can_request`.
     pub fn request(
         &mut self,
         ask: &OutgoingRequest<'_>,
@@ -155,26 +155,26 @@ impl H2Client {
         out: &mut Vec<u8>,
     ) -> Result<StreamId, BodyLengthMismatch> {
         let mut block = Vec::with_capacity(128);
-        ask.put(&mut block);
+        ask.put_pseudo_fields(&mut block);
         put_lines(lines, &mut block);
         if let BodyLen::Known(len) = len {
             put_field_u64(StandardHeader::ContentLength, len, &mut block);
         }
-        self.request_built(&block, ask.method, len, out)
+        self.request_prebuilt(&block, ask.method, len, out)
     }
 
     /// Like `H2Client::request`, with a prebuilt field block that includes Content-Length.
     ///
     /// # Errors
     /// As for `H2Client::request`.
-    pub fn request_built(
+    pub fn request_prebuilt(
         &mut self,
         block: &[u8],
         method: Method,
         len: BodyLen,
         out: &mut Vec<u8>,
     ) -> Result<StreamId, BodyLengthMismatch> {
-        if !self.can_ask() {
+        if !self.can_request() {
             return Err(BodyLengthMismatch);
         }
         let http = &mut self.http;
@@ -195,12 +195,12 @@ impl H2Client {
         let stream = http.streams.get(slot);
         stream.is_head = method == Method::Head;
         if let BodyLen::Known(len) = len {
-            stream.to_be_ready = len;
+            stream.send_remaining = len;
         }
         let frame_len_max = http.peer.frame_len_max as usize;
-        let at = http.open_block(out);
+        let frame_start = http.open_block(out);
         out.extend_from_slice(block);
-        frame::close_block(id, !has_body, at, frame_len_max, out);
+        frame::close_block(id, !has_body, frame_start, frame_len_max, out);
         Ok(StreamId(id))
     }
 
@@ -228,8 +228,8 @@ impl H2Client {
         text: &'b mut Vec<u8>,
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<InputStep<H2ClientEvent<'b>>, ConnectionError> {
-        let (used, got) = self.http.step(input, turn)?;
-        let event = match got {
+        let (used, connection_event) = self.http.step(input, turn)?;
+        let event = match connection_event {
             ConnectionEvent::Block {
                 stream,
                 is_end,
@@ -239,25 +239,25 @@ impl H2Client {
                 stream: StreamId(stream),
                 data,
             }),
-            other => self.told(other, FieldLines::NONE, turn),
+            other => self.convert_event(other, FieldLines::NONE, turn),
         };
         Ok(InputStep { used, event })
     }
 
-    fn told<'b>(
+    fn convert_event<'b>(
         &mut self,
-        got: ConnectionEvent<'_>,
+        event: ConnectionEvent<'_>,
         trailers: FieldLines<'b>,
         turn: &mut ConnectionTurn<'_>,
     ) -> Option<H2ClientEvent<'b>> {
-        Some(match got {
+        Some(match event {
             ConnectionEvent::End { stream } => H2ClientEvent::End {
                 stream: StreamId(stream),
                 trailers,
             },
             ConnectionEvent::Reset { stream, code } => {
                 // The client does no work for a stream, so it need not wait for its end.
-                self.http.forget(stream, turn.out);
+                self.http.remove_stream(stream, turn.out);
                 H2ClientEvent::Reset {
                     stream: StreamId(stream),
                     code,
@@ -289,7 +289,7 @@ impl H2Client {
         };
         // Decoded even if the stream is closed: every block changes the decoder's dynamic table (RFC 9113 §4.3).
         http.decoder.decode(block.bytes(), &mut fields)?;
-        let (is_wrong, status) = (fields.wrong().is_some(), fields.status);
+        let (is_malformed, status) = (fields.section_fault().is_some(), fields.status);
         let content_len = fields.content_len;
         // Frames of a stream that was reset may still arrive.
         let Some(stream) = http.streams.by_id(id) else {
@@ -297,9 +297,9 @@ impl H2Client {
             return Ok(None);
         };
         let status = status.and_then(StatusCode::new);
-        let got = match (stream.input, status) {
+        let event = match (stream.input, status) {
             (StreamInput::Ended, _) => http.fail_stream(id, ErrorCode::STREAM_CLOSED, turn)?,
-            (StreamInput::Head, Some(status)) if !is_wrong && is_possible(status, is_end) => {
+            (StreamInput::Head, Some(status)) if !is_malformed && is_allowed(status, is_end) => {
                 let head = H2ResponseHead {
                     stream: StreamId(id),
                     status,
@@ -312,7 +312,7 @@ impl H2Client {
                     http.glitch(1, turn)?;
                     return Ok(Some(H2ClientEvent::Interim(head)));
                 }
-                stream.to_come = match content_len {
+                stream.recv_remaining = match content_len {
                     // RFC 9113 §8.1.1: these have no content, even with a Content-Length.
                     _ if stream.is_head || status.is_bodiless() => 0,
                     len => len.unwrap_or(UNKNOWN),
@@ -323,11 +323,11 @@ impl H2Client {
                 }
                 match http.input_ended(id, turn)? {
                     ConnectionEvent::End { .. } => return Ok(Some(H2ClientEvent::Response(head))),
-                    other => return Ok(self.told(other, FieldLines::NONE, turn)),
+                    other => return Ok(self.convert_event(other, FieldLines::NONE, turn)),
                 }
             }
             // RFC 9113 §8.1: trailers end the stream.
-            (StreamInput::Open | StreamInput::Unwanted, _) if !is_wrong && is_end => {
+            (StreamInput::Open | StreamInput::Unwanted, _) if !is_malformed && is_end => {
                 http.input_ended(id, turn)?
             }
             _ => {
@@ -336,13 +336,13 @@ impl H2Client {
             }
         };
         let text: &'b [u8] = text;
-        Ok(self.told(got, FieldLines::new(text), turn))
+        Ok(self.convert_event(event, FieldLines::new(text), turn))
     }
 
     /// The caller consumed `len` bytes of a response's body: returns their window to the server.
-    pub fn taken(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
+    pub fn release_capacity(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.http.give_back(stream.0, len, out);
+        self.http.release_window(stream.0, len, out);
     }
 
     /// Like `super::H2Server::body`.
@@ -350,7 +350,7 @@ impl H2Client {
     /// # Errors
     /// As for `super::H2Server::body`.
     pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
-        self.http.ready(stream.0, len)
+        self.http.announce_data(stream.0, len)
     }
 
     /// Like `super::H2Server::end`.
@@ -377,14 +377,14 @@ impl H2Client {
         if self.http.streams.find(stream.0).is_some() {
             frame::put_reset(stream.0, code, out);
             // Frames of the server may still be on their way.
-            self.http.forgotten.add(stream.0);
-            self.http.forget(stream.0, out);
+            self.http.reset_streams.add(stream.0);
+            self.http.remove_stream(stream.0, out);
         }
     }
 
     /// Ends the connection with GOAWAY.
-    pub fn give_up(&mut self, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
-        self.http.end(code, why, out);
+    pub fn end_with_error(&mut self, code: ErrorCode, debug_data: &str, out: &mut Vec<u8>) {
+        self.http.end(code, debug_data, out);
     }
 
     /// Whether the server's settings were received.
@@ -395,7 +395,7 @@ impl H2Client {
 
     /// Whether the server accepts extended CONNECT (RFC 8441).
     #[must_use]
-    pub fn takes_connect_protocol(&self) -> bool {
+    pub fn accepts_connect_protocol(&self) -> bool {
         self.http.peer.connect_protocol
     }
 
@@ -408,7 +408,7 @@ impl H2Client {
 
 /// Whether HTTP/2 allows a response with this status: 101 is not used (RFC 9113 §8.6), and an interim response does
 /// not end the stream (§8.1).
-fn is_possible(status: StatusCode, is_end: bool) -> bool {
+fn is_allowed(status: StatusCode, is_end: bool) -> bool {
     // RFC 9113 §8.6: there is no 101; an interim response does not end the stream.
     status != StatusCode::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
 }

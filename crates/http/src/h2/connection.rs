@@ -37,7 +37,7 @@ pub(super) struct H2Connection {
     block: Option<ContinuedBlock>,
     pub(super) streams: H2StreamTable,
     /// A stream with output that has just ended, to be settled after its last bytes are written; 0 if there is none.
-    pub(super) unsettled: u32,
+    pub(super) last_ended: u32,
     pub(super) queue: PriorityQueue,
     pub(super) peer: PeerSettings,
     /// The connection's window for sending.
@@ -47,22 +47,22 @@ pub(super) struct H2Connection {
     pub(super) estimate: BdpEstimate,
     /// The highest stream that has begun.
     pub(super) last_id: u32,
-    pub(super) going: GoawayState,
+    pub(super) goaway: GoawayState,
     /// The last stream of the GOAWAY that the peer sent.
     pub(super) peer_last_id: Option<u32>,
     /// The number of sent SETTINGS frames that are not acknowledged.
     pub(super) unacknowledged: u8,
     /// The peer reduced the size of its decoding table; the next field block has to confirm that (RFC 7541 §4.2).
-    pub(super) owes_table_len: bool,
+    pub(super) must_confirm_table_len: bool,
     pub(super) resets: BucketState,
     pub(super) glitches: BucketState,
     /// Glitches that sent data compensates, subtracted at the next glitch.
     pub(super) glitch_credit: u32,
-    pub(super) forgotten: ResetStreams,
+    pub(super) reset_streams: ResetStreams,
     /// Priorities of streams that have not begun.
-    pub(super) early: Vec<(u32, Priority)>,
+    pub(super) early_priorities: Vec<(u32, Priority)>,
     /// Some streams may be answered while their clients still send bodies.
-    pub(super) has_lingering: bool,
+    pub(super) may_have_lingering: bool,
 }
 
 /// The phase of a connection.
@@ -156,7 +156,7 @@ impl H2Connection {
             data: None,
             block: None,
             streams: H2StreamTable::default(),
-            unsettled: 0,
+            last_ended: 0,
             queue: PriorityQueue::default(),
             peer: PeerSettings::default(),
             send_window: WINDOW_LEN as i32,
@@ -164,40 +164,40 @@ impl H2Connection {
             window: FlowControlWindow::new(2 * WINDOW_LEN),
             estimate: BdpEstimate::NEW,
             last_id: 0,
-            going: GoawayState::No,
+            goaway: GoawayState::No,
             peer_last_id: None,
             unacknowledged: 0,
-            owes_table_len: false,
+            must_confirm_table_len: false,
             resets: BucketState::default(),
             glitches: BucketState::default(),
             glitch_credit: 0,
-            forgotten: ResetStreams::default(),
-            early: Vec::new(),
-            has_lingering: false,
+            reset_streams: ResetStreams::default(),
+            early_priorities: Vec::new(),
+            may_have_lingering: false,
         }
     }
 
     /// Writes the initial SETTINGS frame.
-    pub(super) fn greet(&mut self, turn: &mut ConnectionTurn<'_>) {
+    pub(super) fn write_initial_settings(&mut self, turn: &mut ConnectionTurn<'_>) {
         let settings = turn.settings;
         let section_len = u32::try_from(settings.section_len_max).unwrap_or(u32::MAX);
-        let mut ours = Vec::with_capacity(4);
+        let mut local_settings = Vec::with_capacity(4);
         if self.is_server {
-            ours.push((
+            local_settings.push((
                 settings::id::MAX_CONCURRENT_STREAMS,
                 u32::from(settings.streams_max),
             ));
-            if settings.takes_connect_protocol {
-                ours.push((settings::id::ENABLE_CONNECT_PROTOCOL, 1));
+            if settings.accepts_connect_protocol {
+                local_settings.push((settings::id::ENABLE_CONNECT_PROTOCOL, 1));
             }
         } else {
             turn.out.extend_from_slice(PREFACE);
-            ours.push((settings::id::ENABLE_PUSH, 0));
+            local_settings.push((settings::id::ENABLE_PUSH, 0));
         }
-        ours.push((settings::id::MAX_HEADER_LIST_SIZE, section_len));
+        local_settings.push((settings::id::MAX_HEADER_LIST_SIZE, section_len));
         // RFC 9218 §2.1: the priorities of RFC 7540 are not used.
-        ours.push((settings::id::NO_RFC7540_PRIORITIES, 1));
-        frame::put_settings(&ours, turn.out);
+        local_settings.push((settings::id::NO_RFC7540_PRIORITIES, 1));
+        frame::put_settings(&local_settings, turn.out);
         self.unacknowledged = 1;
         // SETTINGS_INITIAL_WINDOW_SIZE does not apply to the connection's window (RFC 9113 §6.9.2): enlarge it by an
         // update.
@@ -217,14 +217,14 @@ impl H2Connection {
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         // Not done in `send`, because the bytes of a body have to follow their frame header there.
-        self.settle_last(turn.out);
+        self.remove_last_ended(turn.out);
         let mut used = 0;
         loop {
             let rest = input.get(used..).unwrap_or_default();
-            let (len, got) = self.once(rest, turn)?;
+            let (len, event) = self.process_next(rest, turn)?;
             used += len;
-            if len == 0 || !matches!(got, ConnectionEvent::Nothing) {
-                return Ok((used, got));
+            if len == 0 || !matches!(event, ConnectionEvent::Nothing) {
+                return Ok((used, event));
             }
         }
     }
@@ -234,29 +234,29 @@ impl H2Connection {
     pub(super) fn fail(&mut self, fault: ConnectionError, turn: &mut ConnectionTurn<'_>) {
         turn.counters.ended += 1;
         turn.counters.floods += u64::from(fault.code == ErrorCode::ENHANCE_YOUR_CALM);
-        self.end(fault.code, fault.why, turn.out);
+        self.end(fault.code, fault.reason, turn.out);
     }
 
     /// Writes GOAWAY and stops reading.
-    pub(super) fn end(&mut self, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
+    pub(super) fn end(&mut self, code: ErrorCode, debug_data: &str, out: &mut Vec<u8>) {
         if self.phase != ConnectionPhase::Ended {
             // GOAWAY names the peer's streams: a server begins none.
             let last_id = if self.is_server { self.last_id } else { 0 };
-            frame::put_goaway(last_id, code, why, out);
+            frame::put_goaway(last_id, code, debug_data, out);
             self.phase = ConnectionPhase::Ended;
-            self.going = GoawayState::Gone;
+            self.goaway = GoawayState::Gone;
         }
     }
 
     #[inline]
-    pub(super) fn once<'b>(
+    pub(super) fn process_next<'b>(
         &mut self,
         rest: &'b [u8],
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         // A DATA frame may extend over many inputs.
         if self.data.is_some() {
-            return self.go_on_with_data(rest, turn);
+            return self.continue_data(rest, turn);
         }
         match self.phase {
             ConnectionPhase::Open | ConnectionPhase::Settings => {}
@@ -283,18 +283,18 @@ impl H2Connection {
         &mut self,
         rest: &[u8],
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
-        let shared = rest.len().min(PREFACE.len());
+        let common_len = rest.len().min(PREFACE.len());
         // A request of HTTP/1 is detected at its first bytes.
-        if rest.get(..shared) != PREFACE.get(..shared) {
+        if rest.get(..common_len) != PREFACE.get(..common_len) {
             return Err(ConnectionError::protocol(
                 "the connection preface is not valid",
             ));
         }
-        if shared < PREFACE.len() {
+        if common_len < PREFACE.len() {
             return Ok((0, ConnectionEvent::Nothing));
         }
         self.phase = ConnectionPhase::Settings;
-        Ok((shared, ConnectionEvent::Nothing))
+        Ok((common_len, ConnectionEvent::Nothing))
     }
 
     /// Checks the order of frames.
@@ -302,8 +302,8 @@ impl H2Connection {
     fn check_order(&mut self, head: FrameHead) -> Result<(), ConnectionError> {
         // RFC 9113 §6.10: the frames of a field block are contiguous.
         if let Some(block) = &self.block {
-            let goes_on = head.kind == kind::CONTINUATION && head.stream == block.stream;
-            return match goes_on {
+            let is_continuation = head.kind == kind::CONTINUATION && head.stream == block.stream;
+            return match is_continuation {
                 true => Ok(()),
                 false => Err(ConnectionError::protocol("a frame within a field block")),
             };
@@ -329,10 +329,10 @@ impl H2Connection {
             kind::HEADERS => self.headers(head, payload),
             kind::CONTINUATION => self.continuation(head, payload, turn),
             kind::WINDOW_UPDATE => self.window_update(head, payload, turn),
-            kind::RST_STREAM => self.reset_came(head, payload, turn),
+            kind::RST_STREAM => self.handle_reset(head, payload, turn),
             kind::SETTINGS => self.settings(head, payload, turn),
             kind::PING => self.ping(head, payload, turn),
-            kind::GOAWAY => Ok(self.goaway_came(payload)),
+            kind::GOAWAY => Ok(self.handle_goaway(payload)),
             kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
             // Clients disable push by ENABLE_PUSH, and servers never accept it (RFC 9113 §8.4).
             kind::PUSH_PROMISE => Err(ConnectionError::protocol(
@@ -421,41 +421,41 @@ impl H2Connection {
             is_queued: false,
             priority,
             next: 0,
-            before: 0,
+            previous: 0,
             // RFC 9113 §6.9.2: the initial window from the peer's settings.
             send_window: self.peer.window_len as i32,
             window: FlowControlWindow::new(WINDOW_LEN),
-            untaken: 0,
+            unconsumed: 0,
             linger_until_ms: None,
-            to_come: UNKNOWN,
-            came: 0,
+            recv_remaining: UNKNOWN,
+            received: 0,
             ready: 0,
-            to_be_ready: UNKNOWN,
+            send_remaining: UNKNOWN,
             trailers: None,
         })
     }
 
     /// Removes a stream if it is complete. An answered stream with an unwanted body lingers, so that its client reads
     /// the response before the reset; some clients take a reset for a failure of the request (RFC 9113 §8.1).
-    pub(super) fn settle(&mut self, id: u32, out: &mut Vec<u8>) {
+    pub(super) fn remove_if_complete(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
         if stream.is_lingering() {
-            self.has_lingering = true;
+            self.may_have_lingering = true;
             // A tunnel's input has no end to wait for.
             if stream.is_tunnel {
                 self.end_lingering(id, out);
             }
-        } else if stream.is_over() {
-            self.forget(id, out);
+        } else if stream.is_closed() {
+            self.remove_stream(id, out);
         }
     }
 
     /// Resets the streams that have lingered for [`LINGER_MS`].
     pub(super) fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
         // The scan over all streams runs only if one may be lingering.
-        if !core::mem::take(&mut self.has_lingering) {
+        if !core::mem::take(&mut self.may_have_lingering) {
             return;
         }
         let slots: Vec<u16> = self.streams.slots().collect();
@@ -470,31 +470,31 @@ impl H2Connection {
                 let id = stream.id;
                 self.end_lingering(id, out);
             } else {
-                self.has_lingering = true;
+                self.may_have_lingering = true;
             }
         }
     }
 
     fn end_lingering(&mut self, id: u32, out: &mut Vec<u8>) {
         frame::put_reset(id, ErrorCode::NO_ERROR, out);
-        self.forgotten.add(id);
-        self.forget(id, out);
+        self.reset_streams.add(id);
+        self.remove_stream(id, out);
     }
 
     /// Removes a stream, and returns its outstanding window to the connection.
-    pub(super) fn forget(&mut self, id: u32, out: &mut Vec<u8>) {
+    pub(super) fn remove_stream(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(slot) = self.streams.find(id) else {
             return;
         };
         self.queue.remove(&mut self.streams, slot);
         // Bytes that were not consumed would otherwise reduce the connection's window for ever.
-        let untaken = self.streams.get(slot).untaken;
+        let unconsumed = self.streams.get(slot).unconsumed;
         self.streams.remove(id);
-        self.give_connection(untaken, out);
+        self.release_connection_window(unconsumed, out);
     }
 
     /// Marks a reset stream as dead: it has no more input or output, but keeps its slot until its work has ended.
-    pub(super) fn kill(&mut self, id: u32) {
+    pub(super) fn mark_dead(&mut self, id: u32) {
         if let Some(slot) = self.streams.find(id) {
             self.queue.remove(&mut self.streams, slot);
             let stream = self.streams.get(slot);

@@ -29,7 +29,7 @@ impl H2Connection {
         let rate = turn.settings.glitches;
         let credit = core::mem::take(&mut self.glitch_credit);
         // Sent DATA compensates for window updates.
-        self.glitches.give_back(u64::from(credit), rate);
+        self.glitches.refund(u64::from(credit), rate);
         match self.glitches.charge(u64::from(count), rate, turn.now_ms) {
             true => Ok(()),
             false => Err(ConnectionError::calm("too many frames of little use")),
@@ -63,10 +63,10 @@ impl H2Connection {
         self.count_reset(turn)?;
         // Counted like the client's own resets: it can provoke resets from here, for example by a window overflow.
         frame::put_reset(id, code, turn.out);
-        self.forgotten.add(id);
+        self.reset_streams.add(id);
         Ok(match self.streams.by_id(id).is_some() {
             true => {
-                self.kill(id);
+                self.mark_dead(id);
                 ConnectionEvent::Reset { stream: id, code }
             }
             false => ConnectionEvent::Nothing,
@@ -75,8 +75,8 @@ impl H2Connection {
 
     /// Whether a stream is idle. After the final GOAWAY, ignored streams may have begun, so none counts as idle.
     fn is_idle_id(&self, id: u32) -> bool {
-        let is_known = id <= self.last_id || self.is_server && self.going == GoawayState::Gone;
-        !is_known || id.is_multiple_of(2)
+        let has_begun = id <= self.last_id || self.is_server && self.goaway == GoawayState::Gone;
+        !has_begun || id.is_multiple_of(2)
     }
 
     /// Checks that an absent stream existed before, so that a frame for it may be ignored.
@@ -85,11 +85,11 @@ impl H2Connection {
             return Err(ConnectionError::protocol("a frame for an idle stream"));
         }
         // After a reset sent from here, frames of the peer may be on their way (RFC 9113 §5.1).
-        match self.forgotten.has(id) || self.going == GoawayState::Gone {
+        match self.reset_streams.contains(id) || self.goaway == GoawayState::Gone {
             true => Ok(()),
             false => {
-                let why = "a frame for a closed stream";
-                Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, why))
+                let reason = "a frame for a closed stream";
+                Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, reason))
             }
         }
     }
@@ -102,7 +102,7 @@ impl H2Connection {
         }
     }
 
-    pub(super) fn reset_came<'b>(
+    pub(super) fn handle_reset<'b>(
         &mut self,
         head: FrameHead,
         payload: &[u8],
@@ -116,7 +116,7 @@ impl H2Connection {
         if alive.is_none() {
             return Ok(ConnectionEvent::Nothing);
         }
-        self.kill(head.stream);
+        self.mark_dead(head.stream);
         Ok(ConnectionEvent::Reset {
             stream: head.stream,
             code: ErrorCode(frame::word(payload)),
@@ -177,12 +177,12 @@ impl H2Connection {
         }
         // The cost grows with the streams: the window of each is adjusted.
         self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
-        let before = self.peer;
+        let previous = self.peer;
         self.peer.take(payload, !self.is_server)?;
         // The table is never used, but its reduction has to be confirmed (RFC 7541 §4.2).
-        self.owes_table_len |=
-            self.peer.table_len < TABLE_LEN.min(before.table_len as usize) as u32;
-        let change = i64::from(self.peer.window_len) - i64::from(before.window_len);
+        self.must_confirm_table_len |=
+            self.peer.table_len < TABLE_LEN.min(previous.table_len as usize) as u32;
+        let change = i64::from(self.peer.window_len) - i64::from(previous.window_len);
         if change != 0 {
             self.change_windows(change)?;
         }
@@ -219,17 +219,17 @@ impl H2Connection {
             // PING and SETTINGS floods: each causes output, so they are counted as glitches above.
             (false, _) => frame::put_ping(true, data, turn.out),
             (true, PING_ESTIMATE) => {
-                if self.estimate.answered(turn.settings.window_len_max) {
+                if self.estimate.handle_ping_ack(turn.settings.window_len_max) {
                     self.window.grow(self.estimate.size.saturating_mul(2));
                 }
             }
-            (true, PING_LEAVING) => self.leave(turn.out),
+            (true, PING_LEAVING) => self.send_final_goaway(turn.out),
             (true, _) => {}
         }
         Ok(ConnectionEvent::Nothing)
     }
 
-    pub(super) fn goaway_came<'b>(&mut self, payload: &[u8]) -> ConnectionEvent<'b> {
+    pub(super) fn handle_goaway<'b>(&mut self, payload: &[u8]) -> ConnectionEvent<'b> {
         // The upper bit is reserved (RFC 9113 §6.8).
         let last_id = frame::word(payload) & 0x7fff_ffff;
         self.peer_last_id = Some(last_id);
@@ -257,10 +257,11 @@ impl H2Connection {
         let priority = Priority::parse(payload.get(4..).unwrap_or_default());
         if let Some(slot) = self.streams.find(id) {
             self.prioritise(slot, priority);
-        } else if id > self.last_id && self.early.len() < EARLY_MAX {
+        } else if id > self.last_id && self.early_priorities.len() < EARLY_MAX {
             // The peer may send any number of them for idle streams (RFC 9218 §7.1), hence the bound.
-            self.early.retain(|(early, _)| *early != id);
-            self.early.push((id, priority));
+            self.early_priorities
+                .retain(|(early_id, _)| *early_id != id);
+            self.early_priorities.push((id, priority));
         }
         Ok(ConnectionEvent::Nothing)
     }
@@ -276,10 +277,10 @@ impl H2Connection {
     }
 
     /// Announces the shutdown (RFC 9113 §6.8): streams on their way are still accepted. After a round trip, or after
-    /// `H2Connection::leave`, new streams are ignored.
+    /// `H2Connection::send_final_goaway`, new streams are ignored.
     pub(super) fn drain(&mut self, out: &mut Vec<u8>) {
-        if self.going == GoawayState::No {
-            self.going = GoawayState::Announced;
+        if self.goaway == GoawayState::No {
+            self.goaway = GoawayState::Announced;
             frame::put_goaway(ANY_STREAM, ErrorCode::NO_ERROR, "", out);
             // Its acknowledgement shows that the client has received the GOAWAY.
             frame::put_ping(false, PING_LEAVING, out);
@@ -287,9 +288,9 @@ impl H2Connection {
     }
 
     /// Writes the final GOAWAY: new streams are ignored.
-    pub(super) fn leave(&mut self, out: &mut Vec<u8>) {
-        if self.going != GoawayState::Gone {
-            self.going = GoawayState::Gone;
+    pub(super) fn send_final_goaway(&mut self, out: &mut Vec<u8>) {
+        if self.goaway != GoawayState::Gone {
+            self.goaway = GoawayState::Gone;
             frame::put_goaway(self.last_id, ErrorCode::NO_ERROR, "", out);
         }
     }

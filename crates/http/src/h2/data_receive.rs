@@ -15,8 +15,8 @@ use crate::refusal::RequestRefusal;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataPayload {
     stream: u32,
-    left: usize,
-    pad_left: usize,
+    remaining: usize,
+    pad_remaining: usize,
     is_end: bool,
     /// The content is discarded.
     is_dropped: bool,
@@ -30,56 +30,56 @@ impl H2Connection {
         rest: &[u8],
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
-        let (mut used, mut left, mut pad_left) = (HEAD_LEN, head.len, 0);
+        let (mut used, mut remaining, mut pad_remaining) = (HEAD_LEN, head.len, 0);
         if head.has(flag::PADDED) {
-            left = left.checked_sub(1).ok_or(frame::NO_PAD_LEN)?;
+            remaining = remaining.checked_sub(1).ok_or(frame::NO_PAD_LEN)?;
             // The frame begins only when the length of its padding has arrived.
             let Some(pad_len) = rest.get(HEAD_LEN) else {
                 return Ok((0, ConnectionEvent::Nothing));
             };
             used += 1;
-            pad_left = usize::from(*pad_len);
-            left = left.checked_sub(pad_left).ok_or(frame::PADDING)?;
+            pad_remaining = usize::from(*pad_len);
+            remaining = remaining.checked_sub(pad_remaining).ok_or(frame::PADDING)?;
         }
         // Padding counts for flow control, too (RFC 9113 §6.1).
         if !self.window.take(head.len as u32) {
-            let why = "more data than the connection's window allows";
-            return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, why));
+            let reason = "more data than the connection's window allows";
+            return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, reason));
         }
         let is_end = head.has(flag::END_STREAM);
         // Frames without content use little or no window, so only this bounds them.
-        if left == 0 && !is_end {
+        if remaining == 0 && !is_end {
             self.glitch(1, turn)?;
         }
         let mut data = DataPayload {
             stream: head.stream,
-            left,
-            pad_left,
+            remaining,
+            pad_remaining,
             is_end,
             is_dropped: false,
         };
-        let got = match self.accept_data(head, left as u64, turn)? {
+        let event = match self.accept_data(head, remaining as u64, turn)? {
             None => {
                 // The caller will consume only content: return the window of the padding here.
-                let padding = (head.len - left) as u32;
-                self.give_back(head.stream, padding, turn.out);
+                let padding = (head.len - remaining) as u32;
+                self.release_window(head.stream, padding, turn.out);
                 if self
                     .estimate
-                    .came(head.len as u32, turn.settings.window_len_max)
+                    .record_received(head.len as u32, turn.settings.window_len_max)
                 {
                     frame::put_ping(false, super::control::PING_ESTIMATE, turn.out);
                 }
                 ConnectionEvent::Nothing
             }
-            Some(got) => {
+            Some(event) => {
                 // No caller will return the window of dropped data.
                 data.is_dropped = true;
-                self.give_connection(head.len as u32, turn.out);
-                got
+                self.release_connection_window(head.len as u32, turn.out);
+                event
             }
         };
         self.data = Some(data);
-        Ok((used, got))
+        Ok((used, event))
     }
 
     /// Checks whether a stream accepts data: `None`, or the result if it does not.
@@ -107,7 +107,7 @@ impl H2Connection {
             StreamInput::Head => ErrorCode::PROTOCOL_ERROR,
             _ if !stream.window.take(head.len as u32) => ErrorCode::FLOW_CONTROL_ERROR,
             // RFC 9113 §8.1.1: more content than Content-Length.
-            _ if len > stream.to_come => {
+            _ if len > stream.recv_remaining => {
                 turn.counters.malformed += 1;
                 ErrorCode::PROTOCOL_ERROR
             }
@@ -121,24 +121,25 @@ impl H2Connection {
             }
             StreamInput::Unwanted => {
                 stream.subtract(len);
-                stream.give_dropped(head, 0, turn.out);
+                stream.release_dropped(head, 0, turn.out);
                 return Ok(Some(ConnectionEvent::Nothing));
             }
             StreamInput::Open => {
                 stream.subtract(len);
-                stream.came += len;
+                stream.received += len;
                 // A tunnel may carry any number of bytes.
                 let is_limited = self.is_server && !stream.is_tunnel;
-                let is_too_large = is_limited && stream.came > turn.settings.limits.body_len_max;
+                let is_too_large =
+                    is_limited && stream.received > turn.settings.limits.body_len_max;
                 if !is_too_large {
                     // With its padding, which `begin_data` returns at once.
-                    stream.untaken += head.len as u32;
+                    stream.unconsumed += head.len as u32;
                     return Ok(None);
                 }
                 stream.input = StreamInput::Unwanted;
-                let untaken = core::mem::take(&mut stream.untaken);
-                stream.give_dropped(head, untaken, turn.out);
-                self.give_connection(untaken, turn.out);
+                let unconsumed = core::mem::take(&mut stream.unconsumed);
+                stream.release_dropped(head, unconsumed, turn.out);
+                self.release_connection_window(unconsumed, turn.out);
                 return Ok(Some(ConnectionEvent::Refused {
                     stream: id,
                     refusal: RequestRefusal::BodyTooLarge,
@@ -148,7 +149,7 @@ impl H2Connection {
         self.fail_stream(id, code, turn).map(Some)
     }
 
-    pub(super) fn go_on_with_data<'b>(
+    pub(super) fn continue_data<'b>(
         &mut self,
         rest: &'b [u8],
         turn: &mut ConnectionTurn<'_>,
@@ -156,34 +157,34 @@ impl H2Connection {
         let Some(data) = &mut self.data else {
             return Ok((0, ConnectionEvent::Nothing));
         };
-        if data.left > 0 {
-            let part = rest.get(..data.left).unwrap_or(rest);
-            data.left -= part.len();
-            let got = match data.is_dropped || part.is_empty() {
+        if data.remaining > 0 {
+            let part = rest.get(..data.remaining).unwrap_or(rest);
+            data.remaining -= part.len();
+            let event = match data.is_dropped || part.is_empty() {
                 true => ConnectionEvent::Nothing,
                 false => ConnectionEvent::Data {
                     stream: data.stream,
                     data: part,
                 },
             };
-            return Ok((part.len(), got));
+            return Ok((part.len(), event));
         }
-        let used = data.pad_left.min(rest.len());
-        data.pad_left -= used;
-        if data.pad_left > 0 {
+        let used = data.pad_remaining.min(rest.len());
+        data.pad_remaining -= used;
+        if data.pad_remaining > 0 {
             return Ok((used, ConnectionEvent::Nothing));
         }
         let (id, is_end) = (data.stream, data.is_end);
         self.data = None;
-        let got = match is_end {
+        let event = match is_end {
             true => self.input_ended(id, turn)?,
             false => ConnectionEvent::Nothing,
         };
-        match (used, &got) {
+        match (used, &event) {
             // The frame has ended without consuming bytes; the caller would wait for input, so process the next frame
             // now.
-            (0, ConnectionEvent::Nothing) => self.once(rest, turn),
-            _ => Ok((used, got)),
+            (0, ConnectionEvent::Nothing) => self.process_next(rest, turn),
+            _ => Ok((used, event)),
         }
     }
 
@@ -200,15 +201,15 @@ impl H2Connection {
             return Ok(ConnectionEvent::Nothing);
         }
         // RFC 9113 §8.1.1: a body that is shorter than Content-Length makes the message malformed.
-        if stream.to_come != UNKNOWN && stream.to_come > 0 {
+        if stream.recv_remaining != UNKNOWN && stream.recv_remaining > 0 {
             turn.counters.malformed += 1;
             return self.fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn);
         }
-        let was_wanted = stream.input == StreamInput::Open;
+        let was_open = stream.input == StreamInput::Open;
         stream.input = StreamInput::Ended;
         stream.expects = false;
-        self.settle(id, turn.out);
-        Ok(match was_wanted {
+        self.remove_if_complete(id, turn.out);
+        Ok(match was_open {
             true => ConnectionEvent::End { stream: id },
             false => ConnectionEvent::Nothing,
         })
@@ -216,12 +217,12 @@ impl H2Connection {
 }
 
 impl H2Stream {
-    /// Returns the window of a dropped frame, and of `untaken` bytes before it, so that a client that sends its whole
+    /// Returns the window of a dropped frame, and of `unconsumed` bytes before it, so that a client that sends its whole
     /// body before it reads the response can finish.
-    fn give_dropped(&mut self, head: FrameHead, untaken: u32, out: &mut Vec<u8>) {
-        let len = head.len as u32 + untaken;
+    fn release_dropped(&mut self, head: FrameHead, unconsumed: u32, out: &mut Vec<u8>) {
+        let len = head.len as u32 + unconsumed;
         if !head.has(flag::END_STREAM)
-            && let Some(increment) = self.window.give(len)
+            && let Some(increment) = self.window.release(len)
         {
             frame::put_window_update(self.id, increment, out);
         }
@@ -229,8 +230,8 @@ impl H2Stream {
 
     /// Subtracts received bytes from those announced.
     fn subtract(&mut self, len: u64) {
-        if self.to_come != UNKNOWN {
-            self.to_come -= len;
+        if self.recv_remaining != UNKNOWN {
+            self.recv_remaining -= len;
         }
     }
 }

@@ -34,7 +34,7 @@ impl H2Connection {
     }
 
     /// Announces more of a body. Returns whether it is to be sent.
-    pub(super) fn ready(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
+    pub(super) fn announce_data(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
         let Some(slot) = self.streams.find(id) else {
             return Ok(false);
         };
@@ -44,9 +44,9 @@ impl H2Connection {
             StreamOutput::Ended => return Ok(false),
             StreamOutput::Body => {}
         }
-        if stream.to_be_ready != UNKNOWN {
-            stream.to_be_ready = stream
-                .to_be_ready
+        if stream.send_remaining != UNKNOWN {
+            stream.send_remaining = stream
+                .send_remaining
                 .checked_sub(len)
                 .ok_or(BodyLengthMismatch)?;
         }
@@ -57,7 +57,7 @@ impl H2Connection {
 
     /// Announces a whole body. Returns whether it is to be sent.
     #[inline]
-    pub(super) fn ready_whole(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
+    pub(super) fn announce_body(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
         let Some(slot) = self.streams.find(id) else {
             return Ok(false);
         };
@@ -68,10 +68,10 @@ impl H2Connection {
                 _ => Ok(false),
             };
         }
-        if stream.to_be_ready != UNKNOWN && stream.to_be_ready != len {
+        if stream.send_remaining != UNKNOWN && stream.send_remaining != len {
             return Err(BodyLengthMismatch);
         }
-        stream.to_be_ready = 0;
+        stream.send_remaining = 0;
         stream.ready += len;
         stream.is_complete = true;
         self.enqueue(slot);
@@ -93,7 +93,7 @@ impl H2Connection {
             StreamOutput::Ended => return Ok(()),
             StreamOutput::Body => {}
         }
-        if stream.to_be_ready != UNKNOWN && stream.to_be_ready > 0 {
+        if stream.send_remaining != UNKNOWN && stream.send_remaining > 0 {
             return Err(BodyLengthMismatch);
         }
         stream.is_complete = true;
@@ -106,7 +106,7 @@ impl H2Connection {
     /// open.
     #[inline]
     pub(super) fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<NextData> {
-        self.settle_last(out);
+        self.remove_last_ended(out);
         if self.phase == ConnectionPhase::Ended {
             return None; // nothing follows GOAWAY
         }
@@ -119,12 +119,12 @@ impl H2Connection {
             match stream.trailers.take() {
                 None => frame::put_head(kind::DATA, flag::END_STREAM, id, 0, out),
                 Some(block) => {
-                    let at = self.open_block(out);
+                    let frame_start = self.open_block(out);
                     out.extend_from_slice(&block);
-                    frame::close_block(id, true, at, frame_len_max as usize, out);
+                    frame::close_block(id, true, frame_start, frame_len_max as usize, out);
                 }
             }
-            return Some(self.sent(slot, 0, true));
+            return Some(self.record_sent(slot, 0, true));
         }
         let window = self.send_window.min(stream.send_window);
         // A change of settings may have made a window negative.
@@ -147,26 +147,26 @@ impl H2Connection {
         if len >= WORTHWHILE_LEN {
             self.glitch_credit = self.glitch_credit.saturating_add(UPDATES_OF_DATA);
         }
-        Some(self.sent(slot, len, is_last))
+        Some(self.record_sent(slot, len, is_last))
     }
 
     /// Updates the queue after a frame. Must not write output: the caller appends the frame's body bytes to its header.
     #[inline]
-    fn sent(&mut self, slot: u16, len: u32, is_last: bool) -> NextData {
+    fn record_sent(&mut self, slot: u16, len: u32, is_last: bool) -> NextData {
         let stream = self.streams.get(slot);
         let id = stream.id;
-        self.queue.had_turn(stream.priority);
+        self.queue.record_served(stream.priority);
         if is_last {
             stream.output = StreamOutput::Ended;
             // With untaken bytes, removing the stream writes a window update, which is not possible here.
-            let is_over = stream.is_over() && stream.untaken == 0;
+            let is_closed = stream.is_closed() && stream.unconsumed == 0;
             self.queue.remove(&mut self.streams, slot);
-            match is_over {
+            match is_closed {
                 true => self.streams.remove(id),
-                false => self.unsettled = id,
+                false => self.last_ended = id,
             }
         } else if stream.can_send() {
-            self.queue.again(&mut self.streams, slot);
+            self.queue.requeue(&mut self.streams, slot);
         } else {
             self.queue.remove(&mut self.streams, slot);
         }
@@ -179,61 +179,61 @@ impl H2Connection {
 
     /// Whether data is ready, but blocked by windows.
     pub(super) fn is_blocked(&self) -> bool {
-        let has_stuck = |slot: u16| self.streams.peek(slot).ready > 0;
+        let has_ready_data = |slot: u16| self.streams.peek(slot).ready > 0;
         match self.queue.first() {
             Some(slot) => self.send_window <= 0 && self.streams.peek(slot).ready > 0,
-            None => self.streams.slots().any(has_stuck),
+            None => self.streams.slots().any(has_ready_data),
         }
     }
 
-    /// Settles the stream in `unsettled`.
+    /// Settles the stream in `last_ended`.
     #[inline]
-    pub(super) fn settle_last(&mut self, out: &mut Vec<u8>) {
-        if self.unsettled != 0 {
-            let id = core::mem::take(&mut self.unsettled);
-            self.settle(id, out);
+    pub(super) fn remove_last_ended(&mut self, out: &mut Vec<u8>) {
+        if self.last_ended != 0 {
+            let id = core::mem::take(&mut self.last_ended);
+            self.remove_if_complete(id, out);
         }
     }
 
     /// Begins a field block at the end of `out`, after room for its frame header. Returns the offset of that room.
     #[inline]
     pub(super) fn open_block(&mut self, out: &mut Vec<u8>) -> usize {
-        let at = out.len();
+        let frame_start = out.len();
         out.extend_from_slice(&[0; HEAD_LEN]);
-        if core::mem::replace(&mut self.owes_table_len, false) {
+        if core::mem::replace(&mut self.must_confirm_table_len, false) {
             // A size update to 0: the dynamic table is never used (RFC 7541 §4.2, §6.3).
             out.push(0x20);
         }
-        at
+        frame_start
     }
 
     /// Returns the window of `len` consumed bytes to a stream and the connection.
-    pub(super) fn give_back(&mut self, id: u32, len: u32, out: &mut Vec<u8>) {
+    pub(super) fn release_window(&mut self, id: u32, len: u32, out: &mut Vec<u8>) {
         let size = self.estimate.size;
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
         // A caller that returns more than it received must not enlarge the window.
-        let len = len.min(stream.untaken);
+        let len = len.min(stream.unconsumed);
         if len == 0 {
             return;
         }
-        stream.untaken -= len;
+        stream.unconsumed -= len;
         // The estimate may have grown since the last update.
         stream.window.grow(size);
-        if let Some(increment) = stream.window.give(len)
+        if let Some(increment) = stream.window.release(len)
             // After its last frame a stream needs no window.
             && stream.input == super::streams::StreamInput::Open
         {
             frame::put_window_update(id, increment, out);
         }
-        self.give_connection(len, out);
+        self.release_connection_window(len, out);
     }
 
     /// Returns the window of `len` consumed bytes to the connection.
-    pub(super) fn give_connection(&mut self, len: u32, out: &mut Vec<u8>) {
+    pub(super) fn release_connection_window(&mut self, len: u32, out: &mut Vec<u8>) {
         if len > 0
-            && let Some(increment) = self.window.give(len)
+            && let Some(increment) = self.window.release(len)
         {
             frame::put_window_update(0, increment, out);
         }

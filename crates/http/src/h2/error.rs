@@ -50,24 +50,24 @@ pub struct ConnectionError {
     /// The error code.
     pub code: ErrorCode,
     /// The reason for people: plain ASCII, no full stop.
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
 impl ConnectionError {
-    pub(super) const fn new(code: ErrorCode, why: &'static str) -> ConnectionError {
-        ConnectionError { code, why }
+    pub(super) const fn new(code: ErrorCode, reason: &'static str) -> ConnectionError {
+        ConnectionError { code, reason }
     }
 
-    pub(super) const fn protocol(why: &'static str) -> ConnectionError {
-        ConnectionError::new(ErrorCode::PROTOCOL_ERROR, why)
+    pub(super) const fn protocol(reason: &'static str) -> ConnectionError {
+        ConnectionError::new(ErrorCode::PROTOCOL_ERROR, reason)
     }
 
-    pub(super) const fn size(why: &'static str) -> ConnectionError {
-        ConnectionError::new(ErrorCode::FRAME_SIZE_ERROR, why)
+    pub(super) const fn size(reason: &'static str) -> ConnectionError {
+        ConnectionError::new(ErrorCode::FRAME_SIZE_ERROR, reason)
     }
 
-    pub(super) const fn calm(why: &'static str) -> ConnectionError {
-        ConnectionError::new(ErrorCode::ENHANCE_YOUR_CALM, why)
+    pub(super) const fn calm(reason: &'static str) -> ConnectionError {
+        ConnectionError::new(ErrorCode::ENHANCE_YOUR_CALM, reason)
     }
 }
 

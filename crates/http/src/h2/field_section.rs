@@ -15,7 +15,7 @@ pub(super) struct ResponseFieldSink<'t> {
     has_lines: bool,
     pub(super) status: Option<u16>,
     pub(super) content_len: Option<u64>,
-    wrong: Option<&'static str>,
+    first_fault: Option<&'static str>,
 }
 
 impl FieldSink for ResponseFieldSink<'_> {
@@ -23,19 +23,19 @@ impl FieldSink for ResponseFieldSink<'_> {
         self.text
     }
 
-    fn came(&mut self, field: DecodedField) {
-        let len = self.text.len() - field.at;
+    fn on_field(&mut self, field: DecodedField) {
+        let len = self.text.len() - field.line_start;
         self.section_len += len - 4 + ENTRY_LEN;
         if self.section_len > self.len_max {
-            self.wrong
+            self.first_fault
                 .get_or_insert("a field section that is too large");
         }
-        if let Some(why) = self.fault(field) {
-            self.wrong.get_or_insert(why);
+        if let Some(reason) = self.fault(field) {
+            self.first_fault.get_or_insert(reason);
         }
         // Only regular fields stay in the text; the status is stored as a number.
-        if self.wrong.is_some() || field.kind.is_pseudo() {
-            self.text.truncate(field.at);
+        if self.first_fault.is_some() || field.kind.is_pseudo() {
+            self.text.truncate(field.line_start);
         } else {
             self.has_lines = true;
         }
@@ -61,16 +61,16 @@ impl<'t> ResponseFieldSink<'t> {
             has_lines: false,
             status: None,
             content_len: None,
-            wrong: None,
+            first_fault: None,
         }
     }
 
     fn fault(&mut self, field: DecodedField) -> Option<&'static str> {
-        let line = &self.text[field.at..];
+        let line = &self.text[field.line_start..];
         let value = line.get(field.name_len + 2..line.len() - 2);
         let value = value.unwrap_or_default();
         match field.kind {
-            _ if !field.is_sound => Some("an invalid field value"),
+            _ if !field.is_value_valid => Some("an invalid field value"),
             // RFC 9113 §8.3: once, and before all fields.
             IndexingMode::Status
                 if !self.is_trailers && !self.has_lines && self.status.is_none() =>
@@ -85,19 +85,22 @@ impl<'t> ResponseFieldSink<'t> {
             IndexingMode::ContentLength if !self.is_trailers => {
                 let len = list_values::decimal(value);
                 // Equal repetitions count as one (RFC 9110 §8.6).
-                let is_good = len.is_some() && self.content_len.is_none_or(|it| Some(it) == len);
+                let is_valid = len.is_some()
+                    && self
+                        .content_len
+                        .is_none_or(|previous| Some(previous) == len);
                 self.content_len = len;
-                (!is_good).then_some("Content-Length is not a number")
+                (!is_valid).then_some("Content-Length is not a number")
             }
             _ => None,
         }
     }
 
     /// The fault of the section, if there is one.
-    pub(super) fn wrong(&self) -> Option<&'static str> {
-        match self.wrong {
+    pub(super) fn section_fault(&self) -> Option<&'static str> {
+        match self.first_fault {
             None if !self.is_trailers && self.status.is_none() => Some("the status is missing"),
-            wrong => wrong,
+            first_fault => first_fault,
         }
     }
 }
@@ -110,7 +113,7 @@ impl FieldSink for DiscardSink<'_> {
         self.0
     }
 
-    fn came(&mut self, field: DecodedField) {
-        self.0.truncate(field.at);
+    fn on_field(&mut self, field: DecodedField) {
+        self.0.truncate(field.line_start);
     }
 }

@@ -94,14 +94,14 @@ impl FrameHead {
         match self.kind {
             kind::DATA | kind::HEADERS | kind::CONTINUATION if self.stream != 0 => Ok(()),
             kind::WINDOW_UPDATE if self.len == 4 => Ok(()),
-            kind::DATA..=kind::CONTINUATION | kind::PRIORITY_UPDATE => self.check_rest(),
+            kind::DATA..=kind::CONTINUATION | kind::PRIORITY_UPDATE => self.check_stream_and_len(),
             _ => Ok(()),
         }
     }
 
     #[inline(never)]
-    fn check_rest(&self) -> Result<(), ConnectionError> {
-        let is_of_stream = matches!(
+    fn check_stream_and_len(&self) -> Result<(), ConnectionError> {
+        let is_stream_frame = matches!(
             self.kind,
             kind::DATA
                 | kind::HEADERS
@@ -110,18 +110,18 @@ impl FrameHead {
                 | kind::RST_STREAM
                 | kind::PUSH_PROMISE
         );
-        if is_of_stream && self.stream == 0 {
+        if is_stream_frame && self.stream == 0 {
             return Err(ConnectionError::protocol(
                 "a frame for a stream with stream 0",
             ));
         }
         // WINDOW_UPDATE belongs to streams and the connection (RFC 9113 §6.9).
-        if !is_of_stream && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
+        if !is_stream_frame && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
             return Err(ConnectionError::protocol(
                 "a frame for the connection with a stream",
             ));
         }
-        let is_good = match self.kind {
+        let is_valid_len = match self.kind {
             kind::PRIORITY => self.len == 5,
             kind::RST_STREAM | kind::WINDOW_UPDATE => self.len == 4,
             kind::SETTINGS if self.has(flag::ACK) => self.len == 0,
@@ -131,7 +131,7 @@ impl FrameHead {
             kind::PRIORITY_UPDATE => self.len >= 4,
             _ => true,
         };
-        match is_good {
+        match is_valid_len {
             true => Ok(()),
             false => Err(ConnectionError::size("a frame of an invalid size")),
         }
@@ -190,7 +190,7 @@ pub fn put_head(kind: u8, flags: u8, stream: u32, len: usize, out: &mut Vec<u8>)
     out.extend_from_slice(&head.bytes());
 }
 
-fn put(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+fn put_frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     put_head(kind, flags, stream, payload.len(), out);
     out.extend_from_slice(payload);
 }
@@ -206,22 +206,22 @@ pub fn put_settings(settings: &[(u16, u32)], out: &mut Vec<u8>) {
 
 /// Appends the acknowledgement of SETTINGS.
 pub fn put_settings_ack(out: &mut Vec<u8>) {
-    put(kind::SETTINGS, flag::ACK, 0, &[], out);
+    put_frame(kind::SETTINGS, flag::ACK, 0, &[], out);
 }
 
 /// Appends PING.
 pub fn put_ping(is_ack: bool, data: [u8; 8], out: &mut Vec<u8>) {
-    put(kind::PING, u8::from(is_ack), 0, &data, out);
+    put_frame(kind::PING, u8::from(is_ack), 0, &data, out);
 }
 
 /// Appends RST_STREAM.
 pub fn put_reset(stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
-    put(kind::RST_STREAM, 0, stream, &code.0.to_be_bytes(), out);
+    put_frame(kind::RST_STREAM, 0, stream, &code.0.to_be_bytes(), out);
 }
 
 /// Appends WINDOW_UPDATE.
 pub fn put_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
-    put(
+    put_frame(
         kind::WINDOW_UPDATE,
         0,
         stream,
@@ -230,12 +230,12 @@ pub fn put_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
     );
 }
 
-/// Appends GOAWAY; `why` is debug data for people.
-pub fn put_goaway(last_stream: u32, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
-    put_head(kind::GOAWAY, 0, 0, 8 + why.len(), out);
+/// Appends GOAWAY; `debug_data` is debug data for people.
+pub fn put_goaway(last_stream: u32, code: ErrorCode, debug_data: &str, out: &mut Vec<u8>) {
+    put_head(kind::GOAWAY, 0, 0, 8 + debug_data.len(), out);
     out.extend_from_slice(&last_stream.to_be_bytes());
     out.extend_from_slice(&code.0.to_be_bytes());
-    out.extend_from_slice(why.as_bytes());
+    out.extend_from_slice(debug_data.as_bytes());
 }
 
 /// Appends PRIORITY_UPDATE; `value` is a Priority field value.
@@ -245,10 +245,16 @@ pub fn put_priority_update(stream: u32, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Completes a field block at the end of `out`, which has room for a frame header at `at`: writes that header
+/// Completes a field block at the end of `out`, which has room for a frame header at `frame_start`: writes that header
 /// (HEADERS), and splits the block into CONTINUATION frames as required by the peer's frame size.
-pub(super) fn close_block(stream: u32, is_end: bool, at: usize, len_max: usize, out: &mut Vec<u8>) {
-    let block_at = at + HEAD_LEN;
+pub(super) fn close_block(
+    stream: u32,
+    is_end: bool,
+    frame_start: usize,
+    len_max: usize,
+    out: &mut Vec<u8>,
+) {
+    let block_at = frame_start + HEAD_LEN;
     let len = out.len().saturating_sub(block_at);
     let end_stream = if is_end { flag::END_STREAM } else { 0 };
     // END_STREAM belongs to HEADERS even if CONTINUATION frames follow (RFC 9113 §6.2).
@@ -262,8 +268,8 @@ pub(super) fn close_block(stream: u32, is_end: bool, at: usize, len_max: usize, 
         flags,
         stream,
     };
-    if let Some(place) = out.get_mut(at..block_at) {
-        place.copy_from_slice(&head.bytes());
+    if let Some(header_slot) = out.get_mut(frame_start..block_at) {
+        header_slot.copy_from_slice(&head.bytes());
     }
     if first < len {
         let rest = out.split_off(block_at + first);
@@ -271,7 +277,7 @@ pub(super) fn close_block(stream: u32, is_end: bool, at: usize, len_max: usize, 
         for (number, part) in rest.chunks(len_max).enumerate() {
             let is_last = number + 1 == count;
             let flags = if is_last { flag::END_HEADERS } else { 0 };
-            put(kind::CONTINUATION, flags, stream, part, out);
+            put_frame(kind::CONTINUATION, flags, stream, part, out);
         }
     }
 }
@@ -385,9 +391,9 @@ mod tests {
         out.extend_from_slice(b"abcdefgh");
         close_block(3, true, 0, 3, &mut out);
         let mut wanted = Vec::new();
-        put(kind::HEADERS, flag::END_STREAM, 3, b"abc", &mut wanted);
-        put(kind::CONTINUATION, 0, 3, b"def", &mut wanted);
-        put(kind::CONTINUATION, flag::END_HEADERS, 3, b"gh", &mut wanted);
+        put_frame(kind::HEADERS, flag::END_STREAM, 3, b"abc", &mut wanted);
+        put_frame(kind::CONTINUATION, 0, 3, b"def", &mut wanted);
+        put_frame(kind::CONTINUATION, flag::END_HEADERS, 3, b"gh", &mut wanted);
         assert_eq!(out, wanted);
     }
 }

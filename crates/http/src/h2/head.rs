@@ -56,13 +56,14 @@ pub(super) enum MalformedRequest {
 /// A range of the text.
 #[derive(Clone, Copy, Debug)]
 struct TextSpan {
-    at: usize,
+    start: usize,
     len: usize,
 }
 
 impl TextSpan {
     fn slice(self, text: &[u8]) -> &[u8] {
-        text.get(self.at..self.at + self.len).unwrap_or_default()
+        text.get(self.start..self.start + self.len)
+            .unwrap_or_default()
     }
 }
 
@@ -70,12 +71,12 @@ impl TextSpan {
 pub(super) struct RequestFieldSink<'t> {
     text: &'t mut Vec<u8>,
     settings: &'t H2Settings,
-    seen: &'t mut FieldSpans,
+    spans: &'t mut FieldSpans,
 }
 
 /// The fields seen so far, as ranges of the text.
 pub(super) struct FieldSpans {
-    wrong: Option<MalformedRequest>,
+    first_fault: Option<MalformedRequest>,
     name: Option<TextSpan>,
     path: Option<TextSpan>,
     authority: Option<TextSpan>,
@@ -84,7 +85,7 @@ pub(super) struct FieldSpans {
     scheme: u8,
     host: Option<TextSpan>,
     /// `:authority` or Host is not a valid host.
-    is_host_odd: bool,
+    is_host_invalid: bool,
     /// The start of the field lines, once there is one.
     lines_at: Option<usize>,
     pub(super) content_len: Option<u64>,
@@ -102,14 +103,14 @@ pub(super) struct FieldSpans {
 impl Default for FieldSpans {
     fn default() -> FieldSpans {
         FieldSpans {
-            wrong: None,
+            first_fault: None,
             name: None,
             path: None,
             authority: None,
             protocol: None,
             scheme: 0,
             host: None,
-            is_host_odd: false,
+            is_host_invalid: false,
             lines_at: None,
             content_len: None,
             expects: false,
@@ -130,21 +131,21 @@ impl FieldSink for RequestFieldSink<'_> {
     }
 
     #[inline(always)]
-    fn came(&mut self, field: DecodedField) {
-        let len = self.text.len() - field.at;
+    fn on_field(&mut self, field: DecodedField) {
+        let len = self.text.len() - field.line_start;
         // Without the four bytes of ": " and CRLF. RFC 9113 §6.5.2 defines this count.
-        self.seen.section_len += len - 4 + ENTRY_LEN;
-        if self.seen.section_len > self.settings.section_len_max {
-            self.is_wrong(MalformedRequest::Refused(RequestRefusal::HeadTooLarge));
+        self.spans.section_len += len - 4 + ENTRY_LEN;
+        if self.spans.section_len > self.settings.section_len_max {
+            self.record_fault(MalformedRequest::Refused(RequestRefusal::HeadTooLarge));
         }
-        let result = match self.seen.wrong.is_none() && field.is_sound {
+        let result = match self.spans.first_fault.is_none() && field.is_value_valid {
             true => self.take(field),
             false => Err(MalformedRequest::Malformed("an invalid field value")),
         };
-        if let Err(wrong) = result {
+        if let Err(fault) = result {
             // After the first fault, decoding continues only for the dynamic table: the fields are dropped.
-            self.is_wrong(wrong);
-            self.text.truncate(field.at);
+            self.record_fault(fault);
+            self.text.truncate(field.line_start);
         }
     }
 }
@@ -153,48 +154,51 @@ impl<'t> RequestFieldSink<'t> {
     pub(super) fn new(
         text: &'t mut Vec<u8>,
         settings: &'t H2Settings,
-        seen: &'t mut FieldSpans,
+        spans: &'t mut FieldSpans,
     ) -> RequestFieldSink<'t> {
         text.clear();
         RequestFieldSink {
             text,
             settings,
-            seen,
+            spans,
         }
     }
 
     #[cold]
-    fn is_wrong(&mut self, wrong: MalformedRequest) {
-        self.seen.wrong.get_or_insert(wrong);
+    fn record_fault(&mut self, fault: MalformedRequest) {
+        self.spans.first_fault.get_or_insert(fault);
     }
 
     #[inline(always)]
     fn take(&mut self, field: DecodedField) -> Result<(), MalformedRequest> {
-        let value_at = field.at + field.name_len + 2;
+        let value_at = field.line_start + field.name_len + 2;
         let value = TextSpan {
-            at: value_at,
+            start: value_at,
             len: self.text.len() - 2 - value_at,
         };
         // Pseudo-header fields do not count towards `fields_max`.
         if field.kind.is_pseudo() {
             return self.pseudo(field.kind, value);
         }
-        let lines_at = *self.seen.lines_at.get_or_insert(field.at);
-        self.seen.count += 1;
-        if self.seen.count > self.settings.limits.fields_max {
+        let lines_at = *self.spans.lines_at.get_or_insert(field.line_start);
+        self.spans.count += 1;
+        if self.spans.count > self.settings.limits.fields_max {
             return Err(MalformedRequest::Refused(RequestRefusal::TooManyFields));
         }
         match field.kind {
             IndexingMode::Plain => {}
             IndexingMode::Indexed(indexed) => {
-                let place = |at: usize| (at - lines_at) as u32;
+                let line_offset = |at: usize| (at - lines_at) as u32;
                 let len = value.len as u32;
-                self.seen
-                    .index
-                    .add_at(indexed, place(field.at), place(value.at), len);
+                self.spans.index.add_at(
+                    indexed,
+                    line_offset(field.line_start),
+                    line_offset(value.start),
+                    len,
+                );
             }
-            IndexingMode::Mark(indexed) => self.seen.index.mark(indexed),
-            other => self.special(other, field, value)?,
+            IndexingMode::Mark(indexed) => self.spans.index.mark(indexed),
+            special_kind => self.special(special_kind, field, value)?,
         }
         Ok(())
     }
@@ -202,21 +206,21 @@ impl<'t> RequestFieldSink<'t> {
     #[inline(never)]
     fn pseudo(&mut self, kind: IndexingMode, value: TextSpan) -> Result<(), MalformedRequest> {
         // RFC 9113 §8.3: pseudo-header fields come first.
-        if self.seen.lines_at.is_some() {
+        if self.spans.lines_at.is_some() {
             return Err(MalformedRequest::Malformed("a pseudo-header after a field"));
         }
         let bytes = value.slice(self.text);
-        let place = match kind {
-            IndexingMode::Method => &mut self.seen.name,
-            IndexingMode::Path => &mut self.seen.path,
+        let slot = match kind {
+            IndexingMode::Method => &mut self.spans.name,
+            IndexingMode::Path => &mut self.spans.path,
             IndexingMode::OddAuthority => {
-                self.seen.is_host_odd = true;
-                &mut self.seen.authority
+                self.spans.is_host_invalid = true;
+                &mut self.spans.authority
             }
-            IndexingMode::Authority => &mut self.seen.authority,
-            IndexingMode::Protocol => &mut self.seen.protocol,
-            IndexingMode::Scheme if self.seen.scheme == 0 => {
-                self.seen.scheme = match bytes {
+            IndexingMode::Authority => &mut self.spans.authority,
+            IndexingMode::Protocol => &mut self.spans.protocol,
+            IndexingMode::Scheme if self.spans.scheme == 0 => {
+                self.spans.scheme = match bytes {
                     b"http" => 1,
                     b"https" => 2,
                     _ => {
@@ -230,7 +234,7 @@ impl<'t> RequestFieldSink<'t> {
             IndexingMode::Scheme => return Err(REPEATED),
             _ => return Err(MalformedRequest::Malformed("a response pseudo-header")),
         };
-        match place.replace(value) {
+        match slot.replace(value) {
             None => Ok(()),
             Some(_) => Err(REPEATED),
         }
@@ -247,17 +251,17 @@ impl<'t> RequestFieldSink<'t> {
         match kind {
             IndexingMode::Cookie => self.cookie(field, value),
             IndexingMode::Host | IndexingMode::OddHost => {
-                self.seen.is_host_odd |= kind == IndexingMode::OddHost;
-                match self.seen.host.replace(value) {
+                self.spans.is_host_invalid |= kind == IndexingMode::OddHost;
+                match self.spans.host.replace(value) {
                     None => Ok(()),
                     Some(_) => Err(MalformedRequest::Malformed("Host is repeated")),
                 }
             }
             IndexingMode::ContentLength => {
                 let len = list_values::decimal(bytes);
-                match (len, self.seen.content_len) {
+                match (len, self.spans.content_len) {
                     (Some(_), None) => {
-                        self.seen.content_len = len;
+                        self.spans.content_len = len;
                         Ok(())
                     }
                     (None, _) => Err(MalformedRequest::Malformed(
@@ -267,7 +271,7 @@ impl<'t> RequestFieldSink<'t> {
                 }
             }
             IndexingMode::Expect if bytes.eq_ignore_ascii_case(b"100-continue") => {
-                self.seen.expects = true;
+                self.spans.expects = true;
                 Ok(())
             }
             // RFC 9110 §10.1.1: answered with 417.
@@ -275,7 +279,7 @@ impl<'t> RequestFieldSink<'t> {
                 RequestRefusal::ExpectationUnknown,
             )),
             IndexingMode::Priority => {
-                self.seen.priority = Priority::parse(bytes);
+                self.spans.priority = Priority::parse(bytes);
                 Ok(())
             }
             // RFC 9113 §8.2.2: the only permitted value.
@@ -289,50 +293,50 @@ impl<'t> RequestFieldSink<'t> {
 
     /// Joins the cookie crumbs that RFC 9113 §8.2.3 allows into one line.
     fn cookie(&mut self, field: DecodedField, value: TextSpan) -> Result<(), MalformedRequest> {
-        if self.seen.cookie_end == field.at && field.at >= 2 {
+        if self.spans.cookie_end == field.line_start && field.line_start >= 2 {
             // Overwrite the CRLF of the line before, and drop the name.
-            self.text[field.at - 2..field.at].copy_from_slice(b"; ");
-            self.text.copy_within(value.at.., field.at);
-            self.text.truncate(field.at + value.len + 2);
+            self.text[field.line_start - 2..field.line_start].copy_from_slice(b"; ");
+            self.text.copy_within(value.start.., field.line_start);
+            self.text.truncate(field.line_start + value.len + 2);
         } else {
-            self.seen.has_scattered_cookies |= self.seen.cookie_end > 0;
+            self.spans.has_scattered_cookies |= self.spans.cookie_end > 0;
         }
-        self.seen.cookie_end = self.text.len();
+        self.spans.cookie_end = self.text.len();
         Ok(())
     }
 
     /// Checks the section as a whole, after its last field.
     pub(super) fn finish(mut self, is_end: bool) -> Result<Method, MalformedRequest> {
-        if let Some(wrong) = self.seen.wrong {
-            return Err(wrong);
+        if let Some(fault) = self.spans.first_fault {
+            return Err(fault);
         }
-        let lines_at = *self.seen.lines_at.get_or_insert(self.text.len());
-        match (self.seen.authority, self.seen.host) {
+        let lines_at = *self.spans.lines_at.get_or_insert(self.text.len());
+        match (self.spans.authority, self.spans.host) {
             // Readers of the lines expect Host.
             (Some(authority), None) => {
                 self.text.extend_from_slice(b"host: ");
                 self.text
-                    .extend_from_within(authority.at..authority.at + authority.len);
+                    .extend_from_within(authority.start..authority.start + authority.len);
                 self.text.extend_from_slice(b"\r\n");
             }
             (Some(authority), Some(host)) => {
                 // RFC 9113 §8.3.1: they must not differ. Two readers could pick different ones.
                 let (authority, host) = (authority.slice(self.text), host.slice(self.text));
-                let default_port = default_port(self.seen.scheme == 2);
+                let default_port = default_port(self.spans.scheme == 2);
                 if !host::is_same(authority, host, default_port) {
                     return Err(MalformedRequest::Malformed("Host differs from :authority"));
                 }
             }
             // RFC 9113 §8.3.1: without :authority, Host is the authority.
-            (None, host) => self.seen.authority = host,
+            (None, host) => self.spans.authority = host,
         }
-        if self.seen.has_scattered_cookies {
+        if self.spans.has_scattered_cookies {
             self.gather_cookies(lines_at);
         }
         let method = self.method()?;
-        if let Some(protocol) = self.seen.protocol {
+        if let Some(protocol) = self.spans.protocol {
             // Handlers of WebSocket expect HTTP/1.1's Upgrade.
-            let protocol = protocol.at..protocol.at + protocol.len;
+            let protocol = protocol.start..protocol.start + protocol.len;
             self.text
                 .extend_from_slice(b"connection: upgrade\r\nupgrade: ");
             self.text.extend_from_within(protocol);
@@ -340,7 +344,7 @@ impl<'t> RequestFieldSink<'t> {
             return Ok(Method::Get);
         }
         // RFC 9113 §8.1.1: the DATA frames must add up to Content-Length.
-        if is_end && self.seen.content_len.unwrap_or(0) > 0 {
+        if is_end && self.spans.content_len.unwrap_or(0) > 0 {
             return Err(MalformedRequest::Malformed(
                 "less content than Content-Length announces",
             ));
@@ -350,21 +354,24 @@ impl<'t> RequestFieldSink<'t> {
 
     /// Checks that the pseudo-header fields are those that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
     fn method(&self) -> Result<Method, MalformedRequest> {
-        let seen = &*self.seen;
-        let name = seen.name.ok_or(MISSING)?.slice(self.text);
-        let is_tunnel = name == b"CONNECT" && seen.protocol.is_none();
-        let has_target = seen.scheme != 0 && seen.path.is_some();
-        let has_any = seen.scheme != 0 || seen.path.is_some();
-        if seen.protocol.is_some() && (name != b"CONNECT" || !self.settings.takes_connect_protocol)
+        let spans = &*self.spans;
+        let name = spans.name.ok_or(MISSING)?.slice(self.text);
+        let is_tunnel = name == b"CONNECT" && spans.protocol.is_none();
+        let has_target = spans.scheme != 0 && spans.path.is_some();
+        let has_scheme_or_path = spans.scheme != 0 || spans.path.is_some();
+        if spans.protocol.is_some()
+            && (name != b"CONNECT" || !self.settings.accepts_connect_protocol)
         {
             return Err(MalformedRequest::Malformed("a misplaced :protocol"));
         }
         // RFC 9113 §8.5: CONNECT without :protocol has neither :scheme nor :path.
-        if is_tunnel && (has_any || seen.authority.is_none()) || !is_tunnel && !has_target {
+        if is_tunnel && (has_scheme_or_path || spans.authority.is_none())
+            || !is_tunnel && !has_target
+        {
             return Err(MISSING);
         }
         // RFC 9113 §8.3.1: :path is never empty for http and https.
-        if seen.path.is_some_and(|path| path.len == 0) {
+        if spans.path.is_some_and(|path| path.len == 0) {
             return Err(MalformedRequest::Malformed("an empty path"));
         }
         Method::parse(name).ok_or(match crate::fields::is_token(name) {
@@ -379,7 +386,7 @@ impl<'t> RequestFieldSink<'t> {
         let mut lines = Vec::with_capacity(self.text.len() - lines_at);
         let mut cookies = Vec::new();
         let mut host_at = None;
-        self.seen.index = FieldIndex::EMPTY;
+        self.spans.index = FieldIndex::EMPTY;
         for (name, value) in crate::fields::FieldLines::new(&self.text[lines_at..]) {
             let kind = IndexingMode::for_name(name);
             if kind == IndexingMode::Cookie {
@@ -397,11 +404,11 @@ impl<'t> RequestFieldSink<'t> {
             match kind {
                 IndexingMode::Indexed(indexed) => {
                     let (at, value_at) = (at as u32, lines.len() as u32);
-                    self.seen
+                    self.spans
                         .index
                         .add_at(indexed, at, value_at, value.len() as u32);
                 }
-                IndexingMode::Mark(indexed) => self.seen.index.mark(indexed),
+                IndexingMode::Mark(indexed) => self.spans.index.mark(indexed),
                 IndexingMode::Host | IndexingMode::OddHost => {
                     host_at = Some(lines_at + lines.len())
                 }
@@ -415,10 +422,10 @@ impl<'t> RequestFieldSink<'t> {
         self.text.extend_from_slice(&lines);
         self.text.extend_from_slice(&cookies);
         self.text.extend_from_slice(b"\r\n");
-        if let (Some(at), Some(authority)) = (host_at, &mut self.seen.authority)
-            && authority.at >= lines_at
+        if let (Some(at), Some(authority)) = (host_at, &mut self.spans.authority)
+            && authority.start >= lines_at
         {
-            authority.at = at;
+            authority.start = at;
         }
     }
 }
@@ -441,7 +448,7 @@ impl FieldSpans {
         for (name, value) in crate::fields::FieldLines::new(lines.unwrap_or_default()) {
             partial.add(name, value);
         }
-        partial.authority = authority.filter(|_| !self.is_host_odd);
+        partial.authority = authority.filter(|_| !self.is_host_invalid);
         partial
     }
 
@@ -454,18 +461,18 @@ impl FieldSpans {
         is_end: bool,
         settings: &H2Settings,
     ) -> Result<H2RequestHead<'b>, RequestRefusal> {
-        let seen = self;
+        let spans = self;
         let span = |span: Option<TextSpan>| span.map(|span| span.slice(text));
-        let authority = span(seen.authority);
-        if seen.is_host_odd {
+        let authority = span(spans.authority);
+        if spans.is_host_invalid {
             return Err(RequestRefusal::HostInvalid);
         }
         // CONNECT has no path: its target is the authority.
-        let raw_target = span(seen.path).or(authority).unwrap_or_default();
+        let raw_target = span(spans.path).or(authority).unwrap_or_default();
         if raw_target.len() > settings.limits.target_len_max {
             return Err(RequestRefusal::TargetTooLong);
         }
-        let target = match (seen.path, authority) {
+        let target = match (spans.path, authority) {
             (Some(_), _) => path_form(raw_target, method)?,
             (None, Some(authority)) if host::port(authority).is_some() => {
                 RequestTarget::Authority(authority)
@@ -480,16 +487,16 @@ impl FieldSpans {
                 authority: Some(authority.ok_or(RequestRefusal::HostMissing)?),
                 raw_target,
                 lines: text
-                    .get(seen.lines_at.unwrap_or_default()..)
+                    .get(spans.lines_at.unwrap_or_default()..)
                     .unwrap_or_default(),
                 index: self.index,
             },
             has_body: !is_end,
-            body_len: if is_end { Some(0) } else { seen.content_len },
-            expect_continue: seen.expects && !is_end,
-            protocol: span(seen.protocol),
-            is_https: seen.scheme == 2,
-            priority: seen.priority,
+            body_len: if is_end { Some(0) } else { spans.content_len },
+            expect_continue: spans.expects && !is_end,
+            protocol: span(spans.protocol),
+            is_https: spans.scheme == 2,
+            priority: spans.priority,
         })
     }
 }

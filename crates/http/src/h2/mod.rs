@@ -24,9 +24,9 @@
 //!   pieces of 16,375 bytes fill a record). Each `NextData` is filled by copying its bytes from the stream's parts,
 //!   or by a reference to them as the next part. A `BodyPart::Stream` calls `H2Server::body` when bytes arrive and
 //!   `H2Server::end` at its end; it stays with its exchange instead of occupying the connection's output queue.
-//! - **Request bodies**: one `RequestBodyStream` for each stream. Consumed bytes are reported with `H2Server::taken`. A
+//! - **Request bodies**: one `RequestBodyStream` for each stream. Consumed bytes are reported with `H2Server::release_capacity`. A
 //!   full one needs no pause, since the client has no window to send more. An unneeded body: `H2Server::leave_body`.
-//! - **Resets**: `H2ServerEvent::Reset` drops the waiting work (its `Pending`). `H2Server::done` is called when the
+//! - **Resets**: `H2ServerEvent::Reset` drops the waiting work (its `Pending`). `H2Server::release_reset_stream` is called when the
 //!   work has ended: at once if dropping ends it, or with its outcome if a helper continues. Until then the slot is
 //!   occupied.
 //! - **Refusals** concern one stream: `H2ServerEvent::Refused` is answered like `Service::refuse`, and the connection
@@ -35,8 +35,8 @@
 //!   `H2Server::open_tunnel` accepts it; `H2ServerEvent::Data` and `H2Server::body` carry its bytes.
 //! - **Timeouts** as for HTTP/1: `H2Server::is_new` (that of the head), `H2Server::awaits_acknowledgement`, bodies by
 //!   their rate, `H2Server::is_blocked` or an unread socket by the rate of sending, `H2Server::is_idle`. Then
-//!   `H2Server::give_up`.
-//! - **Drain**: `H2Server::drain`, then `H2Server::leave` at most a second later; the connection ends when
+//!   `H2Server::end_with_error`.
+//! - **Drain**: `H2Server::drain`, then `H2Server::send_final_goaway` at most a second later; the connection ends when
 //!   `H2Server::is_over` and all output is sent.
 //! - One `text` buffer, `H2Settings` and `GlitchCounters` for a worker; the counters are shown in `status`.
 //!

@@ -24,15 +24,15 @@ impl Priority {
     /// Parses a Priority field value; missing and invalid parameters have their defaults.
     #[must_use]
     pub fn parse(value: &[u8]) -> Priority {
-        let is = |urgency: u8, is_incremental| Priority {
+        let with_urgency = |urgency: u8, is_incremental| Priority {
             urgency: urgency.wrapping_sub(b'0'),
             is_incremental,
         };
         match value {
             // The forms that browsers send need no structured-field parser.
-            [b'u', b'=', urgency @ b'0'..=b'7'] => is(*urgency, false),
-            [b'u', b'=', urgency @ b'0'..=b'7', b',', b' ', b'i'] => is(*urgency, true),
-            b"i" => is(b'3', true),
+            [b'u', b'=', urgency @ b'0'..=b'7'] => with_urgency(*urgency, false),
+            [b'u', b'=', urgency @ b'0'..=b'7', b',', b' ', b'i'] => with_urgency(*urgency, true),
+            b"i" => with_urgency(b'3', true),
             b"" => Priority::default(),
             other => Priority::parse_any(other),
         }

@@ -18,9 +18,9 @@ pub(super) struct PriorityQueue {
     first: [u16; CLASSES],
     last: [u16; CLASSES],
     /// Bits of the classes that are not empty.
-    filled: u16,
+    nonempty_classes: u16,
     /// Bits of the urgencies that serve their incremental streams next.
-    turns: u8,
+    incremental_turns: u8,
 }
 
 impl Default for PriorityQueue {
@@ -28,8 +28,8 @@ impl Default for PriorityQueue {
         PriorityQueue {
             first: [NONE; CLASSES],
             last: [NONE; CLASSES],
-            filled: 0,
-            turns: 0,
+            nonempty_classes: 0,
+            incremental_turns: 0,
         }
     }
 }
@@ -44,22 +44,22 @@ impl PriorityQueue {
         stream.is_queued = true;
         let (id, is_incremental) = (stream.id, stream.priority.is_incremental);
         let class = usize::from(stream.priority.class());
-        let mut before = self.last[class];
+        let mut previous = self.last[class];
         // RFC 9218 §10: non-incremental streams are served in the order of their identifiers.
-        while !is_incremental && before != NONE && streams.get(before).id > id {
-            before = streams.get(before).before;
+        while !is_incremental && previous != NONE && streams.get(previous).id > id {
+            previous = streams.get(previous).previous;
         }
-        let next = match before {
+        let next = match previous {
             NONE => core::mem::replace(&mut self.first[class], slot),
-            before => core::mem::replace(&mut streams.get(before).next, slot),
+            previous => core::mem::replace(&mut streams.get(previous).next, slot),
         };
         match next {
             NONE => self.last[class] = slot,
-            next => streams.get(next).before = slot,
+            next => streams.get(next).previous = slot,
         }
         let stream = streams.get(slot);
-        (stream.before, stream.next) = (before, next);
-        self.filled |= 1 << class;
+        (stream.previous, stream.next) = (previous, next);
+        self.nonempty_classes |= 1 << class;
     }
 
     /// Removes a stream, if it is queued.
@@ -68,44 +68,45 @@ impl PriorityQueue {
         if !core::mem::replace(&mut stream.is_queued, false) {
             return;
         }
-        let (before, next) = (stream.before, stream.next);
+        let (previous, next) = (stream.previous, stream.next);
         let class = usize::from(stream.priority.class());
-        match before {
+        match previous {
             NONE => self.first[class] = next,
-            before => streams.get(before).next = next,
+            previous => streams.get(previous).next = next,
         }
         match next {
-            NONE => self.last[class] = before,
-            next => streams.get(next).before = before,
+            NONE => self.last[class] = previous,
+            next => streams.get(next).previous = previous,
         }
         if self.first[class] == NONE {
-            self.filled &= !(1 << class);
+            self.nonempty_classes &= !(1 << class);
         }
     }
 
     /// The stream to serve next.
     pub(super) fn first(&self) -> Option<u16> {
-        if self.filled == 0 {
+        if self.nonempty_classes == 0 {
             return None;
         }
-        let urgency = self.filled.trailing_zeros() as usize / 2;
-        let both = self.filled >> (urgency * 2) & 3;
+        let urgency = self.nonempty_classes.trailing_zeros() as usize / 2;
+        let kinds = self.nonempty_classes >> (urgency * 2) & 3;
         // Only incremental streams, or both kinds and their turn.
-        let is_turn = both == 2 || both == 3 && self.turns >> urgency & 1 == 1;
-        Some(self.first[urgency * 2 + usize::from(is_turn)])
+        let is_incremental_turn =
+            kinds == 2 || kinds == 3 && self.incremental_turns >> urgency & 1 == 1;
+        Some(self.first[urgency * 2 + usize::from(is_incremental_turn)])
     }
 
     /// Records that a stream was served: the other kind of its urgency is next.
-    pub(super) fn had_turn(&mut self, priority: Priority) {
+    pub(super) fn record_served(&mut self, priority: Priority) {
         let bit = 1 << priority.urgency;
         match priority.is_incremental {
-            true => self.turns &= !bit,
-            false => self.turns |= bit,
+            true => self.incremental_turns &= !bit,
+            false => self.incremental_turns |= bit,
         }
     }
 
     /// Moves a served stream that has more to send to the end of its list, if it is incremental.
-    pub(super) fn again(&mut self, streams: &mut H2StreamTable, slot: u16) {
+    pub(super) fn requeue(&mut self, streams: &mut H2StreamTable, slot: u16) {
         if streams.get(slot).priority.is_incremental {
             self.remove(streams, slot);
             self.add(streams, slot);

@@ -8,23 +8,23 @@ const MAX: usize = 32;
 /// The streams that were reset last.
 #[derive(Debug, Default)]
 pub(super) struct ResetStreams {
-    last: VecDeque<u32>,
+    recent: VecDeque<u32>,
     /// The highest stream that is not remembered any more.
-    older: u32,
+    forgotten_max: u32,
 }
 
 impl ResetStreams {
     pub(super) fn add(&mut self, id: u32) {
-        if self.last.len() == MAX
-            && let Some(older) = self.last.pop_front()
+        if self.recent.len() == MAX
+            && let Some(forgotten_max) = self.recent.pop_front()
         {
-            self.older = self.older.max(older);
+            self.forgotten_max = self.forgotten_max.max(forgotten_max);
         }
-        self.last.push_back(id);
+        self.recent.push_back(id);
     }
 
     /// Whether frames for this stream may still arrive.
-    pub(super) fn has(&self, id: u32) -> bool {
-        id <= self.older || self.last.contains(&id)
+    pub(super) fn contains(&self, id: u32) -> bool {
+        id <= self.forgotten_max || self.recent.contains(&id)
     }
 }

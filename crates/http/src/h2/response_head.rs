@@ -21,7 +21,7 @@ pub struct HeadInProgress {
     stream: StreamId,
     status: StatusCode,
     /// The offset of its frame header.
-    at: usize,
+    frame_start: usize,
     /// It replaces a 2xx response that would have opened a tunnel without a handler.
     is_refused: bool,
 }
@@ -42,7 +42,13 @@ impl LazyBlock {
     /// The block, built from these fields on the first call. The fields include Content-Length.
     #[inline]
     pub fn encode_lines(&self, status: StatusCode, lines: FieldLines<'_>) -> &FieldBlock {
-        let make = || Box::new(FieldBlock::new(status, lines.named(), BodyLen::None));
+        let make = || {
+            Box::new(FieldBlock::new(
+                status,
+                lines.resolved_names(),
+                BodyLen::None,
+            ))
+        };
         self.0.get_or_init(make)
     }
 }
@@ -102,7 +108,7 @@ pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
 
 /// Appends fields given as lines.
 pub fn put_lines(lines: FieldLines<'_>, out: &mut Vec<u8>) {
-    for (name, value) in lines.named().filter(|(name, _)| is_for_h2(*name)) {
+    for (name, value) in lines.resolved_names().filter(|(name, _)| is_for_h2(*name)) {
         hpack::put_field(name, value, out);
     }
 }
@@ -118,22 +124,19 @@ impl H2Server {
         date: &[u8; 29],
         out: &mut Vec<u8>,
     ) -> Option<HeadInProgress> {
-        let it = self.http.streams.by_id(stream.0)?;
-        if it.output != StreamOutput::Head {
+        let h2_stream = self.http.streams.by_id(stream.0)?;
+        if h2_stream.output != StreamOutput::Head {
             return None;
         }
         // For CONNECT any 2xx opens the tunnel (RFC 9113 §8.5). A handler that answers with a body does not implement
         // the protocol.
-        let is_refused = it.is_tunnel && status.code() / 100 == 2;
+        let is_refused = h2_stream.is_tunnel && status.code() / 100 == 2;
         let status = match is_refused {
             true => StatusCode::NOT_IMPLEMENTED,
             false => status,
         };
-        let begun = self.begin(stream, status, date, out);
-        Some(HeadInProgress {
-            is_refused,
-            ..begun
-        })
+        let head = self.begin(stream, status, date, out);
+        Some(HeadInProgress { is_refused, ..head })
     }
 
     fn begin(
@@ -143,13 +146,13 @@ impl H2Server {
         date: &[u8; 29],
         out: &mut Vec<u8>,
     ) -> HeadInProgress {
-        let at = self.http.open_block(out);
+        let frame_start = self.http.open_block(out);
         hpack::put_status(status, out);
         hpack::put_date(date, out);
         HeadInProgress {
             stream,
             status,
-            at,
+            frame_start,
             is_refused: false,
         }
     }
@@ -164,28 +167,28 @@ impl H2Server {
         date: &[u8; 29],
         out: &mut Vec<u8>,
     ) -> bool {
-        let it = self.http.streams.by_id(stream.0);
-        if !it.is_some_and(|it| it.is_tunnel && it.output == StreamOutput::Head) {
+        let h2_stream = self.http.streams.by_id(stream.0);
+        if !h2_stream.is_some_and(|it| it.is_tunnel && it.output == StreamOutput::Head) {
             return false;
         }
         // RFC 8441 §5: 200 takes the place of 101.
-        let begun = self.begin(stream, StatusCode::OK, date, out);
+        let head = self.begin(stream, StatusCode::OK, date, out);
         for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
             if !name.as_str().eq_ignore_ascii_case("sec-websocket-accept") {
                 hpack::put_field(name, value, out);
             }
         }
-        self.finish_head(begun, BodyLen::Unknown, out)
+        self.finish_head(head, BodyLen::Unknown, out)
     }
 
     /// Completes a head. Returns whether a body is to be sent; if not, body data given later is dropped.
-    pub fn finish_head(&mut self, begun: HeadInProgress, len: BodyLen, out: &mut Vec<u8>) -> bool {
+    pub fn finish_head(&mut self, head: HeadInProgress, len: BodyLen, out: &mut Vec<u8>) -> bool {
         let HeadInProgress {
             stream,
             status,
-            at,
+            frame_start,
             is_refused,
-        } = begun;
+        } = head;
         // The body belongs to the 2xx response that was replaced.
         let len = if is_refused { BodyLen::None } else { len };
         let is_bodiless = status.is_bodiless();
@@ -200,7 +203,7 @@ impl H2Server {
             _ => {}
         }
         match self.http.streams.find(stream.0) {
-            Some(slot) => self.close_head(slot, status, len, at, out),
+            Some(slot) => self.close_head(slot, status, len, frame_start, out),
             None => false,
         }
     }
@@ -215,16 +218,16 @@ impl H2Server {
         date: &[u8; 29],
         out: &mut Vec<u8>,
     ) -> bool {
-        let Some(begun) = self.begin_head(stream, status, date, out) else {
+        let Some(head) = self.begin_head(stream, status, date, out) else {
             return false;
         };
         put_lines(lines, out);
-        self.finish_head(begun, len, out)
+        self.finish_head(head, len, out)
     }
 
     /// Writes a prebuilt head with this date and further field lines, for a response with a body of `len` bytes.
     #[inline]
-    pub fn respond_built(
+    pub fn respond_prebuilt(
         &mut self,
         stream: StreamId,
         block: &FieldBlock,
@@ -240,17 +243,17 @@ impl H2Server {
         }
         // The refusal of a tunnel needs another status than the block's.
         if self.http.streams.get(slot).is_tunnel && block.status.code() / 100 == 2 {
-            let begun = self.begin_head(stream, block.status, date, out);
-            return begun.is_some_and(|begun| self.finish_head(begun, BodyLen::None, out));
+            let head = self.begin_head(stream, block.status, date, out);
+            return head.is_some_and(|head| self.finish_head(head, BodyLen::None, out));
         }
-        let at = self.http.open_block(out);
+        let frame_start = self.http.open_block(out);
         let date_at = out.len() + hpack::date_offset(block.status);
         out.extend_from_slice(&block.bytes);
-        if let Some(place) = out.get_mut(date_at..date_at + date.len()) {
-            place.copy_from_slice(date);
+        if let Some(date_slot) = out.get_mut(date_at..date_at + date.len()) {
+            date_slot.copy_from_slice(date);
         }
         put_lines(lines, out);
-        self.close_head(slot, block.status, BodyLen::Known(len), at, out)
+        self.close_head(slot, block.status, BodyLen::Known(len), frame_start, out)
     }
 
     fn is_head(&mut self, stream: StreamId) -> bool {
@@ -265,33 +268,33 @@ impl H2Server {
         slot: u16,
         status: StatusCode,
         len: BodyLen,
-        at: usize,
+        frame_start: usize,
         out: &mut Vec<u8>,
     ) -> bool {
         let frame_len_max = self.http.peer.frame_len_max as usize;
-        let it = self.http.streams.get(slot);
-        let id = it.id;
+        let h2_stream = self.http.streams.get(slot);
+        let id = h2_stream.id;
         // After the final response, 100 (Continue) is pointless (RFC 9110 §10.1.1).
-        it.expects = false;
-        let has_body = !it.is_head
+        h2_stream.expects = false;
+        let has_body = !h2_stream.is_head
             && !status.is_bodiless()
             && !matches!(len, BodyLen::None | BodyLen::Known(0));
-        it.output = if has_body {
+        h2_stream.output = if has_body {
             StreamOutput::Body
         } else {
             StreamOutput::Ended
         };
         // A refused tunnel: the client may already have sent bytes for it.
-        if it.is_tunnel && status.code() / 100 != 2 && it.input == StreamInput::Open {
-            it.input = StreamInput::Unwanted;
+        if h2_stream.is_tunnel && status.code() / 100 != 2 && h2_stream.input == StreamInput::Open {
+            h2_stream.input = StreamInput::Unwanted;
         }
-        it.to_be_ready = match len {
+        h2_stream.send_remaining = match len {
             BodyLen::Known(len) => len,
             BodyLen::None | BodyLen::Unknown => UNKNOWN,
         };
-        frame::close_block(id, !has_body, at, frame_len_max, out);
+        frame::close_block(id, !has_body, frame_start, frame_len_max, out);
         if !has_body {
-            self.http.settle(id, out);
+            self.http.remove_if_complete(id, out);
         }
         has_body
     }

@@ -23,7 +23,7 @@ use crate::request::PartialRequest;
 pub enum H2ServerEvent<'h, 'b> {
     /// A complete head. If there is a body, `H2ServerEvent::Data` and then `H2ServerEvent::End` follow.
     Request(&'h H2RequestHead<'b>),
-    /// A part of a body, not empty. `H2Server::taken` returns the window for it.
+    /// A part of a body, not empty. `H2Server::release_capacity` returns the window for it.
     Data {
         /// The stream of the body.
         stream: StreamId,
@@ -48,7 +48,7 @@ pub enum H2ServerEvent<'h, 'b> {
         request: Option<PartialRequest<'b>>,
     },
     /// A stream ended early: by the client's RST_STREAM or after a stream error. It occupies its slot until its work
-    /// has ended: `H2Server::done`.
+    /// has ended: `H2Server::release_reset_stream`.
     Reset {
         /// The stream that ended.
         stream: StreamId,
@@ -68,11 +68,11 @@ impl H2Server {
     #[must_use]
     pub fn new(turn: &mut ConnectionTurn<'_>) -> H2Server {
         let mut http = H2Connection::new(true);
-        http.greet(turn);
+        http.write_initial_settings(turn);
         H2Server { http }
     }
 
-    /// Examines the unconsumed input. Fields are decoded into `text`, and a head is built in `place`. Call it again as
+    /// Examines the unconsumed input. Fields are decoded into `text`, and a head is built in `head_slot`. Call it again as
     /// long as it returns an event or consumes bytes; the end of a body may be returned without any input.
     ///
     /// # Errors
@@ -82,10 +82,10 @@ impl H2Server {
         &mut self,
         input: &'b [u8],
         text: &'b mut Vec<u8>,
-        place: &'h mut Option<H2RequestHead<'b>>,
+        head_slot: &'h mut Option<H2RequestHead<'b>>,
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<InputStep<H2ServerEvent<'h, 'b>>, ConnectionError> {
-        let step = self.step(input, text, place, turn);
+        let step = self.step(input, text, head_slot, turn);
         if let Err(fault) = step {
             self.http.fail(fault, turn);
         }
@@ -97,22 +97,22 @@ impl H2Server {
         &mut self,
         input: &'b [u8],
         text: &'b mut Vec<u8>,
-        place: &'h mut Option<H2RequestHead<'b>>,
+        head_slot: &'h mut Option<H2RequestHead<'b>>,
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<InputStep<H2ServerEvent<'h, 'b>>, ConnectionError> {
-        let (used, got) = self.http.step(input, turn)?;
-        let event = match got {
+        let (used, connection_event) = self.http.step(input, turn)?;
+        let event = match connection_event {
             ConnectionEvent::Nothing => None,
             ConnectionEvent::Block {
                 stream,
                 is_end,
                 block,
-            } => self.block(stream, is_end, &block, text, place, turn)?,
+            } => self.block(stream, is_end, &block, text, head_slot, turn)?,
             ConnectionEvent::Data { stream, data } => Some(H2ServerEvent::Data {
                 stream: StreamId(stream),
                 data,
             }),
-            other => told(other, FieldLines::NONE),
+            other => server_event(other, FieldLines::NONE),
         };
         Ok(InputStep { used, event })
     }
@@ -125,7 +125,7 @@ impl H2Server {
         is_end: bool,
         block: &FieldBlockFragment<'_>,
         text: &'b mut Vec<u8>,
-        place: &'h mut Option<H2RequestHead<'b>>,
+        head_slot: &'h mut Option<H2RequestHead<'b>>,
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<Option<H2ServerEvent<'h, 'b>>, ConnectionError> {
         // RFC 9113 §5.1.1: even streams are begun by servers.
@@ -136,10 +136,10 @@ impl H2Server {
         }
         // RFC 9113 §5.1.1: identifiers increase, so this stream has begun before.
         if id <= self.http.last_id {
-            return self.later_block(id, is_end, block, text, turn);
+            return self.trailers_block(id, is_end, block, text, turn);
         }
         let http = &mut self.http;
-        if http.going == GoawayState::Gone {
+        if http.goaway == GoawayState::Gone {
             // Streams after GOAWAY are ignored, but decoded: every block changes the dynamic table (RFC 9113 §4.3).
             http.decoder.decode(block.bytes(), &mut DiscardSink(text))?;
             return Ok(None);
@@ -152,13 +152,13 @@ impl H2Server {
                 .fail_stream(id, ErrorCode::REFUSED_STREAM, turn)
                 .map(|_| None);
         }
-        let mut seen = FieldSpans::default();
-        let mut fields = RequestFieldSink::new(text, turn.settings, &mut seen);
+        let mut spans = FieldSpans::default();
+        let mut fields = RequestFieldSink::new(text, turn.settings, &mut spans);
         http.decoder.decode(block.bytes(), &mut fields)?;
         let method = match fields.finish(is_end) {
             Ok(method) => method,
             Err(MalformedRequest::Refused(refusal)) => {
-                return Ok(Some(self.refused(id, is_end, refusal, seen.partial(text))));
+                return Ok(Some(self.refused(id, is_end, refusal, spans.partial(text))));
             }
             Err(MalformedRequest::Malformed(_)) => {
                 turn.counters.malformed += 1;
@@ -168,18 +168,21 @@ impl H2Server {
             }
         };
         let text: &'b [u8] = text;
-        let head = match seen.head(text, StreamId(id), method, is_end, turn.settings) {
-            Ok(head) => place.insert(head),
+        let head = match spans.head(text, StreamId(id), method, is_end, turn.settings) {
+            Ok(head) => head_slot.insert(head),
             Err(refusal) => {
-                return Ok(Some(self.refused(id, is_end, refusal, seen.partial(text))));
+                return Ok(Some(self.refused(id, is_end, refusal, spans.partial(text))));
             }
         };
-        let mut priority = seen.priority;
-        if !http.early.is_empty()
-            && let Some(at) = http.early.iter().position(|(early, _)| *early == id)
+        let mut priority = spans.priority;
+        if !http.early_priorities.is_empty()
+            && let Some(at) = http
+                .early_priorities
+                .iter()
+                .position(|(early_id, _)| *early_id == id)
         {
             // PRIORITY_UPDATE overrides the Priority field of the request (RFC 9218 §7).
-            (_, priority) = http.early.swap_remove(at);
+            (_, priority) = http.early_priorities.swap_remove(at);
         }
         let input = if is_end {
             StreamInput::Ended
@@ -192,9 +195,9 @@ impl H2Server {
         stream.expects = head.expect_continue;
         stream.is_tunnel = method == Method::Connect || head.protocol.is_some();
         // A tunnel has no length (RFC 9110 §9.3.6).
-        stream.to_come = match stream.is_tunnel {
+        stream.recv_remaining = match stream.is_tunnel {
             true => UNKNOWN,
-            false => seen.content_len.unwrap_or(UNKNOWN),
+            false => spans.content_len.unwrap_or(UNKNOWN),
         };
         Ok(Some(H2ServerEvent::Request(head)))
     }
@@ -223,7 +226,7 @@ impl H2Server {
     }
 
     /// Processes a field block of an existing stream: only trailers are valid.
-    fn later_block<'h, 'b>(
+    fn trailers_block<'h, 'b>(
         &mut self,
         id: u32,
         is_end: bool,
@@ -235,29 +238,29 @@ impl H2Server {
         let mut fields = ResponseFieldSink::trailers(text, turn.settings.limits.trailers_len_max);
         http.decoder.decode(block.bytes(), &mut fields)?;
         // RFC 9113 §8.1: trailers end the stream.
-        let is_wrong = fields.wrong().is_some() || !is_end;
+        let is_malformed = fields.section_fault().is_some() || !is_end;
         let Some(stream) = http.streams.by_id(id) else {
             http.check_closed(id)?;
             http.glitch(1, turn)?;
             return Ok(None);
         };
-        let got = match stream.input {
+        let event = match stream.input {
             _ if stream.is_dead => ConnectionEvent::Nothing,
             StreamInput::Ended => http.fail_stream(id, ErrorCode::STREAM_CLOSED, turn)?,
-            _ if is_wrong => {
+            _ if is_malformed => {
                 turn.counters.malformed += 1;
                 http.fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn)?
             }
             _ => http.input_ended(id, turn)?,
         };
         let text: &'b [u8] = text;
-        Ok(told(got, FieldLines::new(text)))
+        Ok(server_event(event, FieldLines::new(text)))
     }
 
     /// The handler consumed `len` bytes of a request's body: returns their window to the client.
-    pub fn taken(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
+    pub fn release_capacity(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.http.give_back(stream.0, len, out);
+        self.http.release_window(stream.0, len, out);
     }
 
     /// Resets streams with an unwanted body that still arrives 5 s after the response. To be called about once a
@@ -267,22 +270,22 @@ impl H2Server {
     }
 
     /// The work for a reset stream has ended: frees its slot.
-    pub fn done(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+    pub fn release_reset_stream(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let is_dead = |it: &mut super::streams::H2Stream| it.is_dead;
         if self.http.streams.by_id(stream.0).is_some_and(is_dead) {
-            self.http.forget(stream.0, out);
+            self.http.remove_stream(stream.0, out);
         }
     }
 
     /// Resets a stream after its work has ended.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
-        if let Some(it) = self.http.streams.by_id(stream.0) {
-            if !it.is_dead {
+        if let Some(h2_stream) = self.http.streams.by_id(stream.0) {
+            if !h2_stream.is_dead {
                 super::frame::put_reset(stream.0, code, out);
                 // Frames of the client may still be on their way.
-                self.http.forgotten.add(stream.0);
+                self.http.reset_streams.add(stream.0);
             }
-            self.http.forget(stream.0, out);
+            self.http.remove_stream(stream.0, out);
         }
     }
 
@@ -292,7 +295,7 @@ impl H2Server {
     /// # Errors
     /// The body is longer than announced: the stream is to be reset.
     pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
-        self.http.ready(stream.0, len)
+        self.http.announce_data(stream.0, len)
     }
 
     /// Like `H2Server::body` and `H2Server::end`, for a whole body.
@@ -301,7 +304,7 @@ impl H2Server {
     /// The body is longer or shorter than announced: the stream is to be reset.
     #[inline]
     pub fn whole_body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
-        self.http.ready_whole(stream.0, len)
+        self.http.announce_body(stream.0, len)
     }
 
     /// Announces the end of a response's body. Its trailers are field lines.
@@ -333,13 +336,13 @@ impl H2Server {
     }
 
     /// Ignores new streams from now on; active ones continue.
-    pub fn leave(&mut self, out: &mut Vec<u8>) {
-        self.http.leave(out);
+    pub fn send_final_goaway(&mut self, out: &mut Vec<u8>) {
+        self.http.send_final_goaway(out);
     }
 
     /// Ends the connection with its active streams.
-    pub fn give_up(&mut self, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
-        self.http.end(code, why, out);
+    pub fn end_with_error(&mut self, code: ErrorCode, debug_data: &str, out: &mut Vec<u8>) {
+        self.http.end(code, debug_data, out);
     }
 
     /// The number of active streams.
@@ -371,11 +374,11 @@ impl H2Server {
 }
 
 /// The event for a result of the connection.
-fn told<'h, 'b>(
-    got: ConnectionEvent<'_>,
+fn server_event<'h, 'b>(
+    event: ConnectionEvent<'_>,
     trailers: FieldLines<'b>,
 ) -> Option<H2ServerEvent<'h, 'b>> {
-    Some(match got {
+    Some(match event {
         ConnectionEvent::End { stream } => H2ServerEvent::End {
             stream: StreamId(stream),
             trailers,

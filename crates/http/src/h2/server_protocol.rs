@@ -21,23 +21,23 @@ impl ServerProtocol for H2Server {
         self.http.streams.is_empty()
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let http = &self.http;
-        let is_leaving = http.going == GoawayState::Gone || http.peer_last_id.is_some();
+        let is_leaving = http.goaway == GoawayState::Gone || http.peer_last_id.is_some();
         http.phase == ConnectionPhase::Ended || is_leaving && http.streams.is_empty()
     }
 
     fn has_whole_request(&mut self, stream: StreamId) -> bool {
-        self.is_gone_or(stream, |it| it.input == StreamInput::Ended)
+        self.is_absent_or(stream, |it| it.input == StreamInput::Ended)
     }
 
     fn is_answered(&mut self, stream: StreamId) -> bool {
-        self.is_gone_or(stream, |it| it.output != StreamOutput::Head)
+        self.is_absent_or(stream, |it| it.output != StreamOutput::Head)
     }
 
     fn expects_continue(&mut self, stream: StreamId) -> bool {
         let stream = self.http.streams.by_id(stream.0);
-        stream.is_some_and(|it| it.expects && it.output == StreamOutput::Head && it.came == 0)
+        stream.is_some_and(|it| it.expects && it.output == StreamOutput::Head && it.received == 0)
     }
 
     fn interim(
@@ -47,41 +47,41 @@ impl ServerProtocol for H2Server {
         lines: FieldLines<'_>,
         out: &mut Vec<u8>,
     ) {
-        let Some(it) = self.http.streams.by_id(stream.0) else {
+        let Some(h2_stream) = self.http.streams.by_id(stream.0) else {
             return;
         };
-        if it.output != StreamOutput::Head {
+        if h2_stream.output != StreamOutput::Head {
             return;
         }
         if status == StatusCode::CONTINUE {
-            it.expects = false;
+            h2_stream.expects = false;
         }
-        let at = self.http.open_block(out);
+        let frame_start = self.http.open_block(out);
         hpack::put_status(status, out);
         put_lines(lines, out);
         let frame_len_max = self.http.peer.frame_len_max as usize;
-        frame::close_block(stream.0, false, at, frame_len_max, out);
+        frame::close_block(stream.0, false, frame_start, frame_len_max, out);
     }
 
     /// Drops the rest of a request's body as it arrives. If it does not end, the stream is reset some time after the
     /// response (`H2Server::reset_lingering`).
-    fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
-        let Some(it) = self.http.streams.by_id(stream.0) else {
+    fn discard_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        let Some(h2_stream) = self.http.streams.by_id(stream.0) else {
             return;
         };
-        if it.input == StreamInput::Open {
-            it.input = StreamInput::Unwanted;
+        if h2_stream.input == StreamInput::Open {
+            h2_stream.input = StreamInput::Unwanted;
             // The client needs the window back: it may wait until its whole body is sent before it reads the response.
-            let untaken = core::mem::take(&mut it.untaken);
-            if let Some(increment) = it.window.give(untaken) {
+            let unconsumed = core::mem::take(&mut h2_stream.unconsumed);
+            if let Some(increment) = h2_stream.window.release(unconsumed) {
                 frame::put_window_update(stream.0, increment, out);
             }
-            self.http.give_connection(untaken, out);
-            self.http.settle(stream.0, out);
+            self.http.release_connection_window(unconsumed, out);
+            self.http.remove_if_complete(stream.0, out);
         }
     }
 
-    /// Streams that are already on their way are accepted. After a round trip, or after `H2Server::leave`, new ones are
+    /// Streams that are already on their way are accepted. After a round trip, or after `H2Server::send_final_goaway`, new ones are
     /// ignored.
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.http.drain(out);
@@ -90,7 +90,11 @@ impl ServerProtocol for H2Server {
 
 impl H2Server {
     /// Whether the stream does not exist, or satisfies the predicate.
-    fn is_gone_or(&mut self, stream: StreamId, is_so: impl FnOnce(&mut H2Stream) -> bool) -> bool {
-        self.http.streams.by_id(stream.0).is_none_or(is_so)
+    fn is_absent_or(
+        &mut self,
+        stream: StreamId,
+        predicate: impl FnOnce(&mut H2Stream) -> bool,
+    ) -> bool {
+        self.http.streams.by_id(stream.0).is_none_or(predicate)
     }
 }

@@ -42,7 +42,7 @@ pub struct H2Settings {
     /// 1 MiB.
     pub window_len_max: u32,
     /// Extended CONNECT (RFC 8441). Default false, because it has to be answered if it is enabled.
-    pub takes_connect_protocol: bool,
+    pub accepts_connect_protocol: bool,
     /// Streams that end early, by the client's RST_STREAM or after its stream errors. Default: a burst of 1,000 and 33
     /// a second.
     pub resets: CellRate,
@@ -59,7 +59,7 @@ impl Default for H2Settings {
             continuations_max: 8,
             streams_max: 128,
             window_len_max: 1 << 20,
-            takes_connect_protocol: false,
+            accepts_connect_protocol: false,
             resets: CellRate::new(RequestRate {
                 requests: 33,
                 period_ms: 1000,
@@ -120,8 +120,8 @@ impl PeerSettings {
             id::ENABLE_PUSH if value > u32::from(!is_server) => return Err(BAD_VALUE),
             id::MAX_CONCURRENT_STREAMS => self.streams_max = value,
             id::INITIAL_WINDOW_SIZE if value > WINDOW_LEN_MAX => {
-                let why = "an initial window that is too large";
-                return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, why));
+                let reason = "an initial window that is too large";
+                return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, reason));
             }
             id::INITIAL_WINDOW_SIZE => self.window_len = value,
             // RFC 9113 §6.5.2: 2^14 to 2^24-1.

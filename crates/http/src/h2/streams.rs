@@ -61,23 +61,23 @@ pub(super) struct H2Stream {
     pub(super) priority: Priority,
     /// Neighbours in the queue.
     pub(super) next: u16,
-    pub(super) before: u16,
+    pub(super) previous: u16,
     /// The window for sending.
     pub(super) send_window: i32,
     /// The window for receiving.
     pub(super) window: FlowControlWindow,
     /// Bytes that were received, but not returned to the window.
-    pub(super) untaken: u32,
+    pub(super) unconsumed: u32,
     /// When to reset the stream if its body is unwanted; `None` before the first check after its response.
     pub(super) linger_until_ms: Option<u64>,
     /// Announced bytes still to be received, or [`UNKNOWN`].
-    pub(super) to_come: u64,
+    pub(super) recv_remaining: u64,
     /// Bytes received.
-    pub(super) came: u64,
+    pub(super) received: u64,
     /// Bytes that can be sent as soon as the windows allow.
     pub(super) ready: u64,
     /// Announced bytes that are not ready yet, or [`UNKNOWN`].
-    pub(super) to_be_ready: u64,
+    pub(super) send_remaining: u64,
     /// The field block of the trailers.
     pub(super) trailers: Option<Box<[u8]>>,
 }
@@ -96,7 +96,7 @@ impl H2Stream {
     }
 
     /// Whether both directions are complete.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         !self.is_dead && self.input == StreamInput::Ended && self.output == StreamOutput::Ended
     }
 }

@@ -11,9 +11,9 @@ use super::settings::WINDOW_LEN;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowControlWindow {
     /// Bytes that may still be received.
-    left: u32,
+    available: u32,
     /// Bytes that were consumed but not returned to the peer yet.
-    due: u32,
+    unreleased: u32,
     /// The full size.
     size: u32,
 }
@@ -21,25 +21,25 @@ pub(super) struct FlowControlWindow {
 impl FlowControlWindow {
     pub(super) fn new(size: u32) -> FlowControlWindow {
         FlowControlWindow {
-            left: WINDOW_LEN,
+            available: WINDOW_LEN,
             // The part above the initial size is granted with the first update.
-            due: size.saturating_sub(WINDOW_LEN),
+            unreleased: size.saturating_sub(WINDOW_LEN),
             size: size.max(WINDOW_LEN),
         }
     }
 
     /// Receives `len` bytes; false if the window does not allow them.
     pub(super) fn take(&mut self, len: u32) -> bool {
-        let left = self.left.checked_sub(len);
-        self.left = left.unwrap_or_default();
-        left.is_some()
+        let available = self.available.checked_sub(len);
+        self.available = available.unwrap_or_default();
+        available.is_some()
     }
 
     /// Consumes `len` bytes. Returns the increment to send, if it is worth a frame.
-    pub(super) fn give(&mut self, len: u32) -> Option<u32> {
-        self.due += len;
+    pub(super) fn release(&mut self, len: u32) -> Option<u32> {
+        self.unreleased += len;
         // Few large updates suffice: the peer has the other half to go on with.
-        if self.due < self.size / 2 {
+        if self.unreleased < self.size / 2 {
             return None;
         }
         self.flush()
@@ -47,14 +47,14 @@ impl FlowControlWindow {
 
     /// The increment to send, however small.
     pub(super) fn flush(&mut self) -> Option<u32> {
-        let due = core::mem::take(&mut self.due);
-        self.left += due;
-        (due > 0).then_some(due)
+        let increment = core::mem::take(&mut self.unreleased);
+        self.available += increment;
+        (increment > 0).then_some(increment)
     }
 
     /// Enlarges the window; the peer receives the increment with the next update.
     pub(super) fn grow(&mut self, size: u32) {
-        self.due += size.saturating_sub(self.size);
+        self.unreleased += size.saturating_sub(self.size);
         self.size = self.size.max(size);
     }
 }
@@ -63,41 +63,42 @@ impl FlowControlWindow {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BdpEstimate {
     /// Bytes received since the PING in flight, or since the last one.
-    came: u32,
-    is_asked: bool,
+    received: u32,
+    is_ping_sent: bool,
     /// The size of a stream's window.
     pub(super) size: u32,
 }
 
 impl BdpEstimate {
     pub(super) const NEW: BdpEstimate = BdpEstimate {
-        came: 0,
-        is_asked: false,
+        received: 0,
+        is_ping_sent: false,
         size: WINDOW_LEN,
     };
 
     /// Counts received bytes. Returns whether to send a PING.
-    pub(super) fn came(&mut self, len: u32, size_max: u32) -> bool {
-        self.came = self.came.saturating_add(len);
+    pub(super) fn record_received(&mut self, len: u32, size_max: u32) -> bool {
+        self.received = self.received.saturating_add(len);
         // No PING for short bodies, and at most one for half a window.
-        let asks = !self.is_asked && self.size < size_max && self.came > self.size / 2;
-        if asks {
-            self.is_asked = true;
-            self.came = 0;
+        let should_ping =
+            !self.is_ping_sent && self.size < size_max && self.received > self.size / 2;
+        if should_ping {
+            self.is_ping_sent = true;
+            self.received = 0;
         }
-        asks
+        should_ping
     }
 
     /// Handles the acknowledgement. Returns whether windows grow.
-    pub(super) fn answered(&mut self, size_max: u32) -> bool {
-        let was_asked = core::mem::replace(&mut self.is_asked, false);
+    pub(super) fn handle_ping_ack(&mut self, size_max: u32) -> bool {
+        let was_ping_sent = core::mem::replace(&mut self.is_ping_sent, false);
         // Updates are sent at half the window, so half a window in a round trip already shows that the window is the
         // limit.
-        let grows = was_asked && self.came >= self.size / 2 && self.size < size_max;
+        let grows = was_ping_sent && self.received >= self.size / 2 && self.size < size_max;
         if grows {
             self.size = self.size.saturating_mul(2).min(size_max);
         }
-        self.came = 0;
+        self.received = 0;
         grows
     }
 }
@@ -110,27 +111,27 @@ mod tests {
     fn it_is_given_back_by_halves() {
         let mut window = FlowControlWindow::new(WINDOW_LEN);
         assert!(window.take(65_535) && !window.take(1));
-        assert_eq!(window.give(30_000), None);
-        assert_eq!(window.give(10_000), Some(40_000));
+        assert_eq!(window.release(30_000), None);
+        assert_eq!(window.release(10_000), Some(40_000));
         assert!(window.take(40_000) && !window.take(1));
         window.grow(131_070);
-        assert_eq!(window.give(1), Some(65_536));
+        assert_eq!(window.release(1), Some(65_536));
     }
 
     #[test]
     fn it_grows_while_it_limits_the_peer_and_not_beyond() {
         // The window must stay bounded even on an infinitely fast path.
         let (mut estimate, max) = (BdpEstimate::NEW, 200_000);
-        assert!(!estimate.came(100, max), "a short body");
-        assert!(estimate.came(60_000, max));
-        assert!(!estimate.came(60_000, max), "asked already");
-        assert!(estimate.answered(max));
+        assert!(!estimate.record_received(100, max), "a short body");
+        assert!(estimate.record_received(60_000, max));
+        assert!(!estimate.record_received(60_000, max), "asked already");
+        assert!(estimate.handle_ping_ack(max));
         assert_eq!(estimate.size, 131_070);
-        assert!(estimate.came(100_000, max));
-        assert!(!estimate.came(1000, max) && !estimate.answered(max));
-        assert!(estimate.came(70_000, max) && !estimate.came(131_070, max));
-        assert!(estimate.answered(max));
+        assert!(estimate.record_received(100_000, max));
+        assert!(!estimate.record_received(1000, max) && !estimate.handle_ping_ack(max));
+        assert!(estimate.record_received(70_000, max) && !estimate.record_received(131_070, max));
+        assert!(estimate.handle_ping_ack(max));
         assert_eq!(estimate.size, 200_000);
-        assert!(!estimate.came(1_000_000, max) && !estimate.answered(max));
+        assert!(!estimate.record_received(1_000_000, max) && !estimate.handle_ping_ack(max));
     }
 }

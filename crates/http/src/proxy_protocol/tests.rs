@@ -49,8 +49,10 @@ fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
             let read = header(&bytes);
             assert_eq!(read.len, len);
             // Version 1 cannot express `Local`.
-            let same = read.ends == same_family(ends);
-            assert!(same || (ends, read.ends) == (ProxyAddresses::Local, ProxyAddresses::Unknown));
+            let same = read.addresses == same_family(ends);
+            assert!(
+                same || (ends, read.addresses) == (ProxyAddresses::Local, ProxyAddresses::Unknown)
+            );
         }
     }
 }
@@ -62,7 +64,7 @@ fn a_line_is_written_as_the_specification_has_it() {
     assert_eq!(line, b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
     // The longest line in section 2.1 of the specification.
     let longest = b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n";
-    assert_eq!(header(longest).ends, ProxyAddresses::Unknown);
+    assert_eq!(header(longest).addresses, ProxyAddresses::Unknown);
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn block(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
 fn blocks_are_read_strictly() {
     let addresses = [192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
     let known = tcp("192.0.2.1:1", "192.0.2.2:2");
-    assert_eq!(header(&block(0x21, 0x11, &addresses)).ends, known);
+    assert_eq!(header(&block(0x21, 0x11, &addresses)).addresses, known);
     for command in [0x11, 0x22, 0x2f, 0x31, 0] {
         let bytes = block(command, 0x11, &addresses);
         assert_eq!(refused(&bytes), ProxyHeaderError::Command, "{command:#x}");
@@ -141,11 +143,11 @@ fn blocks_are_read_strictly() {
     );
     // LOCAL: the family is ignored.
     assert_eq!(
-        header(&block(0x20, 0x77, &[1, 2])).ends,
+        header(&block(0x20, 0x77, &[1, 2])).addresses,
         ProxyAddresses::Local
     );
     assert_eq!(
-        header(&block(0x21, 0x31, &[0; 216])).ends,
+        header(&block(0x21, 0x31, &[0; 216])).addresses,
         ProxyAddresses::Unknown
     );
     let long = block(0x21, 0x11, &[0; V2_LEN_MAX]);

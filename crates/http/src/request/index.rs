@@ -7,7 +7,7 @@ use crate::fields::StandardHeader;
 /// A field that the index records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexedField {
-    // Fields that may come on several lines come first: each has an entry in `FieldIndex::more`.
+    // Fields that may come on several lines come first: each has an entry in `FieldIndex::second_lines`.
     AcceptEncoding,
     IfMatch,
     IfNoneMatch,
@@ -33,7 +33,7 @@ const LIST_COUNT: usize = IndexedField::IfNoneMatch as usize + 1;
 /// A range of bytes in the lines.
 #[derive(Clone, Copy, Debug)]
 struct LineSpan {
-    at: u32,
+    start: u32,
     len: u32,
 }
 
@@ -41,19 +41,19 @@ struct LineSpan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldIndex {
     /// Bits of the fields that are present.
-    once: u16,
+    present: u16,
     /// Bits of the fields that are present more than once.
-    again: u16,
+    repeated: u16,
     /// The first value of each field.
     values: [LineSpan; COUNT],
     /// For each list field, the start of its second line.
-    more: [u32; LIST_COUNT],
+    second_lines: [u32; LIST_COUNT],
 }
 
 impl IndexedField {
     /// The index entry of a field with this name.
     #[inline(always)]
-    pub(crate) const fn of(name: StandardHeader) -> Option<IndexedField> {
+    pub(crate) const fn from_header(name: StandardHeader) -> Option<IndexedField> {
         Some(match name {
             StandardHeader::AcceptEncoding => IndexedField::AcceptEncoding,
             StandardHeader::IfMatch => IndexedField::IfMatch,
@@ -76,7 +76,7 @@ impl IndexedField {
 
     /// Whether the position of the value is recorded, not only its presence.
     #[inline(always)]
-    pub(crate) const fn has_place(self) -> bool {
+    pub(crate) const fn has_position(self) -> bool {
         (self as usize) < COUNT
     }
 
@@ -88,10 +88,10 @@ impl IndexedField {
 impl FieldIndex {
     /// No fields.
     pub(crate) const EMPTY: FieldIndex = FieldIndex {
-        once: 0,
-        again: 0,
-        values: [LineSpan { at: 0, len: 0 }; COUNT],
-        more: [0; LIST_COUNT],
+        present: 0,
+        repeated: 0,
+        values: [LineSpan { start: 0, len: 0 }; COUNT],
+        second_lines: [0; LIST_COUNT],
     };
 
     /// The fields that make a request conditional or ask for a part.
@@ -114,24 +114,24 @@ impl FieldIndex {
     /// Records that a field is present.
     #[inline(always)]
     pub(crate) fn mark(&mut self, field: IndexedField) {
-        self.once |= field.bit();
+        self.present |= field.bit();
     }
 
     /// Records a value. `value` and `line` (its line and all bytes after it) are slices of `lines`.
     #[inline(always)]
     pub(crate) fn add(&mut self, field: IndexedField, lines: &[u8], line: &[u8], value: &[u8]) {
         let bit = field.bit();
-        if self.once & bit == 0 {
-            self.once |= bit;
+        if self.present & bit == 0 {
+            self.present |= bit;
             self.values[field as usize] = LineSpan {
-                at: offset(lines, value),
+                start: offset(lines, value),
                 len: saturated(value.len()),
             };
-        } else if self.again & bit == 0 {
+        } else if self.repeated & bit == 0 {
             // Only the start of the second line is kept: `FieldLineValues` scans on from there.
-            self.again |= bit;
-            if let Some(more) = self.more.get_mut(field as usize) {
-                *more = offset(lines, line);
+            self.repeated |= bit;
+            if let Some(second_line) = self.second_lines.get_mut(field as usize) {
+                *second_line = offset(lines, line);
             }
         }
     }
@@ -140,13 +140,16 @@ impl FieldIndex {
     #[inline]
     pub(crate) fn add_at(&mut self, field: IndexedField, line_at: u32, value_at: u32, len: u32) {
         let bit = field.bit();
-        if self.once & bit == 0 {
-            self.once |= bit;
-            self.values[field as usize] = LineSpan { at: value_at, len };
-        } else if self.again & bit == 0 {
-            self.again |= bit;
-            if let Some(more) = self.more.get_mut(field as usize) {
-                *more = line_at;
+        if self.present & bit == 0 {
+            self.present |= bit;
+            self.values[field as usize] = LineSpan {
+                start: value_at,
+                len,
+            };
+        } else if self.repeated & bit == 0 {
+            self.repeated |= bit;
+            if let Some(second_line) = self.second_lines.get_mut(field as usize) {
+                *second_line = line_at;
             }
         }
     }
@@ -154,16 +157,20 @@ impl FieldIndex {
     /// Whether any of the fields in a bit set is present.
     #[inline]
     pub(crate) fn has_any_of(&self, bits: u16) -> bool {
-        self.once & bits != 0
+        self.present & bits != 0
     }
 
     /// Whether a field came more than once.
     pub(crate) fn is_repeated(&self, field: IndexedField) -> bool {
-        self.again & field.bit() != 0
+        self.repeated & field.bit() != 0
     }
 
     /// The value of a field that is present exactly once.
-    pub(crate) fn only<'b>(&self, field: IndexedField, lines: &'b [u8]) -> Option<&'b [u8]> {
+    pub(crate) fn single_value<'b>(
+        &self,
+        field: IndexedField,
+        lines: &'b [u8],
+    ) -> Option<&'b [u8]> {
         match self.is_repeated(field) {
             true => None,
             false => self.first(field, lines),
@@ -174,11 +181,13 @@ impl FieldIndex {
     #[inline]
     pub(crate) fn values<'b>(&self, field: IndexedField, lines: &'b [u8]) -> FieldLineValues<'b> {
         // Evaluated only for repeated fields, which are rare.
-        let more = || lines.get(*self.more.get(field as usize)? as usize..);
+        let following_lines = || lines.get(*self.second_lines.get(field as usize)? as usize..);
         match self.first(field, lines) {
             None => FieldLineValues::NONE,
-            Some(first) if self.is_repeated(field) => FieldLineValues::from_lines(first, more()),
-            Some(first) => FieldLineValues::one(first),
+            Some(first) if self.is_repeated(field) => {
+                FieldLineValues::from_lines(first, following_lines())
+            }
+            Some(first) => FieldLineValues::from_value(first),
         }
     }
 
@@ -187,8 +196,8 @@ impl FieldIndex {
         if !self.has_any_of(field.bit()) {
             return None;
         }
-        let LineSpan { at, len } = *self.values.get(field as usize)?;
-        lines.get(at as usize..)?.get(..len as usize)
+        let LineSpan { start, len } = *self.values.get(field as usize)?;
+        lines.get(start as usize..)?.get(..len as usize)
     }
 }
 

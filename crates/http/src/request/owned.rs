@@ -38,7 +38,7 @@ enum TargetForm {
 impl OwnedRequest {
     /// Copies a request.
     #[must_use]
-    pub fn copy_of(request: &Request<'_>) -> OwnedRequest {
+    pub fn from_request(request: &Request<'_>) -> OwnedRequest {
         let authority = request.authority.unwrap_or_default();
         let len = request.raw_target.len() + authority.len() + request.lines.len();
         let mut text = Vec::with_capacity(len);
@@ -161,7 +161,7 @@ mod tests {
                 let Ok(Some(head)) = parse(head.as_bytes(), &RequestLimits::default()) else {
                     continue;
                 };
-                let owned = OwnedRequest::copy_of(&head.request);
+                let owned = OwnedRequest::from_request(&head.request);
                 assert_eq!(seen(&owned.get()), seen(&head.request), "{line} {fields}");
             }
         }

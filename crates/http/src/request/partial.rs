@@ -55,15 +55,15 @@ impl<'b> PartialRequest<'b> {
 
     /// Adds a field. The first of several with one name counts, but different hosts make the authority empty.
     pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         match () {
-            () if is("Host") => {
+            () if name_is("Host") => {
                 // Two different hosts would select two sites: neither is trusted.
-                let is_other = self.authority.is_some_and(|known| known != value);
-                self.authority = Some(if is_other { &[] } else { value });
+                let is_conflicting = self.authority.is_some_and(|previous| previous != value);
+                self.authority = Some(if is_conflicting { &[] } else { value });
             }
-            () if is("Referer") => _ = self.referer.get_or_insert(value),
-            () if is("User-Agent") => _ = self.user_agent.get_or_insert(value),
+            () if name_is("Referer") => _ = self.referer.get_or_insert(value),
+            () if name_is("User-Agent") => _ = self.user_agent.get_or_insert(value),
             () => {}
         }
     }

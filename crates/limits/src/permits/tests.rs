@@ -17,7 +17,7 @@ fn there_are_never_more_than_may_be() {
     assert!(first.is_some() && second.is_some());
     // Refusals change no count.
     assert!(bound.try_acquire().is_none() && bound.try_acquire().is_none());
-    assert_eq!(bound.under_way(), 2);
+    assert_eq!(bound.in_use(), 2);
     drop(first);
     let third = bound.try_acquire();
     assert!(third.is_some() && bound.try_acquire().is_none());
@@ -50,7 +50,7 @@ fn leave_stays_with_the_worker_and_then_goes_round() {
     assert!(bound.try_acquire_on(1).is_none());
     drop(third);
     assert!(bound.try_acquire_on(1).is_some());
-    assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
+    assert_eq!((bound.in_use(), bound.waiting()), (0, 0));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn who_goes_away_passes_it_on() {
     // It was admitted by the drop of `first`, but has not polled: its permit goes to `last`.
     drop(called);
     assert!(last.as_mut().poll(&mut context()).is_ready());
-    assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
+    assert_eq!((bound.in_use(), bound.waiting()), (0, 0));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn nobody_is_forgotten_between_threads() {
             });
         }
     });
-    assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
+    assert_eq!((bound.in_use(), bound.waiting()), (0, 0));
 }
 
 /// Sleeps until it is woken, and polls only then.

@@ -50,7 +50,7 @@ impl WorkerQueues {
         let (since_ms, oldest) = oldest.min()?;
         let chosen = match self.queues[worker].first_ms() {
             // A waiter on the releasing worker needs no wake-up of another thread.
-            Some(own_ms) if own_ms <= since_ms + MARKEDLY_MS => worker,
+            Some(worker_since_ms) if worker_since_ms <= since_ms + MARKEDLY_MS => worker,
             _ => oldest,
         };
         self.queues[chosen].take_first()

@@ -39,21 +39,21 @@ fn calls_begin_while_there_is_room_and_then_in_their_order() {
     assert_eq!(all.arrive(0, 1, 0), CallArrival::Begins);
     assert_eq!(all.arrive(0, 2, 0), waits(0));
     assert_eq!(all.arrive(0, 3, 0), waits(1));
-    assert_eq!((all.next(0), all.numbers(0)), (None, (2, 2)));
-    all.ended(0);
+    assert_eq!((all.next(0), all.counts(0)), (None, (2, 2)));
+    all.end_call(0);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(2)));
     assert_eq!(all.next(0), None);
-    all.ended(0);
-    all.ended(0);
+    all.end_call(0);
+    all.end_call(0);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(3)));
-    assert_eq!((all.next(0), all.numbers(0)), (None, (1, 0)));
+    assert_eq!((all.next(0), all.counts(0)), (None, (1, 0)));
 }
 
 /// Runs calls one after the other, with a call of each class always waiting; counts the calls of each class.
 fn shares(all: &mut ClassScheduler<u32>, under_way: &mut usize, calls: usize) -> [usize; 3] {
     let mut counts = [0; 3];
     for _ in 0..calls {
-        all.ended(*under_way);
+        all.end_call(*under_way);
         let Some(CallOutcome::Begins(class)) = all.next(0) else {
             panic!("somebody waits, and there is room");
         };
@@ -106,12 +106,12 @@ fn a_class_at_its_own_bound_lets_others_pass() {
     assert_eq!(all.arrive(1, 2, 0), CallArrival::Begins);
     assert_eq!(all.arrive(1, 3, 0), CallArrival::Begins);
     assert_eq!(all.arrive(1, 4, 0), waits(1));
-    all.ended(1);
+    all.end_call(1);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(4)));
     assert_eq!(all.next(0), None);
-    all.ended(0);
+    all.end_call(0);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(1)));
-    assert_eq!((all.numbers(0), all.numbers(1)), ((1, 0), (2, 0)));
+    assert_eq!((all.counts(0), all.counts(1)), ((1, 0), (2, 0)));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_lowest_class_is_shed_first_and_the_youngest_of_it() {
     }
     // One of four places is reserved for the lower class.
     assert_eq!(all.arrive(0, 2, 0), CallArrival::Shed);
-    assert_eq!((all.numbers(0), all.numbers(1)), ((0, 3), (1, 1)));
+    assert_eq!((all.counts(0), all.counts(1)), ((0, 3), (1, 1)));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn nobody_waits_longer_than_the_class_may() {
     assert_eq!(all.next(1009), None);
     assert_eq!(all.next(1010), Some(CallOutcome::TooLate(0, 1)));
     assert_eq!(all.next(1010), None);
-    all.ended(0);
+    all.end_call(0);
     assert_eq!(all.next(1019), Some(CallOutcome::Begins(2)));
 }
 
@@ -188,11 +188,11 @@ fn who_gives_up_was_never_there() {
     all.arrive(0, 0, 0);
     all.arrive(0, 1, 0);
     all.arrive(0, 2, 0);
-    assert!(all.gave_up(0, 0) && !all.gave_up(0, 0));
+    assert!(all.give_up(0, 0) && !all.give_up(0, 0));
     assert_eq!(all.arrive(0, 3, 0), waits(2));
-    all.ended(0);
+    all.end_call(0);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(2)));
-    assert!(!all.gave_up(0, 1));
+    assert!(!all.give_up(0, 1));
 }
 
 /// Marsaglia's xorshift.
@@ -240,19 +240,19 @@ impl History {
                         if let Some((of, other)) = displaced {
                             self.counts[1] += 1;
                             assert_eq!(self.leaves(other), of);
-                            assert!(all.classes[of].queue.len() >= all.classes[of].kept);
+                            assert!(all.classes[of].queue.len() >= all.classes[of].reserved);
                         }
                     }
                 }
             }
             5..9 if !self.begun.is_empty() => {
                 let place = random.below(self.begun.len());
-                all.ended(self.begun.swap_remove(place));
+                all.end_call(self.begun.swap_remove(place));
             }
             _ if !self.waiting.is_empty() => {
                 let place = random.below(self.waiting.len());
                 let (ticket, class, _) = self.waiting.swap_remove(place);
-                assert!(all.gave_up(class, ticket));
+                assert!(all.give_up(class, ticket));
                 self.counts[2] += 1;
             }
             _ => {}
@@ -273,10 +273,10 @@ impl History {
     }
 
     fn check(&self, all: &ClassScheduler<u32>) {
-        assert!(all.under_way <= all.bounds.calls_max);
+        assert!(all.in_progress <= all.bounds.calls_max);
         assert!(all.waiting <= all.bounds.waiting_max);
         assert_eq!(
-            (all.under_way, all.waiting),
+            (all.in_progress, all.waiting),
             (self.begun.len(), self.waiting.len())
         );
         for (class, at) in all.classes.iter().enumerate() {
@@ -286,7 +286,7 @@ impl History {
                 .iter()
                 .filter(|(_, of, _)| *of == class)
                 .count();
-            assert_eq!(all.numbers(class), (begun, waiting));
+            assert_eq!(all.counts(class), (begun, waiting));
             assert!(begun <= at.rules.calls_max && waiting <= at.rules.waiting_max);
             assert!(
                 waiting == 0 || !all.has_room(class),
@@ -342,7 +342,7 @@ fn shares_are_held_at_any_moment() {
         let mut counts = [0_u64; 4];
         for _ in 0..2000 {
             let place = random.below(under_way.len());
-            all.ended(under_way.swap_remove(place));
+            all.end_call(under_way.swap_remove(place));
             let Some(CallOutcome::Begins(class)) = all.next(0) else {
                 panic!("somebody waits, and there is room");
             };

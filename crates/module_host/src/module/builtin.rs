@@ -58,9 +58,9 @@ impl WorkerState for LinkedInstance {
         let Some(module) = &mut self.0 else {
             return CallStep::Failed;
         };
-        let mut kept = call.kept.take();
-        let next = module.handle(call, &mut kept, event);
-        call.kept = kept;
+        let mut module_data = call.module_data.take();
+        let next = module.handle(call, &mut module_data, event);
+        call.module_data = module_data;
         next
     }
 }

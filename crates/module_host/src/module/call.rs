@@ -29,21 +29,21 @@ pub struct HostedCall {
     worker: usize,
     pub(super) request: HandlerRequest,
     /// Bytes of the request's body that the module has not read.
-    pub(super) at_hand: Bytes,
-    pub(super) outgoing: ResponseDraft,
+    pub(super) unread_body: Bytes,
+    pub(super) draft: ResponseDraft,
     /// A timer that the module set since `call_loop` last checked.
-    pub(super) timer_set_ms: Option<u32>,
+    pub(super) requested_timer_ms: Option<u32>,
     pub(super) fetches: Vec<FetchRequest>,
     /// Completed fetches that were not yet reported to the module.
-    over: VecDeque<u32>,
+    completed_fetches: VecDeque<u32>,
     body_ended: bool,
-    /// The module's process has not read all of the body sent to it; `at_hand` does not show that.
-    pub(super) body_held: bool,
+    /// The module's process has not read all of the body sent to it; `unread_body` does not show that.
+    pub(super) is_body_unread: bool,
     /// An event that the module could not be given at once.
-    again: Option<CallEvent>,
-    pub(super) held: Option<TicketGuard>,
+    queued_event: Option<CallEvent>,
+    pub(super) ticket_guard: Option<TicketGuard>,
     memory: u64,
-    pub(super) kept: CallData,
+    pub(super) module_data: CallData,
 }
 
 /// A waiting call must be abandoned, since the client is gone.
@@ -86,23 +86,23 @@ impl HostedCall {
             identity,
             worker,
             request,
-            at_hand: Bytes::new(),
-            outgoing: ResponseDraft::new(len_max),
-            timer_set_ms: None,
+            unread_body: Bytes::new(),
+            draft: ResponseDraft::new(len_max),
+            requested_timer_ms: None,
             fetches: Vec::new(),
-            over: VecDeque::new(),
+            completed_fetches: VecDeque::new(),
             body_ended: false,
-            body_held: false,
-            again: None,
-            held: None,
+            is_body_unread: false,
+            queued_event: None,
+            ticket_guard: None,
             memory: 0,
-            kept: None,
+            module_data: None,
         }
     }
 
     /// Lets a stream wait in a spool if its client reads slowly.
     pub(super) fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> HostedCall {
-        self.outgoing = self.outgoing.with_spools(spools);
+        self.draft = self.draft.with_spools(spools);
         self
     }
 
@@ -123,7 +123,7 @@ impl HostedCall {
 
     /// Takes the complete response.
     pub(super) fn take_response(&mut self) -> HandlerResponse {
-        self.outgoing.take_response()
+        self.draft.take_response()
     }
 
     /// The next change that is possible without a runtime.
@@ -131,21 +131,24 @@ impl HostedCall {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<WaitEvent, ClientGone>> {
-        if let Some(event) = self.again.take() {
+        if let Some(event) = self.queued_event.take() {
             return Poll::Ready(Ok(WaitEvent::Event(event)));
         }
         // Before new input: a completed fetch needs no wait, and holds memory until it is read.
-        if let Some(number) = self.over.pop_front() {
+        if let Some(number) = self.completed_fetches.pop_front() {
             return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Fetched(number))));
         }
-        if let Poll::Ready(progress) = self.outgoing.poll_room(context) {
+        if let Poll::Ready(progress) = self.draft.poll_room(context) {
             return Poll::Ready(match progress {
                 Ok(CallProgress::Moved) => Ok(WaitEvent::Moved),
                 Ok(CallProgress::Room) => Ok(WaitEvent::Event(CallEvent::Room)),
                 Err(_) => Err(ClientGone),
             });
         }
-        let used = self.held.as_ref().map(|held| held.poll_used(context));
+        let used = self
+            .ticket_guard
+            .as_ref()
+            .map(|guard| guard.poll_used(context));
         if let Some(Poll::Ready(())) = used {
             return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Continued)));
         }
@@ -153,14 +156,14 @@ impl HostedCall {
     }
 
     /// Queues an event to be delivered once more.
-    pub(super) fn again(&mut self, event: CallEvent) {
-        self.again = Some(event);
+    pub(super) fn requeue(&mut self, event: CallEvent) {
+        self.queued_event = Some(event);
     }
 
     /// The next part of the body, once the module has read the one before it.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<CallEvent, ClientGone>> {
         // Back-pressure: the next part is taken only when the module has read this one, so its sender is slowed down.
-        if self.body_ended || self.body_held || !self.at_hand.is_empty() {
+        if self.body_ended || self.is_body_unread || !self.unread_body.is_empty() {
             return Poll::Pending;
         }
         let part = match &self.request.body.stream {
@@ -171,7 +174,7 @@ impl HostedCall {
             Part::Bytes(bytes) => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 // The part replaces an empty one, which the check above ensures.
-                self.at_hand = bytes;
+                self.unread_body = bytes;
                 Ok(CallEvent::Body(len))
             }
             Part::End => {
@@ -183,15 +186,15 @@ impl HostedCall {
     }
 
     /// Records that a fetch is complete.
-    pub(super) fn fetch_over(&mut self, number: u32, status: u16, bytes: Bytes) {
+    pub(super) fn complete_fetch(&mut self, number: u32, status: u16, bytes: Bytes) {
         self.fetches[number as usize - 1] = FetchRequest::Over { status, bytes };
-        self.over.push_back(number);
+        self.completed_fetches.push_back(number);
     }
 
     fn source(&mut self, from: u32) -> Option<&mut Bytes> {
         // 0 is the request's body, n the fetch n.
         let Some(index) = from.checked_sub(1) else {
-            return Some(&mut self.at_hand);
+            return Some(&mut self.unread_body);
         };
         match self.fetches.get_mut(index as usize) {
             Some(FetchRequest::Over { bytes, .. }) => Some(bytes),
@@ -199,19 +202,19 @@ impl HostedCall {
         }
     }
 
-    /// Returns `good`; if it is false, logs the refused operation.
-    fn accept(&self, good: bool, refused: &str) -> bool {
-        if !good {
-            self.identity.log(MessageLevel::Warn, refused);
+    /// Returns `is_valid`; if it is false, logs the refused operation.
+    fn accept(&self, is_valid: bool, message: &str) -> bool {
+        if !is_valid {
+            self.identity.log(MessageLevel::Warn, message);
         }
-        good
+        is_valid
     }
 }
 
 impl CallHost for HostedCall {
-    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let request = &self.request;
-        let value: &[u8] = match what {
+        let value: &[u8] = match kind {
             HostValue::Method => request.method.as_str().as_bytes(),
             HostValue::Target => request.target(),
             HostValue::Path => request.path(),
@@ -240,7 +243,7 @@ impl CallHost for HostedCall {
 
     fn left(&self, from: u32) -> usize {
         let Some(index) = from.checked_sub(1) else {
-            return self.at_hand.len();
+            return self.unread_body.len();
         };
         match self.fetches.get(index as usize) {
             Some(FetchRequest::Over { bytes, .. }) => bytes.len(),
@@ -254,24 +257,24 @@ impl CallHost for HostedCall {
             .ok()
             .filter(|code| (200..600).contains(code));
         let found = found.and_then(StatusCode::new);
-        let good = found.is_some_and(|status| self.outgoing.status(status));
+        let is_valid = found.is_some_and(|status| self.draft.status(status));
         self.accept(
-            good,
+            is_valid,
             "a status must be 200 to 599, and set before the first flush",
         )
     }
 
     fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
-        let good = self.outgoing.field(name, value);
+        let is_valid = self.draft.field(name, value);
         self.accept(
-            good,
+            is_valid,
             "a field needs a token as its name and a value without control characters; at most \
              128 fields, none after the first flush",
         )
     }
 
     fn send(&mut self, bytes: &[u8]) -> SendStatus {
-        let sent = self.outgoing.send(bytes);
+        let sent = self.draft.send(bytes);
         self.accept(
             sent != SendStatus::Refused,
             "the response buffer is full; flush, and wait until send reports room",
@@ -281,28 +284,28 @@ impl CallHost for HostedCall {
 
     fn send_stored(&mut self, path: &[u8]) -> bool {
         // Objects are looked up by their path as in the site, so dot segments must not lead out of it.
-        let good = parts::is_path(path) && self.outgoing.send_stored(path);
+        let is_valid = parts::is_path(path) && self.draft.send_stored(path);
         self.accept(
-            good,
+            is_valid,
             "a stored object needs a path without dot segments; it can be set once, before any flush",
         )
     }
 
     fn flush(&mut self) -> bool {
-        let good = self.outgoing.flush();
-        self.accept(good, "a response with a stored object can't be flushed")
+        let is_valid = self.draft.flush();
+        self.accept(is_valid, "a response with a stored object can't be flushed")
     }
 
     fn timer(&mut self, after_ms: u32) {
-        self.timer_set_ms = Some(after_ms);
+        self.requested_timer_ms = Some(after_ms);
     }
 
     fn fetch(&mut self, target: &[u8]) -> Option<u32> {
         // Bounded: each fetch may hold a response in memory.
-        let good = self.fetches.len() < FETCHES_MAX
+        let is_valid = self.fetches.len() < FETCHES_MAX
             && (parts::is_path(target) || target.starts_with(b"http://"));
-        let refused = "a fetch needs a path of the site or an http:// URL; a call has at most 16";
-        if !self.accept(good, refused) {
+        let message = "a fetch needs a path of the site or an http:// URL; a call has at most 16";
+        if !self.accept(is_valid, message) {
             return None;
         }
         self.fetches
@@ -312,7 +315,7 @@ impl CallHost for HostedCall {
         if target.starts_with(b"/")
             && let Some(bytes) = self.request.objects.now(target)
         {
-            self.fetch_over(number, 200, bytes);
+            self.complete_fetch(number, 200, bytes);
         }
         Some(number)
     }
@@ -326,7 +329,9 @@ impl CallHost for HostedCall {
 
     fn ticket(&mut self) -> ResumeTicket {
         // Created on demand: most calls need none.
-        self.held.get_or_insert_with(TicketGuard::new).ticket()
+        self.ticket_guard
+            .get_or_insert_with(TicketGuard::new)
+            .ticket()
     }
 
     fn log(&self, level: MessageLevel, text: &str) {

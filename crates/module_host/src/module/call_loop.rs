@@ -96,8 +96,8 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
             Err(failure) => return HandlerResult::Ready(Err(failure)),
         };
         // A module that responds at once needs neither a future nor the runtime.
-        match instance.now(CallEvent::Request) {
-            Some(first) => match go_on_now(&mut instance, first) {
+        match instance.try_handle(CallEvent::Request) {
+            Some(first) => match handle_ready_events(&mut instance, first) {
                 Ok(CallStep::Wait) => HandlerResult::OnRuntime(Box::pin(drive(
                     instance,
                     Some(CallStep::Wait),
@@ -105,16 +105,16 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
                     slot,
                 ))),
                 Ok(CallStep::Done) => HandlerResult::Ready(Ok(instance.call().take_response())),
-                Ok(CallStep::Failed) => HandlerResult::Ready(Err(failed(&mut instance))),
+                Ok(CallStep::Failed) => HandlerResult::Ready(Err(module_failure(&mut instance))),
                 Err(failure) => HandlerResult::Ready(Err(failure)),
             },
-            None => try_now(Box::pin(drive(instance, None, limits, slot))),
+            None => poll_once(Box::pin(drive(instance, None, limits, slot))),
         }
     }
 }
 
 /// Passes the events that are due at once to a module that waits.
-fn go_on_now<I: Instance>(
+fn handle_ready_events<I: Instance>(
     instance: &mut I,
     first: Result<CallStep, HandlerFailure>,
 ) -> Result<CallStep, HandlerFailure> {
@@ -122,17 +122,17 @@ fn go_on_now<I: Instance>(
     // Bounded, so that a module with always-ready events does not occupy the worker.
     for _ in 0..EVENTS_NOW_MAX {
         // Once the head is to be sent, the response is a stream, which `stream` serves on the runtime.
-        if next != CallStep::Wait || instance.call().outgoing.is_flushed() {
+        if next != CallStep::Wait || instance.call().draft.is_flushed() {
             break;
         }
-        let Some(event) = event_now(instance) else {
+        let Some(event) = ready_event(instance) else {
             break;
         };
-        match instance.now(event) {
-            Some(after) => next = after?,
+        match instance.try_handle(event) {
+            Some(step) => next = step?,
             None => {
                 // The state became busy meanwhile. The event was taken from the call, so it is queued again.
-                instance.call().again(event);
+                instance.call().requeue(event);
                 break;
             }
         }
@@ -141,11 +141,11 @@ fn go_on_now<I: Instance>(
 }
 
 /// Polls a response once on the worker: a module that does not wait needs no task on the runtime.
-fn try_now(mut answering: PendingResponse) -> HandlerResult {
+fn poll_once(mut response: PendingResponse) -> HandlerResult {
     let mut context = Context::from_waker(Waker::noop());
-    match answering.as_mut().poll(&mut context) {
+    match response.as_mut().poll(&mut context) {
         Poll::Ready(answer) => HandlerResult::Ready(answer),
-        Poll::Pending => HandlerResult::OnRuntime(answering),
+        Poll::Pending => HandlerResult::OnRuntime(response),
     }
 }
 
@@ -158,13 +158,13 @@ async fn drive<I: Instance, C: ModuleBackend>(
 ) -> Result<HandlerResponse, HandlerFailure> {
     let mut next = match first {
         Some(next) => next,
-        None => first_events(&mut instance, limits).await?,
+        None => handle_first_events(&mut instance, limits).await?,
     };
     let mut wait = None;
     loop {
         match next {
             CallStep::Done => return Ok(instance.call().take_response()),
-            CallStep::Failed => return Err(failed(&mut instance)),
+            CallStep::Failed => return Err(module_failure(&mut instance)),
             CallStep::Wait => {}
         }
         let wait = match &mut wait {
@@ -172,13 +172,13 @@ async fn drive<I: Instance, C: ModuleBackend>(
             None => {
                 // The first wait of the call: tokio's timers need the runtime.
                 increment(&instance.call().identity().counts.waited);
-                on_the_runtime().await;
+                move_to_runtime().await;
                 wait.insert(CallWait::new(limits))
             }
         };
         // A flushed response returns here. Its body is streamed by a task, which keeps the slot.
-        if instance.call().outgoing.is_flushed() {
-            let response = instance.call().outgoing.begin_stream();
+        if instance.call().draft.is_flushed() {
+            let response = instance.call().draft.begin_stream();
             let wait = CallWait::new(limits);
             // The response must be returned for its head to be sent, while the module still produces the body.
             tokio::spawn(stream(instance, wait, slot));
@@ -189,28 +189,28 @@ async fn drive<I: Instance, C: ModuleBackend>(
 }
 
 /// Passes the first event, and the events that are due at once after it.
-async fn first_events<I: Instance>(
+async fn handle_first_events<I: Instance>(
     instance: &mut I,
     limits: CallLimits,
 ) -> Result<CallStep, HandlerFailure> {
     let mut event = CallEvent::Request;
     for _ in 0..EVENTS_NOW_MAX {
-        let next = early_event(instance, event, limits).await?;
-        if next != CallStep::Wait || instance.call().outgoing.is_flushed() {
+        let next = handle_early_event(instance, event, limits).await?;
+        if next != CallStep::Wait || instance.call().draft.is_flushed() {
             return Ok(next);
         }
-        match event_now(instance) {
-            Some(another) => event = another,
+        match ready_event(instance) {
+            Some(next_event) => event = next_event,
             None => return Ok(next),
         }
     }
     // The budget of events is used up; the runtime goes on with the next one.
-    instance.call().again(event);
+    instance.call().requeue(event);
     Ok(CallStep::Wait)
 }
 
 /// The next event, if one is due. A client that is gone is detected later, by the wait on the runtime.
-fn event_now(instance: &mut impl Instance) -> Option<CallEvent> {
+fn ready_event(instance: &mut impl Instance) -> Option<CallEvent> {
     let mut context = Context::from_waker(Waker::noop());
     match instance.call().poll(&mut context) {
         Poll::Ready(Ok(WaitEvent::Event(event))) => Some(event),
@@ -219,24 +219,24 @@ fn event_now(instance: &mut impl Instance) -> Option<CallEvent> {
 }
 
 /// Passes an event on the worker as far as possible, then with the time limit.
-async fn early_event<I: Instance>(
+async fn handle_early_event<I: Instance>(
     instance: &mut I,
     event: CallEvent,
     limits: CallLimits,
 ) -> Result<CallStep, HandlerFailure> {
-    let handled = {
-        let mut handling = pin!(instance.handle(event));
+    let result = {
+        let mut future = pin!(instance.handle(event));
         // Polled once without the time limit, since tokio's timers do not work on a worker.
-        let begun = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
-        if let Poll::Ready(next) = begun {
+        let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        if let Poll::Ready(next) = polled {
             return next;
         }
         // The future is moved to the runtime at its first wait, since a timeout needs its timers.
-        on_the_runtime().await;
+        move_to_runtime().await;
         let limit = Duration::from_millis(limits.timeout_ms);
-        tokio::time::timeout(limit, handling).await
+        tokio::time::timeout(limit, future).await
     };
-    handled.unwrap_or_else(|_| Err(late(instance)))
+    result.unwrap_or_else(|_| Err(timeout_failure(instance)))
 }
 
 /// Passes events to the module while the response streams.
@@ -249,17 +249,17 @@ async fn stream<I: Instance, C: ModuleBackend>(
         match step(&mut instance, &mut wait).await {
             Ok(CallStep::Wait) => {}
             Ok(CallStep::Done) => {
-                instance.call().outgoing.end_stream();
+                instance.call().draft.end_stream();
                 break;
             }
             // Truncating the response signals the failure to the client, since the head was already sent.
             Ok(CallStep::Failed) => {
-                let failure = failed(&mut instance);
-                tell(&mut instance, &failure);
+                let failure = module_failure(&mut instance);
+                log_failure(&mut instance, &failure);
                 break;
             }
             Err(failure) => {
-                tell(&mut instance, &failure);
+                log_failure(&mut instance, &failure);
                 break;
             }
         }
@@ -276,19 +276,19 @@ async fn step<I: Instance>(
 ) -> Result<CallStep, HandlerFailure> {
     let event = match wait.event(instance.call()).await {
         Ok(event) => event,
-        Err(AbandonReason::Gone) => return Err(gone(instance)),
-        Err(AbandonReason::Late) => return Err(late(instance)),
+        Err(AbandonReason::Gone) => return Err(gone_failure(instance)),
+        Err(AbandonReason::Late) => return Err(timeout_failure(instance)),
     };
-    let handled = {
-        let handling = pin!(instance.handle(event));
+    let result = {
+        let future = pin!(instance.handle(event));
         // A module may compute or wait within one event, so each one is timed.
-        tokio::time::timeout(wait.limit(), handling).await
+        tokio::time::timeout(wait.limit(), future).await
     };
-    handled.unwrap_or_else(|_| Err(late(instance)))
+    result.unwrap_or_else(|_| Err(timeout_failure(instance)))
 }
 
 /// Pending once, so that the runtime polls the code that follows.
-async fn on_the_runtime() {
+async fn move_to_runtime() {
     let mut first = true;
     poll_fn(|context| {
         if std::mem::take(&mut first) {
@@ -302,12 +302,12 @@ async fn on_the_runtime() {
 }
 
 /// The failure for a client that is gone: nothing is sent, the status is for the log.
-fn gone(instance: &mut impl Instance) -> HandlerFailure {
+fn gone_failure(instance: &mut impl Instance) -> HandlerFailure {
     increment(&instance.call().identity().counts.gone);
     HandlerFailure::new(StatusCode::BAD_REQUEST, "")
 }
 
-fn failed(instance: &mut impl Instance) -> HandlerFailure {
+fn module_failure(instance: &mut impl Instance) -> HandlerFailure {
     let identity = instance.call().identity();
     increment(&identity.counts.failed);
     let name = &identity.name;
@@ -315,8 +315,8 @@ fn failed(instance: &mut impl Instance) -> HandlerFailure {
     HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail)
 }
 
-fn late(instance: &mut impl Instance) -> HandlerFailure {
-    instance.late();
+fn timeout_failure(instance: &mut impl Instance) -> HandlerFailure {
+    instance.on_timeout();
     let identity = instance.call().identity();
     increment(&identity.counts.late);
     let name = &identity.name;
@@ -328,7 +328,7 @@ fn late(instance: &mut impl Instance) -> HandlerFailure {
 }
 
 /// Logs a failure in a stream, which can no longer be reported to the client.
-fn tell(instance: &mut impl Instance, failure: &HandlerFailure) {
+fn log_failure(instance: &mut impl Instance, failure: &HandlerFailure) {
     if !failure.detail.is_empty() {
         let identity = instance.call().identity();
         identity.log(lowroad_module::MessageLevel::Error, &failure.detail);
@@ -339,23 +339,23 @@ fn tell(instance: &mut impl Instance, failure: &HandlerFailure) {
 struct CallSlot<C> {
     _permit: Permit,
     /// Keeps the module as long as its calls.
-    _running: Arc<ModuleHandler<C>>,
+    _handler: Arc<ModuleHandler<C>>,
 }
 
 impl<C> CallSlot<C> {
-    fn take(running: &Arc<ModuleHandler<C>>) -> Result<CallSlot<C>, HandlerFailure> {
-        if let Some(permit) = running.concurrency.try_acquire() {
+    fn take(handler: &Arc<ModuleHandler<C>>) -> Result<CallSlot<C>, HandlerFailure> {
+        if let Some(permit) = handler.concurrency.try_acquire() {
             return Ok(CallSlot {
                 _permit: permit,
-                _running: running.clone(),
+                _handler: handler.clone(),
             });
         }
-        increment(&running.identity.counts.refused);
+        increment(&handler.identity.counts.refused);
         let detail = format!(
             "module {}: {} calls are in progress, the route's concurrency; raise it, or find out \
              why they take so long",
-            running.identity.name,
-            running.concurrency.max()
+            handler.identity.name,
+            handler.concurrency.max()
         );
         Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail))
     }

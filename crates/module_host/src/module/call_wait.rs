@@ -33,7 +33,7 @@ pub struct CallWait {
     deadline: Pin<Box<Sleep>>,
     /// When a client that reads nothing gets a spool.
     stall: Option<Pin<Box<Sleep>>>,
-    fetching: Vec<(u32, FetchFuture)>,
+    fetches: Vec<(u32, FetchFuture)>,
 }
 
 impl CallWait {
@@ -42,9 +42,9 @@ impl CallWait {
         CallWait {
             limits,
             timer: None,
-            deadline: Box::pin(sleep_until(after(limits.timeout_ms))),
+            deadline: Box::pin(sleep_until(instant_after(limits.timeout_ms))),
             stall: None,
-            fetching: Vec::new(),
+            fetches: Vec::new(),
         }
     }
 
@@ -72,16 +72,16 @@ impl CallWait {
             // In the loop, since progress of the client does not end the wait.
             self.poll_fetches(call, context);
             match call.poll(context) {
-                Poll::Ready(Ok(WaitEvent::Moved)) => self.progress(),
+                Poll::Ready(Ok(WaitEvent::Moved)) => self.restart_deadline(),
                 Poll::Ready(Ok(WaitEvent::Event(event))) => {
                     // Only bytes of the bodies count as progress: timers could defer the limit for ever.
                     if matches!(event, CallEvent::Body(_) | CallEvent::BodyEnd) {
-                        self.progress();
+                        self.restart_deadline();
                     }
                     return Poll::Ready(Ok(event));
                 }
                 Poll::Ready(Err(ClientGone)) => return Poll::Ready(Err(AbandonReason::Gone)),
-                Poll::Pending if self.poll_stall(call, context) => call.outgoing.spool(),
+                Poll::Pending if self.poll_stall(call, context) => call.draft.spool(),
                 Poll::Pending => break,
             }
         }
@@ -103,7 +103,7 @@ impl CallWait {
 
     /// Whether the client has read nothing for so long that it gets a spool.
     fn poll_stall(&mut self, call: &HostedCall, context: &mut Context<'_>) -> bool {
-        if !call.outgoing.is_stalled() {
+        if !call.draft.is_stalled() {
             // The next stall is timed from its own beginning.
             self.stall = None;
             return false;
@@ -114,27 +114,27 @@ impl CallWait {
 
     /// Starts the timer and the fetches that the module requested since the last poll.
     fn begin(&mut self, call: &mut HostedCall) {
-        if let Some(after_ms) = call.timer_set_ms.take() {
-            let until = after(u64::from(after_ms).max(TIMER_MS_MIN));
+        if let Some(after_ms) = call.requested_timer_ms.take() {
+            let until = instant_after(u64::from(after_ms).max(TIMER_MS_MIN));
             self.timer = Some(Box::pin(sleep_until(until)));
         }
         let identity = call.identity().clone();
         // Fetches are numbered from 1.
-        for (number, asked) in (1..).zip(&mut call.fetches) {
-            if let FetchRequest::Wanted(target) = asked {
+        for (number, fetch_request) in (1..).zip(&mut call.fetches) {
+            if let FetchRequest::Wanted(target) = fetch_request {
                 let future = fetch(&identity, &call.request, target, &self.limits);
-                self.fetching.push((number, future));
-                *asked = FetchRequest::Begun;
+                self.fetches.push((number, future));
+                *fetch_request = FetchRequest::Begun;
             }
         }
     }
 
     fn poll_fetches(&mut self, call: &mut HostedCall, context: &mut Context<'_>) {
-        self.fetching
+        self.fetches
             // All are polled, so that each registers its waker.
-            .retain_mut(|(number, fetching)| match fetching.as_mut().poll(context) {
+            .retain_mut(|(number, future)| match future.as_mut().poll(context) {
                 Poll::Ready((status, bytes)) => {
-                    call.fetch_over(*number, status, bytes);
+                    call.complete_fetch(*number, status, bytes);
                     false
                 }
                 Poll::Pending => true,
@@ -142,11 +142,13 @@ impl CallWait {
     }
 
     /// Restarts the time limit, since the client sent or received bytes.
-    fn progress(&mut self) {
-        self.deadline.as_mut().reset(after(self.limits.timeout_ms));
+    fn restart_deadline(&mut self) {
+        self.deadline
+            .as_mut()
+            .reset(instant_after(self.limits.timeout_ms));
     }
 }
 
-fn after(wait_ms: u64) -> Instant {
+fn instant_after(wait_ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(wait_ms)
 }

@@ -67,7 +67,7 @@ pub fn open_native(
     logger: Option<ErrorLogger>,
 ) -> Result<Option<Box<dyn ModuleHandle>>, String> {
     let identity = Arc::new(ModuleIdentity::from_config(module, logger));
-    let opened: Box<dyn ModuleHandle> = match &module.code {
+    let handle: Box<dyn ModuleHandle> = match &module.code {
         ModuleCode::Linked(name) => {
             let code = Arc::new(open_linked(name, linked, &identity, workers)?);
             Box::new(ModuleEntry { code, identity })
@@ -78,7 +78,7 @@ pub fn open_native(
         }
         ModuleCode::Library(_) | ModuleCode::Wasm(_) => return Ok(None),
     };
-    Ok(Some(opened))
+    Ok(Some(handle))
 }
 
 /// Opens a library in a separate process and waits until it has started. `command` makes the command of a program that
@@ -112,12 +112,15 @@ fn open_linked(
     workers: usize,
 ) -> Result<LinkedCode, String> {
     // Names of built-in modules are fixed at compile time, so an unknown one is reported with the list.
-    let Some(found) = linked.iter().find(|known| known.name == name) else {
-        let known: Vec<_> = linked.iter().map(|known| known.name).collect();
+    let Some(found) = linked.iter().find(|module_entry| module_entry.name == name) else {
+        let names: Vec<_> = linked
+            .iter()
+            .map(|module_entry| module_entry.name)
+            .collect();
         return Err(format!(
             "module {}: {name} is not built in; the built-in modules are: {} (see crates/builtin_modules)",
             identity.name,
-            known.join(", ")
+            names.join(", ")
         ));
     };
     LinkedCode::start(found, identity, workers)
@@ -129,8 +132,8 @@ pub struct ModuleCatalog(BTreeMap<String, Box<dyn ModuleHandle>>);
 
 impl ModuleCatalog {
     /// Adds a module.
-    pub fn insert(&mut self, name: &str, opened: Box<dyn ModuleHandle>) {
-        self.0.insert(name.to_string(), opened);
+    pub fn insert(&mut self, name: &str, handle: Box<dyn ModuleHandle>) {
+        self.0.insert(name.to_string(), handle);
     }
 
     /// Makes a handler for a route, as `ModuleHandle::handler`; `None` if there is no module of this name.
@@ -140,14 +143,14 @@ impl ModuleCatalog {
         limits: CallLimits,
         spools: Option<Arc<SpoolLimits>>,
     ) -> Option<Arc<dyn Handler>> {
-        let opened = self.0.get(name)?;
-        Some(opened.handler(limits, spools))
+        let handle = self.0.get(name)?;
+        Some(handle.handler(limits, spools))
     }
 
     /// All counters, by module and counter name.
     pub fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
         let all = self.0.iter();
-        all.map(|(name, opened)| (name.as_str(), opened.counts().list()))
+        all.map(|(name, handle)| (name.as_str(), handle.counts().list()))
             .collect()
     }
 }

@@ -45,18 +45,18 @@ pub fn fetch(
 ) -> FetchFuture {
     if target.starts_with(b"/") {
         // A path of the site needs no connection: the site's own objects answer it.
-        let loading = request.objects.load(target);
+        let load = request.objects.load(target);
         return Box::pin(async {
-            match loading.await {
+            match load.await {
                 Some(bytes) => (200, bytes),
                 None => (404, Bytes::new()),
             }
         });
     }
-    let url = match allowed(&identity.fetch, target) {
+    let url = match check_destination(&identity.fetch, target) {
         Ok(url) => url,
-        Err(refused) => {
-            identity.log(MessageLevel::Warn, &refused);
+        Err(message) => {
+            identity.log(MessageLevel::Warn, &message);
             return Box::pin(ready((0, Bytes::new())));
         }
     };
@@ -70,10 +70,10 @@ pub fn fetch(
 }
 
 /// Checks a URL against the allowed servers. It is parsed once, so that the checked host is the host connected to.
-fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String> {
-    let shown = String::from_utf8_lossy(target);
-    let url =
-        Uri::try_from(target).map_err(|error| format!("{shown} is not a valid URL: {error}"))?;
+fn check_destination(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String> {
+    let target_text = String::from_utf8_lossy(target);
+    let url = Uri::try_from(target)
+        .map_err(|error| format!("{target_text} is not a valid URL: {error}"))?;
     let (host, port) = (
         url.host().unwrap_or_default(),
         url.port_u16().unwrap_or(PORT),
@@ -83,7 +83,7 @@ fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String>
         return Ok(url);
     }
     Err(format!(
-        "not permitted to fetch {shown}: to permit it, add fetch = [\"{host}:{port}\"] to its [[module]]"
+        "not permitted to fetch {target_text}: to permit it, add fetch = [\"{host}:{port}\"] to its [[module]]"
     ))
 }
 
@@ -109,7 +109,7 @@ mod tests {
             "http://API.example.com:80/",
             "http://a.b.example.org:8080/",
         ] {
-            assert!(allowed(&listed, url.as_bytes()).is_ok(), "{url}");
+            assert!(check_destination(&listed, url.as_bytes()).is_ok(), "{url}");
         }
         for url in [
             "http://127.0.0.1/",
@@ -126,10 +126,10 @@ mod tests {
             "http:///",
             "http://:80/",
         ] {
-            assert!(allowed(&listed, url.as_bytes()).is_err(), "{url}");
-            assert!(allowed(&[], url.as_bytes()).is_err(), "{url}");
+            assert!(check_destination(&listed, url.as_bytes()).is_err(), "{url}");
+            assert!(check_destination(&[], url.as_bytes()).is_err(), "{url}");
         }
-        let refused = allowed(&[], b"http://127.0.0.1/").expect_err("it is refused");
+        let refused = check_destination(&[], b"http://127.0.0.1/").expect_err("it is refused");
         assert!(refused.contains("fetch = [\"127.0.0.1:80\"]"), "{refused}");
     }
 }

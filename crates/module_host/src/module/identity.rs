@@ -79,7 +79,7 @@ impl ModuleIdentity {
     /// The setting of this name.
     pub(super) fn setting(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let mut settings = self.settings.iter();
-        let found = settings.find(|(known, _)| known.as_bytes() == name);
+        let found = settings.find(|(setting_name, _)| setting_name.as_bytes() == name);
         found.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
     }
 }
@@ -107,8 +107,8 @@ impl StartContext {
 }
 
 impl CallHost for StartContext {
-    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        match what {
+    fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        match kind {
             HostValue::Setting => self.identity.setting(name),
             HostValue::Worker => Some(Cow::Owned(self.worker.to_string().into_bytes())),
             _ => None,

@@ -44,12 +44,12 @@ impl LibraryCode {
         workers: usize,
     ) -> Result<Arc<LibraryCode>, String> {
         let code = Arc::new(LibraryCode::load(path, identity, workers)?);
-        let look = |code: &Arc<LibraryCode>| {
-            code.look();
+        let check = |code: &Arc<LibraryCode>| {
+            code.check_for_changes();
             true
         };
         // A weak reference: the watcher ends with the last user of the code.
-        file_watch::watch("library-watcher", Arc::downgrade(&code), look).map_err(|error| {
+        file_watch::watch("library-watcher", Arc::downgrade(&code), check).map_err(|error| {
             format!("can't start a thread to watch {}: {error}", path.display())
         })?;
         Ok(code)
@@ -64,11 +64,11 @@ impl LibraryCode {
         identity: &Arc<ModuleIdentity>,
         workers: usize,
     ) -> Result<LibraryCode, String> {
-        let (stamp, started) = start(path, identity, workers)?;
+        let (stamp, instances) = start(path, identity, workers)?;
         Ok(LibraryCode {
             path: path.to_path_buf(),
             identity: identity.clone(),
-            workers: started.into_iter().map(Mutex::new).collect(),
+            workers: instances.into_iter().map(Mutex::new).collect(),
             version: Mutex::new(FileVersion::new(stamp)),
             retired: Mutex::default(),
         })
@@ -81,18 +81,18 @@ impl LibraryCode {
     pub fn reload(&self) -> Result<bool, String> {
         let mut version = lock(&self.version);
         let found = stamp(&self.path)?;
-        if version.is(found) {
+        if version.is_in_use(found) {
             return Ok(false);
         }
         // Recorded before the attempt: a bad file is not tried again until it changes.
         *version = FileVersion::new(found);
         let counts = &self.identity.counts;
         // Loaded next to the old version, so that a version that does not start changes nothing.
-        let started = start(&self.path, &self.identity, self.workers.len());
-        let (stamp, started) = started.inspect_err(|_| increment(&counts.rejected))?;
+        let start_result = start(&self.path, &self.identity, self.workers.len());
+        let (stamp, instances) = start_result.inspect_err(|_| increment(&counts.rejected))?;
         *version = FileVersion::new(stamp);
-        for (worker, started) in self.workers.iter().zip(started) {
-            let old = std::mem::replace(&mut *lock(worker), started);
+        for (worker, instance) in self.workers.iter().zip(instances) {
+            let old = std::mem::replace(&mut *lock(worker), instance);
             // The old state may still have calls with memory in it; it is closed after the last one.
             lock(&self.retired).push(old);
         }
@@ -101,26 +101,26 @@ impl LibraryCode {
     }
 
     /// Closes older versions without calls; returns the number of states left.
-    pub fn close_old(&self) -> usize {
+    pub fn close_retired(&self) -> usize {
         // In two steps: closing runs code of the module, which must not happen under the lock.
-        let (old, left) = {
+        let (unused, remaining) = {
             let mut retired = lock(&self.retired);
             let all = std::mem::take(&mut *retired).into_iter();
             // A state referenced only by this list can get no more calls.
-            let (old, left): (Vec<_>, Vec<_>) =
+            let (unused, remaining): (Vec<_>, Vec<_>) =
                 all.partition(|state| Arc::strong_count(state) == 1);
-            let count = left.len();
-            *retired = left;
-            (old, count)
+            let count = remaining.len();
+            *retired = remaining;
+            (unused, count)
         };
         // Dropped without the lock, since stopping a module may take long.
-        drop(old);
-        left
+        drop(unused);
+        remaining
     }
 
-    fn look(&self) {
-        self.close_old();
-        let found = FileStamp::at(&self.path).ok();
+    fn check_for_changes(&self) {
+        self.close_retired();
+        let found = FileStamp::from_path(&self.path).ok();
         if !lock(&self.version).has_settled(found) {
             return;
         }
@@ -161,18 +161,18 @@ fn start(
 ) -> Result<(FileStamp, LibraryWorkers), String> {
     // Before the file is read: a write during the read is noticed by the next check.
     let stamp = stamp(path)?;
-    let loaded = LoadedLibrary::open(path)
+    let library = LoadedLibrary::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
-    let loaded = Arc::new(loaded);
+    let library = Arc::new(library);
     let start = |worker| {
-        let started = LibraryInstance::new(&loaded, identity, worker)?;
-        Ok(Arc::new(NativeWorker::new(started)))
+        let instance = LibraryInstance::new(&library, identity, worker)?;
+        Ok(Arc::new(NativeWorker::new(instance)))
     };
     // All workers or none, so that no request meets a half-started version.
-    let started = (0..workers).map(start).collect::<Result<_, String>>()?;
-    Ok((stamp, started))
+    let instances = (0..workers).map(start).collect::<Result<_, String>>()?;
+    Ok((stamp, instances))
 }
 
 fn stamp(path: &Path) -> Result<FileStamp, String> {
-    FileStamp::at(path).map_err(|error| format!("{}: {error}", path.display()))
+    FileStamp::from_path(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -22,8 +22,8 @@ pub struct NativeWorker<S: WorkerState> {
     /// An asynchronous lock, so that a call that finds it taken waits without blocking a thread.
     state: Turns<S>,
     /// Calls abandoned while the state was in use. The next user of the state reports them to the module.
-    given_up: Mutex<Vec<HostedCall>>,
-    any_given_up: AtomicBool,
+    abandoned: Mutex<Vec<HostedCall>>,
+    has_abandoned: AtomicBool,
 }
 
 impl<S: WorkerState> NativeWorker<S> {
@@ -31,37 +31,43 @@ impl<S: WorkerState> NativeWorker<S> {
     pub fn new(state: S) -> NativeWorker<S> {
         NativeWorker {
             state: Turns::new(state),
-            given_up: Mutex::default(),
-            any_given_up: AtomicBool::new(false),
+            abandoned: Mutex::default(),
+            has_abandoned: AtomicBool::new(false),
         }
     }
 
     fn handle(&self, state: &mut S, call: &mut HostedCall, event: CallEvent) -> CallStep {
         let next = state.handle(call, event);
         // After the event, since the state is in use now anyway.
-        if self.any_given_up.load(SeqCst) {
-            self.tell(state);
+        if self.has_abandoned.load(SeqCst) {
+            self.report_abandoned(state);
         }
         next
     }
 
-    fn give_up(&self, call: HostedCall) {
-        let mut calls = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+    fn abandon(&self, call: HostedCall) {
+        let mut calls = self
+            .abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         calls.push(call);
         drop(calls);
         // Set after the push: a user of the state that sees the flag also finds the call.
-        self.any_given_up.store(true, SeqCst);
+        self.has_abandoned.store(true, SeqCst);
         // If the state is in use now, its user reports the call after its own event.
         if let Ok(mut state) = self.state.try_lock() {
-            self.tell(&mut state);
+            self.report_abandoned(&mut state);
         }
     }
 
-    fn tell(&self, state: &mut S) {
+    fn report_abandoned(&self, state: &mut S) {
         // Reset before the calls are taken: a later call sets it again.
-        self.any_given_up.store(false, SeqCst);
+        self.has_abandoned.store(false, SeqCst);
         let calls = {
-            let mut calls = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut calls = self
+                .abandoned
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *calls)
         };
         for mut call in calls {
@@ -73,7 +79,7 @@ impl<S: WorkerState> NativeWorker<S> {
 impl<S: WorkerState> Drop for NativeWorker<S> {
     fn drop(&mut self) {
         // No other thread can reach the state any more.
-        let calls = self.given_up.get_mut();
+        let calls = self.abandoned.get_mut();
         let calls = std::mem::take(calls.unwrap_or_else(PoisonError::into_inner));
         for mut call in calls {
             self.state.get_mut().handle(&mut call, CallEvent::Gone);
@@ -86,7 +92,7 @@ pub struct NativeCall<S: WorkerState> {
     /// `None` only during the drop.
     parts: Option<(Arc<NativeWorker<S>>, HostedCall)>,
     /// The module waits, so it must be notified of the call's end.
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl<S: WorkerState> NativeCall<S> {
@@ -94,7 +100,7 @@ impl<S: WorkerState> NativeCall<S> {
     pub fn new(worker: Arc<NativeWorker<S>>, call: HostedCall) -> NativeCall<S> {
         NativeCall {
             parts: Some((worker, call)),
-            waits: false,
+            is_waiting: false,
         }
     }
 
@@ -108,13 +114,13 @@ impl<S: WorkerState> Instance for NativeCall<S> {
         &mut self.parts().1
     }
 
-    fn now(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
+    fn try_handle(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let (worker, call) = self.parts();
         // On a worker nothing may wait: a busy state leaves the event to the runtime.
         let mut state = worker.state.try_lock().ok()?;
         let next = worker.handle(&mut state, call, event);
         drop(state);
-        self.waits = next == CallStep::Wait;
+        self.is_waiting = next == CallStep::Wait;
         Some(Ok(next))
     }
 
@@ -123,7 +129,7 @@ impl<S: WorkerState> Instance for NativeCall<S> {
         let mut state = worker.state.lock().await;
         let next = worker.handle(&mut state, call, event);
         drop(state);
-        self.waits = next == CallStep::Wait;
+        self.is_waiting = next == CallStep::Wait;
         Ok(next)
     }
 }
@@ -132,11 +138,11 @@ impl<S: WorkerState> Instance for NativeCall<S> {
 impl<S: WorkerState> Drop for NativeCall<S> {
     fn drop(&mut self) {
         // A module without a waiting call has freed its memory already, or never started the call.
-        if !self.waits {
+        if !self.is_waiting {
             return;
         }
         if let Some((worker, call)) = self.parts.take() {
-            worker.give_up(call);
+            worker.abandon(call);
         }
     }
 }

@@ -45,7 +45,7 @@ pub(in crate::module) struct SeparateState {
     service: watch::Sender<ModuleService>,
     last_call: AtomicU64,
     /// Notified when the module is no longer used.
-    ended: Notify,
+    shutdown: Notify,
 }
 
 /// Whether a process accepts calls.
@@ -69,18 +69,18 @@ impl SeparateState {
         let is_dead =
             |it: &Arc<ProcessConnection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
         let mut service = self.service.subscribe();
-        let known = service.wait_for(|service| match service {
+        let settled = service.wait_for(|service| match service {
             ModuleService::Up(connection) => !is_dead(connection),
             ModuleService::Starting => false,
             ModuleService::Down => true,
         });
-        match known.await.as_deref() {
+        match settled.await.as_deref() {
             Ok(ModuleService::Up(connection)) => Ok(connection.clone()),
-            _ => Err(self.down()),
+            _ => Err(self.down_failure()),
         }
     }
 
-    fn down(&self) -> HandlerFailure {
+    fn down_failure(&self) -> HandlerFailure {
         let name = &self.identity.name;
         let detail =
             format!("module {name}: its process does not start; the server will retry soon");
@@ -109,7 +109,7 @@ impl SeparateCode {
             command: Box::new(command),
             service: watch::Sender::new(ModuleService::Starting),
             last_call: AtomicU64::new(0),
-            ended: Notify::new(),
+            shutdown: Notify::new(),
         });
         // The first process starts here, so that a module that cannot start is reported at once.
         let process = ModuleProcess::start(&shared)?;
@@ -123,7 +123,7 @@ impl SeparateCode {
 /// Ends the module's processes, since the module is no longer used.
 impl Drop for SeparateCode {
     fn drop(&mut self) {
-        self.0.ended.notify_one();
+        self.0.shutdown.notify_one();
     }
 }
 
@@ -136,7 +136,7 @@ impl ModuleBackend for SeparateCode {
             ModuleService::Up(connection) => Some(connection.clone()),
             // A process is starting: the call is accepted, and waits in `handle`.
             ModuleService::Starting => None,
-            ModuleService::Down => return Err(shared.down()),
+            ModuleService::Down => return Err(shared.down_failure()),
         };
         Ok(RemoteCall {
             shared: shared.clone(),
@@ -144,8 +144,8 @@ impl ModuleBackend for SeparateCode {
             number: shared.last_call.fetch_add(1, Relaxed),
             worker: worker % shared.workers,
             call,
-            asked: false,
-            waits: false,
+            is_unanswered: false,
+            is_waiting: false,
         })
     }
 }
@@ -158,9 +158,9 @@ pub struct RemoteCall {
     worker: usize,
     call: HostedCall,
     /// An event was sent and is not answered yet.
-    asked: bool,
+    is_unanswered: bool,
     /// The module waits, so it must be notified of the call's end.
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl Instance for RemoteCall {
@@ -169,39 +169,41 @@ impl Instance for RemoteCall {
     }
 
     /// The module is stuck, and with it all other calls of its worker: the process is killed.
-    fn late(&mut self) {
+    fn on_timeout(&mut self) {
         // Only an unanswered event shows that the module is stuck; a waiting call may just have waited long.
-        if let Some(connection) = self.connection.as_ref().filter(|_| self.asked) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.is_unanswered) {
             connection.kill();
         }
     }
 
     async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         let message = self.message(event);
-        let handled = loop {
-            let reply = self.ask(event, &message).await?;
+        let event_reply = loop {
+            let reply = self.send_event(event, &message).await?;
             // Set before the reply: if this future is dropped, the process must be notified of the call's end.
-            self.waits = true;
-            self.asked = true;
+            self.is_waiting = true;
+            self.is_unanswered = true;
             let reply = match reply {
                 Some(reply) => reply.await.ok(),
                 None => None,
             };
-            self.asked = false;
+            self.is_unanswered = false;
             match reply {
-                Some(ModuleReply::Handled(handled)) => break handled,
+                Some(ModuleReply::Handled(event_reply)) => break event_reply,
                 // A process that never saw the call may begin it. A later event cannot be repeated: the call's state
                 // died.
-                Some(ModuleReply::NotBegun) if event == CallEvent::Request => self.waits = false,
+                Some(ModuleReply::NotBegun) if event == CallEvent::Request => {
+                    self.is_waiting = false
+                }
                 _ => {
-                    self.waits = false;
-                    return Err(self.died());
+                    self.is_waiting = false;
+                    return Err(self.death_failure());
                 }
             }
         };
-        let next = CallStep::from_number(handled.next);
-        self.waits = next == CallStep::Wait;
-        match self.replay(&handled) {
+        let next = CallStep::from_number(event_reply.next);
+        self.is_waiting = next == CallStep::Wait;
+        match self.replay(&event_reply) {
             true => Ok(next),
             false => Ok(CallStep::Failed),
         }
@@ -211,14 +213,14 @@ impl Instance for RemoteCall {
 impl RemoteCall {
     /// Sends an event. The first event goes to the next process if the last one is dead, since the call has no state
     /// yet. `None`: the process that has the call is dead.
-    async fn ask(
+    async fn send_event(
         &mut self,
         event: CallEvent,
         message: &ToModule,
     ) -> Result<Option<oneshot::Receiver<ModuleReply>>, HandlerFailure> {
         loop {
             let dead = match &self.connection {
-                Some(connection) => match connection.ask(self.number, message) {
+                Some(connection) => match connection.send(self.number, message) {
                     Some(reply) => return Ok(Some(reply)),
                     // Only a call that no process has begun may go to the next one.
                     None if event != CallEvent::Request || !connection.is_closed() => {
@@ -239,10 +241,10 @@ impl RemoteCall {
             return ToModule::Request { call, worker, head };
         }
         let (status, bytes) = match event {
-            CallEvent::Body(_) => (0, self.all(0)),
+            CallEvent::Body(_) => (0, self.read_all(0)),
             CallEvent::Fetched(number) => {
                 let status = self.call.fetched(number).unwrap_or(0);
-                (status, self.all(number))
+                (status, self.read_all(number))
             }
             _ => (0, Vec::new()),
         };
@@ -257,50 +259,50 @@ impl RemoteCall {
         }
     }
 
-    fn all(&mut self, from: u32) -> Vec<u8> {
+    fn read_all(&mut self, from: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.call.left(from)];
         self.call.read(from, &mut bytes);
         bytes
     }
 
     /// Replays the module's output to the call; false if the response became too long.
-    fn replay(&mut self, handled: &EventReply) -> bool {
+    fn replay(&mut self, event_reply: &EventReply) -> bool {
         let call = &mut self.call;
         // The head is fixed once the stream has begun.
-        if call.outgoing.is_held() {
-            call.status(u32::from(handled.status));
+        if call.draft.is_buffered() {
+            call.status(u32::from(event_reply.status));
         }
-        for (name, value) in &handled.fields {
+        for (name, value) in &event_reply.fields {
             call.field(name.as_bytes(), value);
         }
         // Before the bytes: they belong to the stream.
-        if handled.flushed && call.outgoing.is_held() {
+        if event_reply.flushed && call.draft.is_buffered() {
             call.flush();
         }
-        let mut good =
-            handled.before.is_empty() || call.send(&handled.before) != SendStatus::Refused;
-        if let Some((path, after)) = &handled.stored {
+        let mut is_accepted =
+            event_reply.before.is_empty() || call.send(&event_reply.before) != SendStatus::Refused;
+        if let Some((path, after)) = &event_reply.stored {
             call.send_stored(path);
-            good &= call.send(after) != SendStatus::Refused;
+            is_accepted &= call.send(after) != SendStatus::Refused;
         }
-        if let Some(after_ms) = handled.timer_ms {
+        if let Some(after_ms) = event_reply.timer_ms {
             call.timer(after_ms);
         }
-        for target in &handled.fetches {
+        for target in &event_reply.fetches {
             call.fetch(target);
         }
         // The ticket resumes a waiting call also when its process dies.
-        if self.waits
-            && call.held.is_none()
+        if self.is_waiting
+            && call.ticket_guard.is_none()
             && let Some(connection) = &self.connection
         {
             connection.ticket(self.number, call.ticket().number());
         }
-        call.body_held = handled.body_held;
-        good
+        call.is_body_unread = event_reply.body_held;
+        is_accepted
     }
 
-    fn died(&self) -> HandlerFailure {
+    fn death_failure(&self) -> HandlerFailure {
         let name = &self.call.identity().name;
         let detail =
             format!("module {name}: its process died, or was killed because it did not respond");
@@ -314,7 +316,7 @@ impl Drop for RemoteCall {
             return;
         };
         let (event, number) = CallEvent::Gone.to_numbers();
-        let gone = ToModule::Event {
+        let gone_event = ToModule::Event {
             call: self.number,
             worker: self.worker,
             event,
@@ -322,7 +324,7 @@ impl Drop for RemoteCall {
             status: 0,
             bytes: Vec::new(),
         };
-        connection.forget(self.number, self.waits.then_some(&gone));
+        connection.forget(self.number, self.is_waiting.then_some(&gone_event));
     }
 }
 

@@ -6,7 +6,7 @@ use lowroad_http::fields::FieldLines;
 
 /// The value of a cookie (RFC 6265 §4.2.1).
 pub fn cookie<'a>(fields: FieldLines<'a>, name: &[u8]) -> Option<&'a [u8]> {
-    let cookies = fields.filter(|(known, _)| known.eq_ignore_ascii_case(b"cookie"));
+    let cookies = fields.filter(|(field_name, _)| field_name.eq_ignore_ascii_case(b"cookie"));
     let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
     pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
 }
@@ -14,13 +14,13 @@ pub fn cookie<'a>(fields: FieldLines<'a>, name: &[u8]) -> Option<&'a [u8]> {
 /// The first parameter of a query with this name, decoded as HTML forms encode it.
 pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
-        let at = pair.iter().position(|byte| *byte == b'=');
-        let (known, value) = match at {
-            Some(at) => (&pair[..at], &pair[at + 1..]),
+        let index = pair.iter().position(|byte| *byte == b'=');
+        let (raw_name, value) = match index {
+            Some(index) => (&pair[..index], &pair[index + 1..]),
             None => (pair, &pair[pair.len()..]),
         };
         // Names are compared in decoded form, since a client may encode any character.
-        (*decode(known) == *name).then(|| decode(value))
+        (*decode(raw_name) == *name).then(|| decode(value))
     })
 }
 
@@ -31,13 +31,13 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     }
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let [first, after @ ..] = rest {
-        rest = after;
-        match (first, after) {
-            (b'%', [high, low, after @ ..]) => match (hex(*high), hex(*low)) {
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match (first, tail) {
+            (b'%', [high, low, tail @ ..]) => match (hex(*high), hex(*low)) {
                 (Some(high), Some(low)) => {
                     decoded.push(high << 4 | low);
-                    rest = after;
+                    rest = tail;
                 }
                 // An invalid escape stands for itself, as in browsers.
                 _ => decoded.push(b'%'),

@@ -29,7 +29,7 @@ pub struct ResponseDraft {
     stored: Option<(Bytes, usize)>,
     state: DraftStage,
     /// `send` returned `Full`: the module waits for room.
-    full: bool,
+    is_full: bool,
     /// Spools for a stream with a slow client. `None`: the module waits for its client.
     spools: Option<Arc<SpoolLimits>>,
 }
@@ -53,7 +53,7 @@ impl ResponseDraft {
             len_max,
             stored: None,
             state: DraftStage::Held,
-            full: false,
+            is_full: false,
             spools: None,
         }
     }
@@ -66,11 +66,11 @@ impl ResponseDraft {
 
     /// Sets the status; false once the head is fixed.
     pub fn status(&mut self, status: StatusCode) -> bool {
-        let good = matches!(self.state, DraftStage::Held);
-        if good {
+        let is_accepted = matches!(self.state, DraftStage::Held);
+        if is_accepted {
             self.status = status;
         }
-        good
+        is_accepted
     }
 
     /// Adds a field; false if it is invalid, there are too many, or the head is fixed.
@@ -86,41 +86,41 @@ impl ResponseDraft {
         if self.bytes.len() + bytes.len() > self.len_max {
             return SendStatus::Refused;
         }
-        let held = matches!(self.state, DraftStage::Held);
+        let is_unflushed = matches!(self.state, DraftStage::Held);
         // Each part of a stream has separate memory, so only the first buffer of a buffered response is reserved.
-        if held && self.bytes.capacity() == 0 {
+        if is_unflushed && self.bytes.capacity() == 0 {
             self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
         // A buffered response is bounded by `len_max` alone.
-        if held || self.bytes.len() < STREAM_LEN_MAX {
+        if is_unflushed || self.bytes.len() < STREAM_LEN_MAX {
             return SendStatus::Room;
         }
-        self.full = true;
+        self.is_full = true;
         SendStatus::Full
     }
 
     /// Inserts a stored object here; false if there is one already, or the head is fixed.
     pub fn send_stored(&mut self, path: &[u8]) -> bool {
-        let good = matches!(self.state, DraftStage::Held) && self.stored.is_none();
-        if good {
+        let is_accepted = matches!(self.state, DraftStage::Held) && self.stored.is_none();
+        if is_accepted {
             self.stored = Some((Bytes::copy_from_slice(path), self.bytes.len()));
         }
-        good
+        is_accepted
     }
 
     /// Requests that the head is sent; false if there is a stored object.
     pub fn flush(&mut self) -> bool {
         // A stored object is inserted when the response is complete, which a stream cannot wait for.
-        let good = self.stored.is_none();
-        if good && matches!(self.state, DraftStage::Held) {
+        let is_accepted = self.stored.is_none();
+        if is_accepted && matches!(self.state, DraftStage::Held) {
             self.state = DraftStage::Flushed;
         }
-        good
+        is_accepted
     }
 
     /// Whether the whole response is still buffered.
-    pub fn is_held(&self) -> bool {
+    pub fn is_buffered(&self) -> bool {
         matches!(self.state, DraftStage::Held)
     }
 
@@ -143,8 +143,8 @@ impl ResponseDraft {
         let mut before = std::mem::take(&mut self.bytes);
         let content = match self.stored.take() {
             None => ResponseContent::Bytes(before.into()),
-            Some((path, at)) => ResponseContent::Stored(Box::new(WrappedObject {
-                after: before.split_off(at).into(),
+            Some((path, position)) => ResponseContent::Stored(Box::new(WrappedObject {
+                after: before.split_off(position).into(),
                 before: before.into(),
                 path,
             })),
@@ -157,15 +157,15 @@ impl ResponseDraft {
             status: self.status,
             fields: std::mem::take(&mut self.fields),
             content,
-            made_from: None,
+            source: None,
         }
     }
 
     /// Takes the additions since the last time, to be sent by another process.
     pub fn take(&mut self) -> ResponseChunk {
         let mut before = std::mem::take(&mut self.bytes);
-        let stored = self.stored.take().map(|(path, at)| {
-            let after = before.split_off(at);
+        let stored = self.stored.take().map(|(path, position)| {
+            let after = before.split_off(position);
             (path, after)
         });
         ResponseChunk {
@@ -194,18 +194,18 @@ impl ResponseDraft {
             sender.push(std::mem::take(&mut self.bytes).into())?;
             return Poll::Ready(Ok(CallProgress::Moved));
         }
-        if !self.full {
+        if !self.is_full {
             return Poll::Pending;
         }
         std::task::ready!(sender.poll_room(context))?;
-        self.full = false;
+        self.is_full = false;
         Poll::Ready(Ok(CallProgress::Room))
     }
 
     /// Whether the module waits for its client although a spool could take the bytes.
     pub fn is_stalled(&self) -> bool {
-        let waits = self.full || !self.bytes.is_empty();
-        waits && self.spools.is_some() && matches!(self.state, DraftStage::Streaming(_))
+        let is_waiting = self.is_full || !self.bytes.is_empty();
+        is_waiting && self.spools.is_some() && matches!(self.state, DraftStage::Streaming(_))
     }
 
     /// Spools the bytes that the client does not read from now on. Needs a runtime.
@@ -216,7 +216,7 @@ impl ResponseDraft {
         };
         self.state = match std::mem::replace(&mut self.state, DraftStage::Held) {
             DraftStage::Streaming(client) => {
-                DraftStage::Streaming(spools.behind(client, &ResponseExecutor::Runtime))
+                DraftStage::Streaming(spools.spool_for(client, &ResponseExecutor::Runtime))
             }
             state => state,
         };

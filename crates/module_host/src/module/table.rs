@@ -61,88 +61,93 @@ pub static TABLE: HostTable = HostTable {
 unsafe fn host<'a>(call: CallPointer) -> Option<&'a mut dyn CallHost> {
     // SAFETY: by this function's contract it points to a live `CallPointee`. The server does not use it while the
     // library runs, so there is no other reference.
-    let passed = unsafe { call.cast::<CallPointee<'a>>().as_mut()? };
-    Some(&mut *passed.host)
+    let pointee = unsafe { call.cast::<CallPointee<'a>>().as_mut()? };
+    Some(&mut *pointee.host)
 }
 
 /// The bytes of a library's argument.
 ///
 /// # Safety
-/// `at` is valid for `len` bytes until the library's function continues, or `len` is 0.
-unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
-    if at.is_null() || len == 0 {
+/// `data` is valid for `len` bytes until the library's function continues, or `len` is 0.
+unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
+    if data.is_null() || len == 0 {
         return &[];
     }
     // SAFETY: by this function's contract.
-    unsafe { std::slice::from_raw_parts(at.cast(), len) }
+    unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }
 
 /// The library's output buffer. It is zeroed first, since it may be uninitialized.
 ///
 /// # Safety
 /// As for [`bytes`], and writable.
-unsafe fn room<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
-    if at.is_null() || len == 0 {
+unsafe fn output_buffer<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
+    if data.is_null() || len == 0 {
         return &mut [];
     }
     // SAFETY: by this function's contract the bytes are writable.
     unsafe {
         // Cleared, since a slice of uninitialized bytes would be undefined behaviour.
-        at.cast::<u8>().write_bytes(0, len);
-        std::slice::from_raw_parts_mut(at.cast(), len)
+        data.cast::<u8>().write_bytes(0, len);
+        std::slice::from_raw_parts_mut(data.cast(), len)
     }
 }
 
-fn done(good: bool) -> c_int {
-    if good { DONE } else { REFUSED }
+fn result_code(is_done: bool) -> c_int {
+    if is_done { DONE } else { REFUSED }
 }
 
-fn len_of(len: usize) -> i64 {
+fn len_result(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
 unsafe extern "C" fn get(
     call: CallPointer,
-    what: u32,
+    kind: u32,
     name: *const c_char,
     name_len: usize,
-    to: *mut c_char,
-    to_len: usize,
+    buffer: *mut c_char,
+    buffer_len: usize,
 ) -> i64 {
     // SAFETY: the library keeps to lowroad.h.
     let (host, name) = unsafe { (host(call), bytes(name.cast(), name_len)) };
-    let Some((host, what)) = host.zip(HostValue::from_number(what)) else {
+    let Some((host, kind)) = host.zip(HostValue::from_number(kind)) else {
         return -1;
     };
-    let Some(value) = host.get(what, name) else {
+    let Some(value) = host.get(kind, name) else {
         return -1;
     };
-    let len = value.len().min(to_len);
-    if len > 0 && !to.is_null() {
-        // SAFETY: `to` is valid for `to_len` bytes, which is no less than `len`.
-        unsafe { to.cast::<u8>().copy_from(value.as_ptr(), len) };
+    let len = value.len().min(buffer_len);
+    if len > 0 && !buffer.is_null() {
+        // SAFETY: `buffer` is valid for `buffer_len` bytes, which is no less than `len`.
+        unsafe { buffer.cast::<u8>().copy_from(value.as_ptr(), len) };
     }
-    len_of(value.len())
+    len_result(value.len())
 }
 
-unsafe extern "C" fn read(call: CallPointer, from: u32, to: *mut c_void, to_len: usize) -> i64 {
+unsafe extern "C" fn read(
+    call: CallPointer,
+    from: u32,
+    buffer: *mut c_void,
+    buffer_len: usize,
+) -> i64 {
     // SAFETY: the library keeps to lowroad.h.
     let Some(host) = (unsafe { host(call) }) else {
         return -1;
     };
-    let len = to_len.min(host.left(from));
-    // SAFETY: as above; `len` is no more than `to_len`.
-    len_of(host.read(from, unsafe { room(to, len) }))
+    let len = buffer_len.min(host.left(from));
+    // SAFETY: as above; `len` is no more than `buffer_len`.
+    len_result(host.read(from, unsafe { output_buffer(buffer, len) }))
 }
 
 unsafe extern "C" fn left(call: CallPointer, from: u32) -> i64 {
     // SAFETY: the library keeps to lowroad.h.
-    unsafe { host(call) }.map_or(-1, |host| len_of(host.left(from)))
+    unsafe { host(call) }.map_or(-1, |host| len_result(host.left(from)))
 }
 
 unsafe extern "C" fn status(call: CallPointer, status: u32) -> c_int {
     // SAFETY: the library keeps to lowroad.h.
-    unsafe { host(call) }.map_or(REFUSED, |host| done(host.status(status)))
+    unsafe { host(call) }.map_or(REFUSED, |host| result_code(host.status(status)))
 }
 
 unsafe extern "C" fn field(
@@ -157,24 +162,24 @@ unsafe extern "C" fn field(
         let name = bytes(name.cast(), name_len);
         (host(call), name, bytes(value.cast(), value_len))
     };
-    host.map_or(REFUSED, |host| done(host.field(name, value)))
+    host.map_or(REFUSED, |host| result_code(host.field(name, value)))
 }
 
-unsafe extern "C" fn send(call: CallPointer, at: *const c_void, len: usize) -> c_int {
+unsafe extern "C" fn send(call: CallPointer, data: *const c_void, len: usize) -> c_int {
     // SAFETY: the library keeps to lowroad.h.
-    let (host, bytes) = unsafe { (host(call), bytes(at, len)) };
+    let (host, bytes) = unsafe { (host(call), bytes(data, len)) };
     host.map_or(REFUSED, |host| host.send(bytes).to_number())
 }
 
 unsafe extern "C" fn send_stored(call: CallPointer, path: *const c_char, len: usize) -> c_int {
     // SAFETY: the library keeps to lowroad.h.
     let (host, path) = unsafe { (host(call), bytes(path.cast(), len)) };
-    host.map_or(REFUSED, |host| done(host.send_stored(path)))
+    host.map_or(REFUSED, |host| result_code(host.send_stored(path)))
 }
 
 unsafe extern "C" fn flush(call: CallPointer) -> c_int {
     // SAFETY: the library keeps to lowroad.h.
-    unsafe { host(call) }.map_or(REFUSED, |host| done(host.flush()))
+    unsafe { host(call) }.map_or(REFUSED, |host| result_code(host.flush()))
 }
 
 unsafe extern "C" fn timer(call: CallPointer, after_ms: u32) -> c_int {
@@ -221,7 +226,7 @@ unsafe extern "C" fn ticket(call: CallPointer) -> u64 {
 }
 
 unsafe extern "C" fn go_on(ticket: u64) -> c_int {
-    done(tickets::go_on(ticket))
+    result_code(tickets::resume_call(ticket))
 }
 
 unsafe extern "C" fn log(call: CallPointer, level: u32, text: *const c_char, len: usize) -> c_int {

@@ -42,7 +42,7 @@ impl TicketGuard {
 
     /// The ticket for the module.
     pub fn ticket(&self) -> ResumeTicket {
-        ResumeTicket::new(self.number, go_on)
+        ResumeTicket::new(self.number, resume_call)
     }
 
     /// Ready once after it was used, one or more times.
@@ -52,7 +52,7 @@ impl TicketGuard {
         if std::mem::take(&mut state.0) {
             return Poll::Ready(());
         }
-        // The waker is stored under the same lock that `go_on` takes, so no use is missed.
+        // The waker is stored under the same lock that `resume_call` takes, so no use is missed.
         state.1 = Some(context.waker().clone());
         Poll::Pending
     }
@@ -65,7 +65,7 @@ impl Drop for TicketGuard {
 }
 
 /// Resumes the call of this ticket. False if the call has ended.
-pub fn go_on(number: u64) -> bool {
+pub fn resume_call(number: u64) -> bool {
     let Some(flag) = lock(&TICKETS).get(&number).cloned() else {
         return false;
     };

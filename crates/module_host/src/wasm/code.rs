@@ -57,7 +57,7 @@ impl CompiledWasm {
         };
         // Runs the module once, so that a faulty version is rejected before requests see it.
         let abi = required(&module, "lowroad_abi", &[], &[I32])?;
-        let found = code.ask(runtime, &abi, memory_len_max)?;
+        let found = code.call_export(runtime, &abi, memory_len_max)?;
         if found != ABI {
             return Err(format!(
                 "it was built for version {found} of the module interface, but this server has \
@@ -85,27 +85,27 @@ impl CompiledWasm {
     }
 
     /// Calls a function without arguments in a new instance.
-    fn ask(
+    fn call_export(
         &self,
         runtime: &Arc<WasmRuntime>,
         export: &ModuleExport,
         memory_len_max: u64,
     ) -> Result<u32, String> {
         // A failed allocation traps like any other fault; the counter distinguishes the two for the message.
-        let refused = runtime.counts.refused.load(Relaxed);
-        let asking = async {
+        let refused_before = runtime.counts.refused.load(Relaxed);
+        let call = async {
             let mut store = runtime.store(memory_len_max, TRIAL_MS_MAX);
             let instance = self.instance(&mut store).await?;
-            let asked = function(&instance, &mut store, export);
-            asked
+            let exported = function(&instance, &mut store, export);
+            exported
                 .typed::<(), u32>(&store)?
                 .call_async(&mut store, ())
                 .await
         };
         // Without the ticker an endless loop in the new version would hang the compiler thread.
         let _computing = runtime.ticker.compute();
-        wait(asking).map_err(|error| {
-            let hint = match runtime.counts.refused.load(Relaxed) == refused {
+        wait(call).map_err(|error| {
+            let hint = match runtime.counts.refused.load(Relaxed) == refused_before {
                 true => String::new(),
                 false => format!(" (its limit is memory = {memory_len_max} bytes)"),
             };
@@ -148,14 +148,14 @@ fn memory(module: &Module) -> Result<ModuleExport, String> {
 fn required(
     module: &Module,
     name: &str,
-    takes: &[ValType],
-    gives: &[ValType],
+    params: &[ValType],
+    results: &[ValType],
 ) -> Result<ModuleExport, String> {
-    optional(module, name, takes, gives)?.ok_or_else(|| {
+    optional(module, name, params, results)?.ok_or_else(|| {
         format!(
             "it exports no function `{name}`; in C include lowroad.h, in Rust use \
              lowroad_module::export!, otherwise export {name}{}",
-            signature(takes, gives)
+            signature(params, results)
         )
     })
 }
@@ -163,15 +163,17 @@ fn required(
 fn optional(
     module: &Module,
     name: &str,
-    takes: &[ValType],
-    gives: &[ValType],
+    params: &[ValType],
+    results: &[ValType],
 ) -> Result<Option<ModuleExport>, String> {
     match module.get_export(name) {
         None => Ok(None),
-        Some(ExternType::Func(kind)) if fits(&kind, takes, gives) => Ok(Some(index(module, name))),
+        Some(ExternType::Func(kind)) if fits(&kind, params, results) => {
+            Ok(Some(index(module, name)))
+        }
         Some(_) => Err(format!(
             "its export `{name}` must be a function {}",
-            signature(takes, gives)
+            signature(params, results)
         )),
     }
 }
@@ -180,20 +182,20 @@ fn index(module: &Module, name: &str) -> ModuleExport {
     module.get_export_index(name).expect("it was found before")
 }
 
-fn fits(kind: &FuncType, takes: &[ValType], gives: &[ValType]) -> bool {
+fn fits(kind: &FuncType, params: &[ValType], results: &[ValType]) -> bool {
     let same = |left: &[ValType], right: &mut dyn Iterator<Item = ValType>| {
         let right: Vec<_> = right.collect();
         left.len() == right.len() && left.iter().zip(&right).all(|(a, b)| ValType::eq(a, b))
     };
-    same(takes, &mut kind.params()) && same(gives, &mut kind.results())
+    same(params, &mut kind.params()) && same(results, &mut kind.results())
 }
 
-fn signature(takes: &[ValType], gives: &[ValType]) -> String {
+fn signature(params: &[ValType], results: &[ValType]) -> String {
     let list = |types: &[ValType]| {
         let names: Vec<_> = types.iter().map(ValType::to_string).collect();
         format!("({})", names.join(", "))
     };
-    format!("{} -> {}", list(takes), list(gives))
+    format!("{} -> {}", list(params), list(results))
 }
 
 /// Polls a future to its end. It is ready at each poll, or will be soon, so no waker is needed.
@@ -201,8 +203,8 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         let mut context = Context::from_waker(Waker::noop());
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
         }
         // The store yields at each tick only to let others run; there is no other event to wait for.
         thread::yield_now();

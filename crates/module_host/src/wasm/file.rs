@@ -54,8 +54,8 @@ impl CodeFile {
     ) -> Result<Arc<CodeFile>, String> {
         let (bytes, stamp) = read(path)?;
         // A reload of the configuration reuses compiled code if path, limit and stamp are equal.
-        if let Some(known) = runtime.files.find(path, memory_len_max, stamp) {
-            return Ok(known);
+        if let Some(existing) = runtime.files.find(path, memory_len_max, stamp) {
+            return Ok(existing);
         }
         let code = compile(runtime, path, bytes, memory_len_max)?;
         let file = Arc::new(CodeFile {
@@ -80,8 +80,8 @@ impl CodeFile {
 
     /// Picks up a newer version once its stamp is equal in two polls. An invalid version is reported once, and the
     /// version before it stays in use. A missing file changes nothing: it may be about to be replaced.
-    pub(super) fn look(&self, runtime: &Arc<WasmRuntime>) {
-        let found = FileStamp::at(&self.path).ok();
+    pub(super) fn check_for_changes(&self, runtime: &Arc<WasmRuntime>) {
+        let found = FileStamp::from_path(&self.path).ok();
         let mut version = lock(&self.version);
         if !version.has_settled(found) {
             return;
@@ -91,11 +91,11 @@ impl CodeFile {
             *version = FileVersion::new(found);
         }
         // `version` stays locked, so that two polls cannot compile the same file.
-        let made = read(&self.path).and_then(|(bytes, stamp)| {
+        let result = read(&self.path).and_then(|(bytes, stamp)| {
             *version = FileVersion::new(stamp);
             compile(runtime, &self.path, bytes, self.memory_len_max)
         });
-        match made {
+        match result {
             Ok(code) => {
                 *self.code.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(code);
                 increment(&runtime.counts.compiled);
@@ -122,17 +122,17 @@ impl CodeFiles {
         files.iter().filter_map(Weak::upgrade).find(|file| {
             file.path == path
                 && file.memory_len_max == memory_len_max
-                && lock(&file.version).is(stamp)
+                && lock(&file.version).is_in_use(stamp)
         })
     }
 
     /// Adds a file; the first starts the thread.
     fn add(&self, runtime: &Arc<WasmRuntime>, file: &Arc<CodeFile>) -> Result<(), String> {
         let mut files = lock(&self.0);
-        files.retain(|known| known.strong_count() > 0);
+        files.retain(|entry| entry.strong_count() > 0);
         // The thread ends when there are no files, so the next first file starts another.
         if files.is_empty() {
-            file_watch::watch("wasm-reload", Arc::downgrade(runtime), look_at_all)
+            file_watch::watch("wasm-reload", Arc::downgrade(runtime), check_all)
                 .map_err(|error| format!("can't start a thread to watch modules: {error}"))?;
         }
         files.push(Arc::downgrade(file));
@@ -140,19 +140,19 @@ impl CodeFiles {
     }
 
     /// The files in use; the thread ends when there are none.
-    fn used(&self) -> Option<Vec<Arc<CodeFile>>> {
+    fn files_in_use(&self) -> Option<Vec<Arc<CodeFile>>> {
         let mut files = lock(&self.0);
-        files.retain(|known| known.strong_count() > 0);
+        files.retain(|entry| entry.strong_count() > 0);
         (!files.is_empty()).then(|| files.iter().filter_map(Weak::upgrade).collect())
     }
 }
 
 /// Polls all files; false if there are none left.
-fn look_at_all(runtime: &Arc<WasmRuntime>) -> bool {
-    let files = runtime.files.used();
+fn check_all(runtime: &Arc<WasmRuntime>) -> bool {
+    let files = runtime.files.files_in_use();
     for file in files.iter().flatten() {
         // A panic for one file must not end the watch of the others.
-        contain(|| file.look(runtime));
+        contain(|| file.check_for_changes(runtime));
     }
     files.is_some()
 }
@@ -160,16 +160,16 @@ fn look_at_all(runtime: &Arc<WasmRuntime>) -> bool {
 /// The bytes of a file, and its stamp from before the read: a write during the read changes the stamp, and is seen
 /// by the next poll.
 fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
-    let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let too_long = || told(&format_args!("longer than {FILE_LEN_MAX} bytes"));
+    let describe = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    let too_long = || describe(&format_args!("longer than {FILE_LEN_MAX} bytes"));
     // Does not wait for the writer of a pipe.
-    let mut how = OpenOptions::new();
-    how.read(true).custom_flags(NONBLOCK);
-    let file = how.open(path).map_err(|error| told(&error))?;
-    let found = file.metadata().map_err(|error| told(&error))?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(NONBLOCK);
+    let file = options.open(path).map_err(|error| describe(&error))?;
+    let found = file.metadata().map_err(|error| describe(&error))?;
     // Checked on the open file, since the path may be replaced in between.
     if !found.is_file() {
-        return Err(told(&"not a file"));
+        return Err(describe(&"not a file"));
     }
     if found.len() > FILE_LEN_MAX {
         return Err(too_long());
@@ -177,7 +177,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let mut bytes = Vec::with_capacity(found.len() as usize); // at most FILE_LEN_MAX
     // One byte more than allowed reveals a file that grew.
     let read = file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| told(&error))?;
+    read.map_err(|error| describe(&error))?;
     // The file has grown since its length was read.
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(too_long());
@@ -192,16 +192,16 @@ fn compile(
     bytes: Vec<u8>,
     memory_len_max: u64,
 ) -> Result<CompiledWasm, String> {
-    let told = |what: String| format!("{}: {what}", path.display());
+    let describe = |problem: String| format!("{}: {problem}", path.display());
     let runtime = runtime.clone();
     let compiler = thread::Builder::new()
         .name("wasm-compiler".into())
         .spawn(move || CompiledWasm::new(&runtime, &bytes, memory_len_max))
-        .map_err(|error| told(format!("can't start a thread to compile it: {error}")))?;
+        .map_err(|error| describe(format!("can't start a thread to compile it: {error}")))?;
     let compiled = compiler.join();
     compiled
         .unwrap_or_else(|_| Err("the compiler panicked".into()))
-        .map_err(told)
+        .map_err(describe)
 }
 
 /// Checks that a file is a usable module.

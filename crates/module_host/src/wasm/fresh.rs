@@ -7,8 +7,8 @@ use lowroad_handler::HandlerFailure;
 use lowroad_module::{CallEvent, CallStep};
 
 use super::code::CompiledWasm;
-use super::guest::wind;
-use super::instance::{LiveInstance, ReadyInstance, computing};
+use super::guest::reset_compute_limit;
+use super::instance::{LiveInstance, ReadyInstance, with_ticker};
 use super::shared::WasmContext;
 use super::snapshot::MemorySnapshot;
 use super::trap::failure;
@@ -29,8 +29,8 @@ impl FreshInstance {
     pub(super) fn new(shared: &Arc<WasmContext>, call: HostedCall) -> FreshInstance {
         // The newest version: earlier calls go on with theirs.
         let code = shared.file.code();
-        let mut live = match shared.resting.take(call.worker(), &code) {
-            Some(rested) => rested,
+        let mut live = match shared.idle_instances.take(call.worker(), &code) {
+            Some(idle) => idle,
             None => LiveInstance {
                 store: shared.store(),
                 ready: None,
@@ -59,7 +59,7 @@ impl FreshInstance {
         // Until the event ends well, a trap or a drop must discard the instance.
         self.done = false;
         let shared = self.shared.clone();
-        let next = computing(&shared.runtime, self.step(event))
+        let next = with_ticker(&shared.runtime, self.step(event))
             .await
             .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
         self.done = next != CallStep::Wait;
@@ -71,18 +71,18 @@ impl FreshInstance {
         let live = self.live();
         let store = &mut live.store;
         // Each event gets the full compute limit.
-        wind(store);
+        reset_compute_limit(store);
         let ready = match &mut live.ready {
             Some(ready) => ready,
-            none => {
+            slot => {
                 let worker = store.data().call.as_ref().map_or(0, HostedCall::worker);
-                let starting = || StartContext::new(shared.identity.clone(), worker);
-                let (ready, instance) = ReadyInstance::new(&code, store, starting).await?;
+                let start_context = || StartContext::new(shared.identity.clone(), worker);
+                let (ready, instance) = ReadyInstance::new(&code, store, start_context).await?;
                 // Before the first event, so that nothing of a request is in the snapshot.
                 if let Some(globals) = &code.globals {
                     live.snapshot = MemorySnapshot::take(store, &instance, globals);
                 }
-                none.insert(ready)
+                slot.insert(ready)
             }
         };
         ready.handle(store, event).await
@@ -106,8 +106,8 @@ impl Drop for FreshInstance {
         if snapshot.restore(&mut live.store) {
             let shared = &self.shared;
             shared
-                .resting
-                .put(&shared.runtime, worker, &self.code, live);
+                .idle_instances
+                .insert(&shared.runtime, worker, &self.code, live);
         }
     }
 }

@@ -24,17 +24,17 @@ pub(super) struct GuestState {
     pub(super) memory: Option<Memory>,
     pub(super) counts: Arc<WasmCounters>,
     /// The host during the start; calls use theirs once it is `None`.
-    pub(super) starting: Option<StartContext>,
+    pub(super) start_context: Option<StartContext>,
     /// The current call.
     pub(super) call: Option<HostedCall>,
     /// The number that the instance uses for the current call.
     pub(super) number: u32,
     /// It used random bytes or the time during its start, so a snapshot of it must not be reused.
-    pub(super) unlike_others: bool,
+    pub(super) has_unique_state: bool,
     pub(super) share: MemoryShare,
     compute_ms_max: u64,
-    ticks_left: u64,
-    born: Option<Instant>,
+    ticks_remaining: u64,
+    clock_start: Option<Instant>,
 }
 
 impl GuestState {
@@ -47,14 +47,14 @@ impl GuestState {
         GuestState {
             memory: None,
             counts,
-            starting: None,
+            start_context: None,
             call: None,
             number: 1,
-            unlike_others: false,
+            has_unique_state: false,
             share,
             compute_ms_max,
-            ticks_left: 0,
-            born: None,
+            ticks_remaining: 0,
+            clock_start: None,
         }
     }
 
@@ -65,8 +65,8 @@ impl GuestState {
             return None;
         }
         // During the start there may be a call already, which the module must not see yet.
-        match (&mut self.starting, &mut self.call) {
-            (Some(starting), _) => Some(starting),
+        match (&mut self.start_context, &mut self.call) {
+            (Some(start_context), _) => Some(start_context),
             (None, Some(call)) => Some(call),
             (None, None) => None,
         }
@@ -78,29 +78,29 @@ impl GuestState {
     }
 
     /// Restarts its monotonic clock, as in a new instance.
-    pub(super) fn forget_age(&mut self) {
-        self.born = None;
+    pub(super) fn reset_clock(&mut self) {
+        self.clock_start = None;
     }
 
     /// The time since its first use of the monotonic clock.
     pub(super) fn age(&mut self) -> Duration {
-        self.born.get_or_insert_with(Instant::now).elapsed()
+        self.clock_start.get_or_insert_with(Instant::now).elapsed()
     }
 }
 
 /// Restores an instance's full compute limit.
-pub(super) fn wind(store: &mut Store<GuestState>) {
+pub(super) fn reset_compute_limit(store: &mut Store<GuestState>) {
     let guest = store.data_mut();
-    guest.ticks_left = guest.compute_ms_max.div_ceil(TICK_MS);
+    guest.ticks_remaining = guest.compute_ms_max.div_ceil(TICK_MS);
     store.set_epoch_deadline(FIRST_TICKS);
 }
 
 /// Handles a tick while an instance computes: it yields to other calls, or traps if its limit has passed.
 pub(super) fn on_tick(mut store: StoreContextMut<'_, GuestState>) -> Result<UpdateDeadline> {
     let guest = store.data_mut();
-    match guest.ticks_left.checked_sub(1) {
-        Some(left) => {
-            guest.ticks_left = left;
+    match guest.ticks_remaining.checked_sub(1) {
+        Some(remaining) => {
+            guest.ticks_remaining = remaining;
             // The next tick interrupts again.
             Ok(UpdateDeadline::Yield(1))
         }

@@ -32,7 +32,7 @@ pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
         .func_wrap(LOWROAD, "memory", memory)?
         .func_wrap(LOWROAD, "set_memory", set_memory)?
         .func_wrap(LOWROAD, "ticket", ticket)?
-        .func_wrap(LOWROAD, "continue", go_on)?
+        .func_wrap(LOWROAD, "continue", resume)?
         .func_wrap(LOWROAD, "log", log)?
         .func_wrap(LOWROAD, "now_ms", now_ms)?
         .func_wrap("env", "abort", abort)?;
@@ -47,17 +47,17 @@ fn with<T>(
     caller: &mut GuestCaller<'_>,
     call: u32,
     refused: T,
-    what: impl FnOnce(&mut [u8], &mut dyn CallHost) -> Option<T>,
+    function: impl FnOnce(&mut [u8], &mut dyn CallHost) -> Option<T>,
 ) -> T {
     let Some(memory) = caller.data().memory else {
         return refused;
     };
     // Memory and state are borrowed together, so that arguments need no copy.
-    let (all, guest) = memory.data_and_store_mut(caller);
+    let (memory_bytes, guest) = memory.data_and_store_mut(caller);
     let Some(host) = guest.host(call) else {
         return refused;
     };
-    match what(all, host) {
+    match function(memory_bytes, host) {
         Some(done) => done,
         None => {
             guest.bad_pointer();
@@ -66,39 +66,39 @@ fn with<T>(
     }
 }
 
-fn yes(done: bool) -> i32 {
-    if done { 0 } else { REFUSED }
+fn result_code(is_done: bool) -> i32 {
+    if is_done { 0 } else { REFUSED }
 }
 
 fn get(
     mut caller: GuestCaller<'_>,
     call: u32,
-    what: u32,
+    kind: u32,
     name: u32,
     name_len: u32,
-    to: u32,
-    room: u32,
+    buffer: u32,
+    buffer_len: u32,
 ) -> i64 {
-    with(&mut caller, call, -1, |all, host| {
-        let Some(what) = HostValue::from_number(what) else {
+    with(&mut caller, call, -1, |memory_bytes, host| {
+        let Some(kind) = HostValue::from_number(kind) else {
             return Some(-1);
         };
-        let Some(value) = host.get(what, part(all, name, name_len)?) else {
+        let Some(value) = host.get(kind, part(memory_bytes, name, name_len)?) else {
             return Some(-1);
         };
         // The full length is returned even if the buffer is too small, so that the module can try a larger one.
-        let len = value.len().min(room as usize);
+        let len = value.len().min(buffer_len as usize);
         // The whole buffer is checked before a part of it is written: a bad length is reported even for short values.
-        part_mut(all, to, room)?[..len].copy_from_slice(&value[..len]);
+        part_mut(memory_bytes, buffer, buffer_len)?[..len].copy_from_slice(&value[..len]);
         Some(i64::try_from(value.len()).unwrap_or(i64::MAX))
     })
 }
 
-fn read(mut caller: GuestCaller<'_>, call: u32, from: u32, to: u32, room: u32) -> i64 {
-    with(&mut caller, call, -1, |all, host| {
+fn read(mut caller: GuestCaller<'_>, call: u32, from: u32, buffer: u32, buffer_len: u32) -> i64 {
+    with(&mut caller, call, -1, |memory_bytes, host| {
         // A module may call again for the remainder; one call stays short, since it blocks the worker.
-        let to = part_mut(all, to, room.min(COPY_LEN_MAX))?;
-        Some(i64::try_from(host.read(from, to)).unwrap_or(-1))
+        let buffer = part_mut(memory_bytes, buffer, buffer_len.min(COPY_LEN_MAX))?;
+        Some(i64::try_from(host.read(from, buffer)).unwrap_or(-1))
     })
 }
 
@@ -110,7 +110,7 @@ fn left(mut caller: GuestCaller<'_>, call: u32, from: u32) -> i64 {
 
 fn status(mut caller: GuestCaller<'_>, call: u32, status: u32) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
-        Some(yes(host.status(status)))
+        Some(result_code(host.status(status)))
     })
 }
 
@@ -122,27 +122,34 @@ fn field(
     value: u32,
     value_len: u32,
 ) -> i32 {
-    with(&mut caller, call, REFUSED, |all, host| {
-        let (name, value) = (part(all, name, name_len)?, part(all, value, value_len)?);
-        Some(yes(host.field(name, value)))
+    with(&mut caller, call, REFUSED, |memory_bytes, host| {
+        let (name, value) = (
+            part(memory_bytes, name, name_len)?,
+            part(memory_bytes, value, value_len)?,
+        );
+        Some(result_code(host.field(name, value)))
     })
 }
 
 fn send(mut caller: GuestCaller<'_>, call: u32, from: u32, len: u32) -> i32 {
-    with(&mut caller, call, REFUSED, |all, host| {
-        Some(host.send(part(all, from, len)?).to_number())
+    with(&mut caller, call, REFUSED, |memory_bytes, host| {
+        Some(host.send(part(memory_bytes, from, len)?).to_number())
     })
 }
 
 fn send_stored(mut caller: GuestCaller<'_>, call: u32, path: u32, len: u32) -> i32 {
-    with(&mut caller, call, REFUSED, |all, host| {
-        Some(yes(host.send_stored(part(all, path, len)?)))
+    with(&mut caller, call, REFUSED, |memory_bytes, host| {
+        Some(result_code(host.send_stored(part(
+            memory_bytes,
+            path,
+            len,
+        )?)))
     })
 }
 
 fn flush(mut caller: GuestCaller<'_>, call: u32) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
-        Some(yes(host.flush()))
+        Some(result_code(host.flush()))
     })
 }
 
@@ -154,8 +161,8 @@ fn timer(mut caller: GuestCaller<'_>, call: u32, after_ms: u32) -> i32 {
 }
 
 fn fetch(mut caller: GuestCaller<'_>, call: u32, target: u32, len: u32) -> i32 {
-    with(&mut caller, call, REFUSED, |all, host| {
-        let number = host.fetch(part(all, target, len)?);
+    with(&mut caller, call, REFUSED, |memory_bytes, host| {
+        let number = host.fetch(part(memory_bytes, target, len)?);
         Some(
             number
                 .and_then(|number| i32::try_from(number).ok())
@@ -185,13 +192,13 @@ fn ticket(mut caller: GuestCaller<'_>, call: u32) -> u64 {
     with(&mut caller, call, 0, |_, host| Some(host.ticket().number()))
 }
 
-fn go_on(ticket: u64) -> i32 {
-    yes(crate::module::go_on(ticket))
+fn resume(ticket: u64) -> i32 {
+    result_code(crate::module::resume_call(ticket))
 }
 
 fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) -> i32 {
-    with(&mut caller, call, REFUSED, |all, host| {
-        let text = part(all, text, len)?;
+    with(&mut caller, call, REFUSED, |memory_bytes, host| {
+        let text = part(memory_bytes, text, len)?;
         // Cut in bytes: a text that ends within a character is repaired below.
         let text = &text[..text.len().min(LOG_LEN_MAX)];
         host.log(
@@ -204,16 +211,16 @@ fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) 
 
 fn now_ms(mut caller: GuestCaller<'_>) -> u64 {
     // The snapshot after the start would repeat the same time for all requests.
-    caller.data_mut().unlike_others = true;
+    caller.data_mut().has_unique_state = true;
     crate::module::now_ms()
 }
 
 /// The function that AssemblyScript calls to abort. The pointers are of its strings: UTF-16, preceded by the length in
 /// bytes.
 fn abort(caller: GuestCaller<'_>, message: u32, file: u32, line: u32, column: u32) -> Result<()> {
-    let text = |at: u32| {
-        let len = super::memory::u32_at(&caller, at.checked_sub(4)?)?;
-        let units: Vec<u16> = bytes(&caller, at, len.min(1024))?
+    let text = |address: u32| {
+        let len = super::memory::u32_at(&caller, address.checked_sub(4)?)?;
+        let units: Vec<u16> = bytes(&caller, address, len.min(1024))?
             .chunks_exact(2)
             .map(|unit| u16::from_le_bytes([unit[0], unit[1]]))
             .collect();

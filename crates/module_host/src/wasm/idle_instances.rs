@@ -35,7 +35,7 @@ impl IdleInstances {
 
     /// Takes an idle instance of the worker, if it is of this code version.
     pub(super) fn take(&self, worker: usize, code: &Arc<CompiledWasm>) -> Option<LiveInstance> {
-        let mut found = self.place(worker).pop()?;
+        let mut found = self.lock_worker(worker).pop()?;
         // An instance of an older version is dropped here.
         let live = found
             .live
@@ -47,7 +47,7 @@ impl IdleInstances {
 
     /// Keeps an instance for the worker. It is discarded if the worker has enough, or if half of all possible instances
     /// exist: idle ones must not exhaust the pool for other modules and workers.
-    pub(super) fn put(
+    pub(super) fn insert(
         &self,
         runtime: &WasmRuntime,
         worker: usize,
@@ -55,23 +55,23 @@ impl IdleInstances {
         live: LiveInstance,
     ) {
         let counts = &runtime.counts;
-        let scarce = u64::from(runtime.limits.instances_max) / 2;
-        let mut place = self.place(worker);
+        let instances_limit = u64::from(runtime.limits.instances_max) / 2;
+        let mut idle = self.lock_worker(worker);
         // Instances of older versions will never be taken again.
-        place.retain(|rested| Arc::ptr_eq(&rested.code, code));
-        if place.len() >= REST_MAX || counts.now_instances.load(Relaxed) > scarce {
+        idle.retain(|instance| Arc::ptr_eq(&instance.code, code));
+        if idle.len() >= REST_MAX || counts.now_instances.load(Relaxed) > instances_limit {
             return;
         }
         counts.now_resting.fetch_add(1, Relaxed);
-        place.push(IdleInstance {
+        idle.push(IdleInstance {
             code: code.clone(),
             live: Some(live),
             counts: counts.clone(),
         });
     }
 
-    fn place(&self, worker: usize) -> std::sync::MutexGuard<'_, Vec<IdleInstance>> {
-        let place = &self.0[worker % self.0.len()];
-        place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_worker(&self, worker: usize) -> std::sync::MutexGuard<'_, Vec<IdleInstance>> {
+        let slot = &self.0[worker % self.0.len()];
+        slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

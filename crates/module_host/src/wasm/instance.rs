@@ -26,7 +26,7 @@ impl ReadyInstance {
     pub(super) async fn new(
         code: &CompiledWasm,
         store: &mut Store<GuestState>,
-        starting: impl FnOnce() -> StartContext,
+        start_context: impl FnOnce() -> StartContext,
     ) -> wasmtime::Result<(ReadyInstance, Instance)> {
         let instance = code.instance(store).await?;
         let handle = function(&instance, store, &code.handle).typed(&*store)?;
@@ -35,9 +35,9 @@ impl ReadyInstance {
             let start = function(&instance, store, export).typed::<u32, u32>(&*store)?;
             let number = store.data().number;
             // While it is set, the module's functions reach the start context instead of the call.
-            store.data_mut().starting = Some(starting());
+            store.data_mut().start_context = Some(start_context());
             state = start.call_async(&mut *store, number).await?;
-            store.data_mut().starting = None;
+            store.data_mut().start_context = None;
             if state == 0 {
                 bail!("lowroad_start reported a failure; the module's log lines have the reason");
             }
@@ -66,7 +66,7 @@ pub(super) struct LiveInstance {
 }
 
 /// Polls a future with the epoch ticker running.
-pub(super) async fn computing<T>(runtime: &WasmRuntime, future: impl Future<Output = T>) -> T {
+pub(super) async fn with_ticker<T>(runtime: &WasmRuntime, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     poll_fn(|context| {
         // Per poll: while the call waits, no code runs.

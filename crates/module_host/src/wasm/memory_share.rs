@@ -35,44 +35,44 @@ impl MemoryShare {
         if len > self.len_max {
             return false;
         }
-        let more = len.saturating_sub(self.len);
+        let growth = len.saturating_sub(self.len);
         // Added before the check, so that concurrent growths cannot exceed the limit together.
-        let all = self.counts.now_memory_len.fetch_add(more, Relaxed) + more;
+        let all = self.counts.now_memory_len.fetch_add(growth, Relaxed) + growth;
         if all > self.all_len_max {
-            take(&self.counts.now_memory_len, more);
+            subtract(&self.counts.now_memory_len, growth);
             return false;
         }
-        self.len += more;
+        self.len += growth;
         true
     }
 
-    fn judge(&self, allowed: bool) -> bool {
-        if !allowed {
+    fn count_refusal(&self, is_allowed: bool) -> bool {
+        if !is_allowed {
             increment(&self.counts.refused);
         }
-        allowed
+        is_allowed
     }
 }
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        take(&self.counts.now_memory_len, self.len);
-        take(&self.counts.now_instances, 1);
+        subtract(&self.counts.now_memory_len, self.len);
+        subtract(&self.counts.now_instances, 1);
     }
 }
 
-fn take(count: &AtomicU64, number: u64) {
+fn subtract(count: &AtomicU64, number: u64) {
     count.fetch_sub(number, Relaxed);
 }
 
 impl ResourceLimiter for MemoryShare {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> Result<bool> {
-        let allowed = self.grow(wanted as u64);
-        Ok(self.judge(allowed))
+    fn memory_growing(&mut self, _now: usize, desired: usize, _max: Option<usize>) -> Result<bool> {
+        let allowed = self.grow(desired as u64);
+        Ok(self.count_refusal(allowed))
     }
 
-    fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> Result<bool> {
+    fn table_growing(&mut self, _now: usize, desired: usize, _max: Option<usize>) -> Result<bool> {
         // Tables are in the preallocated pool, so only their length is limited.
-        Ok(self.judge(wanted <= TABLE_LEN_MAX))
+        Ok(self.count_refusal(desired <= TABLE_LEN_MAX))
     }
 }

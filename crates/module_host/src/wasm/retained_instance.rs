@@ -15,8 +15,8 @@ use tokio::sync::Mutex;
 use wasmtime::Store;
 
 use super::code::CompiledWasm;
-use super::guest::{GuestState, wind};
-use super::instance::{ReadyInstance, computing};
+use super::guest::{GuestState, reset_compute_limit};
+use super::instance::{ReadyInstance, with_ticker};
 use super::shared::WasmContext;
 use super::trap::failure;
 use crate::module::{HostedCall, StartContext};
@@ -29,8 +29,8 @@ struct InstanceHome {
     code: Arc<CompiledWasm>,
     live: Mutex<InstanceLife>,
     /// Abandoned calls that were not yet reported to the instance.
-    given_up: Lock<Vec<AbandonedCall>>,
-    any_given_up: AtomicBool,
+    abandoned: Lock<Vec<AbandonedCall>>,
+    has_abandoned: AtomicBool,
 }
 
 /// A call that was abandoned while it waited.
@@ -64,7 +64,7 @@ impl InstanceState {
         event: CallEvent,
     ) -> wasmtime::Result<CallStep> {
         // Each event gets the full compute limit.
-        wind(&mut self.store);
+        reset_compute_limit(&mut self.store);
         let guest = self.store.data_mut();
         guest.number = number;
         mem::swap(&mut guest.call, call);
@@ -79,36 +79,38 @@ impl InstanceHome {
         InstanceHome {
             code,
             live: Mutex::default(),
-            given_up: Lock::default(),
-            any_given_up: AtomicBool::new(false),
+            abandoned: Lock::default(),
+            has_abandoned: AtomicBool::new(false),
         }
     }
 
-    fn given_up(&self) -> MutexGuard<'_, Vec<AbandonedCall>> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_abandoned(&self) -> MutexGuard<'_, Vec<AbandonedCall>> {
+        self.abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports all abandoned calls to the instance.
-    async fn tell(&self, shared: &WasmContext, life: &mut InstanceLife) {
-        if !self.any_given_up.swap(false, SeqCst) {
+    async fn report_abandoned(&self, shared: &WasmContext, life: &mut InstanceLife) {
+        if !self.has_abandoned.swap(false, SeqCst) {
             // The flag avoids the lock in the usual case of no abandoned calls.
             return;
         }
-        let calls = mem::take(&mut *self.given_up());
-        for given_up in calls {
+        let calls = mem::take(&mut *self.lock_abandoned());
+        for abandoned_call in calls {
             // An instance that is gone freed the call's memory with it.
-            if given_up.generation != life.generation {
+            if abandoned_call.generation != life.generation {
                 continue;
             }
             // Taken out while it computes: a trap or a dropped future must not leave a broken instance behind.
             let Some(live) = life.live.take() else {
                 return;
             };
-            match computing(&shared.runtime, given_up.tell(live)).await {
+            match with_ticker(&shared.runtime, abandoned_call.report_to(live)).await {
                 Ok(live) => life.live = Some(live),
                 Err(error) => {
-                    let told = failure(&shared.runtime.counts, &shared.identity.name, &error);
-                    shared.identity.log(MessageLevel::Error, &told.detail);
+                    let report = failure(&shared.runtime.counts, &shared.identity.name, &error);
+                    shared.identity.log(MessageLevel::Error, &report.detail);
                 }
             }
         }
@@ -116,7 +118,7 @@ impl InstanceHome {
 }
 
 impl AbandonedCall {
-    async fn tell(self, mut live: InstanceState) -> wasmtime::Result<InstanceState> {
+    async fn report_to(self, mut live: InstanceState) -> wasmtime::Result<InstanceState> {
         let mut call = Some(self.call);
         live.handle(self.number, &mut call, CallEvent::Gone).await?;
         Ok(live)
@@ -138,18 +140,18 @@ impl InstanceKeeper {
         let code = shared.file.code();
         let slot = &self.0[worker % self.0.len()];
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = match &*slot {
+        let home = match &*slot {
             // A new version of the code gets a new place; the old one lives as long as its calls.
-            Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
+            Some(home) if Arc::ptr_eq(&home.code, &code) => home.clone(),
             // The old version's instance lives as long as the calls that refer to it.
             _ => slot.insert(Arc::new(InstanceHome::new(code))).clone(),
         };
         RetainedCall {
             shared: shared.clone(),
-            place,
+            home,
             call: Some(call),
-            began: None,
-            waits: false,
+            instance_key: None,
+            is_waiting: false,
         }
     }
 }
@@ -157,13 +159,13 @@ impl InstanceKeeper {
 /// A call with a retained instance.
 pub struct RetainedCall {
     shared: Arc<WasmContext>,
-    place: Arc<InstanceHome>,
+    home: Arc<InstanceHome>,
     /// `None` while the instance has it.
     call: Option<HostedCall>,
     /// The generation of its instance, and its number there.
-    began: Option<(u64, u32)>,
+    instance_key: Option<(u64, u32)>,
     /// The module waits, so it must be notified of the call's end.
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl RetainedCall {
@@ -172,20 +174,20 @@ impl RetainedCall {
     }
 
     pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
-        let place = self.place.clone();
+        let home = self.home.clone();
         // One event at a time: the instance has one stack and one current call.
-        let mut life = place.live.lock().await;
+        let mut life = home.live.lock().await;
         let shared = self.shared.clone();
         // Before the event, so that the memory of abandoned calls is available to it.
-        place.tell(&shared, &mut life).await;
-        self.waits = false;
+        home.report_abandoned(&shared, &mut life).await;
+        self.is_waiting = false;
         let live = self.take(&mut life)?;
         // If this future is dropped in between, the instance is dropped with its half-done work.
-        let (live, next) = computing(&shared.runtime, self.step(live, event))
+        let (live, next) = with_ticker(&shared.runtime, self.step(live, event))
             .await
             .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
         life.live = Some(live);
-        self.waits = next == CallStep::Wait;
+        self.is_waiting = next == CallStep::Wait;
         Ok(next)
     }
 
@@ -196,19 +198,21 @@ impl RetainedCall {
             life.generation += 1;
         }
         let generation = life.generation;
-        match self.began {
-            Some((began, _)) if began != generation => Err(HandlerFailure::new(
-                StatusCode::INTERNAL_ERROR,
-                format!(
-                    "module {}: the request's instance trapped in another request",
-                    self.shared.identity.name
-                ),
-            )),
+        match self.instance_key {
+            Some((began_generation, _)) if began_generation != generation => {
+                Err(HandlerFailure::new(
+                    StatusCode::INTERNAL_ERROR,
+                    format!(
+                        "module {}: the request's instance trapped in another request",
+                        self.shared.identity.name
+                    ),
+                ))
+            }
             Some(_) => Ok(life.live.take()),
             None => {
                 // Never 0, which a module sees as the null pointer.
                 life.number = life.number.wrapping_add(1).max(1);
-                self.began = Some((generation, life.number));
+                self.instance_key = Some((generation, life.number));
                 Ok(life.live.take())
             }
         }
@@ -223,7 +227,7 @@ impl RetainedCall {
             Some(live) => live,
             None => self.begin().await?,
         };
-        let number = self.began.map_or(1, |(_, number)| number);
+        let number = self.instance_key.map_or(1, |(_, number)| number);
         let next = live.handle(number, &mut self.call, event).await?;
         Ok((live, next))
     }
@@ -231,8 +235,8 @@ impl RetainedCall {
     async fn begin(&mut self) -> wasmtime::Result<InstanceState> {
         let mut store = self.shared.store();
         let worker = self.call().worker();
-        let starting = || StartContext::new(self.shared.identity.clone(), worker);
-        let (ready, _) = ReadyInstance::new(&self.place.code, &mut store, starting).await?;
+        let start_context = || StartContext::new(self.shared.identity.clone(), worker);
+        let (ready, _) = ReadyInstance::new(&self.home.code, &mut store, start_context).await?;
         Ok(InstanceState { store, ready })
     }
 }
@@ -242,25 +246,25 @@ impl RetainedCall {
 impl Drop for RetainedCall {
     fn drop(&mut self) {
         // A call that ended, or was cut off in an event, has nothing in the instance to be freed.
-        if !self.waits {
+        if !self.is_waiting {
             return;
         }
-        let Some((call, (generation, number))) = self.call.take().zip(self.began) else {
+        let Some((call, (generation, number))) = self.call.take().zip(self.instance_key) else {
             return;
         };
-        let place = self.place.clone();
-        place.given_up().push(AbandonedCall {
+        let home = self.home.clone();
+        home.lock_abandoned().push(AbandonedCall {
             generation,
             number,
             call,
         });
         // Set after the push, so that the event that sees the flag finds the call.
-        place.any_given_up.store(true, SeqCst);
+        home.has_abandoned.store(true, SeqCst);
         if let Ok(runtime) = Handle::try_current() {
             let shared = self.shared.clone();
             runtime.spawn(async move {
-                let mut life = place.live.lock().await;
-                place.tell(&shared, &mut life).await;
+                let mut life = home.live.lock().await;
+                home.report_abandoned(&shared, &mut life).await;
             });
         }
     }

@@ -11,7 +11,7 @@ use wasmtime::{
 
 use super::counts::WasmCounters;
 use super::file::CodeFiles;
-use super::guest::{GuestState, on_tick, wind};
+use super::guest::{GuestState, on_tick, reset_compute_limit};
 use super::memory_share::{MemoryShare, TABLE_LEN_MAX};
 use super::ticker::EpochTicker;
 use super::{host, wasi};
@@ -96,7 +96,7 @@ impl WasmRuntime {
         store.limiter(|guest| &mut guest.share);
         store.epoch_deadline_callback(on_tick);
         // The start runs before the first event winds the store up.
-        wind(&mut store);
+        reset_compute_limit(&mut store);
         store
     }
 

@@ -26,13 +26,14 @@ pub(super) struct WasmContext {
     pub(super) runtime: Arc<WasmRuntime>,
     pub(super) identity: Arc<ModuleIdentity>,
     pub(super) file: Arc<CodeFile>,
-    pub(super) own: WasmModuleLimits,
-    pub(super) resting: IdleInstances,
+    pub(super) limits: WasmModuleLimits,
+    pub(super) idle_instances: IdleInstances,
 }
 
 impl WasmContext {
     pub(super) fn store(&self) -> Store<GuestState> {
-        let own = &self.own;
-        self.runtime.store(own.memory_len_max, own.compute_ms_max)
+        let limits = &self.limits;
+        self.runtime
+            .store(limits.memory_len_max, limits.compute_ms_max)
     }
 }

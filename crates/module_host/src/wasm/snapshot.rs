@@ -27,7 +27,7 @@ impl MemorySnapshot {
         instance: &Instance,
         globals: &[String],
     ) -> Option<MemorySnapshot> {
-        if store.data().unlike_others {
+        if store.data().has_unique_state {
             return None;
         }
         let memory = store.data().memory?.data(&*store);
@@ -36,14 +36,14 @@ impl MemorySnapshot {
         }
         let memory_len = memory.len();
         let pieces = memory.chunks(PIECE_LEN).map(piece).collect();
-        let mut kept = Vec::with_capacity(globals.len());
+        let mut saved = Vec::with_capacity(globals.len());
         for name in globals {
             let global = instance.get_global(&mut *store, name)?;
             let value = global.get(&mut *store);
-            kept.push((global, value));
+            saved.push((global, value));
         }
         Some(MemorySnapshot {
-            globals: kept,
+            globals: saved,
             memory_len,
             pieces,
         })
@@ -59,14 +59,14 @@ impl MemorySnapshot {
         if memory.len() != self.memory_len {
             return false;
         }
-        for (now, piece) in memory.chunks_mut(PIECE_LEN).zip(&self.pieces) {
+        for (current, piece) in memory.chunks_mut(PIECE_LEN).zip(&self.pieces) {
             match piece {
-                Some(piece) => now.copy_from_slice(piece),
-                None => now.fill(0),
+                Some(piece) => current.copy_from_slice(piece),
+                None => current.fill(0),
             }
         }
         // The monotonic clock of the next request starts anew, as in a new instance.
-        store.data_mut().forget_age();
+        store.data_mut().reset_clock();
         let mut globals = self.globals.iter();
         globals.all(|(global, value)| global.set(&mut *store, *value).is_ok())
     }

@@ -27,7 +27,7 @@ pub struct EpochTicker {
 struct TickerFlags {
     computing: AtomicUsize,
     asleep: AtomicBool,
-    ended: AtomicBool,
+    is_stopped: AtomicBool,
 }
 
 impl EpochTicker {
@@ -38,10 +38,10 @@ impl EpochTicker {
     pub fn start(engine: &Engine) -> std::io::Result<EpochTicker> {
         let state = Arc::<TickerFlags>::default();
         // Weak: the thread must not keep the engine alive.
-        let (seen, engine) = (state.clone(), engine.weak());
+        let (thread_state, engine) = (state.clone(), engine.weak());
         let builder = thread::Builder::new().name("wasm-ticker".into());
         let thread = builder
-            .spawn(move || tick(&seen, &engine))?
+            .spawn(move || tick(&thread_state, &engine))?
             .thread()
             .clone();
         Ok(EpochTicker { state, thread })
@@ -51,8 +51,8 @@ impl EpochTicker {
     pub fn compute(&self) -> ComputeGuard<'_> {
         // This adds before it checks `asleep`; the thread sets `asleep` before it checks the count. So one of them sees
         // the other's write, and no wake-up is lost.
-        let before = self.state.computing.fetch_add(1, SeqCst);
-        if before == 0 && self.state.asleep.load(SeqCst) {
+        let previous = self.state.computing.fetch_add(1, SeqCst);
+        if previous == 0 && self.state.asleep.load(SeqCst) {
             self.thread.unpark();
         }
         ComputeGuard(&self.state)
@@ -61,7 +61,7 @@ impl EpochTicker {
 
 impl Drop for EpochTicker {
     fn drop(&mut self) {
-        self.state.ended.store(true, SeqCst);
+        self.state.is_stopped.store(true, SeqCst);
         self.thread.unpark();
     }
 }
@@ -77,7 +77,7 @@ impl Drop for ComputeGuard<'_> {
 
 fn tick(state: &TickerFlags, engine: &EngineWeak) {
     let mut idle_ticks = 0;
-    while !state.ended.load(SeqCst) {
+    while !state.is_stopped.load(SeqCst) {
         if state.computing.load(SeqCst) > 0 {
             idle_ticks = 0;
         } else {
@@ -101,7 +101,7 @@ fn tick(state: &TickerFlags, engine: &EngineWeak) {
 fn sleep(state: &TickerFlags) {
     state.asleep.store(true, SeqCst);
     // Checked again after `asleep` is set; see `compute`.
-    if state.computing.load(SeqCst) == 0 && !state.ended.load(SeqCst) {
+    if state.computing.load(SeqCst) == 0 && !state.is_stopped.load(SeqCst) {
         thread::park_timeout(Duration::from_millis(LOOK_MS));
     }
     state.asleep.store(false, SeqCst);

@@ -44,8 +44,8 @@ pub(super) fn failure(counts: &WasmCounters, module: &str, error: &Error) -> Han
 }
 
 fn reason(error: &Error) -> String {
-    if let Some(late) = error.downcast_ref::<ComputeTimeout>() {
-        return late.to_string();
+    if let Some(timeout) = error.downcast_ref::<ComputeTimeout>() {
+        return timeout.to_string();
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => {

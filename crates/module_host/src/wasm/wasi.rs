@@ -10,7 +10,7 @@ use lowroad_module::MessageLevel;
 use wasmtime::{Caller, Linker, Module, Result, Val, bail};
 
 use super::guest::GuestState;
-use super::memory::{bytes, bytes_mut, put_u32, put_u64, u32_at};
+use super::memory::{bytes, bytes_mut, u32_at, write_u32, write_u64};
 
 /// The module name of the imports.
 pub(super) const WASI: &str = "wasi_snapshot_preview1";
@@ -33,8 +33,8 @@ const MONOTONIC: i32 = 1;
 /// Adds the functions.
 pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
     linker
-        .func_wrap(WASI, "args_sizes_get", nothing)?
-        .func_wrap(WASI, "environ_sizes_get", nothing)?
+        .func_wrap(WASI, "args_sizes_get", write_zero_sizes)?
+        .func_wrap(WASI, "environ_sizes_get", write_zero_sizes)?
         .func_wrap(WASI, "args_get", |_: i32, _: i32| OK)?
         .func_wrap(WASI, "environ_get", |_: i32, _: i32| OK)?
         .func_wrap(WASI, "clock_time_get", clock_time_get)?
@@ -62,38 +62,49 @@ pub(super) fn define_missing(linker: &mut Linker<GuestState>, module: &Module) {
     }
 }
 
-fn nothing(mut caller: Caller<'_, GuestState>, count: u32, len: u32) -> i32 {
-    let put = put_u32(&mut caller, count, 0).and_then(|()| put_u32(&mut caller, len, 0));
-    errno(put)
+fn write_zero_sizes(mut caller: Caller<'_, GuestState>, count: u32, len: u32) -> i32 {
+    let written = write_u32(&mut caller, count, 0).and_then(|()| write_u32(&mut caller, len, 0));
+    errno(written)
 }
 
-fn clock_time_get(mut caller: Caller<'_, GuestState>, clock: i32, _precision: i64, to: u32) -> i32 {
+fn clock_time_get(
+    mut caller: Caller<'_, GuestState>,
+    clock: i32,
+    _precision: i64,
+    result_address: u32,
+) -> i32 {
     // The result differs at each call, so a snapshot of this instance must not be reused.
-    caller.data_mut().unlike_others = true;
-    let since = match clock {
+    caller.data_mut().has_unique_state = true;
+    let elapsed = match clock {
         REALTIME => SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default(),
         MONOTONIC => caller.data_mut().age(),
         _ => return INVAL,
     };
-    let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-    errno(put_u64(&mut caller, to, time_ns))
+    let time_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    errno(write_u64(&mut caller, result_address, time_ns))
 }
 
-fn random_get(mut caller: Caller<'_, GuestState>, to: u32, len: u32) -> i32 {
+fn random_get(mut caller: Caller<'_, GuestState>, result_address: u32, len: u32) -> i32 {
     // Bounds the time of one call, which blocks the worker.
     if len > RANDOM_LEN_MAX {
         return INVAL;
     }
-    caller.data_mut().unlike_others = true;
-    let Some(buffer) = bytes_mut(&mut caller, to, len) else {
+    caller.data_mut().has_unique_state = true;
+    let Some(buffer) = bytes_mut(&mut caller, result_address, len) else {
         return FAULT;
     };
     getrandom::fill(buffer).map_or(NOSYS, |()| OK)
 }
 
-fn fd_write(mut caller: Caller<'_, GuestState>, fd: i32, vectors: u32, count: u32, to: u32) -> i32 {
+fn fd_write(
+    mut caller: Caller<'_, GuestState>,
+    fd: i32,
+    vectors: u32,
+    count: u32,
+    result_address: u32,
+) -> i32 {
     // Standard output and error only: there are no files.
     if fd != 1 && fd != 2 {
         return BADF;
@@ -111,39 +122,42 @@ fn fd_write(mut caller: Caller<'_, GuestState>, fd: i32, vectors: u32, count: u3
     if let Some(host) = guest.host(number) {
         host.log(MessageLevel::Info, &String::from_utf8_lossy(&text));
     }
-    errno(put_u32(&mut caller, to, len))
+    errno(write_u32(&mut caller, result_address, len))
 }
 
 fn gather(caller: &mut Caller<'_, GuestState>, vectors: u32, count: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for number in 0..count {
         // An iovec: pointer and length, of 4 bytes each.
-        let at = vectors.checked_add(number * 8)?;
-        let (from, len) = (u32_at(caller, at)?, u32_at(caller, at.checked_add(4)?)?);
-        let part = bytes(caller, from, len)?;
+        let vector = vectors.checked_add(number * 8)?;
+        let (address, len) = (
+            u32_at(caller, vector)?,
+            u32_at(caller, vector.checked_add(4)?)?,
+        );
+        let part = bytes(caller, address, len)?;
         // The whole buffer counts as written; only the first bytes reach the log.
-        let room = super::host::LOG_LEN_MAX.saturating_sub(text.len());
-        text.extend_from_slice(&part[..part.len().min(room)]);
+        let remaining = super::host::LOG_LEN_MAX.saturating_sub(text.len());
+        text.extend_from_slice(&part[..part.len().min(remaining)]);
     }
     Some(text)
 }
 
-fn fd_fdstat_get(mut caller: Caller<'_, GuestState>, fd: i32, to: u32) -> i32 {
+fn fd_fdstat_get(mut caller: Caller<'_, GuestState>, fd: i32, result_address: u32) -> i32 {
     if !(0..=2).contains(&fd) {
         return BADF;
     }
-    let Some(stat) = bytes_mut(&mut caller, to, 24) else {
+    let Some(stat) = bytes_mut(&mut caller, result_address, 24) else {
         return FAULT;
     };
     // Flags and rights of 0, then the file type in the first byte.
     stat.fill(0);
-    errno(put_u32(&mut caller, to, CHARACTER_DEVICE))
+    errno(write_u32(&mut caller, result_address, CHARACTER_DEVICE))
 }
 
 fn proc_exit(code: i32) -> Result<()> {
     bail!("the module exited with code {code}; return from lowroad_handle instead")
 }
 
-fn errno(done: Option<()>) -> i32 {
-    done.map_or(FAULT, |()| OK)
+fn errno(result: Option<()>) -> i32 {
+    result.map_or(FAULT, |()| OK)
 }

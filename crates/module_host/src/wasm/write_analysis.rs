@@ -22,8 +22,8 @@ pub(super) struct ResettableModule {
 
 /// Analyses a module; `None` if its instances cannot be reset, or it is invalid.
 pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
-    let mut changing = Vec::new();
-    let mut made = b"\0asm\x01\0\0\0".to_vec();
+    let mut mutable_globals = Vec::new();
+    let mut output = b"\0asm\x01\0\0\0".to_vec();
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload.ok()?;
         match &payload {
@@ -34,7 +34,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
                         // Constant globals keep their value, so a reset need not restore them.
                         _ if !kind.mutable => {}
                         ValType::I32 | ValType::I64 | ValType::F32 | ValType::F64 => {
-                            changing.push(index);
+                            mutable_globals.push(index);
                         }
                         // References point into the instance's tables or to host objects, which cannot be copied.
                         _ => return None,
@@ -46,7 +46,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
                 // Also in functions that are never called: the analysis follows no calls.
                 for operator in body.get_operators_reader().ok()? {
                     // One such instruction anywhere suffices, even if it never runs.
-                    if changes_more(&operator.ok()?) {
+                    if changes_tables(&operator.ok()?) {
                         return None;
                     }
                 }
@@ -59,19 +59,19 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
         // The parser reports a section before its end was read, and a truncated file may lack the end.
         let content = bytes.get(range)?;
         match id {
-            EXPORT_SECTION => section(&mut made, id, &exports(content, &changing)?),
-            _ => section(&mut made, id, content),
+            EXPORT_SECTION => section(&mut output, id, &exports(content, &mutable_globals)?),
+            _ => section(&mut output, id, content),
         }
     }
-    let globals: Vec<_> = changing.into_iter().map(name).collect();
+    let globals: Vec<_> = mutable_globals.into_iter().map(name).collect();
     (globals.len() <= GLOBALS_MAX).then_some(ResettableModule {
-        bytes: made,
+        bytes: output,
         globals,
     })
 }
 
 /// Whether an instruction changes tables or segments.
-fn changes_more(operator: &Operator<'_>) -> bool {
+fn changes_tables(operator: &Operator<'_>) -> bool {
     matches!(
         operator,
         Operator::TableSet { .. }
@@ -96,35 +96,35 @@ fn exports(section: &[u8], globals: &[u32]) -> Option<Vec<u8>> {
         .iter()
         .rev()
         .fold(0, |count, byte| count << 7 | u64::from(byte & 0x7f));
-    let mut made = Vec::new();
-    number(&mut made, count.checked_add(globals.len() as u64)?);
-    made.extend_from_slice(&section[count_len..]);
+    let mut output = Vec::new();
+    number(&mut output, count.checked_add(globals.len() as u64)?);
+    output.extend_from_slice(&section[count_len..]);
     for global in globals {
         let name = name(*global);
-        number(&mut made, name.len() as u64);
-        made.extend_from_slice(name.as_bytes());
-        made.push(GLOBAL);
-        number(&mut made, u64::from(*global));
+        number(&mut output, name.len() as u64);
+        output.extend_from_slice(name.as_bytes());
+        output.push(GLOBAL);
+        number(&mut output, u64::from(*global));
     }
-    Some(made)
+    Some(output)
 }
 
-fn section(made: &mut Vec<u8>, id: u8, content: &[u8]) {
-    made.push(id);
-    number(made, content.len() as u64);
-    made.extend_from_slice(content);
+fn section(output: &mut Vec<u8>, id: u8, content: &[u8]) {
+    output.push(id);
+    number(output, content.len() as u64);
+    output.extend_from_slice(content);
 }
 
 /// Appends a number in LEB128.
-fn number(made: &mut Vec<u8>, mut value: u64) {
+fn number(output: &mut Vec<u8>, mut value: u64) {
     loop {
         let low = (value & 0x7f) as u8;
         value >>= 7;
         if value == 0 {
-            made.push(low);
+            output.push(low);
             return;
         }
-        made.push(low | 0x80);
+        output.push(low | 0x80);
     }
 }
 

@@ -162,7 +162,7 @@ fn refused(call: &mut Call<'_>) {
         !call.field("X", "a\r\nY: b"),
         call.fetch("/../etc/passwd").is_none(),
         !call.send_stored("page.html"),
-        !lowroad_module_host::module::go_on(1),
+        !lowroad_module_host::module::resume_call(1),
         call.fetched(1).is_none(),
         true,
     ];

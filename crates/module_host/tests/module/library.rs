@@ -153,7 +153,11 @@ async fn a_library_is_replaced_under_load_without_a_failure() {
     for load in load {
         load.await.expect("no request failed");
     }
-    assert_eq!(code.close_old(), 0, "nobody uses an old version any more");
+    assert_eq!(
+        code.close_retired(),
+        0,
+        "nobody uses an old version any more"
+    );
 }
 
 #[tokio::test]
@@ -166,10 +170,10 @@ async fn a_call_ends_with_the_version_with_which_it_began() {
         .begin(0, crate::support::request("/forever"));
     compile("features.c", &path, &["-DVERSION=\"2\""]);
     code.reload().expect("it loads");
-    assert_eq!(code.close_old(), 1, "the old version has a call");
+    assert_eq!(code.close_retired(), 1, "the old version has a call");
     assert_eq!(text(&handler, "/version").await, "2");
     drop(held);
-    assert_eq!(code.close_old(), 0);
+    assert_eq!(code.close_retired(), 0);
 }
 
 #[tokio::test]

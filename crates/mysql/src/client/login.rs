@@ -53,7 +53,7 @@ impl MySqlClient {
             let start = packet::begin(&mut self.out, self.sequence);
             greeting.tls_request(&self.login, &mut self.out);
             packet::end(&mut self.out, start);
-            self.answered(ClientState::Tls);
+            self.set_next_state(ClientState::Tls);
             // The reply depends on the greeting, and follows after the handshake.
             self.greeting = Some(greeting);
             events(MySqlEvent::StartTls);
@@ -64,17 +64,17 @@ impl MySqlClient {
     }
 
     fn answer_greeting(&mut self, greeting: &ServerGreeting) {
-        let proof = self.plugin.proof(&self.login.password, &self.salt);
+        let auth_response = self.plugin.auth_response(&self.login.password, &self.salt);
         let start = packet::begin(&mut self.out, self.sequence);
         greeting.answer(
             &self.login,
             &self.plugin,
-            &proof,
+            &auth_response,
             self.is_tls,
             &mut self.out,
         );
         packet::end(&mut self.out, start);
-        self.answered(ClientState::Login);
+        self.set_next_state(ClientState::Login);
     }
 
     /// Continues the login over TLS, after `MySqlEvent::StartTls`.
@@ -87,7 +87,7 @@ impl MySqlClient {
             .take()
             .filter(|_| self.state == ClientState::Tls);
         // Bytes that arrived before the handshake could have been injected in clear.
-        let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
+        let Some(greeting) = greeting.filter(|_| self.partial.is_empty()) else {
             self.close();
             return Err(MySqlError::Protocol("bytes before the TLS handshake"));
         };
@@ -135,19 +135,19 @@ impl MySqlClient {
         if self.plugin == AuthPlugin::Sha256 {
             return self.whole_password(SHA256_ASK_FOR_KEY);
         }
-        let proof = self.plugin.proof(&self.login.password, &self.salt);
-        self.answer(&proof, ClientState::Login);
+        let auth_response = self.plugin.auth_response(&self.login.password, &self.salt);
+        self.answer(&auth_response, ClientState::Login);
         Ok(())
     }
 
     /// Sends the whole password inside TLS, or requests the key to encrypt it. An empty password needs no secrecy.
-    fn whole_password(&mut self, ask_for_key: u8) -> Result<(), MySqlError> {
+    fn whole_password(&mut self, key_request: u8) -> Result<(), MySqlError> {
         // Inside TLS the password is protected. An empty one is only the final zero.
         if self.is_tls || self.login.password.is_empty() {
             let ended = [self.login.password.as_bytes(), &[0]].concat();
             self.answer(&ended, ClientState::Login);
         } else if self.login.trusts_key {
-            self.answer(&[ask_for_key], ClientState::Key);
+            self.answer(&[key_request], ClientState::Key);
         } else {
             return Err(MySqlError::Unsupported(
                 "the database server requires the full password, as after its start: log in once \
@@ -167,12 +167,12 @@ impl MySqlClient {
         match from.u8()? {
             MORE => {
                 let password = &self.login.password;
-                let sealed = auth::sealed(password, &self.salt, from.0, &self.random)?;
+                let encrypted = auth::encrypt_password(password, &self.salt, from.0, &self.random)?;
                 // The bytes served as the encryption's seed, which must not be used twice.
                 self.random = [0; 32];
                 // A second request would be encrypted with the same random bytes, so it is not answered.
                 self.login.trusts_key = false;
-                self.answer(&sealed, ClientState::Login);
+                self.answer(&encrypted, ClientState::Login);
                 Ok(())
             }
             ERR => {
@@ -219,10 +219,10 @@ impl MySqlClient {
         let start = packet::begin(&mut self.out, self.sequence);
         self.out.extend_from_slice(payload);
         packet::end(&mut self.out, start);
-        self.answered(next);
+        self.set_next_state(next);
     }
 
-    fn answered(&mut self, next: ClientState) {
+    fn set_next_state(&mut self, next: ClientState) {
         self.sequence = self.sequence.wrapping_add(1);
         self.state = next;
     }

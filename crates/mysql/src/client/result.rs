@@ -39,16 +39,21 @@ impl MySqlClient {
             return Err(MySqlError::TooManyColumns);
         }
         let text = core::mem::take(&mut self.waiting.0);
-        let (at, left) = self.statements.add(text, id, parameters);
+        let (at, evicted) = self.statements.add(text, id, parameters);
         self.current = at;
-        if let Some(old) = left {
+        if let Some(old) = evicted {
             // COM_STMT_CLOSE has no reply, so it may precede the next command.
             request::close(&mut self.out, old);
         }
         // Lists without elements send no packets, and no EOF either.
         match self.list_len(parameters) {
             0 => self.columns_begin(columns, true, events),
-            left => self.state = ClientState::Parameters { left, columns },
+            left => {
+                self.state = ClientState::Parameters {
+                    remaining: left,
+                    columns,
+                }
+            }
         }
         Ok(())
     }
@@ -65,18 +70,18 @@ impl MySqlClient {
     pub(super) fn parameter(
         &mut self,
         payload: &[u8],
-        left: usize,
+        remaining: usize,
         columns: usize,
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
         // Parameters have no names or types of interest; a packet only counts.
-        match (payload.first(), left) {
+        match (payload.first(), remaining) {
             (None, _) => return Err(SHORT),
             (Some(&ERR), _) => return self.failed(payload, events),
             (_, 0 | 1) => self.columns_begin(columns, true, events),
-            (_, left) => {
+            (_, remaining) => {
                 self.state = ClientState::Parameters {
-                    left: left - 1,
+                    remaining: remaining - 1,
                     columns,
                 };
             }
@@ -201,14 +206,17 @@ impl MySqlClient {
                     return Err(MySqlError::TooManyColumns);
                 }
                 // With MariaDB's metadata cache a flag tells whether the columns follow.
-                let follow = !self.dialect.caches_columns || from.u8()? != 0;
-                if follow {
+                let has_columns = !self.dialect.caches_columns || from.u8()? != 0;
+                if has_columns {
                     self.columns_begin(count, false, events);
                     return Ok(());
                 }
                 // A wrong count would shift all values of the rows.
-                let known = self.statements.at(self.current).map(|it| it.columns.len());
-                if known != Some(count) {
+                let column_count = self
+                    .statements
+                    .at(self.current)
+                    .map(|statement| statement.columns.len());
+                if column_count != Some(count) {
                     return Err(MySqlError::Protocol("omitted columns that were never sent"));
                 }
                 self.columns_end(false, events);

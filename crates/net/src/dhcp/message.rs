@@ -1,7 +1,7 @@
 //! DHCP messages (RFC 2131 §2, RFC 2132).
 
-use crate::bytes::{be32, put16, put32};
-use crate::ipv4::is_nobody;
+use crate::bytes::{be32, write_be16, write_be32};
+use crate::ipv4::is_not_host;
 
 /// The length of sent messages, which old relays require.
 pub(crate) const MESSAGE_LEN: usize = 300;
@@ -25,7 +25,7 @@ pub(crate) enum DhcpRequest {
     /// DHCPDISCOVER.
     Discover,
     /// DHCPREQUEST for an offered address.
-    Request { wanted: u32, server: u32 },
+    Request { requested: u32, server: u32 },
     /// DHCPREQUEST to extend a lease.
     Renew { address: u32 },
 }
@@ -62,14 +62,14 @@ impl DhcpReply {
         let prefix_len = mask.leading_ones();
         let is_mask = prefix_len > 0 && prefix_len == mask.count_ones();
         let is_host = prefix_len >= 31 || is_host(self.address, mask);
-        let is_possible = is_mask && is_host && !is_nobody(self.address);
+        let is_possible = is_mask && is_host && !is_not_host(self.address);
         is_possible.then_some(prefix_len as u8)
     }
 
     /// The router, if its address is possible.
     pub(crate) fn gateway(&self) -> Option<u32> {
         self.router
-            .filter(|router| !is_nobody(*router) && *router != self.address)
+            .filter(|router| !is_not_host(*router) && *router != self.address)
     }
 }
 
@@ -80,7 +80,7 @@ fn is_host(address: u32, mask: u32) -> bool {
 
 /// Writes a message.
 pub(crate) fn write(
-    ask: DhcpRequest,
+    request: DhcpRequest,
     xid: u32,
     secs: u16,
     mac: [u8; 6],
@@ -88,32 +88,39 @@ pub(crate) fn write(
 ) {
     out.fill(0);
     out[..3].copy_from_slice(&[1, 1, 6]);
-    put32(out, 4, xid);
-    put16(out, 8, secs);
+    write_be32(out, 4, xid);
+    write_be16(out, 8, secs);
     // `ciaddr` is set only by a client that can answer ARP for it (RFC 2131 §4.3.6).
-    if let DhcpRequest::Renew { address } = ask {
-        put32(out, 12, address);
+    if let DhcpRequest::Renew { address } = request {
+        write_be32(out, 12, address);
     }
     out[28..34].copy_from_slice(&mac);
     out[236..240].copy_from_slice(&MAGIC);
     let mut at = OPTIONS_AT;
-    let mut put = |kind: u8, value: &[u8]| {
+    let mut write_option = |kind: u8, value: &[u8]| {
         out[at] = kind;
         out[at + 1] = value.len() as u8;
         out[at + 2..at + 2 + value.len()].copy_from_slice(value);
         at += 2 + value.len();
     };
-    put(KIND, &[if ask == DhcpRequest::Discover { 1 } else { 3 }]);
+    write_option(
+        KIND,
+        &[if request == DhcpRequest::Discover {
+            1
+        } else {
+            3
+        }],
+    );
     let [a, b, c, d, e, f] = mac;
     // The client identifier: hardware type Ethernet, and the MAC.
-    put(CLIENT, &[1, a, b, c, d, e, f]);
-    put(
+    write_option(CLIENT, &[1, a, b, c, d, e, f]);
+    write_option(
         PARAMETERS,
         &[MASK, ROUTER, LEASE_TIME, SERVER, RENEWAL, REBINDING],
     );
-    if let DhcpRequest::Request { wanted, server } = ask {
-        put(WANTED, &wanted.to_be_bytes());
-        put(SERVER, &server.to_be_bytes());
+    if let DhcpRequest::Request { requested, server } = request {
+        write_option(WANTED, &requested.to_be_bytes());
+        write_option(SERVER, &server.to_be_bytes());
     }
     out[at] = 255;
 }
@@ -122,11 +129,11 @@ pub(crate) fn write(
 pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<DhcpReply> {
     let (head, mut options) = bytes.split_first_chunk::<OPTIONS_AT>()?;
     // A reply, Ethernet, six bytes of MAC.
-    let is_ours = head[..3] == [2, 1, 6]
+    let is_matching = head[..3] == [2, 1, 6]
         && be32(head, 4) == xid
         && head[28..34] == mac
         && head[236..] == MAGIC;
-    if !is_ours {
+    if !is_matching {
         return None;
     }
     let mut kind = None;

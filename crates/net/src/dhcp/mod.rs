@@ -27,7 +27,7 @@ const LEASE_MIN_S: u32 = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DhcpState {
     Selecting,
-    Requesting { wanted: u32, server: u32 },
+    Requesting { requested: u32, server: u32 },
     Bound,
 }
 
@@ -44,7 +44,10 @@ struct DhcpLease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DhcpAction {
     /// Send this message, to that server or by broadcast.
-    Send { ask: DhcpRequest, to: Option<u32> },
+    Send {
+        request: DhcpRequest,
+        to: Option<u32>,
+    },
     /// The lease has expired.
     Lost,
 }
@@ -68,7 +71,7 @@ pub(crate) struct DhcpClient {
     lease: Option<DhcpLease>,
     pub xid: u32,
     random: u64,
-    began_us: u64,
+    exchange_start_us: u64,
     tries: u32,
     next_us: u64,
 }
@@ -81,7 +84,7 @@ impl DhcpClient {
             lease: None,
             xid: 0,
             random: random | 1,
-            began_us: 0,
+            exchange_start_us: 0,
             tries: 0,
             next_us: 0,
         };
@@ -102,7 +105,7 @@ impl DhcpClient {
         self.lease = None;
         // RFC 2131 §4.1: a random number, so that clients do not take the replies to others.
         self.xid = (self.random() >> 16) as u32;
-        self.began_us = now_us;
+        self.exchange_start_us = now_us;
         self.tries = 0;
         self.next_us = now_us;
     }
@@ -114,31 +117,31 @@ impl DhcpClient {
 
     /// Seconds since the exchange began, for the `secs` field.
     pub(crate) fn secs(&self, now_us: u64) -> u16 {
-        let secs = now_us.saturating_sub(self.began_us) / SECOND_US;
+        let secs = now_us.saturating_sub(self.exchange_start_us) / SECOND_US;
         u16::try_from(secs).unwrap_or(u16::MAX)
     }
 
     /// Retries in a second: the message could not be sent.
-    pub(crate) fn again_soon(&mut self, now_us: u64) {
+    pub(crate) fn retry_soon(&mut self, now_us: u64) {
         self.next_us = now_us + SECOND_US;
     }
 
     /// The due action, if any.
-    pub(crate) fn due(&mut self, now_us: u64) -> Option<DhcpAction> {
+    pub(crate) fn due_action(&mut self, now_us: u64) -> Option<DhcpAction> {
         if now_us < self.next_us {
             return None;
         }
         match (self.state, self.lease) {
-            (DhcpState::Bound, Some(lease)) => Some(self.keep(lease, now_us)),
-            (DhcpState::Requesting { wanted, server }, _) if self.tries < REQUESTS_MAX => {
+            (DhcpState::Bound, Some(lease)) => Some(self.renew(lease, now_us)),
+            (DhcpState::Requesting { requested, server }, _) if self.tries < REQUESTS_MAX => {
                 self.wait(now_us);
-                let ask = DhcpRequest::Request { wanted, server };
-                Some(DhcpAction::Send { ask, to: None })
+                let request = DhcpRequest::Request { requested, server };
+                Some(DhcpAction::Send { request, to: None })
             }
             (DhcpState::Selecting, _) => {
                 self.wait(now_us);
-                let ask = DhcpRequest::Discover;
-                Some(DhcpAction::Send { ask, to: None })
+                let request = DhcpRequest::Discover;
+                Some(DhcpAction::Send { request, to: None })
             }
             // The server of the offer does not reply, so the discovery begins again.
             _ => {
@@ -152,12 +155,12 @@ impl DhcpClient {
     fn wait(&mut self, now_us: u64) {
         let seconds = (WAIT_FIRST_S << self.tries.min(6)).min(WAIT_MAX_S);
         // RFC 2131 §4.1: a random second more or less, so that clients do not stay in step after a power failure.
-        let off_us = self.random() % (2 * SECOND_US);
+        let jitter_us = self.random() % (2 * SECOND_US);
         self.tries += 1;
-        self.next_us = now_us + seconds * SECOND_US + off_us - SECOND_US;
+        self.next_us = now_us + seconds * SECOND_US + jitter_us - SECOND_US;
     }
 
-    fn keep(&mut self, lease: DhcpLease, now_us: u64) -> DhcpAction {
+    fn renew(&mut self, lease: DhcpLease, now_us: u64) -> DhcpAction {
         if now_us >= lease.end_us {
             self.begin(now_us);
             return DhcpAction::Lost;
@@ -172,12 +175,12 @@ impl DhcpClient {
         self.next_us = (now_us + wait_us).min(limit_us);
         // The first renewal of a lease begins a new exchange.
         if self.tries == 0 {
-            self.began_us = now_us;
+            self.exchange_start_us = now_us;
             self.xid = (self.random() >> 16) as u32;
         }
         self.tries += 1;
         DhcpAction::Send {
-            ask: DhcpRequest::Renew {
+            request: DhcpRequest::Renew {
                 address: lease.address,
             },
             // Renewing asks the lease's server; rebinding asks all (RFC 2131 §4.4.5).
@@ -196,16 +199,16 @@ impl DhcpClient {
             // Before the first DISCOVER, an offer can't be a reply.
             (DhcpState::Selecting, DhcpReplyKind::Offer, Some(server)) if self.tries > 0 => {
                 self.state = DhcpState::Requesting {
-                    wanted: answer.address,
+                    requested: answer.address,
                     server,
                 };
                 self.tries = 0;
                 self.next_us = now_us;
                 DhcpEvent::Go
             }
-            (DhcpState::Requesting { wanted, server }, DhcpReplyKind::Ack, _)
+            (DhcpState::Requesting { requested: wanted, server }, DhcpReplyKind::Ack, _)
                 // An ACK for another address or from another server belongs to another exchange.
-                if answer.address == wanted && answer.server.is_none_or(|it| it == server) =>
+                if answer.address == wanted && answer.server.is_none_or(|address| address == server) =>
             {
                 DhcpEvent::Bound(self.bind(now_us, answer, prefix_len, server))
             }

@@ -3,7 +3,7 @@
 
 pub(crate) mod quoted;
 
-use crate::bytes::put16;
+use crate::bytes::write_be16;
 use crate::context::StackContext;
 use crate::ipv4::{self, Ipv4Packet};
 use crate::stack_api::LinkDevice;
@@ -59,9 +59,9 @@ impl<L: LinkDevice> StackContext<'_, L> {
         let message = &mut frame[AT..AT + len];
         message.copy_from_slice(packet.payload);
         message[0] = ECHO_REPLY;
-        put16(message, 2, 0);
+        write_be16(message, 2, 0);
         let sum = !crate::payload_checksums::sum_of(message);
-        put16(message, 2, sum);
+        write_be16(message, 2, sum);
         self.core.counters.echo_answered += 1;
         self.send_whole(&frame[..AT + len]);
     }
@@ -76,20 +76,22 @@ impl<L: LinkDevice> StackContext<'_, L> {
             seq,
             mtu,
         } = quoted;
-        let is_ours = from == core.local?.address;
-        let index = core.table.find(key).filter(|_| is_ours)?;
-        let it = core.table.at_mut(index)?;
+        let is_from_us = from == core.local?.address;
+        let index = core.table.find(key).filter(|_| is_from_us)?;
+        let connection = core.table.at_mut(index)?;
         // RFC 5927 §4: a blind attacker can't quote a sequence number in flight.
-        let is_under_way = seq.wrapping_sub(it.snd_una) < it.flight();
+        let is_in_flight = seq.wrapping_sub(connection.snd_una) < connection.flight();
         // A forged tiny MTU must not force tiny segments.
         let mss = mtu.checked_sub(40)?.max(MSS_MIN);
-        if !is_under_way || mss >= it.mss {
+        if !is_in_flight || mss >= connection.mss {
             return None;
         }
-        it.mss = mss;
+        connection.mss = mss;
         // The retransmission makes a running measurement ambiguous.
-        it.rtt.forget();
-        it.congestion.send_again(it.snd_una, it.snd_nxt);
+        connection.rtt.forget();
+        connection
+            .congestion
+            .send_again(connection.snd_una, connection.snd_nxt);
         Some(index)
     }
 }

@@ -24,8 +24,9 @@ pub(crate) fn quoted(message: &[u8]) -> Option<QuotedSegment> {
     let (icmp, quoted) = message.split_first_chunk::<8>()?;
     let head: &[u8; 20] = quoted.first_chunk()?;
     let tcp: &[u8; 8] = quoted.get(usize::from(head[0] & 15) * 4..)?.first_chunk()?;
-    let is_it = icmp[..2] == [UNREACHABLE, FRAGMENTATION_NEEDED] && head[9] == ipv4::TCP;
-    is_it.then_some(QuotedSegment {
+    let is_fragmentation_needed =
+        icmp[..2] == [UNREACHABLE, FRAGMENTATION_NEEDED] && head[9] == ipv4::TCP;
+    is_fragmentation_needed.then_some(QuotedSegment {
         from: be32(head, 12),
         key: ConnectionKey::new(be32(head, 16), be16(tcp, 2), be16(tcp, 0)),
         seq: be32(tcp, 4),

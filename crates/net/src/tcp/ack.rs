@@ -26,150 +26,167 @@ pub(crate) fn acknowledged(
     index: u32,
     segment: &TcpSegment<'_>,
 ) -> AckOutcome {
-    let Some(it) = core.table.at_mut(index) else {
+    let Some(connection) = core.table.at_mut(index) else {
         return AckOutcome::Some;
     };
     // Modulo 2^32, like all comparisons of sequence numbers.
-    let acked = segment.ack.wrapping_sub(it.snd_una);
+    let acked = segment.ack.wrapping_sub(connection.snd_una);
     // In unsigned arithmetic an old ACK appears as a large number.
-    if acked > it.flight() {
+    if acked > connection.flight() {
         let age = acked.wrapping_neg();
         // An old ACK within a window's distance may be delayed; others are forged (RFC 5961 §5.2).
-        return match age <= it.snd_wnd_max.max(65_535) {
+        return match age <= connection.snd_wnd_max.max(65_535) {
             true => AckOutcome::Some,
             false => AckOutcome::Bad,
         };
     }
-    let is_same = update_window(it, segment);
+    let is_window_unchanged = update_window(connection, segment);
     if acked == 0 {
-        if it.flight() > 0 {
-            let is_bare = is_same && segment.payload.is_empty() && segment.flags & FIN == 0;
-            let recovers = duplicate(it, segment, is_bare);
+        if connection.flight() > 0 {
+            let is_bare =
+                is_window_unchanged && segment.payload.is_empty() && segment.flags & FIN == 0;
+            let recovers = duplicate(connection, segment, is_bare);
             core.counters.recoveries += u64::from(recovers);
         }
         return AckOutcome::Some;
     }
-    let flight = it.flight();
-    let was = it.queue.len();
-    it.snd_una = segment.ack;
+    let flight = connection.flight();
+    let queued_before = connection.queue.len();
+    connection.snd_una = segment.ack;
     // Progress: the backoff of the timeout starts again.
-    it.retries = 0;
-    it.is_fin_acked = it.is_fin_sent && segment.ack == it.snd_nxt;
-    it.queue.consume(&mut core.pool, acked as usize);
+    connection.retries = 0;
+    connection.is_fin_acked = connection.is_fin_sent && segment.ack == connection.snd_nxt;
+    connection.queue.consume(&mut core.pool, acked as usize);
     // Slow-reader attack: ACKs of a few bytes don't count as progress, so the connection can be evicted.
     // At least a segment, or all that was queued.
-    if acked >= it.mss.into() || it.queue.len() == 0 {
-        it.moved(core.now_us);
+    if acked >= connection.mss.into() || connection.queue.len() == 0 {
+        connection.record_progress(core.now_us);
     }
-    it.rtt.acked(segment.ack, core.now_us);
+    connection.rtt.acked(segment.ack, core.now_us);
     // The common case: no sign of loss, so neither the scoreboard nor the options are read.
-    if it.congestion.mode == RecoveryMode::Open && it.board.is_empty() && segment.options.is_empty()
+    if connection.congestion.mode == RecoveryMode::Open
+        && connection.board.is_empty()
+        && segment.options.is_empty()
     {
-        it.congestion.dup_acks = 0;
-        it.congestion.acked(acked, flight, it.mss);
+        connection.congestion.dup_acks = 0;
+        connection.congestion.acked(acked, flight, connection.mss);
     } else {
-        let recovers = recovering(it, segment, acked, flight);
+        let recovers = recovering(connection, segment, acked, flight);
         core.counters.recoveries += u64::from(recovers);
     }
     // RFC 6298 §5.2 and §5.3: the timer stops without data in flight, and restarts with an ACK of new data.
-    it.resend_at_us = match it.flight() {
+    connection.resend_at_us = match connection.flight() {
         0 => NEVER,
-        _ => core.now_us + it.rtt.timeout_us(),
+        _ => core.now_us + connection.rtt.timeout_us(),
     };
-    match was > 0 && it.queue.len() == 0 && it.is_told {
+    match queued_before > 0 && connection.queue.len() == 0 && connection.is_service_notified {
         true => AckOutcome::All,
         false => AckOutcome::Some,
     }
 }
 
 /// Updates the send window if the segment is recent. Returns whether it is unchanged.
-fn update_window(it: &mut TcpConnection, segment: &TcpSegment<'_>) -> bool {
+fn update_window(connection: &mut TcpConnection, segment: &TcpSegment<'_>) -> bool {
     // RFC 9293 §3.10.7.4: SND.WL1 and SND.WL2 keep an old segment from setting the window.
-    let is_news = before(it.snd_wl1, segment.seq)
-        || (it.snd_wl1 == segment.seq && !before(segment.ack, it.snd_wl2));
-    if !is_news {
+    let is_recent = before(connection.snd_wl1, segment.seq)
+        || (connection.snd_wl1 == segment.seq && !before(segment.ack, connection.snd_wl2));
+    if !is_recent {
         return true;
     }
-    let window = u32::from(segment.window) << it.scale;
-    it.snd_wl1 = segment.seq;
-    it.snd_wl2 = segment.ack;
-    let was = core::mem::replace(&mut it.snd_wnd, window);
-    it.snd_wnd_max = it.snd_wnd_max.max(window);
-    if was == 0 && window > 0 && it.flight() > 0 {
+    let window = u32::from(segment.window) << connection.scale;
+    connection.snd_wl1 = segment.seq;
+    connection.snd_wl2 = segment.ack;
+    let previous_window = core::mem::replace(&mut connection.snd_wnd, window);
+    connection.snd_wnd_max = connection.snd_wnd_max.max(window);
+    if previous_window == 0 && window > 0 && connection.flight() > 0 {
         // Data beyond a closed window were dropped by the peer.
-        it.congestion.send_again(it.snd_una, it.snd_nxt);
+        connection
+            .congestion
+            .send_again(connection.snd_una, connection.snd_nxt);
     }
     // The window has opened: no probe is needed.
-    if was == 0 && window > 0 && it.flight() == 0 {
-        it.resend_at_us = NEVER;
+    if previous_window == 0 && window > 0 && connection.flight() == 0 {
+        connection.resend_at_us = NEVER;
     }
-    was == window
+    previous_window == window
 }
 
 /// Processes an ACK without new data. Returns whether a recovery begins.
-fn duplicate(it: &mut TcpConnection, segment: &TcpSegment<'_>, is_bare: bool) -> bool {
-    let is_duplicate = match it.has_sack {
+fn duplicate(connection: &mut TcpConnection, segment: &TcpSegment<'_>, is_bare: bool) -> bool {
+    let is_duplicate = match connection.has_sack {
         // RFC 6675: an ACK is a duplicate if it brings new SACK blocks; else by the rules of RFC 5681 §2.
-        true => it.board.read(segment.options, it.snd_una, it.snd_nxt),
+        true => connection
+            .board
+            .read(segment.options, connection.snd_una, connection.snd_nxt),
         false => is_bare,
     };
     if !is_duplicate {
         return false;
     }
-    it.congestion.dup_acks = it.congestion.dup_acks.saturating_add(1);
-    finds_loss(it)
+    connection.congestion.dup_acks = connection.congestion.dup_acks.saturating_add(1);
+    detect_loss(connection)
 }
 
 /// Enters recovery if the peer has enough later data (RFC 6675 §5). Returns whether it did.
-fn finds_loss(it: &mut TcpConnection) -> bool {
-    let mss = u32::from(it.mss);
-    let flight = it.flight();
+fn detect_loss(connection: &mut TcpConnection) -> bool {
+    let mss = u32::from(connection.mss);
+    let flight = connection.flight();
     // Early retransmit (RFC 5827): with little data in flight three duplicate ACKs can't arrive.
     let segments = flight.div_ceil(mss);
-    let enough = match it.has_sack && it.unsent() == 0 && segments < 4 {
+    let threshold = match connection.has_sack && connection.unsent() == 0 && segments < 4 {
         true => segments.saturating_sub(1).max(1),
         false => DUP_ACKS,
     };
     // A delayed ACK reports two segments at once, so bytes are counted as well as ACKs.
-    let later = it.board.total().div_ceil(mss);
-    if it.congestion.mode != RecoveryMode::Open || later.max(it.congestion.dup_acks.into()) < enough
+    let sacked_segments = connection.board.total().div_ceil(mss);
+    if connection.congestion.mode != RecoveryMode::Open
+        || sacked_segments.max(connection.congestion.dup_acks.into()) < threshold
     {
         return false;
     }
-    it.congestion.enter_recovery(it.snd_una, it.snd_nxt, it.mss);
+    connection
+        .congestion
+        .enter_recovery(connection.snd_una, connection.snd_nxt, connection.mss);
     true
 }
 
 /// Processes new acknowledged data during or near a recovery. Returns whether a recovery begins.
-fn recovering(it: &mut TcpConnection, segment: &TcpSegment<'_>, acked: u32, flight: u32) -> bool {
-    it.board.advance(it.snd_una);
-    if it.has_sack {
-        it.board.read(segment.options, it.snd_una, it.snd_nxt);
+fn recovering(
+    connection: &mut TcpConnection,
+    segment: &TcpSegment<'_>,
+    acked: u32,
+    flight: u32,
+) -> bool {
+    connection.board.advance(connection.snd_una);
+    if connection.has_sack {
+        connection
+            .board
+            .read(segment.options, connection.snd_una, connection.snd_nxt);
     }
-    let congestion = &mut it.congestion;
+    let congestion = &mut connection.congestion;
     if congestion.mode == RecoveryMode::Open {
         congestion.dup_acks = 0;
-        congestion.acked(acked, flight, it.mss);
-        return !it.board.is_empty() && finds_loss(it);
+        congestion.acked(acked, flight, connection.mss);
+        return !connection.board.is_empty() && detect_loss(connection);
     }
     // A full ACK ends the recovery (RFC 6582 §3.2).
-    if !before(it.snd_una, congestion.recover) {
+    if !before(connection.snd_una, congestion.recover) {
         congestion.recovered();
-        return !it.board.is_empty() && finds_loss(it);
+        return !connection.board.is_empty() && detect_loss(connection);
     }
     // Slow start after a timeout (RFC 5681 §3.1).
     if congestion.mode == RecoveryMode::Loss {
-        congestion.acked(acked, flight, it.mss);
+        congestion.acked(acked, flight, connection.mss);
     }
-    if congestion.mode == RecoveryMode::Recovery && it.board.is_empty() {
+    if congestion.mode == RecoveryMode::Recovery && connection.board.is_empty() {
         // Partial ACK: the next segment is lost too (RFC 6582 §3.2).
-        let segments = acked.div_ceil(it.mss.into()).min(255) as u8;
+        let segments = acked.div_ceil(connection.mss.into()).min(255) as u8;
         congestion.dup_acks = congestion.dup_acks.saturating_sub(segments);
-        congestion.resent = it.snd_una;
+        congestion.resent = connection.snd_una;
     }
     // Acknowledged bytes are not sent again.
-    if before(congestion.resent, it.snd_una) {
-        congestion.resent = it.snd_una;
+    if before(congestion.resent, connection.snd_una) {
+        congestion.resent = connection.snd_una;
     }
     false
 }

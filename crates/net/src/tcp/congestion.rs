@@ -25,7 +25,7 @@ pub(crate) struct CongestionControl {
     pub cwnd: u32,
     ssthresh: u32,
     /// Bytes acknowledged since the window grew last.
-    gained: u32,
+    acked_since_growth: u32,
     pub mode: RecoveryMode,
     /// The highest sent number when the loss was detected.
     pub recover: u32,
@@ -39,7 +39,7 @@ impl CongestionControl {
         CongestionControl {
             cwnd: INITIAL_SEGMENTS * u32::from(mss),
             ssthresh: CWND_MAX,
-            gained: 0,
+            acked_since_growth: 0,
             mode: RecoveryMode::Open,
             recover: 0,
             resent: 0,
@@ -72,11 +72,11 @@ impl CongestionControl {
         } else {
             lost_end
         };
-        let again = match self.mode {
+        let retransmitted = match self.mode {
             RecoveryMode::Open => 0,
             _ => board.missing(una, resent_end),
         };
-        let pipe = again + board.missing(lost_end, nxt);
+        let pipe = retransmitted + board.missing(lost_end, nxt);
         match board.is_empty() && self.mode != RecoveryMode::Loss {
             // Without SACK each duplicate ACK stands for a segment that has left the network.
             true => pipe.saturating_sub(u32::from(self.dup_acks) * u32::from(mss)),
@@ -97,9 +97,9 @@ impl CongestionControl {
             return;
         }
         // Congestion avoidance: one segment for each window of acknowledged data (RFC 5681 §3.1).
-        self.gained += acked;
-        if self.gained >= self.cwnd {
-            self.gained -= self.cwnd;
+        self.acked_since_growth += acked;
+        if self.acked_since_growth >= self.cwnd {
+            self.acked_since_growth -= self.cwnd;
             self.cwnd = (self.cwnd + mss).min(CWND_MAX);
         }
     }
@@ -109,7 +109,7 @@ impl CongestionControl {
         self.ssthresh = half(nxt.wrapping_sub(una), mss);
         // The window is halved (RFC 5681 §3.2).
         self.cwnd = self.ssthresh;
-        self.gained = 0;
+        self.acked_since_growth = 0;
         self.mode = RecoveryMode::Recovery;
         self.recover = nxt;
         self.resent = una;
@@ -128,7 +128,7 @@ impl CongestionControl {
 
     /// Retransmits all data in flight without reducing the window: the loss wasn't caused by congestion.
     pub(crate) fn send_again(&mut self, una: u32, nxt: u32) {
-        self.gained = 0;
+        self.acked_since_growth = 0;
         self.mode = RecoveryMode::Loss;
         self.recover = nxt;
         self.resent = una;

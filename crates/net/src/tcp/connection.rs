@@ -61,10 +61,10 @@ impl PendingInput {
         }
         if self.end + bytes.len() > self.buffer.len()
             && self.buffer.len() == SMALL
-            && let Some(mut larger) = pool.spare_large()
+            && let Some(mut larger) = pool.take_spare_large()
         {
             larger[..self.end].copy_from_slice(self.bytes());
-            pool.give(core::mem::replace(&mut self.buffer, larger));
+            pool.release(core::mem::replace(&mut self.buffer, larger));
         }
         let room = self.buffer.len().min(WAITING_MAX) - self.end;
         let count = bytes.len().min(room);
@@ -86,8 +86,8 @@ pub(crate) struct TcpConnection {
     pub key: ConnectionKey,
     pub state: HandshakeState,
     /// The service was informed of it.
-    pub is_told: bool,
-    pub by_us: bool,
+    pub is_service_notified: bool,
+    pub is_active_open: bool,
     /// The service closed it: a FIN follows the queue.
     pub is_closing: bool,
     pub is_fin_sent: bool,
@@ -122,16 +122,16 @@ pub(crate) struct TcpConnection {
     pub rtt: RttEstimator,
     pub queue: TransmitQueue,
     pub waiting: Option<PendingInput>,
-    pub early: [Option<OutOfOrderSegment>; OUT_OF_ORDER_MAX],
-    pub early_count: u8,
+    pub out_of_order: [Option<OutOfOrderSegment>; OUT_OF_ORDER_MAX],
+    pub out_of_order_count: u8,
     /// The number of a FIN that arrived out of order.
-    pub early_fin: Option<u32>,
+    pub out_of_order_fin: Option<u32>,
     pub resend_at_us: u64,
     pub ack_at_us: u64,
-    pub heard_us: u64,
+    pub last_received_us: u64,
     /// The time of the last progress, when data were queued or a full segment or the rest was acknowledged; in
     /// milliseconds, wraps.
-    pub moved_ms: u32,
+    pub progress_ms: u32,
     /// Challenge ACKs in the current slot, and that slot's number.
     pub challenges: u8,
     pub challenge_slot: u32,
@@ -150,8 +150,8 @@ fn millis(now_us: u64) -> u32 {
 }
 
 /// The MSS that both sides accept.
-pub(crate) fn agreed_mss(can: &TcpOptions, own: u16) -> u16 {
-    can.mss.max(MSS_MIN).min(own)
+pub(crate) fn agreed_mss(tcp_options: &TcpOptions, local_mss: u16) -> u16 {
+    tcp_options.mss.max(MSS_MIN).min(local_mss)
 }
 
 impl TcpConnection {
@@ -160,8 +160,8 @@ impl TcpConnection {
         TcpConnection {
             key,
             state: HandshakeState::Open,
-            is_told: false,
-            by_us: false,
+            is_service_notified: false,
+            is_active_open: false,
             is_closing: false,
             is_fin_sent: false,
             is_fin_acked: false,
@@ -188,13 +188,13 @@ impl TcpConnection {
             rtt: RttEstimator::new(),
             queue: TransmitQueue::default(),
             waiting: None,
-            early: [const { None }; OUT_OF_ORDER_MAX],
-            early_count: 0,
-            early_fin: None,
+            out_of_order: [const { None }; OUT_OF_ORDER_MAX],
+            out_of_order_count: 0,
+            out_of_order_fin: None,
             resend_at_us: NEVER,
             ack_at_us: NEVER,
-            heard_us: now_us,
-            moved_ms: millis(now_us),
+            last_received_us: now_us,
+            progress_ms: millis(now_us),
             challenges: 0,
             challenge_slot: 0,
             template: [0; 54],
@@ -214,10 +214,10 @@ impl TcpConnection {
     }
 
     /// The acceptable window: never smaller than the one that was advertised to the peer.
-    pub(crate) fn window_left(&self) -> u32 {
-        let said = self.rcv_end.wrapping_sub(self.rcv_nxt).cast_signed().max(0);
+    pub(crate) fn remaining_window(&self) -> u32 {
+        let advertised = self.rcv_end.wrapping_sub(self.rcv_nxt).cast_signed().max(0);
         // RFC 9293 §3.8.6.2.2: an advertised window should not shrink.
-        self.window().max(said.cast_unsigned())
+        self.window().max(advertised.cast_unsigned())
     }
 
     /// Bytes sent and not acknowledged; a FIN counts as one.
@@ -231,14 +231,14 @@ impl TcpConnection {
     }
 
     /// Whether there may be data or a FIN to send.
-    pub(crate) fn has_more(&self) -> bool {
+    pub(crate) fn has_pending_output(&self) -> bool {
         self.queue.len() > self.flight() as usize
             || (self.is_closing && !self.is_fin_sent)
             || self.congestion.mode != RecoveryMode::Open
     }
 
     /// Notes that a sent segment acknowledged all input and advertised this window.
-    pub(crate) fn has_said(&mut self, window: u32) {
+    pub(crate) fn record_advertised(&mut self, window: u32) {
         self.rcv_end = self.rcv_nxt.wrapping_add(window);
         self.unacked = 0;
         self.ack_now = false;
@@ -246,28 +246,28 @@ impl TcpConnection {
     }
 
     /// Notes progress: data were queued or acknowledged.
-    pub(crate) fn moved(&mut self, now_us: u64) {
-        self.moved_ms = millis(now_us);
+    pub(crate) fn record_progress(&mut self, now_us: u64) {
+        self.progress_ms = millis(now_us);
     }
 
     /// Microseconds since the last progress.
-    pub(crate) fn still_us(&self, now_us: u64) -> u64 {
-        u64::from(millis(now_us).wrapping_sub(self.moved_ms)) * 1000
+    pub(crate) fn since_progress_us(&self, now_us: u64) -> u64 {
+        u64::from(millis(now_us).wrapping_sub(self.progress_ms)) * 1000
     }
 
     /// Whether an incoming connection made no progress for so long that it may be evicted.
     pub(crate) fn is_stalled(&self, now_us: u64) -> bool {
         // Only connections that the peer opened are evicted for others.
-        !self.by_us && self.still_us(now_us) >= STALLED_US
+        !self.is_active_open && self.since_progress_us(now_us) >= STALLED_US
     }
 
     /// Whether it occupies buffers of the pool.
     pub(crate) fn holds_buffers(&self) -> bool {
-        self.queue.has_copied() || self.waiting.is_some() || self.early_count > 0
+        self.queue.has_copied() || self.waiting.is_some() || self.out_of_order_count > 0
     }
 
     /// Whether one more challenge ACK is within the connection's limit; if so, counts it.
-    pub(crate) fn takes_challenge(&mut self, now_us: u64) -> bool {
+    pub(crate) fn allow_challenge(&mut self, now_us: u64) -> bool {
         let slot = (now_us / CHALLENGE_SLOT_US) as u32;
         // RFC 5961 §7: challenge ACKs are limited, since forged segments cause them.
         if slot != self.challenge_slot {
@@ -282,28 +282,28 @@ impl TcpConnection {
     /// Whether an incoming connection has no data in flight, queued or unread.
     pub(crate) fn is_idle(&self) -> bool {
         self.state == HandshakeState::Open
-            && !self.by_us
+            && !self.is_active_open
             && self.queue.len() == 0
             && self.flight() == 0
             && self.waiting.is_none()
-            && self.early_count == 0
+            && self.out_of_order_count == 0
     }
 
     /// Gives all buffers back.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         self.queue.clear(pool);
         if let Some(waiting) = self.waiting.take() {
-            pool.give(waiting.buffer);
+            pool.release(waiting.buffer);
         }
-        self.drop_early(pool);
+        self.drop_out_of_order(pool);
     }
 
     /// Drops the out-of-order segments.
-    pub(crate) fn drop_early(&mut self, pool: &mut BufferPool) {
-        for early in self.early.iter_mut().filter_map(Option::take) {
-            pool.give(early.buffer);
+    pub(crate) fn drop_out_of_order(&mut self, pool: &mut BufferPool) {
+        for segment in self.out_of_order.iter_mut().filter_map(Option::take) {
+            pool.release(segment.buffer);
         }
-        self.early_count = 0;
+        self.out_of_order_count = 0;
     }
 }
 

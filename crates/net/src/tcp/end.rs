@@ -25,10 +25,10 @@ pub(crate) fn end<L: LinkDevice, S: TcpService>(
 
 /// Removes a connection. Returns whether there was one.
 pub(crate) fn remove(core: &mut StackCore, index: u32) -> bool {
-    let Some(mut it) = core.table.remove(index) else {
+    let Some(mut connection) = core.table.remove(index) else {
         return false;
     };
-    it.release(&mut core.pool);
-    core.wheel.leave(index);
+    connection.release(&mut core.pool);
+    core.wheel.remove(index);
     true
 }

@@ -26,7 +26,7 @@ pub(crate) struct HalfOpenConnection {
     client_isn: u32,
     /// The initial sequence number of this side.
     pub isn: u32,
-    pub can: TcpOptions,
+    pub tcp_options: TcpOptions,
     at_us: u64,
 }
 
@@ -38,7 +38,10 @@ pub(crate) enum HandshakeMatch {
     /// The segment follows the one that completes the handshake.
     Overtakes,
     /// The segment completes the handshake.
-    Completes { can: TcpOptions, asked_us: u64 },
+    Completes {
+        tcp_options: TcpOptions,
+        syn_us: u64,
+    },
 }
 
 /// The table.
@@ -85,13 +88,13 @@ impl HalfOpens {
     }
 
     /// An unpredictable initial sequence number for an outgoing connection (RFC 6528).
-    pub(crate) fn own_isn(&self, key: ConnectionKey, now_us: u64) -> u32 {
-        let can = TcpOptions {
+    pub(crate) fn outgoing_isn(&self, key: ConnectionKey, now_us: u64) -> u32 {
+        let tcp_options = TcpOptions {
             mss: 0,
             scale: None,
             sack: false,
         };
-        let hash = cookie::make(self.keys, &self.tuple(key), 0, u64::MAX, &can);
+        let hash = cookie::make(self.keys, &self.tuple(key), 0, u64::MAX, &tcp_options);
         hash.wrapping_add((now_us / 4) as u32)
     }
 
@@ -100,37 +103,44 @@ impl HalfOpens {
         &mut self,
         key: ConnectionKey,
         client_isn: u32,
-        can: TcpOptions,
+        tcp_options: TcpOptions,
         now_us: u64,
     ) -> (u32, bool) {
         // A retransmitted SYN must get the same number as before.
-        if let Some(known) = self.find(key)
-            && known.client_isn == client_isn
+        if let Some(half_open) = self.find(key)
+            && half_open.client_isn == client_isn
         {
-            return (known.isn, false);
+            return (half_open.isn, false);
         }
         let minute = now_us / MINUTE_US;
-        let isn = cookie::make(self.keys, &self.tuple(key), client_isn, minute, &can);
+        let isn = cookie::make(
+            self.keys,
+            &self.tuple(key),
+            client_isn,
+            minute,
+            &tcp_options,
+        );
         let new = HalfOpenConnection {
             key,
             client_isn,
             isn,
-            can,
+            tcp_options,
             at_us: now_us,
         };
         let row = self.row(key);
         let age = |entry: &Option<HalfOpenConnection>| {
-            entry.map_or(u64::MAX, |it| now_us.saturating_sub(it.at_us))
+            entry.map_or(u64::MAX, |existing| now_us.saturating_sub(existing.at_us))
         };
         // An entry of the same four-tuple is replaced first, so that a lookup finds the newest. Either SYN may be
         // forged, so the replaced handshake counts as evicted and its cookie remains valid.
-        let is_own = |entry: &Option<HalfOpenConnection>| entry.is_some_and(|it| it.key == key);
+        let has_same_key =
+            |entry: &Option<HalfOpenConnection>| entry.is_some_and(|existing| existing.key == key);
         let oldest = row
             .iter_mut()
-            .max_by_key(|entry| (is_own(entry), age(entry)));
-        let displaced = oldest.is_some_and(|place| {
-            let displaces = age(place) < LIFE_US;
-            *place = Some(new);
+            .max_by_key(|entry| (has_same_key(entry), age(entry)));
+        let displaced = oldest.is_some_and(|slot| {
+            let displaces = age(slot) < LIFE_US;
+            *slot = Some(new);
             displaces
         });
         if displaced {
@@ -143,18 +153,25 @@ impl HalfOpens {
         self.row(key)
             .iter()
             .flatten()
-            .find(|it| it.key == key)
+            .find(|entry| entry.key == key)
             .copied()
     }
 
     /// The relation of a segment with these numbers to a handshake.
-    pub(crate) fn relation(&mut self, key: ConnectionKey, seq: u32, ack: u32) -> HandshakeMatch {
+    pub(crate) fn match_handshake(
+        &mut self,
+        key: ConnectionKey,
+        seq: u32,
+        ack: u32,
+    ) -> HandshakeMatch {
         match self.find(key) {
-            Some(known) if known.isn.wrapping_add(1) != ack => HandshakeMatch::None,
-            Some(known) if known.client_isn.wrapping_add(1) != seq => HandshakeMatch::Overtakes,
-            Some(known) => HandshakeMatch::Completes {
-                can: known.can,
-                asked_us: known.at_us,
+            Some(half_open) if half_open.isn.wrapping_add(1) != ack => HandshakeMatch::None,
+            Some(half_open) if half_open.client_isn.wrapping_add(1) != seq => {
+                HandshakeMatch::Overtakes
+            }
+            Some(half_open) => HandshakeMatch::Completes {
+                tcp_options: half_open.tcp_options,
+                syn_us: half_open.at_us,
             },
             None => HandshakeMatch::None,
         }
@@ -162,15 +179,16 @@ impl HalfOpens {
 
     /// Drops a handshake if the numbers match.
     pub(crate) fn forget(&mut self, key: ConnectionKey, seq: u32) {
-        for place in self.row(key) {
-            if place.is_some_and(|it| it.key == key && it.client_isn.wrapping_add(1) == seq) {
-                *place = None;
+        for slot in self.row(key) {
+            if slot.is_some_and(|entry| entry.key == key && entry.client_isn.wrapping_add(1) == seq)
+            {
+                *slot = None;
             }
         }
     }
 
     /// Whether cookies of evicted handshakes may still arrive. Otherwise none is accepted, which spares their check.
-    pub(crate) fn takes_cookies(&self, now_us: u64) -> bool {
+    pub(crate) fn accepts_cookies(&self, now_us: u64) -> bool {
         self.displaced_us
             .is_some_and(|at_us| now_us.saturating_sub(at_us) < MINUTE_US + COOKIE_LIFE_US)
     }
@@ -184,13 +202,17 @@ impl HalfOpens {
         now_us: u64,
     ) -> Option<TcpOptions> {
         let tuple = self.tuple(key);
-        let of = |minute: u64| {
+        let check_minute = |minute: u64| {
             let (client_isn, isn) = (seq.wrapping_sub(1), ack.wrapping_sub(1));
             cookie::check(self.keys, &tuple, client_isn, minute, isn)
         };
         let minute = now_us / MINUTE_US;
         // Just after a full minute, cookies of the previous one are still valid.
-        let before = now_us.saturating_sub(COOKIE_LIFE_US) / MINUTE_US;
-        of(minute).or_else(|| (before != minute).then(|| of(before)).flatten())
+        let previous = now_us.saturating_sub(COOKIE_LIFE_US) / MINUTE_US;
+        check_minute(minute).or_else(|| {
+            (previous != minute)
+                .then(|| check_minute(previous))
+                .flatten()
+        })
     }
 }

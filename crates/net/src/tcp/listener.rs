@@ -8,7 +8,7 @@ use super::connection::{TcpConnection, WINDOW, agreed_mss};
 use super::end::end;
 use super::half_open::HandshakeMatch;
 use super::segment::{ACK, FIN, RST, SYN, TcpSegment};
-use super::stateless_reply::{ReplySegment, takes_numbers};
+use super::stateless_reply::{ReplySegment, occupies_sequence};
 use super::time_wait::ClosedConnection;
 use super::{input, output};
 use crate::bytes::before;
@@ -27,14 +27,14 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     segment: &TcpSegment<'_>,
 ) {
     let now_us = cx.core.now_us;
-    if let Some((at, over)) = cx.core.time_wait.find(segment.key, now_us) {
+    if let Some((at, closed)) = cx.core.time_wait.find(segment.key, now_us) {
         if segment.flags & RST != 0 {
-            return time_wait_reset(cx, at, segment.seq == over.rcv_nxt);
+            return time_wait_reset(cx, at, segment.seq == closed.rcv_nxt);
         }
         // RFC 9293 §3.6.1: a SYN above the old numbers may reuse a connection in TIME_WAIT.
         let is_syn = segment.flags & (SYN | ACK) == SYN;
-        if !is_syn || !before(over.rcv_nxt, segment.seq) {
-            return time_wait(cx, segment, &over);
+        if !is_syn || !before(closed.rcv_nxt, segment.seq) {
+            return time_wait(cx, segment, &closed);
         }
         cx.core.time_wait.unlink(at);
         cx.core.counters.time_wait_reused += 1;
@@ -67,13 +67,13 @@ fn time_wait_reset<L: LinkDevice>(cx: &mut StackContext<'_, L>, at: u32, is_exac
 fn time_wait<L: LinkDevice>(
     cx: &mut StackContext<'_, L>,
     segment: &TcpSegment<'_>,
-    over: &ClosedConnection,
+    closed: &ClosedConnection,
 ) {
     let now_us = cx.core.now_us;
-    if takes_numbers(segment) && cx.core.rates.challenges.take(now_us) {
+    if occupies_sequence(segment) && cx.core.rates.challenges.take(now_us) {
         let reply = ReplySegment {
-            seq: over.snd_nxt,
-            ack: over.rcv_nxt,
+            seq: closed.snd_nxt,
+            ack: closed.rcv_nxt,
             flags: ACK,
             window: WINDOW as u16,
             options: &[],
@@ -91,26 +91,29 @@ fn syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, syn: &TcpSegment<'_>) {
         cx.core.counters.syns_malformed += 1;
         return;
     }
-    let can = TcpOptions::read_well_formed(syn.options);
+    let tcp_options = TcpOptions::read_well_formed(syn.options);
     // A SYN may be forged, so it evicts no connection.
-    if cx.core.table.is_full() && may_go(cx.core).is_none() {
+    if cx.core.table.is_full() && find_evictable(cx.core).is_none() {
         cx.core.counters.syns_dropped_full += 1;
         return;
     }
     let now_us = cx.core.now_us;
-    let (isn, displaces) = cx.core.half_open.record_syn(syn.key, syn.seq, can, now_us);
+    let (isn, displaces) = cx
+        .core
+        .half_open
+        .record_syn(syn.key, syn.seq, tcp_options, now_us);
     cx.core.counters.half_open_displaced += u64::from(displaces);
     cx.core.counters.syns_answered += 1;
     // Filled with no-operation options, which align the others.
     let mut options = [1; 12];
-    let [high, low] = cx.core.own_mss().to_be_bytes();
+    let [high, low] = cx.core.local_mss().to_be_bytes();
     options[..4].copy_from_slice(&[2, 4, high, low]);
     let mut len = 4;
-    if can.sack {
+    if tcp_options.sack {
         options[len + 2..len + 4].copy_from_slice(&[4, 2]);
         len += 4;
     }
-    if can.scale.is_some() {
+    if tcp_options.scale.is_some() {
         // Scale 0: only the windows of the peer are scaled.
         options[len + 1..len + 4].copy_from_slice(&[3, 3, 0]);
         len += 4;
@@ -132,15 +135,18 @@ fn completes<L: LinkDevice, S: TcpService>(
 ) {
     let (key, seq, ack) = (segment.key, segment.seq, segment.ack);
     let now_us = cx.core.now_us;
-    let (can, asked_us) = match cx.core.half_open.relation(key, seq, ack) {
-        HandshakeMatch::Completes { can, asked_us } => (can, Some(asked_us)),
+    let (tcp_options, syn_us) = match cx.core.half_open.match_handshake(key, seq, ack) {
+        HandshakeMatch::Completes {
+            tcp_options,
+            syn_us,
+        } => (tcp_options, Some(syn_us)),
         // The segment that completes the handshake is still on its way; the peer retransmits this one.
         HandshakeMatch::Overtakes => return,
-        HandshakeMatch::None if cx.core.half_open.takes_cookies(now_us) => {
+        HandshakeMatch::None if cx.core.half_open.accepts_cookies(now_us) => {
             match cx.core.half_open.cookie(key, seq, ack, now_us) {
-                Some(can) => {
+                Some(tcp_options) => {
                     cx.core.counters.cookies_good += 1;
-                    (can, None)
+                    (tcp_options, None)
                 }
                 None => {
                     cx.core.counters.cookies_wrong += 1;
@@ -156,8 +162,8 @@ fn completes<L: LinkDevice, S: TcpService>(
         cx.core.counters.syns_refused += 1;
         return cx.refuse(segment);
     }
-    let rtt_us = asked_us.map(|asked_us| now_us.saturating_sub(asked_us));
-    if let Some(id) = accept(cx, service, segment, can, rtt_us) {
+    let rtt_us = syn_us.map(|syn_us| now_us.saturating_sub(syn_us));
+    if let Some(id) = accept(cx, service, segment, tcp_options, rtt_us) {
         input::segment(cx, service, id.index, segment);
     }
 }
@@ -166,7 +172,7 @@ fn accept<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
     segment: &TcpSegment<'_>,
-    can: TcpOptions,
+    tcp_options: TcpOptions,
     rtt_us: Option<u64>,
 ) -> Option<ConnectionId> {
     if !make_room(cx, service) {
@@ -176,39 +182,41 @@ fn accept<L: LinkDevice, S: TcpService>(
     let core = &mut *cx.core;
     let local = core.local?;
     let key = segment.key;
-    let mut it = TcpConnection::new(key, agreed_mss(&can, core.own_mss()), core.now_us);
-    it.has_sack = can.sack;
-    it.scale = can.scale.unwrap_or(0);
-    it.rcv_nxt = segment.seq;
+    let mut connection =
+        TcpConnection::new(key, agreed_mss(&tcp_options, core.local_mss()), core.now_us);
+    connection.has_sack = tcp_options.sack;
+    connection.scale = tcp_options.scale.unwrap_or(0);
+    connection.rcv_nxt = segment.seq;
     // The SYN-ACK advertised the full window.
-    it.rcv_end = segment.seq.wrapping_add(WINDOW);
-    it.snd_una = segment.ack;
-    it.snd_nxt = segment.ack;
+    connection.rcv_end = segment.seq.wrapping_add(WINDOW);
+    connection.snd_una = segment.ack;
+    connection.snd_nxt = segment.ack;
     // One below, so that the segment itself counts as recent and updates the window.
-    it.snd_wl1 = segment.seq.wrapping_sub(1);
-    it.snd_wl2 = segment.ack;
-    it.is_told = true;
+    connection.snd_wl1 = segment.seq.wrapping_sub(1);
+    connection.snd_wl2 = segment.ack;
+    connection.is_service_notified = true;
     // The handshake is the first sample; without one the timeout is a second.
     if let Some(rtt_us) = rtt_us.filter(|rtt_us| *rtt_us < ROUND_TRIP_MAX_US) {
-        it.rtt.sample(rtt_us as u32);
+        connection.rtt.sample(rtt_us as u32);
     }
-    output::prepare(&mut it, core.mac, segment.mac, local.address);
-    let id = core.table.insert(it)?;
+    output::prepare(&mut connection, core.mac, segment.mac, local.address);
+    let id = core.table.insert(connection)?;
     core.half_open.forget(key, segment.seq);
     core.counters.opened_passive += 1;
     // Idle from the first moment: a handshake alone must not hold a connection.
-    core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
+    core.wheel
+        .schedule(id.index, core.now_us + core.idle_timeout_us);
     let opened = ConnectionInitiator {
         peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
         port: key.port(),
-        by_us: false,
+        is_active_open: false,
     };
     service.opened(cx, id, opened);
     cx.core.table.get(id).map(|_| id)
 }
 
 /// A connection that may be evicted for a new one.
-fn may_go(core: &mut StackCore) -> Option<u32> {
+fn find_evictable(core: &mut StackCore) -> Option<u32> {
     // A minimum age, so that a flood of new connections cannot evict each other at once.
     let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
     // Idle connections first, since their loss costs a client only a new handshake.
@@ -221,7 +229,7 @@ fn make_room<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service
     if !cx.core.table.is_full() {
         return true;
     }
-    let Some(index) = may_go(cx.core) else {
+    let Some(index) = find_evictable(cx.core) else {
         return false;
     };
     let is_idle = cx.core.table.at(index).is_some_and(TcpConnection::is_idle);

@@ -4,7 +4,7 @@ use super::congestion::RecoveryMode;
 use super::connection::{HandshakeState, NEVER, TcpConnection};
 use super::queue::{PayloadShape, SegmentPayload};
 use super::segment::{ACK, FIN, HEADER_LEN, PSH, SYN};
-use crate::bytes::{before, fold, len32, put16, put32};
+use crate::bytes::{before, fold, len32, write_be16, write_be32};
 use crate::context::{StackContext, StackCore};
 use crate::stack_api::{DeviceOffload, LinkDevice, OutgoingFrame};
 
@@ -26,22 +26,22 @@ struct OutgoingSegment {
     len_max: usize,
     /// A FIN may follow if the segment reaches the queue's end.
     fin: bool,
-    is_again: bool,
+    is_retransmission: bool,
 }
 
 impl<L: LinkDevice> StackContext<'_, L> {
     /// Sends all permitted segments, or the due ACK.
     pub(crate) fn output(&mut self, index: u32) {
-        let Some(it) = self.core.table.at_mut(index) else {
+        let Some(connection) = self.core.table.at_mut(index) else {
             return;
         };
-        if it.state != HandshakeState::Open {
+        if connection.state != HandshakeState::Open {
             return self.output_syn(index);
         }
         let mut is_sent = false;
-        while let Some(it) = self.core.table.at(index)
-            && it.has_more()
-            && let Some(step) = next(it, self.offload)
+        while let Some(connection) = self.core.table.at(index)
+            && connection.has_pending_output()
+            && let Some(step) = next(connection, self.offload)
         {
             is_sent = true;
             if !self.emit(index, step) {
@@ -55,20 +55,20 @@ impl<L: LinkDevice> StackContext<'_, L> {
 
     fn acknowledge(&mut self, index: u32) {
         let now_us = self.core.now_us;
-        let Some(it) = self.core.table.at_mut(index) else {
+        let Some(connection) = self.core.table.at_mut(index) else {
             return;
         };
         // Persist timer: a closed window is probed (RFC 9293 §3.8.6.1).
-        if it.unsent() > 0 && it.flight() == 0 && it.resend_at_us == NEVER {
-            it.resend_at_us = now_us + it.rtt.timeout_us();
-            self.core.wheel.ask(index, it.resend_at_us);
+        if connection.unsent() > 0 && connection.flight() == 0 && connection.resend_at_us == NEVER {
+            connection.resend_at_us = now_us + connection.rtt.timeout_us();
+            self.core.wheel.schedule(index, connection.resend_at_us);
         }
-        if it.ack_now || it.unacked >= ACK_EVERY {
+        if connection.ack_now || connection.unacked >= ACK_EVERY {
             return self.send_ack(index);
         }
-        if it.unacked > 0 && it.ack_at_us == NEVER {
-            it.ack_at_us = now_us + ACK_DELAY_US;
-            self.core.wheel.ask(index, it.ack_at_us);
+        if connection.unacked > 0 && connection.ack_at_us == NEVER {
+            connection.ack_at_us = now_us + ACK_DELAY_US;
+            self.core.wheel.schedule(index, connection.ack_at_us);
         }
     }
 
@@ -79,57 +79,57 @@ impl<L: LinkDevice> StackContext<'_, L> {
             at: 0,
             len_max: 1,
             fin: false,
-            is_again: false,
+            is_retransmission: false,
         };
         self.emit(index, step);
     }
 
     /// Sends an ACK without data, with SACK blocks of the out-of-order segments.
     pub(crate) fn send_ack(&mut self, index: u32) {
-        let Some(it) = self.core.table.at_mut(index) else {
+        let Some(connection) = self.core.table.at_mut(index) else {
             return;
         };
         let mut options = [1; OPTIONS_MAX];
-        let options_len = sack_option(it, &mut options);
-        let seq = it.snd_nxt;
-        self.bare(index, seq, ACK, &options[..options_len]);
+        let options_len = sack_option(connection, &mut options);
+        let seq = connection.snd_nxt;
+        self.send_empty(index, seq, ACK, &options[..options_len]);
     }
 
     /// Sends a segment without data.
-    pub(crate) fn bare(&mut self, index: u32, seq: u32, flags: u8, options: &[u8]) {
+    pub(crate) fn send_empty(&mut self, index: u32, seq: u32, flags: u8, options: &[u8]) {
         let StackContext {
             core,
             link,
             offload,
         } = self;
-        let Some(it) = core.table.at_mut(index) else {
+        let Some(connection) = core.table.at_mut(index) else {
             return;
         };
         let mut frame = [0; TCP_AT + HEADER_LEN + OPTIONS_MAX];
-        let (plain, behind) = frame.split_at_mut(TCP_AT + HEADER_LEN);
-        plain.copy_from_slice(&it.template);
-        behind[..options.len()].copy_from_slice(options);
+        let (plain, option_space) = frame.split_at_mut(TCP_AT + HEADER_LEN);
+        plain.copy_from_slice(&connection.template);
+        option_space[..options.len()].copy_from_slice(options);
         plain[46] = ((HEADER_LEN + options.len()) as u8 / 4) << 4;
         let len = HEADER_LEN + options.len();
         let sum = match offload.sum {
             true => None,
             false => Some(crate::payload_checksums::sum_of(options).into()),
         };
-        let says = SegmentHeaders {
+        let headers = SegmentHeaders {
             seq,
             flags,
             tcp_len: len,
-            window: it.window(),
+            window: connection.window(),
             sum,
         };
-        fill(it, plain, says);
-        it.has_said(says.window);
+        fill(connection, plain, headers);
+        connection.record_advertised(headers.window);
         let frame = OutgoingFrame {
             head: &frame[..TCP_AT + len],
             copied: &[],
-            lasting: &[],
+            static_bytes: &[],
             partial_sum: offload.sum.then_some(TCP_AT as u16),
-            cut_len: None,
+            segment_len: None,
         };
         core.counters.frames_sent += 1;
         link.send(&frame);
@@ -149,18 +149,18 @@ impl<L: LinkDevice> StackContext<'_, L> {
             now_us,
             ..
         } = &mut **core;
-        let Some(it) = table.at_mut(index) else {
+        let Some(connection) = table.at_mut(index) else {
             return false;
         };
-        let seq = it.snd_una.wrapping_add(step.at);
+        let seq = connection.snd_una.wrapping_add(step.at);
         let shape = PayloadShape {
             len_max: step.len_max,
-            copied_max: usize::from(it.mss),
-            by_sums: !offload.sum,
+            copied_max: usize::from(connection.mss),
+            prefers_sums: !offload.sum,
         };
-        let part = it.queue.part(step.at as usize, shape);
+        let part = connection.queue.part(step.at as usize, shape);
         let end = step.at as usize + part.len();
-        let is_last = end == it.queue.len();
+        let is_last = end == connection.queue.len();
         let with_fin = is_last && step.fin;
         // PSH: the receiver need not wait for more.
         let flags = ACK | if is_last { PSH } else { 0 } | if with_fin { FIN } else { 0 };
@@ -168,24 +168,31 @@ impl<L: LinkDevice> StackContext<'_, L> {
             true => None,
             false => Some(part.sum()),
         };
-        let mut head = it.template;
-        let says = SegmentHeaders {
+        let mut head = connection.template;
+        let headers = SegmentHeaders {
             seq,
             flags,
             tcp_len: HEADER_LEN + part.len(),
-            window: it.window(),
+            window: connection.window(),
             sum,
         };
-        fill(it, &mut head, says);
-        send(*link, &head, part, sum.is_some(), it.mss);
-        it.has_said(says.window);
+        fill(connection, &mut head, headers);
+        send(*link, &head, part, sum.is_some(), connection.mss);
+        connection.record_advertised(headers.window);
         counters.frames_sent += 1;
-        note_sent(it, seq, end, with_fin, step.is_again, *now_us);
-        counters.retransmitted += u64::from(step.is_again);
+        record_sent(
+            connection,
+            seq,
+            end,
+            with_fin,
+            step.is_retransmission,
+            *now_us,
+        );
+        counters.retransmitted += u64::from(step.is_retransmission);
         // The timer runs from the oldest unacknowledged segment, so a running one is not restarted (RFC 6298 §5.1).
-        if it.resend_at_us == NEVER {
-            it.resend_at_us = *now_us + it.rtt.timeout_us();
-            wheel.ask(index, it.resend_at_us);
+        if connection.resend_at_us == NEVER {
+            connection.resend_at_us = *now_us + connection.rtt.timeout_us();
+            wheel.schedule(index, connection.resend_at_us);
         }
         end > step.at as usize || with_fin
     }
@@ -195,65 +202,78 @@ fn send<L: LinkDevice>(
     link: &mut L,
     head: &[u8],
     part: SegmentPayload<'_>,
-    is_summed: bool,
+    has_sum: bool,
     mss: u16,
 ) {
     let frame = OutgoingFrame {
         head,
         copied: part.copied,
-        lasting: part.lasting,
-        partial_sum: (!is_summed).then_some(TCP_AT as u16),
-        cut_len: (part.len() > usize::from(mss)).then_some(mss),
+        static_bytes: part.static_bytes,
+        partial_sum: (!has_sum).then_some(TCP_AT as u16),
+        segment_len: (part.len() > usize::from(mss)).then_some(mss),
     };
     link.send(&frame);
 }
 
 /// Updates the sequence numbers after a segment that ended at `end` of the queue.
-fn note_sent(it: &mut TcpConnection, seq: u32, end: usize, fin: bool, is_again: bool, now_us: u64) {
-    let end = it.snd_una.wrapping_add(len32(end)).wrapping_add(fin.into());
+fn record_sent(
+    connection: &mut TcpConnection,
+    seq: u32,
+    end: usize,
+    fin: bool,
+    is_retransmission: bool,
+    now_us: u64,
+) {
+    let end = connection
+        .snd_una
+        .wrapping_add(len32(end))
+        .wrapping_add(fin.into());
     if fin {
-        it.is_fin_sent = true;
-        it.is_passive_close |= it.is_fin_received;
+        connection.is_fin_sent = true;
+        connection.is_passive_close |= connection.is_fin_received;
     }
-    if is_again {
-        it.congestion.resent = end;
-        it.rtt.forget();
+    if is_retransmission {
+        connection.congestion.resent = end;
+        connection.rtt.forget();
     }
-    if before(it.snd_nxt, end) {
-        it.snd_nxt = end;
-        if !is_again && seq != end {
-            it.rtt.sent(end, now_us);
+    if before(connection.snd_nxt, end) {
+        connection.snd_nxt = end;
+        if !is_retransmission && seq != end {
+            connection.rtt.sent(end, now_us);
         }
     }
 }
 
 /// The next segment that may be sent.
-fn next(it: &TcpConnection, offload: DeviceOffload) -> Option<OutgoingSegment> {
-    if it.congestion.mode != RecoveryMode::Open
-        && let Some(step) = again(it)
+fn next(connection: &TcpConnection, offload: DeviceOffload) -> Option<OutgoingSegment> {
+    if connection.congestion.mode != RecoveryMode::Open
+        && let Some(step) = next_retransmission(connection)
     {
         return Some(step);
     }
-    let unsent = it.unsent();
-    if it.is_fin_sent || (unsent == 0 && !it.is_closing) {
+    let unsent = connection.unsent();
+    if connection.is_fin_sent || (unsent == 0 && !connection.is_closing) {
         return None;
     }
-    let flight = it.flight();
+    let flight = connection.flight();
     if unsent == 0 {
         return Some(OutgoingSegment {
             at: flight,
             len_max: 0,
             fin: true,
-            is_again: false,
+            is_retransmission: false,
         });
     }
-    let pipe = it
-        .congestion
-        .pipe(it.snd_una, it.snd_nxt, it.mss, &it.board);
-    let room = it.congestion.cwnd.saturating_sub(pipe);
+    let pipe = connection.congestion.pipe(
+        connection.snd_una,
+        connection.snd_nxt,
+        connection.mss,
+        &connection.board,
+    );
+    let room = connection.congestion.cwnd.saturating_sub(pipe);
     // A peer may shrink its window below the data in flight.
-    let room = room.min(it.snd_wnd.saturating_sub(flight)) as usize;
-    let mss = usize::from(it.mss);
+    let room = room.min(connection.snd_wnd.saturating_sub(flight)) as usize;
+    let mss = usize::from(connection.mss);
     let mut len = unsent.min(room);
     // Sender's silly window avoidance (RFC 9293 §3.8.6.2.1): no small segment while a larger one is possible later.
     if len < mss && len < unsent && (flight > 0 || len == 0) {
@@ -272,41 +292,53 @@ fn next(it: &TcpConnection, offload: DeviceOffload) -> Option<OutgoingSegment> {
     Some(OutgoingSegment {
         at: flight,
         len_max: len,
-        fin: it.is_closing,
-        is_again: false,
+        fin: connection.is_closing,
+        is_retransmission: false,
     })
 }
 
 /// The next lost segment that may be retransmitted.
-fn again(it: &TcpConnection) -> Option<OutgoingSegment> {
-    let lost_end = it
-        .congestion
-        .lost_end(it.snd_una, it.snd_nxt, it.mss, &it.board);
-    let resent = it.congestion.resent;
-    let from = if before(resent, it.snd_una) {
-        it.snd_una
+fn next_retransmission(connection: &TcpConnection) -> Option<OutgoingSegment> {
+    let lost_end = connection.congestion.lost_end(
+        connection.snd_una,
+        connection.snd_nxt,
+        connection.mss,
+        &connection.board,
+    );
+    let resent = connection.congestion.resent;
+    let from = if before(resent, connection.snd_una) {
+        connection.snd_una
     } else {
         resent
     };
-    let (start, end) = it.board.hole(from, lost_end)?;
-    let at = start.wrapping_sub(it.snd_una);
-    let len = end.wrapping_sub(start).min(it.mss.into());
+    let (start, end) = connection.board.hole(from, lost_end)?;
+    let at = start.wrapping_sub(connection.snd_una);
+    let len = end.wrapping_sub(start).min(connection.mss.into());
     // The first unacknowledged segment is retransmitted regardless of the window, or recovery would stall.
     if at > 0 {
-        let pipe = it
-            .congestion
-            .pipe(it.snd_una, it.snd_nxt, it.mss, &it.board);
-        if pipe >= it.congestion.cwnd || at + len > it.snd_wnd {
+        let pipe = connection.congestion.pipe(
+            connection.snd_una,
+            connection.snd_nxt,
+            connection.mss,
+            &connection.board,
+        );
+        if pipe >= connection.congestion.cwnd || at + len > connection.snd_wnd {
             return None;
         }
     }
     // The FIN has the sequence number behind the queue.
-    let left = it.queue.len().saturating_sub(at as usize);
+    let remaining = connection.queue.len().saturating_sub(at as usize);
     Some(OutgoingSegment {
         at,
-        len_max: left.min(len as usize),
-        fin: it.is_fin_sent && before(it.snd_una.wrapping_add(len32(it.queue.len())), end),
-        is_again: true,
+        len_max: remaining.min(len as usize),
+        fin: connection.is_fin_sent
+            && before(
+                connection
+                    .snd_una
+                    .wrapping_add(len32(connection.queue.len())),
+                end,
+            ),
+        is_retransmission: true,
     })
 }
 
@@ -323,7 +355,7 @@ struct SegmentHeaders {
 }
 
 /// Writes numbers, lengths and checksums into the headers.
-fn fill(it: &TcpConnection, head: &mut [u8], says: SegmentHeaders) {
+fn fill(connection: &TcpConnection, head: &mut [u8], headers: SegmentHeaders) {
     let Some(head) = head.first_chunk_mut::<54>() else {
         return;
     };
@@ -333,31 +365,35 @@ fn fill(it: &TcpConnection, head: &mut [u8], says: SegmentHeaders) {
         tcp_len,
         window,
         sum,
-    } = says;
-    let ack = if flags & ACK != 0 { it.rcv_nxt } else { 0 };
+    } = headers;
+    let ack = if flags & ACK != 0 {
+        connection.rcv_nxt
+    } else {
+        0
+    };
     let total_len = 20 + tcp_len as u16;
-    put16(head, 16, total_len);
-    put16(head, 24, !fold(it.ip_sum + u32::from(total_len)));
-    put32(head, 38, seq);
-    put32(head, 42, ack);
+    write_be16(head, 16, total_len);
+    write_be16(head, 24, !fold(connection.ip_sum + u32::from(total_len)));
+    write_be32(head, 38, seq);
+    write_be32(head, 42, ack);
     head[47] = flags;
-    put16(head, 48, window as u16);
-    let pseudo = it.pseudo_sum + tcp_len as u32;
+    write_be16(head, 48, window as u16);
+    let pseudo = connection.pseudo_sum + tcp_len as u32;
     let Some(sum) = sum else {
         // The device adds the sum of header and payload.
-        put16(head, 50, fold(pseudo));
+        write_be16(head, 50, fold(pseudo));
         return;
     };
-    let halves = |word: u32| (word >> 16) + (word & 0xffff);
-    let ports = u32::from(it.key.port()) + u32::from(it.key.remote_port());
+    let fold_halves = |word: u32| (word >> 16) + (word & 0xffff);
+    let ports = u32::from(connection.key.port()) + u32::from(connection.key.remote_port());
     let offset_flags = u32::from(head[46]) << 8 | u32::from(flags);
-    let total = pseudo + ports + halves(seq) + halves(ack) + offset_flags + window + sum;
-    put16(head, 50, !fold(total));
+    let total = pseudo + ports + fold_halves(seq) + fold_halves(ack) + offset_flags + window + sum;
+    write_be16(head, 50, !fold(total));
 }
 
 /// Builds a connection's header template.
-pub(crate) fn prepare(it: &mut TcpConnection, mac: [u8; 6], to_mac: [u8; 6], local: u32) {
-    let head = &mut it.template;
+pub(crate) fn prepare(connection: &mut TcpConnection, mac: [u8; 6], to_mac: [u8; 6], local: u32) {
+    let head = &mut connection.template;
     head[..6].copy_from_slice(&to_mac);
     head[6..12].copy_from_slice(&mac);
     head[12..14].copy_from_slice(&crate::ipv4::ETHERTYPE);
@@ -366,25 +402,30 @@ pub(crate) fn prepare(it: &mut TcpConnection, mac: [u8; 6], to_mac: [u8; 6], loc
         crate::ipv4::TCP,
         0,
         local,
-        it.key.remote(),
+        connection.key.remote(),
     );
     // The sum without the length of 20 that the header was written with.
-    it.ip_sum = u32::from(!u16::from_be_bytes([head[24], head[25]])) + u32::from(!20u16);
-    put16(head, 34, it.key.port());
-    put16(head, 36, it.key.remote_port());
+    connection.ip_sum = u32::from(!u16::from_be_bytes([head[24], head[25]])) + u32::from(!20u16);
+    write_be16(head, 34, connection.key.port());
+    write_be16(head, 36, connection.key.remote_port());
     head[46] = (HEADER_LEN as u8 / 4) << 4;
-    it.pseudo_sum = crate::ipv4::pseudo_sum(crate::ipv4::TCP, local, it.key.remote());
+    connection.pseudo_sum =
+        crate::ipv4::pseudo_sum(crate::ipv4::TCP, local, connection.key.remote());
 }
 
 /// Writes the SACK option for the out-of-order segments; returns its length.
-fn sack_option(it: &TcpConnection, options: &mut [u8; OPTIONS_MAX]) -> usize {
-    if it.early_count == 0 || !it.has_sack {
+fn sack_option(connection: &TcpConnection, options: &mut [u8; OPTIONS_MAX]) -> usize {
+    if connection.out_of_order_count == 0 || !connection.has_sack {
         return 0;
     }
     let mut at = 4;
-    for early in it.early.iter().flatten() {
-        put32(options, at, early.seq);
-        put32(options, at + 4, early.seq.wrapping_add(len32(early.len)));
+    for segment in connection.out_of_order.iter().flatten() {
+        write_be32(options, at, segment.seq);
+        write_be32(
+            options,
+            at + 4,
+            segment.seq.wrapping_add(len32(segment.len)),
+        );
         at += 8;
     }
     options[2] = 5;
@@ -395,38 +436,38 @@ fn sack_option(it: &TcpConnection, options: &mut [u8; OPTIONS_MAX]) -> usize {
 impl<L: LinkDevice> StackContext<'_, L> {
     /// Sends the SYN of an outgoing connection.
     fn output_syn(&mut self, index: u32) {
-        let Some(it) = self.core.table.at(index) else {
+        let Some(connection) = self.core.table.at(index) else {
             return;
         };
-        if it.flight() > 0 || !self.has_mac(index) {
+        if connection.flight() > 0 || !self.has_mac(index) {
             return;
         }
         self.send_syn(index);
         let now_us = self.core.now_us;
-        if let Some(it) = self.core.table.at_mut(index) {
-            it.snd_nxt = it.snd_una.wrapping_add(1);
-            it.rtt.sent(it.snd_nxt, now_us);
-            it.resend_at_us = now_us + it.rtt.timeout_us();
-            self.core.wheel.ask(index, it.resend_at_us);
+        if let Some(connection) = self.core.table.at_mut(index) {
+            connection.snd_nxt = connection.snd_una.wrapping_add(1);
+            connection.rtt.sent(connection.snd_nxt, now_us);
+            connection.resend_at_us = now_us + connection.rtt.timeout_us();
+            self.core.wheel.schedule(index, connection.resend_at_us);
         }
     }
 
     /// Sends a SYN, or a SYN-ACK after a simultaneous open.
     pub(crate) fn send_syn(&mut self, index: u32) {
-        let Some(it) = self.core.table.at(index) else {
+        let Some(connection) = self.core.table.at(index) else {
             return;
         };
-        let [high, low] = self.core.own_mss().to_be_bytes();
+        let [high, low] = self.core.local_mss().to_be_bytes();
         let options = [2, 4, high, low, 1, 1, 4, 2, 1, 3, 3, 0];
-        let flags = match it.state {
+        let flags = match connection.state {
             HandshakeState::SynReceived => SYN | ACK,
             _ => SYN,
         };
-        let seq = it.snd_una;
-        self.bare(index, seq, flags, &options);
-        if let Some(it) = self.core.table.at_mut(index) {
+        let seq = connection.snd_una;
+        self.send_empty(index, seq, flags, &options);
+        if let Some(connection) = self.core.table.at_mut(index) {
             // The window of a SYN is never scaled, nor are later ones of this side, since it announces scale 0.
-            it.rcv_end = it.rcv_nxt.wrapping_add(it.window());
+            connection.rcv_end = connection.rcv_nxt.wrapping_add(connection.window());
         }
     }
 }

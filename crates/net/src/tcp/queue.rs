@@ -27,7 +27,7 @@ struct QueueItem {
 }
 
 impl QueueItem {
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.len() - self.done
     }
 
@@ -39,39 +39,39 @@ impl QueueItem {
     }
 }
 
-/// The payload of a segment: `copied`, then `lasting`.
+/// The payload of a segment: `copied`, then `static_bytes`.
 #[derive(Clone, Copy)]
 pub(crate) struct SegmentPayload<'q> {
     pub copied: &'q [u8],
-    pub lasting: &'static [u8],
-    /// The precomputed checksums of `lasting`, or empty.
+    pub static_bytes: &'static [u8],
+    /// The precomputed checksums of `static_bytes`, or empty.
     sums: &'static [u16],
 }
 
 impl SegmentPayload<'_> {
     pub(crate) const EMPTY: SegmentPayload<'static> = SegmentPayload {
         copied: &[],
-        lasting: &[],
+        static_bytes: &[],
         sums: &[],
     };
 
     pub(crate) fn len(&self) -> usize {
-        self.copied.len() + self.lasting.len()
+        self.copied.len() + self.static_bytes.len()
     }
 
     /// The folded checksum of the payload.
     pub(crate) fn sum(&self) -> u32 {
         let copied = sum_of(self.copied);
-        let lasting = match self.sums {
-            [] => sum_of(self.lasting),
+        let static_sum = match self.sums {
+            [] => sum_of(self.static_bytes),
             sums => crate::bytes::fold(sums.iter().map(|sum| u32::from(*sum)).sum()),
         };
         // A sum at an odd offset has its bytes swapped (RFC 1071 §2 B).
-        let lasting = match self.copied.len() % 2 {
-            0 => lasting,
-            _ => lasting.swap_bytes(),
+        let static_sum = match self.copied.len() % 2 {
+            0 => static_sum,
+            _ => static_sum.swap_bytes(),
         };
-        u32::from(copied) + u32::from(lasting)
+        u32::from(copied) + u32::from(static_sum)
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct PayloadShape {
     /// The largest part in copied memory.
     pub copied_max: usize,
     /// Prefer parts with precomputed checksums, since the device computes none.
-    pub by_sums: bool,
+    pub prefers_sums: bool,
 }
 
 /// The queue: a ring of pieces.
@@ -103,7 +103,7 @@ impl TransmitQueue {
 
     /// Whether it holds buffers of the pool.
     pub(crate) fn has_copied(&self) -> bool {
-        let is_copied = |it: &QueueItem| matches!(it.data, QueuedData::Copied { .. });
+        let is_copied = |item: &QueueItem| matches!(item.data, QueuedData::Copied { .. });
         self.pieces.iter().flatten().any(is_copied)
     }
 
@@ -173,20 +173,20 @@ impl TransmitQueue {
         count = count.min(self.len);
         self.len -= count;
         while self.count > 0 {
-            let place = &mut self.pieces[self.first];
-            let Some(piece) = place else { return };
-            let left = piece.left();
-            if count < left {
+            let slot = &mut self.pieces[self.first];
+            let Some(piece) = slot else { return };
+            let remaining = piece.remaining();
+            if count < remaining {
                 piece.done += count;
                 return;
             }
-            count -= left;
+            count -= remaining;
             if let Some(QueueItem {
                 data: QueuedData::Copied { buffer, .. },
                 ..
-            }) = place.take()
+            }) = slot.take()
             {
-                pool.give(buffer);
+                pool.release(buffer);
             }
             self.first = (self.first + 1) % PIECES_MAX;
             self.count -= 1;
@@ -197,10 +197,10 @@ impl TransmitQueue {
     pub(crate) fn part(&self, mut at: usize, shape: PayloadShape) -> SegmentPayload<'_> {
         let mut number = 0;
         while let Some(piece) = self.piece(number) {
-            if at < piece.left() {
+            if at < piece.remaining() {
                 return self.part_of(number, piece, piece.done + at, shape);
             }
-            at -= piece.left();
+            at -= piece.remaining();
             number += 1;
         }
         SegmentPayload::EMPTY
@@ -215,8 +215,8 @@ impl TransmitQueue {
     ) -> SegmentPayload<'q> {
         match &piece.data {
             QueuedData::Lasting { bytes, sums } => {
-                let sums = if shape.by_sums { sums } else { &[][..] };
-                lasting(bytes, sums, from, shape.len_max)
+                let sums = if shape.prefers_sums { sums } else { &[][..] };
+                static_payload(bytes, sums, from, shape.len_max)
             }
             QueuedData::Copied { buffer, len } => {
                 let to = (*len).min(from + shape.len_max.min(shape.copied_max));
@@ -226,11 +226,14 @@ impl TransmitQueue {
                     true => self.piece(number + 1),
                     false => None,
                 };
-                let behind = match next {
-                    Some(next) => follow(next, room, shape.by_sums),
+                let following = match next {
+                    Some(next) => following_payload(next, room, shape.prefers_sums),
                     None => SegmentPayload::EMPTY,
                 };
-                SegmentPayload { copied, ..behind }
+                SegmentPayload {
+                    copied,
+                    ..following
+                }
             }
         }
     }
@@ -242,16 +245,16 @@ impl TransmitQueue {
 }
 
 /// The part of the next piece that follows the end of a copied one.
-fn follow(next: &QueueItem, room: usize, by_sums: bool) -> SegmentPayload<'static> {
+fn following_payload(next: &QueueItem, room: usize, prefers_sums: bool) -> SegmentPayload<'static> {
     match &next.data {
         QueuedData::Lasting { bytes, sums } => {
-            if !by_sums {
-                return lasting(bytes, &[], next.done, room);
+            if !prefers_sums {
+                return static_payload(bytes, &[], next.done, room);
             }
             // A shifted segment boundary would make all checksums of a long piece useless.
             match !sums.is_empty() && bytes.len() > SUMS_PAY_LEN {
                 true => SegmentPayload::EMPTY,
-                false => lasting(bytes, sums, next.done, room),
+                false => static_payload(bytes, sums, next.done, room),
             }
         }
         // A frame has room for one copied part.
@@ -259,7 +262,7 @@ fn follow(next: &QueueItem, room: usize, by_sums: bool) -> SegmentPayload<'stati
     }
 }
 
-fn lasting(
+fn static_payload(
     bytes: &'static [u8],
     sums: &'static [u16],
     from: usize,
@@ -268,18 +271,18 @@ fn lasting(
     let to = bytes.len().min(from + len_max);
     SegmentPayload {
         copied: &[],
-        lasting: &bytes[from..to],
+        static_bytes: &bytes[from..to],
         sums: match sums {
             [] => &[],
-            sums => fitting(sums, bytes.len(), from, to),
+            sums => sums_of_range(sums, bytes.len(), from, to),
         },
     }
 }
 
 /// The precomputed checksums of a range, if it consists of whole parts.
-fn fitting(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'static [u16] {
-    let fits = from.is_multiple_of(SUM_LEN) && (to.is_multiple_of(SUM_LEN) || to == len);
-    match fits {
+fn sums_of_range(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'static [u16] {
+    let is_aligned = from.is_multiple_of(SUM_LEN) && (to.is_multiple_of(SUM_LEN) || to == len);
+    match is_aligned {
         true => sums
             .get(from / SUM_LEN..to.div_ceil(SUM_LEN))
             .unwrap_or_default(),
@@ -320,7 +323,7 @@ mod tests {
     const SHAPE: PayloadShape = PayloadShape {
         len_max: 1460,
         copied_max: 1460,
-        by_sums: true,
+        prefers_sums: true,
     };
 
     #[test]
@@ -339,15 +342,18 @@ mod tests {
             .expect("room");
         queue.push(&mut pool, lasting).expect("room");
         let part = queue.part(1, SHAPE);
-        assert_eq!((part.copied, part.lasting), (&b"ead!"[..], &BODY[..1456]));
-        let whole: Vec<u8> = [part.copied, part.lasting].concat();
+        assert_eq!(
+            (part.copied, part.static_bytes),
+            (&b"ead!"[..], &BODY[..1456])
+        );
+        let whole: Vec<u8> = [part.copied, part.static_bytes].concat();
         assert_eq!(crate::bytes::fold(part.sum()), sum_of(&whole));
         let odd = queue.part(0, SHAPE);
-        let whole: Vec<u8> = [odd.copied, odd.lasting].concat();
+        let whole: Vec<u8> = [odd.copied, odd.static_bytes].concat();
         assert_eq!(crate::bytes::fold(odd.sum()), sum_of(&whole));
         queue.consume(&mut pool, 7);
         assert_eq!(pool.free(), (4, 1));
-        assert_eq!(queue.part(0, SHAPE).lasting, &BODY[2..1462]);
+        assert_eq!(queue.part(0, SHAPE).static_bytes, &BODY[2..1462]);
         assert_eq!((queue.len(), queue.part(2998, SHAPE).len()), (2998, 0));
         queue.clear(&mut pool);
         assert_eq!(queue.len(), 0);
@@ -370,7 +376,7 @@ mod tests {
         while at < queue.len() {
             let part = queue.part(at, SHAPE);
             assert_eq!(part.sums.len(), 1);
-            assert_eq!(crate::bytes::fold(part.sum()), sum_of(part.lasting));
+            assert_eq!(crate::bytes::fold(part.sum()), sum_of(part.static_bytes));
             at += part.len();
         }
         let shape = PayloadShape {

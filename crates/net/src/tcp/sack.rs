@@ -22,7 +22,7 @@ impl SackScoreboard {
 
     /// Reads the SACK blocks within the data in flight. Returns whether one was new.
     pub(crate) fn read(&mut self, options: &[u8], una: u32, nxt: u32) -> bool {
-        let was = self.total();
+        let previous_total = self.total();
         let mut blocks = blocks(options);
         while let Some((block, rest)) = blocks.split_first_chunk::<8>() {
             let start = crate::bytes::be32(block, 0);
@@ -34,7 +34,7 @@ impl SackScoreboard {
             }
             blocks = rest;
         }
-        self.total() > was
+        self.total() > previous_total
     }
 
     /// The number of bytes in the ranges.
@@ -46,12 +46,12 @@ impl SackScoreboard {
     }
 
     fn add(&mut self, mut start: u32, mut end: u32) {
-        let mut kept = SackScoreboard::default();
+        let mut merged = SackScoreboard::default();
         for range in self.ranges() {
             // Adjacent ranges are merged too.
             if before(range.1, start) || before(end, range.0) {
-                kept.ranges[usize::from(kept.count)] = *range;
-                kept.count += 1;
+                merged.ranges[usize::from(merged.count)] = *range;
+                merged.count += 1;
             } else {
                 start = if before(range.0, start) {
                     range.0
@@ -62,18 +62,18 @@ impl SackScoreboard {
             }
         }
         // Ranges beyond the capacity are dropped: their data are retransmitted.
-        if usize::from(kept.count) == RANGES_MAX {
+        if usize::from(merged.count) == RANGES_MAX {
             return;
         }
-        let at = kept
+        let at = merged
             .ranges()
             .iter()
             .position(|range| before(start, range.0))
-            .unwrap_or(usize::from(kept.count));
-        kept.ranges[at..].rotate_right(1);
-        kept.ranges[at] = (start, end);
-        kept.count += 1;
-        *self = kept;
+            .unwrap_or(usize::from(merged.count));
+        merged.ranges[at..].rotate_right(1);
+        merged.ranges[at] = (start, end);
+        merged.count += 1;
+        *self = merged;
     }
 
     /// Removes the data below `una`, which are acknowledged.
@@ -107,7 +107,7 @@ impl SackScoreboard {
         if all.cast_signed() <= 0 {
             return 0;
         }
-        let has: u32 = self
+        let covered: u32 = self
             .ranges()
             .iter()
             .map(|(start, end)| {
@@ -116,7 +116,7 @@ impl SackScoreboard {
                 (end - start).max(0).cast_unsigned()
             })
             .sum();
-        all - has
+        all - covered
     }
 
     /// The first gap between the ranges within `[from, to)`.

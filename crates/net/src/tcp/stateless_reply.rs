@@ -2,7 +2,7 @@
 //! from.
 
 use super::segment::{ACK, FIN, HEADER_LEN, RST, SYN, TcpSegment};
-use crate::bytes::{fold, put16, put32};
+use crate::bytes::{fold, write_be16, write_be32};
 use crate::context::StackContext;
 use crate::stack_api::{LinkDevice, OutgoingFrame};
 
@@ -38,26 +38,26 @@ impl<L: LinkDevice> StackContext<'_, L> {
             remote,
         );
         let tcp = &mut frame[TCP_AT..TCP_AT + len];
-        put16(tcp, 0, to.key.port());
-        put16(tcp, 2, to.key.remote_port());
-        put32(tcp, 4, reply.seq);
-        put32(tcp, 8, reply.ack);
+        write_be16(tcp, 0, to.key.port());
+        write_be16(tcp, 2, to.key.remote_port());
+        write_be32(tcp, 4, reply.seq);
+        write_be32(tcp, 8, reply.ack);
         tcp[12] = (len as u8 / 4) << 4;
         tcp[13] = reply.flags;
-        put16(tcp, 14, reply.window);
+        write_be16(tcp, 14, reply.window);
         tcp[HEADER_LEN..].copy_from_slice(reply.options);
         let pseudo = crate::ipv4::pseudo_sum(crate::ipv4::TCP, local.address, remote) + len as u32;
         let sum = match self.offload.sum {
             true => fold(pseudo),
             false => !fold(pseudo + u32::from(crate::payload_checksums::sum_of(tcp))),
         };
-        put16(tcp, 16, sum);
+        write_be16(tcp, 16, sum);
         let frame = OutgoingFrame {
             head: &frame[..TCP_AT + len],
             copied: &[],
-            lasting: &[],
+            static_bytes: &[],
             partial_sum: self.offload.sum.then_some(TCP_AT as u16),
-            cut_len: None,
+            segment_len: None,
         };
         self.core.counters.frames_sent += 1;
         self.link.send(&frame);
@@ -93,11 +93,11 @@ impl<L: LinkDevice> StackContext<'_, L> {
     /// Sends a reset for a connection.
     pub(crate) fn reset(&mut self, index: u32) {
         // Without the next hop's MAC no segment was ever sent.
-        if let Some(it) = self.core.table.at(index)
-            && !it.needs_mac
+        if let Some(connection) = self.core.table.at(index)
+            && !connection.needs_mac
         {
-            let seq = it.snd_nxt;
-            self.bare(index, seq, RST | ACK, &[]);
+            let seq = connection.snd_nxt;
+            self.send_empty(index, seq, RST | ACK, &[]);
         }
     }
 
@@ -105,7 +105,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
     pub(crate) fn challenge(&mut self, index: u32) {
         let now_us = self.core.now_us;
         let is_within = match self.core.table.at_mut(index) {
-            Some(it) => it.takes_challenge(now_us),
+            Some(connection) => connection.allow_challenge(now_us),
             None => false,
         };
         if !is_within {
@@ -118,6 +118,6 @@ impl<L: LinkDevice> StackContext<'_, L> {
 }
 
 /// Whether a segment occupies sequence numbers, so that its sender expects an ACK.
-pub(crate) fn takes_numbers(segment: &TcpSegment<'_>) -> bool {
+pub(crate) fn occupies_sequence(segment: &TcpSegment<'_>) -> bool {
     !segment.payload.is_empty() || segment.flags & (SYN | FIN) != 0
 }

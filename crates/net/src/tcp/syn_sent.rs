@@ -18,12 +18,12 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     id: ConnectionId,
     segment: &TcpSegment<'_>,
 ) {
-    let Some(it) = cx.core.table.get_mut(id) else {
+    let Some(connection) = cx.core.table.get_mut(id) else {
         return;
     };
     let is_acked = segment.flags & ACK != 0;
-    let is_right = it.flight() > 0 && segment.ack == it.snd_nxt;
-    if is_acked && !is_right {
+    let is_acceptable = connection.flight() > 0 && segment.ack == connection.snd_nxt;
+    if is_acked && !is_acceptable {
         return cx.refuse(segment);
     }
     if segment.flags & RST != 0 {
@@ -36,38 +36,38 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     if segment.flags & SYN == 0 {
         return;
     }
-    let can = TcpOptions::read_well_formed(segment.options);
-    let own_mss = cx.core.own_mss();
-    let Some(it) = cx.core.table.get_mut(id) else {
+    let tcp_options = TcpOptions::read_well_formed(segment.options);
+    let local_mss = cx.core.local_mss();
+    let Some(connection) = cx.core.table.get_mut(id) else {
         return;
     };
-    it.mss = agreed_mss(&can, own_mss);
+    connection.mss = agreed_mss(&tcp_options, local_mss);
     // The initial window depends on the MSS, which is known only now.
-    it.congestion = CongestionControl::new(it.mss);
-    it.has_sack = can.sack;
-    it.scale = can.scale.unwrap_or(0);
-    it.rcv_nxt = segment.seq.wrapping_add(1);
+    connection.congestion = CongestionControl::new(connection.mss);
+    connection.has_sack = tcp_options.sack;
+    connection.scale = tcp_options.scale.unwrap_or(0);
+    connection.rcv_nxt = segment.seq.wrapping_add(1);
     if is_acked {
         opened(cx, service, id, segment);
-        if let Some(it) = cx.core.table.get_mut(id) {
+        if let Some(connection) = cx.core.table.get_mut(id) {
             // The third step of the handshake, unless the callback sends data with it.
-            it.ack_now = true;
+            connection.ack_now = true;
             cx.core.mark(id.index);
         }
         return;
     }
     // Simultaneous open: both sides sent a SYN.
-    it.state = HandshakeState::SynReceived;
-    it.snd_nxt = it.snd_una.wrapping_add(1);
+    connection.state = HandshakeState::SynReceived;
+    connection.snd_nxt = connection.snd_una.wrapping_add(1);
     cx.send_syn(id.index);
 }
 
 /// Whether the segment completes a simultaneous open: both SYNs arrived.
-pub(crate) fn completes(it: &TcpConnection, segment: &TcpSegment<'_>) -> bool {
+pub(crate) fn completes(connection: &TcpConnection, segment: &TcpSegment<'_>) -> bool {
     let is_syn = segment.flags & SYN != 0;
     segment.flags & (ACK | RST) == ACK
-        && segment.ack == it.snd_una.wrapping_add(1)
-        && segment.seq.wrapping_add(is_syn.into()) == it.rcv_nxt
+        && segment.ack == connection.snd_una.wrapping_add(1)
+        && segment.seq.wrapping_add(is_syn.into()) == connection.rcv_nxt
 }
 
 /// An outgoing connection is open.
@@ -78,33 +78,33 @@ pub(crate) fn opened<L: LinkDevice, S: TcpService>(
     segment: &TcpSegment<'_>,
 ) {
     let now_us = cx.core.now_us;
-    let Some(it) = cx.core.table.get_mut(id) else {
+    let Some(connection) = cx.core.table.get_mut(id) else {
         return;
     };
-    it.state = HandshakeState::Open;
-    it.is_told = true;
-    it.retries = 0;
-    it.heard_us = now_us;
-    it.rtt.acked(segment.ack, now_us);
-    it.snd_una = segment.ack;
-    it.snd_nxt = segment.ack;
-    it.resend_at_us = NEVER;
+    connection.state = HandshakeState::Open;
+    connection.is_service_notified = true;
+    connection.retries = 0;
+    connection.last_received_us = now_us;
+    connection.rtt.acked(segment.ack, now_us);
+    connection.snd_una = segment.ack;
+    connection.snd_nxt = segment.ack;
+    connection.resend_at_us = NEVER;
     // The window of a SYN is never scaled (RFC 7323 §2.2).
     let scale = if segment.flags & SYN != 0 {
         0
     } else {
-        it.scale
+        connection.scale
     };
-    it.snd_wnd = u32::from(segment.window) << scale;
-    it.snd_wnd_max = it.snd_wnd;
-    it.snd_wl1 = segment.seq;
-    it.snd_wl2 = segment.ack;
+    connection.snd_wnd = u32::from(segment.window) << scale;
+    connection.snd_wnd_max = connection.snd_wnd;
+    connection.snd_wl1 = segment.seq;
+    connection.snd_wl2 = segment.ack;
     cx.core.counters.opened_active += 1;
-    let key = it.key;
+    let key = connection.key;
     let opened = ConnectionInitiator {
         peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
         port: key.port(),
-        by_us: true,
+        is_active_open: true,
     };
     service.opened(cx, id, opened);
 }

@@ -19,11 +19,11 @@ struct FlowSlot {
 }
 
 pub(crate) struct FlowTable {
-    places: Vec<FlowSlot>,
+    slots: Vec<FlowSlot>,
     heads: Vec<u32>,
     free: u32,
     count: usize,
-    hand: usize,
+    clock_hand: usize,
     keys: [u64; 2],
 }
 
@@ -35,18 +35,18 @@ impl FlowTable {
             true => index as u32 + 1,
             false => NONE,
         };
-        let place = |index: usize| FlowSlot {
+        let new_slot = |index: usize| FlowSlot {
             generation: 0,
             next: next_of(index),
             connection: None,
         };
         FlowTable {
-            places: (0..count).map(place).collect(),
+            slots: (0..count).map(new_slot).collect(),
             // At most half as many connections as buckets keep the chains short.
             heads: vec![NONE; (count * 2).next_power_of_two()],
             free: if count > 0 { 0 } else { NONE },
             count: 0,
-            hand: 0,
+            clock_hand: 0,
             keys: [keys[0] | 1, keys[1] | 1],
         }
     }
@@ -66,11 +66,15 @@ impl FlowTable {
     #[inline(always)]
     pub(crate) fn find(&self, key: ConnectionKey) -> Option<u32> {
         let mut at = self.heads[self.bucket(key)];
-        while let Some(place) = self.places.get(at as usize) {
-            if place.connection.as_ref().is_some_and(|it| it.key == key) {
+        while let Some(slot) = self.slots.get(at as usize) {
+            if slot
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.key == key)
+            {
                 return Some(at);
             }
-            at = place.next;
+            at = slot.next;
         }
         None
     }
@@ -79,25 +83,25 @@ impl FlowTable {
     pub(crate) fn insert(&mut self, connection: TcpConnection) -> Option<ConnectionId> {
         let index = self.free;
         let bucket = self.bucket(connection.key);
-        let place = self.places.get_mut(index as usize)?;
-        self.free = place.next;
-        place.next = self.heads[bucket];
-        place.connection = Some(connection);
+        let slot = self.slots.get_mut(index as usize)?;
+        self.free = slot.next;
+        slot.next = self.heads[bucket];
+        slot.connection = Some(connection);
         self.heads[bucket] = index;
         self.count += 1;
         Some(ConnectionId {
             index,
-            generation: place.generation,
+            generation: slot.generation,
         })
     }
 
     /// Removes a connection.
     pub(crate) fn remove(&mut self, index: u32) -> Option<TcpConnection> {
-        let place = self.places.get_mut(index as usize)?;
-        let connection = place.connection.take()?;
+        let slot = self.slots.get_mut(index as usize)?;
+        let connection = slot.connection.take()?;
         // Old identifiers of the slot become invalid.
-        place.generation = place.generation.wrapping_add(1);
-        let next = core::mem::replace(&mut place.next, self.free);
+        slot.generation = slot.generation.wrapping_add(1);
+        let next = core::mem::replace(&mut slot.next, self.free);
         self.free = index;
         self.count -= 1;
         let bucket = self.bucket(connection.key);
@@ -105,12 +109,12 @@ impl FlowTable {
             self.heads[bucket] = next;
         } else {
             let mut at = self.heads[bucket];
-            while let Some(place) = self.places.get_mut(at as usize) {
-                if place.next == index {
-                    place.next = next;
+            while let Some(slot) = self.slots.get_mut(at as usize) {
+                if slot.next == index {
+                    slot.next = next;
                     break;
                 }
-                at = place.next;
+                at = slot.next;
             }
         }
         Some(connection)
@@ -118,28 +122,28 @@ impl FlowTable {
 
     /// The connection in a slot.
     pub(crate) fn at(&self, index: u32) -> Option<&TcpConnection> {
-        self.places.get(index as usize)?.connection.as_ref()
+        self.slots.get(index as usize)?.connection.as_ref()
     }
 
     /// Like `FlowTable::at`, mutable.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut TcpConnection> {
-        self.places.get_mut(index as usize)?.connection.as_mut()
+        self.slots.get_mut(index as usize)?.connection.as_mut()
     }
 
     /// The connection with an identifier, if it still exists.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&TcpConnection> {
-        let place = self.places.get(id.index as usize)?;
-        match place.generation == id.generation {
-            true => place.connection.as_ref(),
+        let slot = self.slots.get(id.index as usize)?;
+        match slot.generation == id.generation {
+            true => slot.connection.as_ref(),
             false => None,
         }
     }
 
     /// Like `FlowTable::get`, mutable.
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut TcpConnection> {
-        let place = self.places.get_mut(id.index as usize)?;
-        match place.generation == id.generation {
-            true => place.connection.as_mut(),
+        let slot = self.slots.get_mut(id.index as usize)?;
+        match slot.generation == id.generation {
+            true => slot.connection.as_mut(),
             false => None,
         }
     }
@@ -147,9 +151,9 @@ impl FlowTable {
     /// The current identifier of a slot.
     pub(crate) fn id(&self, index: u32) -> ConnectionId {
         let generation = self
-            .places
+            .slots
             .get(index as usize)
-            .map_or(0, |place| place.generation);
+            .map_or(0, |slot| slot.generation);
         ConnectionId { index, generation }
     }
 
@@ -159,8 +163,8 @@ impl FlowTable {
     }
 
     /// The number of slots.
-    pub(crate) fn places(&self) -> usize {
-        self.places.len()
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -169,13 +173,13 @@ impl FlowTable {
 
     /// The next stalled connection among the following slots; one that holds buffers if `with_buffers`.
     pub(crate) fn stalled(&mut self, now_us: u64, with_buffers: bool) -> Option<u32> {
-        for _ in 0..LOOKS.min(self.places.len()) {
-            self.hand = (self.hand + 1) % self.places.len();
-            if let Some(it) = &self.places[self.hand].connection
-                && it.is_stalled(now_us)
-                && (!with_buffers || it.holds_buffers())
+        for _ in 0..LOOKS.min(self.slots.len()) {
+            self.clock_hand = (self.clock_hand + 1) % self.slots.len();
+            if let Some(connection) = &self.slots[self.clock_hand].connection
+                && connection.is_stalled(now_us)
+                && (!with_buffers || connection.holds_buffers())
             {
-                return Some(self.hand as u32);
+                return Some(self.clock_hand as u32);
             }
         }
         None
@@ -184,18 +188,19 @@ impl FlowTable {
     /// The longest idle connection among the following slots, without input since `before_us`. The search continues
     /// where the last one ended (a clock hand).
     pub(crate) fn idle(&mut self, before_us: u64) -> Option<u32> {
-        let mut found: Option<(u64, u32)> = None;
-        for _ in 0..LOOKS.min(self.places.len()) {
-            self.hand = (self.hand + 1) % self.places.len();
-            let Some(it) = &self.places[self.hand].connection else {
+        let mut longest: Option<(u64, u32)> = None;
+        for _ in 0..LOOKS.min(self.slots.len()) {
+            self.clock_hand = (self.clock_hand + 1) % self.slots.len();
+            let Some(connection) = &self.slots[self.clock_hand].connection else {
                 continue;
             };
-            let is_older = found.is_none_or(|(heard_us, _)| it.heard_us < heard_us);
-            if it.heard_us <= before_us && is_older && it.is_idle() {
-                found = Some((it.heard_us, self.hand as u32));
+            let is_older =
+                longest.is_none_or(|(oldest_us, _)| connection.last_received_us < oldest_us);
+            if connection.last_received_us <= before_us && is_older && connection.is_idle() {
+                longest = Some((connection.last_received_us, self.clock_hand as u32));
             }
         }
-        found.map(|(_, index)| index)
+        longest.map(|(_, index)| index)
     }
 }
 

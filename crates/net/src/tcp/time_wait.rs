@@ -20,10 +20,10 @@ pub(crate) struct ClosedConnection {
 
 #[derive(Clone, Copy)]
 struct TimeWaitEntry {
-    over: ClosedConnection,
+    closed: ClosedConnection,
     at_us: u64,
     next: u32,
-    is_taken: bool,
+    is_occupied: bool,
 }
 
 pub(crate) struct TimeWaitTable {
@@ -40,14 +40,14 @@ impl TimeWaitTable {
     pub(crate) fn new(count: usize, key: u64) -> TimeWaitTable {
         let count = count.next_power_of_two().clamp(16, 65_536);
         let entry = TimeWaitEntry {
-            over: ClosedConnection {
+            closed: ClosedConnection {
                 key: ConnectionKey(0),
                 rcv_nxt: 0,
                 snd_nxt: 0,
             },
             at_us: 0,
             next: NONE,
-            is_taken: false,
+            is_occupied: false,
         };
         TimeWaitTable {
             ring: vec![entry; count],
@@ -66,7 +66,7 @@ impl TimeWaitTable {
         self.local = local;
         self.heads.fill(NONE);
         for entry in &mut self.ring {
-            entry.is_taken = false;
+            entry.is_occupied = false;
         }
     }
 
@@ -76,21 +76,21 @@ impl TimeWaitTable {
     }
 
     /// Adds an entry. Returns whether an unexpired one was evicted.
-    pub(crate) fn insert(&mut self, over: ClosedConnection, now_us: u64) -> bool {
+    pub(crate) fn insert(&mut self, closed: ClosedConnection, now_us: u64) -> bool {
         let at = self.next;
         self.next = (at + 1) % self.ring.len();
         let old = self.ring[at];
         // An expired entry is no loss.
-        let displaces = old.is_taken && now_us.saturating_sub(old.at_us) < LIFE_US;
-        if old.is_taken {
+        let displaces = old.is_occupied && now_us.saturating_sub(old.at_us) < LIFE_US;
+        if old.is_occupied {
             self.unlink(at as u32);
         }
-        let bucket = self.bucket(over.key);
+        let bucket = self.bucket(closed.key);
         self.ring[at] = TimeWaitEntry {
-            over,
+            closed,
             at_us: now_us,
             next: self.heads[bucket],
-            is_taken: true,
+            is_occupied: true,
         };
         self.heads[bucket] = at as u32;
         displaces
@@ -100,8 +100,8 @@ impl TimeWaitTable {
     pub(crate) fn find(&self, key: ConnectionKey, now_us: u64) -> Option<(u32, ClosedConnection)> {
         let mut at = self.heads[self.bucket(key)];
         while let Some(entry) = self.ring.get(at as usize) {
-            if entry.over.key == key && now_us.saturating_sub(entry.at_us) < LIFE_US {
-                return Some((at, entry.over));
+            if entry.closed.key == key && now_us.saturating_sub(entry.at_us) < LIFE_US {
+                return Some((at, entry.closed));
             }
             at = entry.next;
         }
@@ -110,20 +110,20 @@ impl TimeWaitTable {
 
     /// Removes an entry that `TimeWaitTable::find` returned.
     pub(crate) fn unlink(&mut self, at: u32) {
-        let bucket = self.bucket(self.ring[at as usize].over.key);
+        let bucket = self.bucket(self.ring[at as usize].closed.key);
         let next = self.ring[at as usize].next;
-        self.ring[at as usize].is_taken = false;
+        self.ring[at as usize].is_occupied = false;
         if self.heads[bucket] == at {
             self.heads[bucket] = next;
             return;
         }
-        let mut before = self.heads[bucket];
-        while let Some(entry) = self.ring.get_mut(before as usize) {
+        let mut previous = self.heads[bucket];
+        while let Some(entry) = self.ring.get_mut(previous as usize) {
             if entry.next == at {
                 entry.next = next;
                 return;
             }
-            before = entry.next;
+            previous = entry.next;
         }
     }
 }

@@ -17,36 +17,39 @@ const RETRIES_OF_MSS: u8 = 4;
 const MSS_SAFE: u16 = 536;
 
 /// Handles the due deadlines of a connection.
-pub(crate) fn look<L: LinkDevice, S: TcpService>(
+pub(crate) fn check_deadlines<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
     index: u32,
 ) {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
-    let Some(it) = cx.core.table.at(index) else {
+    let Some(connection) = cx.core.table.at(index) else {
         return;
     };
     // The idle timeout first: a connection that ends needs no ACK.
-    if now_us >= it.heard_us.saturating_add(idle_timeout_us) {
+    if now_us >= connection.last_received_us.saturating_add(idle_timeout_us) {
         return give_up(cx, service, index);
     }
-    if now_us >= it.ack_at_us {
+    if now_us >= connection.ack_at_us {
         cx.core.counters.acks_delayed += 1;
         cx.send_ack(index);
     }
-    let is_over = match cx.core.table.at(index) {
-        Some(it) if now_us >= it.resend_at_us => resend(cx, index),
+    let is_failed = match cx.core.table.at(index) {
+        Some(connection) if now_us >= connection.resend_at_us => resend(cx, index),
         _ => false,
     };
-    if is_over {
+    if is_failed {
         return give_up(cx, service, index);
     }
-    if let Some(it) = cx.core.table.at(index) {
-        let idle_at_us = it.heard_us.saturating_add(idle_timeout_us);
+    if let Some(connection) = cx.core.table.at(index) {
+        let idle_at_us = connection.last_received_us.saturating_add(idle_timeout_us);
         // One wheel entry for each connection, at its earliest deadline.
-        let at_us = it.ack_at_us.min(it.resend_at_us).min(idle_at_us);
-        cx.core.wheel.ask(index, at_us);
+        let at_us = connection
+            .ack_at_us
+            .min(connection.resend_at_us)
+            .min(idle_at_us);
+        cx.core.wheel.schedule(index, at_us);
     }
 }
 
@@ -63,51 +66,54 @@ fn give_up<L: LinkDevice, S: TcpService>(
 fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
-    let Some(it) = cx.core.table.at_mut(index) else {
+    let Some(connection) = cx.core.table.at_mut(index) else {
         return false;
     };
-    it.resend_at_us = NEVER;
+    connection.resend_at_us = NEVER;
     // All was acknowledged in the meantime.
-    if it.flight() == 0 && it.unsent() == 0 && it.state == HandshakeState::Open {
+    if connection.flight() == 0
+        && connection.unsent() == 0
+        && connection.state == HandshakeState::Open
+    {
         return false;
     }
-    it.rtt.back_off();
+    connection.rtt.back_off();
     // Karn's algorithm: retransmitted segments give no samples (RFC 6298 §3).
-    it.rtt.forget();
-    let timeout_us = it.rtt.timeout_us();
-    if it.state != HandshakeState::Open {
+    connection.rtt.forget();
+    let timeout_us = connection.rtt.timeout_us();
+    if connection.state != HandshakeState::Open {
         return resend_syn(cx, index, timeout_us);
     }
-    it.resend_at_us = now_us + timeout_us;
+    connection.resend_at_us = now_us + timeout_us;
     // A closed window is probed for as long as an idle connection is kept.
-    if it.snd_wnd == 0 && it.still_us(now_us) >= idle_timeout_us {
+    if connection.snd_wnd == 0 && connection.since_progress_us(now_us) >= idle_timeout_us {
         return true;
     }
-    if it.flight() == 0 {
+    if connection.flight() == 0 {
         cx.probe(index);
         return false;
     }
-    let (una, nxt) = (it.snd_una, it.snd_nxt);
+    let (una, nxt) = (connection.snd_una, connection.snd_nxt);
     // RFC 2018 §8: after a timeout SACK information is dropped, since a receiver may discard the data.
-    it.board.clear();
-    if it.snd_wnd == 0 {
+    connection.board.clear();
+    if connection.snd_wnd == 0 {
         // Not lost: the peer has no room. Its answers to the probes keep the connection alive.
-        it.congestion.send_again(una, nxt);
+        connection.congestion.send_again(una, nxt);
         cx.core.counters.window_probes += 1;
         cx.output(index);
         return false;
     }
     cx.core.counters.timeouts += 1;
-    it.retries += 1;
-    if it.retries > RETRIES_MAX {
+    connection.retries += 1;
+    if connection.retries > RETRIES_MAX {
         return true;
     }
-    if it.retries == RETRIES_OF_MSS {
+    if connection.retries == RETRIES_OF_MSS {
         // Path MTU discovery may have failed silently, if ICMP is filtered (RFC 2923 §2.1).
-        it.mss = it.mss.min(MSS_SAFE.max(MSS_MIN));
+        connection.mss = connection.mss.min(MSS_SAFE.max(MSS_MIN));
     }
-    it.congestion.enter_loss(una, nxt, it.mss);
-    if it.retries >= RETRIES_OF_WAY {
+    connection.congestion.enter_loss(una, nxt, connection.mss);
+    if connection.retries >= RETRIES_OF_WAY {
         refresh_mac(cx, index);
     }
     cx.output(index);
@@ -116,19 +122,19 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
 
 fn resend_syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32, timeout_us: u64) -> bool {
     let now_us = cx.core.now_us;
-    let Some(it) = cx.core.table.at_mut(index) else {
+    let Some(connection) = cx.core.table.at_mut(index) else {
         return false;
     };
-    it.retries += 1;
-    if it.retries > SYN_RETRIES_MAX {
+    connection.retries += 1;
+    if connection.retries > SYN_RETRIES_MAX {
         return true;
     }
-    if it.flight() == 0 {
+    if connection.flight() == 0 {
         cx.output(index);
         return false;
     }
     // The SYN backs off like data.
-    it.resend_at_us = now_us + timeout_us;
+    connection.resend_at_us = now_us + timeout_us;
     cx.core.counters.retransmitted += 1;
     cx.send_syn(index);
     false
@@ -136,12 +142,12 @@ fn resend_syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32, timeout_u
 
 /// Resolves the next hop's MAC again, which may have changed.
 fn refresh_mac<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) {
-    let Some(it) = cx.core.table.at(index) else {
+    let Some(connection) = cx.core.table.at(index) else {
         return;
     };
-    if let Some(mac) = cx.resolve(it.key.remote())
-        && let Some(it) = cx.core.table.at_mut(index)
+    if let Some(mac) = cx.resolve(connection.key.remote())
+        && let Some(connection) = cx.core.table.at_mut(index)
     {
-        it.template[..6].copy_from_slice(&mac);
+        connection.template[..6].copy_from_slice(&mac);
     }
 }

@@ -43,15 +43,16 @@ pub struct Wire {
 impl LinkDevice for Wire {
     fn send(&mut self, frame: &OutgoingFrame<'_>) {
         self.count += 1;
-        self.parts.push((frame.copied.len(), frame.lasting.len()));
-        let whole = [frame.head, frame.copied, frame.lasting].concat();
+        self.parts
+            .push((frame.copied.len(), frame.static_bytes.len()));
+        let whole = [frame.head, frame.copied, frame.static_bytes].concat();
         // The limits of `OutgoingFrame`.
         assert!(frame.head.len() + frame.copied.len() <= 1514);
         assert_eq!(
             frame.partial_sum.is_some(),
             self.offload.sum && is_tcp(&whole)
         );
-        match frame.cut_len {
+        match frame.segment_len {
             None => self.frames.push(complete(whole, frame.partial_sum)),
             Some(cut_len) => {
                 assert!(self.offload.segmentation);

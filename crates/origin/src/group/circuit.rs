@@ -22,7 +22,7 @@ use super::settings;
 pub struct CircuitBreaker {
     state: CircuitState,
     /// How often it was opened without a long healthy time in between.
-    opened_in_a_row: u32,
+    consecutive_opens: u32,
     /// When it was last closed.
     closed_ms: u64,
     /// Changes with each state: requests that began in an earlier state are no evidence for the current one.
@@ -32,14 +32,14 @@ pub struct CircuitBreaker {
 #[derive(Clone, Debug)]
 enum CircuitState {
     Closed(FailureWindow),
-    /// `by`: clients with failed requests.
+    /// `failed_clients`: clients with failed requests.
     Open {
         until_ms: u64,
-        by: ClientSet,
+        failed_clients: ClientSet,
     },
     HalfOpen {
         trials: u32,
-        by: ClientSet,
+        failed_clients: ClientSet,
     },
 }
 
@@ -93,20 +93,20 @@ pub enum CircuitChange {
 #[derive(Clone, Debug)]
 struct FailureWindow {
     start_ms: u64,
-    now: RequestTally,
-    before: RequestTally,
+    current: RequestTally,
+    previous: RequestTally,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestTally {
-    good: u64,
-    bad: u64,
+    successes: u64,
+    failures: u64,
     /// All clients with requests, and in `failed` those with failures.
     clients: ClientSet,
     failed: ClientSet,
     /// Connections that failed or were lost since the last response, good or bad, and their clients.
-    absent_in_a_row: u64,
-    absent: ClientSet,
+    consecutive_absences: u64,
+    absent_clients: ClientSet,
 }
 
 impl CircuitBreaker {
@@ -114,14 +114,14 @@ impl CircuitBreaker {
     pub fn new(now_ms: u64) -> CircuitBreaker {
         CircuitBreaker {
             state: CircuitState::Closed(FailureWindow::new(now_ms)),
-            opened_in_a_row: 0,
+            consecutive_opens: 0,
             closed_ms: now_ms,
             epoch: 0,
         }
     }
 
     /// The decision about a request of `clients`.
-    pub fn passage(
+    pub fn decide(
         &self,
         settings: &settings::CircuitSettings,
         clients: ClientSet,
@@ -130,8 +130,9 @@ impl CircuitBreaker {
         match self.state {
             // The failures of one other client say little about this client's requests.
             CircuitState::Closed(_) => CircuitDecision::Open,
-            CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. }
-                if !concerns(by, clients) =>
+            CircuitState::Open { failed_clients, .. }
+            | CircuitState::HalfOpen { failed_clients, .. }
+                if !affects(failed_clients, clients) =>
             {
                 CircuitDecision::Open
             }
@@ -152,14 +153,17 @@ impl CircuitBreaker {
         clients: ClientSet,
         now_ms: u64,
     ) -> CircuitTicket {
-        let is_trial = self.passage(settings, clients, now_ms) == CircuitDecision::Trial;
+        let is_trial = self.decide(settings, clients, now_ms) == CircuitDecision::Trial;
         if is_trial {
             match &mut self.state {
                 CircuitState::HalfOpen { trials, .. } => *trials += 1,
-                CircuitState::Open { by, .. } => {
-                    let by = *by;
+                CircuitState::Open { failed_clients, .. } => {
+                    let failed_clients = *failed_clients;
                     // The first trial closes the waiting phase for all requests.
-                    self.enter(CircuitState::HalfOpen { trials: 1, by });
+                    self.enter(CircuitState::HalfOpen {
+                        trials: 1,
+                        failed_clients,
+                    });
                 }
                 CircuitState::Closed(_) => {}
             }
@@ -170,53 +174,63 @@ impl CircuitBreaker {
         }
     }
 
-    /// A request of `clients` ended; `found` is `None` if its result is no evidence about the member. `may_open` =
+    /// A request of `clients` ended; `report` is `None` if its result is no evidence about the member. `may_eject` =
     /// the member may be ejected.
     pub fn end(
         &mut self,
-        begun: CircuitTicket,
-        found: Option<CircuitReport>,
+        ticket: CircuitTicket,
+        report: Option<CircuitReport>,
         clients: ClientSet,
-        may_open: bool,
+        may_eject: bool,
         settings: &settings::CircuitSettings,
         now_ms: u64,
     ) -> CircuitChange {
         // A late result from an earlier state would close or open the circuit on outdated evidence.
-        if begun.epoch != self.epoch {
+        if ticket.epoch != self.epoch {
             return CircuitChange::None;
         }
-        match (&mut self.state, found) {
+        match (&mut self.state, report) {
             // Cancelled requests have no report and are no evidence.
-            (CircuitState::Closed(window), Some(found)) => {
-                window.add(found, clients, settings.window_ms, now_ms);
-                if found != CircuitReport::Well && may_open && window.is_bad(settings, now_ms) {
-                    let by = window.failed();
-                    self.open(by, settings, now_ms);
+            (CircuitState::Closed(window), Some(report)) => {
+                window.add(report, clients, settings.window_ms, now_ms);
+                if report != CircuitReport::Well && may_eject && window.is_bad(settings, now_ms) {
+                    let failed_clients = window.failed();
+                    self.open(failed_clients, settings, now_ms);
                     return CircuitChange::Opened;
                 }
             }
-            (CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. }, Some(found))
-                if !concerns(*by, clients) =>
-            {
-                match found {
+            (
+                CircuitState::Open { failed_clients, .. }
+                | CircuitState::HalfOpen { failed_clients, .. },
+                Some(report),
+            ) if !affects(*failed_clients, clients) => {
+                match report {
                     // The member worked for other clients all the time, so it needs no slow start: no change is
                     // reported.
                     // A second failing client: the member is ejected for all.
                     CircuitReport::Well => _ = self.close(now_ms),
-                    CircuitReport::Failing | CircuitReport::Absent => *by = by.union(clients),
+                    CircuitReport::Failing | CircuitReport::Absent => {
+                        *failed_clients = failed_clients.union(clients)
+                    }
                 }
             }
-            (CircuitState::HalfOpen { trials, by }, found) if begun.is_trial => {
+            (
+                CircuitState::HalfOpen {
+                    trials,
+                    failed_clients,
+                },
+                report,
+            ) if ticket.is_trial => {
                 // The trial's slot is free even if it was cancelled, or no trial could ever follow.
                 *trials = trials.saturating_sub(1);
-                let by = by.union(clients);
-                match found {
+                let failed_clients = failed_clients.union(clients);
+                match report {
                     Some(CircuitReport::Well) => {
                         self.close(now_ms);
                         return CircuitChange::Closed;
                     }
                     Some(CircuitReport::Failing | CircuitReport::Absent) => {
-                        self.open(by, settings, now_ms);
+                        self.open(failed_clients, settings, now_ms);
                         return CircuitChange::Opened;
                     }
                     None => {}
@@ -238,22 +252,34 @@ impl CircuitBreaker {
     }
 
     /// Ejects the member. Each time is longer, unless a single client found all failures.
-    fn open(&mut self, by: ClientSet, settings: &settings::CircuitSettings, now_ms: u64) {
-        let was_well = matches!(self.state, CircuitState::Closed(_))
+    fn open(
+        &mut self,
+        failed_clients: ClientSet,
+        settings: &settings::CircuitSettings,
+        now_ms: u64,
+    ) {
+        let was_healthy = matches!(self.state, CircuitState::Closed(_))
             // Healthy for at least the longest ejection: the backoff starts anew.
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
-        if was_well {
-            self.opened_in_a_row = 0;
+        if was_healthy {
+            self.consecutive_opens = 0;
         }
         // The failures of one client alone do not lengthen the ejection of all.
-        let is_repeated = by.len() > 1;
+        let is_repeated = failed_clients.len() > 1;
         // Exponential backoff, up to `open_ms_max`.
-        let doublings = if is_repeated { self.opened_in_a_row } else { 0 };
+        let doublings = if is_repeated {
+            self.consecutive_opens
+        } else {
+            0
+        };
         let doubled = 1_u64.checked_shl(doublings.min(32));
         let time_ms = settings.open_ms.saturating_mul(doubled.unwrap_or(u64::MAX));
-        self.opened_in_a_row = self.opened_in_a_row.saturating_add(is_repeated.into());
+        self.consecutive_opens = self.consecutive_opens.saturating_add(is_repeated.into());
         let until_ms = now_ms.saturating_add(time_ms.min(settings.open_ms_max));
-        self.enter(CircuitState::Open { until_ms, by });
+        self.enter(CircuitState::Open {
+            until_ms,
+            failed_clients,
+        });
     }
 
     fn enter(&mut self, state: CircuitState) {
@@ -263,27 +289,27 @@ impl CircuitBreaker {
     }
 }
 
-/// Whether failures seen by `by` keep requests of `clients` away: those of several clients do, for all.
-fn concerns(by: ClientSet, clients: ClientSet) -> bool {
-    by.len() > 1 || !by.is_disjoint(clients)
+/// Whether failures seen by `failed_clients` keep requests of `clients` away: those of several clients do, for all.
+fn affects(failed_clients: ClientSet, clients: ClientSet) -> bool {
+    failed_clients.len() > 1 || !failed_clients.is_disjoint(clients)
 }
 
 impl FailureWindow {
     fn new(now_ms: u64) -> FailureWindow {
         FailureWindow {
             start_ms: now_ms,
-            now: RequestTally::default(),
-            before: RequestTally::default(),
+            current: RequestTally::default(),
+            previous: RequestTally::default(),
         }
     }
 
-    fn add(&mut self, found: CircuitReport, clients: ClientSet, window_ms: u64, now_ms: u64) {
+    fn add(&mut self, report: CircuitReport, clients: ClientSet, window_ms: u64, now_ms: u64) {
         let window_ms = window_ms.max(1);
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
             // After a gap of more than a window, the last one is outdated too.
-            let last = std::mem::take(&mut self.now);
-            self.before = if passed == 1 {
+            let last = std::mem::take(&mut self.current);
+            self.previous = if passed == 1 {
                 last
             } else {
                 // More than one window without requests: the earlier one is too old.
@@ -291,35 +317,35 @@ impl FailureWindow {
             };
             self.start_ms += passed * window_ms;
         }
-        let now = &mut self.now;
-        now.clients = now.clients.union(clients);
-        match found {
-            CircuitReport::Well => now.good += 1,
+        let current = &mut self.current;
+        current.clients = current.clients.union(clients);
+        match report {
+            CircuitReport::Well => current.successes += 1,
             CircuitReport::Failing | CircuitReport::Absent => {
-                now.bad += 1;
-                now.failed = now.failed.union(clients);
+                current.failures += 1;
+                current.failed = current.failed.union(clients);
             }
         }
-        match found {
+        match report {
             CircuitReport::Absent => {
-                now.absent_in_a_row += 1;
-                now.absent = now.absent.union(clients);
+                current.consecutive_absences += 1;
+                current.absent_clients = current.absent_clients.union(clients);
             }
             CircuitReport::Well | CircuitReport::Failing => {
-                now.absent_in_a_row = 0;
-                now.absent = ClientSet::default();
+                current.consecutive_absences = 0;
+                current.absent_clients = ClientSet::default();
             }
         }
     }
 
     /// Clients with failed requests.
     fn failed(&self) -> ClientSet {
-        self.now.failed.union(self.before.failed)
+        self.current.failed.union(self.previous.failed)
     }
 
     /// Whether these clients reach the share of all clients that must have failures.
-    fn are_many(&self, clients: ClientSet, settings: &settings::CircuitSettings) -> bool {
-        let all = self.now.clients.union(self.before.clients);
+    fn reach_share(&self, clients: ClientSet, settings: &settings::CircuitSettings) -> bool {
+        let all = self.current.clients.union(self.previous.clients);
         clients.len() * 100 >= all.len() * settings.failure_percent
     }
 
@@ -327,20 +353,24 @@ impl FailureWindow {
         let window_ms = settings.window_ms.max(1);
         // Responses from before it became unreachable are no evidence that it is reachable now, so their share is
         // ignored.
-        let is_away = self.now.absent_in_a_row >= u64::from(settings.absences_max.max(1));
-        if settings.absences_max > 0 && is_away && self.are_many(self.now.absent, settings) {
+        let is_absent =
+            self.current.consecutive_absences >= u64::from(settings.absences_max.max(1));
+        if settings.absences_max > 0
+            && is_absent
+            && self.reach_share(self.current.absent_clients, settings)
+        {
             return true;
         }
         // Sliding window: the share of the earlier window that is still within `window_ms`.
-        let into_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
+        let elapsed_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
         // The share of the previous window that still overlaps the last `window_ms`, assuming even load.
-        let reaches = |count: u64| count.saturating_mul(window_ms - into_ms) / window_ms;
-        let bad = self.now.bad + reaches(self.before.bad);
-        let all = bad + self.now.good + reaches(self.before.good);
+        let weighted = |count: u64| count.saturating_mul(window_ms - elapsed_ms) / window_ms;
+        let failures = self.current.failures + weighted(self.previous.failures);
+        let all = failures + self.current.successes + weighted(self.previous.successes);
         // A share alone would eject after the first failure of an idle member.
-        let are_many = settings.failures_min > 0 && bad >= u64::from(settings.failures_min);
-        are_many
-            && bad * 100 >= all * u64::from(settings.failure_percent)
-            && self.are_many(self.failed(), settings)
+        let are_enough = settings.failures_min > 0 && failures >= u64::from(settings.failures_min);
+        are_enough
+            && failures * 100 >= all * u64::from(settings.failure_percent)
+            && self.reach_share(self.failed(), settings)
     }
 }

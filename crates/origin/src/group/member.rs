@@ -95,7 +95,7 @@ impl fmt::Display for MemberHealth {
 /// A member of a group.
 pub struct GroupMember<P> {
     pub generation: u32,
-    pub place: P,
+    pub target: P,
     pub name: Arc<str>,
     pub hash: u64,
     pub weight: u32,
@@ -105,11 +105,11 @@ pub struct GroupMember<P> {
     /// By active checks; true without any.
     pub is_healthy: bool,
     /// Successive active checks with the opposite result.
-    pub opposed: u32,
+    pub contrary_checks: u32,
     /// The start of its slow start.
-    pub grows_since_ms: Option<u64>,
+    pub slow_start_since_ms: Option<u64>,
     /// Its credit in smooth weighted round robin.
-    pub turn: i64,
+    pub credit: i64,
     /// Requests in progress, including those that wait for a connection.
     pub requests: u32,
     /// Of them, tunnels: they count as load, but not for the maximum of requests.
@@ -121,7 +121,7 @@ pub struct GroupMember<P> {
 
 impl<P> GroupMember<P> {
     /// Its health for requests of `clients`.
-    pub fn standing(
+    pub fn health(
         &self,
         settings: &GroupSettings,
         clients: ClientSet,
@@ -134,7 +134,7 @@ impl<P> GroupMember<P> {
         if !self.is_healthy {
             return MemberHealth::Down;
         }
-        match self.circuit.passage(&settings.circuit, clients, now_ms) {
+        match self.circuit.decide(&settings.circuit, clients, now_ms) {
             // A full member gets no trial either.
             CircuitDecision::Shut { until_ms } => return MemberHealth::Ejected { until_ms },
             CircuitDecision::Tried => return MemberHealth::Tried,
@@ -144,7 +144,7 @@ impl<P> GroupMember<P> {
         if self.is_full(settings) {
             return MemberHealth::Full;
         }
-        match self.grown_percent(settings, now_ms) {
+        match self.weight_percent(settings, now_ms) {
             100 => MemberHealth::Up,
             percent => MemberHealth::SlowStart {
                 percent: percent as u32,
@@ -160,27 +160,27 @@ impl<P> GroupMember<P> {
     }
 
     /// Its current weight; more than 0.
-    pub fn weighs(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
-        let whole = u64::from(self.weight.max(1)) * WEIGHT_UNIT;
-        whole * self.grown_percent(settings, now_ms) / 100
+    pub fn current_weight(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
+        let full_weight = u64::from(self.weight.max(1)) * WEIGHT_UNIT;
+        full_weight * self.weight_percent(settings, now_ms) / 100
     }
 
     /// Begins a slow start.
-    pub fn begin_slowly(&mut self, now_ms: u64) {
-        self.grows_since_ms = Some(now_ms);
+    pub fn begin_slow_start(&mut self, now_ms: u64) {
+        self.slow_start_since_ms = Some(now_ms);
         // A credit from before the failure would send a burst at once.
-        self.turn = 0;
+        self.credit = 0;
     }
 
-    fn grown_percent(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
-        let Some(since_ms) = self.grows_since_ms else {
+    fn weight_percent(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
+        let Some(since_ms) = self.slow_start_since_ms else {
             return 100;
         };
-        let grown_ms = now_ms.saturating_sub(since_ms);
-        if grown_ms >= settings.slow_start_ms {
+        let elapsed_ms = now_ms.saturating_sub(since_ms);
+        if elapsed_ms >= settings.slow_start_ms {
             return 100;
         }
         // Never 0: without requests it could not warm up.
-        (grown_ms * 100 / settings.slow_start_ms).max(SLOW_START_PERCENT_MIN)
+        (elapsed_ms * 100 / settings.slow_start_ms).max(SLOW_START_PERCENT_MIN)
     }
 }

@@ -31,14 +31,14 @@ pub struct PickReason {
     /// The set of candidates.
     pub tier: CandidateTier,
     /// The policy's selection.
-    pub by: SelectionReason,
+    pub selected_by: SelectionReason,
     /// The number of candidates.
     pub candidates: usize,
 }
 
 impl fmt::Display for PickReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.by {
+        match self.selected_by {
             SelectionReason::Only => to.write_str("the only member")?,
             SelectionReason::Turn => to.write_str("next in turn")?,
             SelectionReason::LeastLoaded { load } => {
@@ -47,10 +47,10 @@ impl fmt::Display for PickReason {
             SelectionReason::LessOfTwo { load } => {
                 write!(to, "the less loaded of two random members, {load} requests")?
             }
-            SelectionReason::Key { passed_over: 0 } => to.write_str("selected by the key")?,
-            SelectionReason::Key { passed_over } => write!(
+            SelectionReason::Key { skipped: 0 } => to.write_str("selected by the key")?,
+            SelectionReason::Key { skipped } => write!(
                 to,
-                "selected by the key, after {passed_over} overloaded members"
+                "selected by the key, after {skipped} overloaded members"
             )?,
         }
         let count = self.candidates;
@@ -100,7 +100,7 @@ pub struct MemberStatus {
     /// Whether it is a backup.
     pub backup: bool,
     /// Its health.
-    pub standing: MemberHealth,
+    pub health: MemberHealth,
     /// Requests in progress.
     pub requests: u32,
     /// Of them, those that wait for a connection.

@@ -16,7 +16,7 @@ pub struct MemberCandidate {
     /// The hash of its name, for consistent hashing.
     pub hash: u64,
     /// Its credit in smooth weighted round robin.
-    pub turn: i64,
+    pub credit: i64,
 }
 
 /// How a member was selected.
@@ -39,7 +39,7 @@ pub enum SelectionReason {
     /// By the key's hash.
     Key {
         /// Members with a better score for the key that were skipped because of their load.
-        passed_over: u32,
+        skipped: u32,
     },
 }
 
@@ -70,32 +70,32 @@ pub fn choose(
 /// Smooth weighted round robin (nginx): the candidate with the highest credit.
 fn next_turn(candidates: &[MemberCandidate]) -> usize {
     // The current turn has not been credited yet.
-    let behind =
-        |candidate: &MemberCandidate| candidate.turn.saturating_add_unsigned(candidate.weight);
+    let next_credit =
+        |candidate: &MemberCandidate| candidate.credit.saturating_add_unsigned(candidate.weight);
     let mut best = 0;
-    for (at, candidate) in candidates.iter().enumerate() {
-        if behind(candidate) > behind(&candidates[best]) {
-            best = at;
+    for (index, candidate) in candidates.iter().enumerate() {
+        if next_credit(candidate) > next_credit(&candidates[best]) {
+            best = index;
         }
     }
     best
 }
 
 /// Whether one more request loads `a` less than `b`, relative to their weights.
-fn is_less(a: &MemberCandidate, b: &MemberCandidate) -> bool {
+fn is_less_loaded(a: &MemberCandidate, b: &MemberCandidate) -> bool {
     // a/wa < b/wb without division, so exact; u128 cannot overflow.
     // The new request counts, so that weights matter among idle members.
-    let with_one = |candidate: &MemberCandidate| u128::from(candidate.load) + 1;
-    with_one(a) * u128::from(b.weight) < with_one(b) * u128::from(a.weight)
+    let load_plus_one = |candidate: &MemberCandidate| u128::from(candidate.load) + 1;
+    load_plus_one(a) * u128::from(b.weight) < load_plus_one(b) * u128::from(a.weight)
 }
 
 fn least_loaded(candidates: &[MemberCandidate], random: u64) -> (usize, SelectionReason) {
     // The scan starts at a random candidate, so that ties do not always go to the first.
     let start = (random % candidates.len() as u64) as usize;
     let mut best = start;
-    for at in (start + 1..candidates.len()).chain(0..start) {
-        if is_less(&candidates[at], &candidates[best]) {
-            best = at;
+    for index in (start + 1..candidates.len()).chain(0..start) {
+        if is_less_loaded(&candidates[index], &candidates[best]) {
+            best = index;
         }
     }
     let load = candidates[best].load;
@@ -106,30 +106,30 @@ fn less_of_two(candidates: &[MemberCandidate], random: u64) -> (usize, Selection
     // Distinct members: drawing the same twice would waste the second choice.
     let first = draw(candidates, None, random);
     let second = draw(candidates, Some(first), mix(random));
-    let taken = match is_less(&candidates[second], &candidates[first]) {
+    let chosen = match is_less_loaded(&candidates[second], &candidates[first]) {
         true => second,
         false => first,
     };
-    let load = candidates[taken].load;
-    (taken, SelectionReason::LessOfTwo { load })
+    let load = candidates[chosen].load;
+    (chosen, SelectionReason::LessOfTwo { load })
 }
 
-/// Draws a random candidate by weight, except `not`.
-fn draw(candidates: &[MemberCandidate], not: Option<usize>, random: u64) -> usize {
-    let others = || {
+/// Draws a random candidate by weight, except `excluded`.
+fn draw(candidates: &[MemberCandidate], excluded: Option<usize>, random: u64) -> usize {
+    let eligible = || {
         let all = candidates.iter().enumerate();
-        all.filter(move |(at, _)| Some(*at) != not)
+        all.filter(move |(index, _)| Some(*index) != excluded)
     };
-    let total: u64 = others().map(|(_, candidate)| candidate.weight).sum();
+    let total: u64 = eligible().map(|(_, candidate)| candidate.weight).sum();
     // `max` only guards the division: weights are at least 1.
-    let mut left = random % total.max(1);
-    for (at, candidate) in others() {
-        if left < candidate.weight {
-            return at;
+    let mut remaining = random % total.max(1);
+    for (index, candidate) in eligible() {
+        if remaining < candidate.weight {
+            return index;
         }
-        left -= candidate.weight;
+        remaining -= candidate.weight;
     }
-    // Unreachable: `left` is below the sum of the weights.
+    // Unreachable: `remaining` is below the sum of the weights.
     0
 }
 
@@ -141,32 +141,40 @@ fn by_key(
     key: u64,
     load_percent_max: u32,
 ) -> (usize, SelectionReason) {
-    let total_weight: u128 = candidates.iter().map(|one| u128::from(one.weight)).sum();
-    let total_load: u128 = candidates.iter().map(|one| u128::from(one.load)).sum();
+    let total_weight: u128 = candidates
+        .iter()
+        .map(|member| u128::from(member.weight))
+        .sum();
+    let total_load: u128 = candidates
+        .iter()
+        .map(|member| u128::from(member.load))
+        .sum();
     // Below 100 % the shares could not hold the total load.
     let percent = u128::from(load_percent_max.max(100));
-    let has_room = |one: &MemberCandidate| {
+    let has_room = |member: &MemberCandidate| {
         // The request being placed counts too, so that the first one fits into an empty group.
-        let share = (total_load + 1) * u128::from(one.weight) * percent;
-        u128::from(one.load) < share.div_ceil(total_weight * 100)
+        let share = (total_load + 1) * u128::from(member.weight) * percent;
+        u128::from(member.load) < share.div_ceil(total_weight * 100)
     };
     let mut best: Option<(usize, f64)> = None;
     // Rendezvous hashing: the highest score of all candidates, so that a removed member moves only its own keys.
-    for (at, candidate) in candidates.iter().enumerate() {
+    for (index, candidate) in candidates.iter().enumerate() {
         let score = score(candidate, key);
         if has_room(candidate) && best.is_none_or(|(_, highest)| score > highest) {
-            best = Some((at, score));
+            best = Some((index, score));
         }
     }
     // The shares add up to more than the total load, so at least one candidate has room.
-    let (taken, highest) = best.unwrap_or((0, 0.0));
-    let sooner = candidates.iter().filter(|one| score(one, key) > highest);
-    let passed_over = sooner.count() as u32;
-    (taken, SelectionReason::Key { passed_over })
+    let (chosen, highest) = best.unwrap_or((0, 0.0));
+    let better = candidates
+        .iter()
+        .filter(|member| score(member, key) > highest);
+    let skipped = better.count() as u32;
+    (chosen, SelectionReason::Key { skipped })
 }
 
 fn score(candidate: &MemberCandidate, key: u64) -> f64 {
     // Strictly between 0 and 1, so that the logarithm is finite and not 0.
-    let drawn = ((mix(key ^ candidate.hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    -(candidate.weight as f64) / drawn.ln()
+    let uniform = ((mix(key ^ candidate.hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    -(candidate.weight as f64) / uniform.ln()
 }

@@ -46,8 +46,8 @@ fn ask(group: &mut Members, outcome: AttemptOutcome, now_ms: u64, random: u64) -
     let mut picked = group
         .pick(&PickRequest::default(), now_ms, random)
         .expect("a member");
-    let name = *group.place(picked.member).expect("it is there");
-    group.connected(&mut picked);
+    let name = *group.target(picked.member).expect("it is there");
+    group.mark_connected(&mut picked);
     group.report(picked, outcome, now_ms);
     name
 }
@@ -64,7 +64,7 @@ fn shares(group: &mut Members, count: u64, now_ms: u64) -> HashMap<&'static str,
 fn standing(group: &Members, id: MemberId, now_ms: u64) -> MemberHealth {
     let status = group.status(now_ms);
     let of = status.iter().find(|status| status.member == id);
-    of.expect("it is there").standing
+    of.expect("it is there").health
 }
 
 fn fail(group: &mut Members, id: MemberId, others: &[MemberId], now_ms: u64) {
@@ -127,7 +127,7 @@ fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
     let who = |group: &Members| -> Vec<_> {
         let who = |key: u64| {
             let key = hash_of(&key.to_be_bytes());
-            group.look(&of_key(key), 0, 0).expect("a member").0
+            group.preview(&of_key(key), 0, 0).expect("a member").0
         };
         (0..4000).map(who).collect()
     };
@@ -160,7 +160,7 @@ fn a_key_that_everybody_asks_for_overloads_nobody() {
     assert!(loads.iter().all(|load| *load <= 32), "{loads:?}");
     assert!(
         held.iter()
-            .any(|picked| picked.why.by == SelectionReason::Key { passed_over: 1 })
+            .any(|picked| picked.reason.selected_by == SelectionReason::Key { skipped: 1 })
     );
 }
 
@@ -232,29 +232,29 @@ fn only_checks_in_a_row_change_a_members_state() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     // A success in between starts the count anew; `fall` is 3.
     for passed in [false, false, true, false, false, true] {
-        assert!(!group.checked(ids[0], passed, 0));
+        assert!(!group.record_check(ids[0], passed, 0));
     }
     for passed in [false, false] {
-        assert!(!group.checked(ids[0], passed, 0));
+        assert!(!group.record_check(ids[0], passed, 0));
     }
-    assert!(group.checked(ids[0], false, 0));
+    assert!(group.record_check(ids[0], false, 0));
     // `rise` is 2.
     for passed in [true, false, true] {
-        assert!(!group.checked(ids[0], passed, 0));
+        assert!(!group.record_check(ids[0], passed, 0));
     }
     assert_eq!(standing(&group, ids[0], 0), MemberHealth::Down);
-    assert!(group.checked(ids[0], true, 0));
+    assert!(group.record_check(ids[0], true, 0));
 }
 
 #[test]
 fn weight_grows_after_a_member_came_back() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("b", 1)]);
     for _ in 0..3 {
-        group.checked(ids[0], false, 0);
+        group.record_check(ids[0], false, 0);
     }
     assert_eq!(shares(&mut group, 10, 0).get("a"), None);
-    assert!(!group.checked(ids[0], true, 0));
-    assert!(group.checked(ids[0], true, 0));
+    assert!(!group.record_check(ids[0], true, 0));
+    assert!(group.record_check(ids[0], true, 0));
     let share = |group: &mut Members, now_ms| shares(group, 330, now_ms)["a"];
     // 10 %, 50 % and 100 % of the weight, relative to a full member.
     assert!((28..=32).contains(&share(&mut group, 0)));
@@ -412,7 +412,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
         assert_eq!(picked.member, ids[0], "seed {seed}, {failure:?}");
         group.report(picked, failure, now_ms);
         for client in 2..6 {
-            let (member, _) = group.look(&of(client), now_ms, 0).expect("a member");
+            let (member, _) = group.preview(&of(client), now_ms, 0).expect("a member");
             assert_eq!(member, ids[1], "seed {seed}, {failure:?}");
         }
     }
@@ -453,17 +453,17 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     }
     let up = |group: &Members| {
         let status = group.status(100);
-        let up = |status: &&MemberStatus| status.standing == MemberHealth::Up;
+        let up = |status: &&MemberStatus| status.health == MemberHealth::Up;
         status.iter().filter(up).count()
     };
     assert_eq!(up(&group), 1);
     for id in &ids {
-        (0..3).for_each(|_| _ = group.checked(*id, false, 100));
+        (0..3).for_each(|_| _ = group.record_check(*id, false, 100));
     }
     // Active checks may take down the last member, unlike failed requests.
     assert_eq!(up(&group), 0);
     let (_, why) = group
-        .look(&PickRequest::default(), 100, 0)
+        .preview(&PickRequest::default(), 100, 0)
         .expect("a member");
     assert_eq!((why.tier, why.candidates), (CandidateTier::Panic, 3));
     // With panic routing off, unhealthy members get no requests.
@@ -475,10 +475,10 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
         &THREE,
     );
     for id in &ids {
-        (0..3).for_each(|_| _ = strict.checked(*id, false, 0));
+        (0..3).for_each(|_| _ = strict.record_check(*id, false, 0));
     }
     assert_eq!(
-        strict.look(&PickRequest::default(), 0, 0),
+        strict.preview(&PickRequest::default(), 0, 0),
         Err(NoMember::AllDown)
     );
 }
@@ -497,13 +497,15 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
     // A tried member is.
     let instead = pick(&mut group, &ids[..1]).expect("a member");
     assert_eq!(
-        (instead.member, instead.why.tier),
+        (instead.member, instead.reason.tier),
         (ids[1], CandidateTier::Backup)
     );
     assert_eq!(pick(&mut group, &ids).unwrap_err(), NoMember::AllTried);
     // An unhealthy member is.
-    (0..3).for_each(|_| _ = group.checked(ids[0], false, 0));
-    let (member, why) = group.look(&PickRequest::default(), 0, 0).expect("a member");
+    (0..3).for_each(|_| _ = group.record_check(ids[0], false, 0));
+    let (member, why) = group
+        .preview(&PickRequest::default(), 0, 0)
+        .expect("a member");
     assert_eq!((member, why.tier), (ids[1], CandidateTier::Backup));
     for picked in [first, second, instead] {
         group.report(picked, AttemptOutcome::Answered, 0);
@@ -522,7 +524,7 @@ fn who_waits_for_connections_is_bounded_apart() {
         NoMember::AllFull
     );
     // No longer pending: the next one may wait.
-    group.connected(&mut first);
+    group.mark_connected(&mut first);
     let second = group.pick(&PickRequest::default(), 0, 0).expect("a member");
     let status = &group.status(0)[0];
     assert_eq!((status.requests, status.pending), (2, 1));
@@ -560,7 +562,7 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
         group.drain(id, true, 0);
     }
     assert_eq!(
-        group.look(&PickRequest::default(), 0, 0),
+        group.preview(&PickRequest::default(), 0, 0),
         Err(NoMember::Empty)
     );
 }
@@ -602,10 +604,10 @@ fn histories_by_seed() {
                     };
                     let random = dice(u64::MAX);
                     // `look` must predict `pick` exactly.
-                    let seen = group.look(&request, now_ms, random);
+                    let seen = group.preview(&request, now_ms, random);
                     match group.pick(&request, now_ms, random) {
                         Ok(picked) => {
-                            assert_eq!(seen, Ok((picked.member, picked.why)), "seed {seed}");
+                            assert_eq!(seen, Ok((picked.member, picked.reason)), "seed {seed}");
                             assert!(!exclude.contains(&picked.member), "seed {seed}");
                             held.push(picked);
                         }
@@ -621,7 +623,7 @@ fn histories_by_seed() {
                     ];
                     group.report(picked, outcomes[dice(3) as usize], now_ms);
                 }
-                9 => _ = group.checked(ids[any], dice(2) == 0, now_ms),
+                9 => _ = group.record_check(ids[any], dice(2) == 0, now_ms),
                 10 => _ = group.drain(ids[any], dice(3) == 0, now_ms),
                 _ if dice(4) == 0 => {
                     group.remove(ids[any]);

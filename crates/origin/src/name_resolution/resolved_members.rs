@@ -7,7 +7,7 @@ use crate::group::MemberId;
 /// The addresses that are members.
 pub struct ResolvedMembers {
     addresses: Vec<MemberAddress>,
-    gone_after: u32,
+    misses_max: u32,
     addresses_max: usize,
 }
 
@@ -15,24 +15,24 @@ struct MemberAddress {
     address: SocketAddr,
     member: MemberId,
     /// Successive answers without it.
-    missed: u32,
+    misses: u32,
 }
 
 /// The changes by an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MemberChanges {
     /// To be added.
-    pub come: Vec<SocketAddr>,
+    pub added: Vec<SocketAddr>,
     /// To be removed.
-    pub gone: Vec<MemberId>,
+    pub removed: Vec<MemberId>,
 }
 
 impl ResolvedMembers {
     /// No addresses.
-    pub fn new(gone_after: u32, addresses_max: usize) -> ResolvedMembers {
+    pub fn new(misses_max: u32, addresses_max: usize) -> ResolvedMembers {
         ResolvedMembers {
             addresses: Vec::new(),
-            gone_after: gone_after.max(1),
+            misses_max: misses_max.max(1),
             addresses_max: addresses_max.max(1),
         }
     }
@@ -40,39 +40,39 @@ impl ResolvedMembers {
     /// Applies an answer. The caller must add the new addresses.
     pub fn update(&mut self, answer: &[SocketAddr]) -> MemberChanges {
         let mut changes = MemberChanges::default();
-        let gone_after = self.gone_after;
-        self.addresses.retain_mut(|known| {
+        let misses_max = self.misses_max;
+        self.addresses.retain_mut(|entry| {
             // A single answer without the address may come from an incomplete server.
-            let is_missed = !answer.contains(&known.address);
+            let is_missed = !answer.contains(&entry.address);
             // Some DNS servers return only a part of the addresses each time.
-            known.missed = if is_missed { known.missed + 1 } else { 0 };
-            let stays = known.missed < gone_after;
-            if !stays {
-                changes.gone.push(known.member);
+            entry.misses = if is_missed { entry.misses + 1 } else { 0 };
+            let is_retained = entry.misses < misses_max;
+            if !is_retained {
+                changes.removed.push(entry.member);
             }
-            stays
+            is_retained
         });
         let mut answer = answer.to_vec();
         // DNS servers rotate the order of addresses; sorted, the same ones fall below the bound each time.
         answer.sort_unstable();
         answer.dedup();
         for address in answer {
-            let is_known = self.addresses.iter().any(|known| known.address == address);
-            let count = self.addresses.len() + changes.come.len();
+            let is_member = self.addresses.iter().any(|entry| entry.address == address);
+            let count = self.addresses.len() + changes.added.len();
             // Known addresses keep their places, so that members do not alternate.
-            if !is_known && count < self.addresses_max {
-                changes.come.push(address);
+            if !is_member && count < self.addresses_max {
+                changes.added.push(address);
             }
         }
         changes
     }
 
     /// Records that a new address is a member.
-    pub fn added(&mut self, address: SocketAddr, member: MemberId) {
+    pub fn add(&mut self, address: SocketAddr, member: MemberId) {
         self.addresses.push(MemberAddress {
             address,
             member,
-            missed: 0,
+            misses: 0,
         });
     }
 }
@@ -93,15 +93,15 @@ mod tests {
         let mut tell = |answer: &[u8]| {
             let answer: Vec<_> = answer.iter().map(|number| at(*number)).collect();
             let changes = known.update(&answer);
-            for address in &changes.come {
+            for address in &changes.added {
                 let new = NewMember {
                     name: address.to_string().into(),
                     weight: 1,
                     backup: false,
                 };
-                known.added(*address, group.add(new, (), 0));
+                known.add(*address, group.add(new, (), 0));
             }
-            (changes.come, changes.gone.len())
+            (changes.added, changes.removed.len())
         };
         assert_eq!(tell(&[2, 1, 2]), (vec![at(1), at(2)], 0));
         assert_eq!(tell(&[1]), (vec![], 0));

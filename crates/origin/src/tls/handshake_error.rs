@@ -36,12 +36,12 @@ pub enum HandshakeFault {
 impl HandshakeRefusal {
     /// The error of a handshake with `name`.
     pub(super) fn error(failure: TlsFailure, name: &str) -> io::Error {
-        let refused = HandshakeRefusal {
+        let refusal = HandshakeRefusal {
             fault: fault(failure.fault),
             name: name.to_owned(),
             failure,
         };
-        io::Error::new(io::ErrorKind::InvalidData, refused)
+        io::Error::new(io::ErrorKind::InvalidData, refusal)
     }
 }
 

@@ -41,18 +41,18 @@ pub struct EncryptedStream {
 #[derive(Default)]
 struct Pending {
     bytes: Vec<u8>,
-    done: usize,
+    consumed: usize,
 }
 
 impl Pending {
     fn rest(&self) -> &[u8] {
-        &self.bytes[self.done..]
+        &self.bytes[self.consumed..]
     }
 
     fn advance(&mut self, len: usize) {
-        self.done += len;
+        self.consumed += len;
         // An idle connection keeps no buffer.
-        if self.done == self.bytes.len() {
+        if self.consumed == self.bytes.len() {
             *self = Pending::default();
         }
     }
@@ -73,7 +73,7 @@ impl EncryptedStream {
             plain: Pending::default(),
             records: Pending {
                 bytes: records,
-                done: 0,
+                consumed: 0,
             },
             end: None,
             finished: false,
@@ -120,7 +120,7 @@ impl EncryptedStream {
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
-        into: &mut [u8],
+        buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         // The origin may be waiting for pending output before it responds. On an error, received data can still be
         // read.
@@ -128,8 +128,8 @@ impl EncryptedStream {
         loop {
             let rest = self.plain.rest();
             if !rest.is_empty() {
-                let len = rest.len().min(into.len());
-                into[..len].copy_from_slice(&rest[..len]);
+                let len = rest.len().min(buffer.len());
+                buffer[..len].copy_from_slice(&rest[..len]);
                 self.plain.advance(len);
                 return Poll::Ready(Ok(len));
             }
@@ -160,16 +160,16 @@ impl EncryptedStream {
         // Backpressure: no new data is accepted while the socket has not taken the previous records.
         ready!(self.poll_flush(context))?;
         let mut len = 0;
-        let mut taken: Vec<&[u8]> = Vec::with_capacity(pieces.len());
+        let mut chunks: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in pieces {
             // Bounded: encrypting everything at once would delay other connections of the worker.
             let part = &piece[..piece.len().min(SEND_LEN_MAX - len)];
             len += part.len();
-            taken.push(part);
+            chunks.push(part);
         }
         // Time 0: record sizes that grow after a pause serve browsers and are not needed here.
-        let sealed = self.client.encrypt(&taken, &mut self.records.bytes, 0);
-        sealed.map_err(io::Error::other)?;
+        let encrypted = self.client.encrypt(&chunks, &mut self.records.bytes, 0);
+        encrypted.map_err(io::Error::other)?;
         // The bytes count as sent even if the socket is not ready: the records are kept and flushed later.
         match self.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -211,7 +211,7 @@ impl EncryptedStream {
             let len = ready!(self.socket.poll_recv(context, wire))?;
             // EOF of the socket; the TLS state shows whether close_notify came before.
             if len == 0 {
-                self.end = Some(self.client.ended());
+                self.end = Some(self.client.peer_close());
                 return Poll::Ready(Ok(()));
             }
             let (plain, records) = (&mut self.plain.bytes, &mut self.records.bytes);

@@ -78,7 +78,7 @@ pub struct Case {
 impl Case {
     pub fn new(seed: u64, setting: &Setting) -> Case {
         let world = SharedWorld::new(seed, setting.faults.clone());
-        world.set_elsewhere(setting.elsewhere.clone());
+        world.set_peer_behavior(setting.elsewhere.clone());
         let workers = SimWorkers::new(&world, setting.workers);
         let address = match setting.tcp {
             true => ServerAddress::Tcp("192.0.2.9:7".parse().expect("an address")),
@@ -138,7 +138,7 @@ impl Case {
         assert_eq!(counts.free, counts.connections_max, "leave that was lost");
         assert_eq!((counts.idle, counts.waiting), (0, 0), "kept for ever");
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
-        self.workers.check_nothing_is_left();
+        self.workers.check_all_released();
     }
 
     pub fn turn_until(&mut self, done: impl Fn(&Case) -> bool) {
@@ -214,9 +214,9 @@ async fn ask(
         leased.fetch_add(1, Relaxed);
         let _leased = Leased(leased);
         // The second attempt must not use a connection that may be stale, too.
-        assert!(!(fresh && lease.kept), "it was to be new");
-        let (kept, mut heard) = (lease.kept, false);
-        let timers = &pool.local(plan.worker).timers;
+        assert!(!(fresh && lease.is_reused), "it was to be new");
+        let (kept, mut heard) = (lease.is_reused, false);
+        let timers = &pool.worker_handle(plan.worker).timers;
         let talk = talk(plan, lease, pool, &mut heard);
         match timers.timeout(setting.answer_max, talk).await {
             Err(_) => return Outcome::Slow,
@@ -238,12 +238,12 @@ async fn talk(
 ) -> Option<()> {
     lease.connection.ask(plan.number, plan.len).await.ok()?;
     lease.connection.hear().await.ok()?;
-    lease.heard();
+    lease.mark_proven();
     *heard = true;
     let line = lease.connection.read().await.ok()?;
     // A wrong line would be the response to another request.
     assert!(line == answer(plan.number, plan.len), "another's: {plan:?}");
-    pool.give_back(lease);
+    pool.release(lease);
     Some(())
 }
 

@@ -302,7 +302,7 @@ impl MultiplexedConnection for Pair {
         self.taken.load(Relaxed) < 2
     }
 
-    fn is_over(&self) -> bool {
+    fn is_closed(&self) -> bool {
         false
     }
 }

@@ -58,7 +58,7 @@ impl Server {
         self.came += dialed.len();
         self.peers.extend(dialed.into_iter().map(Peer::new));
         let world = &self.world;
-        self.peers.retain(|peer| !world.over(peer.socket));
+        self.peers.retain(|peer| !world.is_over(peer.socket));
         let busy = match self.manners.processes {
             0 => usize::MAX,
             processes => processes,

@@ -19,15 +19,15 @@ impl PageCompiler<'_, '_> {
             "header" => (BuiltinFunction::Header, 2, 2),
             "cache" => (BuiltinFunction::Cache, 1, 1),
             "execute" => {
-                return self.wrong(
+                return self.fail(
                     "execute is not available in pages of the image, which only read: use query or row",
                 );
             }
             "redirect" | "cookie" | "csrf_token" | "csrf_field" => {
-                return self.wrong(format!("{name}() is not available in pages of the image"));
+                return self.fail(format!("{name}() is not available in pages of the image"));
             }
             _ => {
-                return self.wrong(format!(
+                return self.fail(format!(
                     "{name}() is not available in pages of the image; the functions are query, \
                      row, status, header and cache"
                 ));
@@ -49,7 +49,7 @@ impl PageCompiler<'_, '_> {
         };
         // Checked at compile time, so that operations can rely on the number of their arguments.
         if !(from..=to).contains(&count) {
-            return self.wrong(format!(
+            return self.fail(format!(
                 "{name} takes {from} to {to} values, but {count} are given"
             ));
         }
@@ -66,15 +66,15 @@ impl PageCompiler<'_, '_> {
             _ => None,
         };
         let Some(text) = written_out else {
-            return self.wrong(format!(
+            return self.fail(format!(
                 "the first argument of {name} must be a literal text; put ? in place of a value \
                  and pass the value as a further argument: {name}(\"… WHERE id = ?\", id)"
             ));
         };
         self.at += 1;
         // Pages rendered here only read.
-        if !statement::reads(&text) {
-            return self.wrong(
+        if !statement::is_read(&text) {
+            return self.fail(
                 "pages of the image only read: a statement must begin with SELECT, \
                                WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE",
             );
@@ -86,18 +86,18 @@ impl PageCompiler<'_, '_> {
                 Some((PageToken::Sign("="), _))
             )
         {
-            return self.wrong("the image has only one database: remove db=");
+            return self.fail("the image has only one database: remove db=");
         }
         let line = self.line();
         let values = self.items(")")?;
-        let wanted = statement::values(&text);
+        let expected = statement::values(&text);
         // Databases would report the mismatch only when the page runs.
-        if wanted != usize::from(values) {
-            return self.wrong(format!(
-                "the statement has {wanted} placeholders (?), but {values} values are given"
+        if expected != usize::from(values) {
+            return self.fail(format!(
+                "the statement has {expected} placeholders (?), but {values} values are given"
             ));
         }
-        let statement = self.span(&text);
+        let statement = self.add_text(&text);
         let at = self.emit(PageOp::Query {
             statement,
             values,
@@ -138,7 +138,7 @@ impl PageCompiler<'_, '_> {
             "round" => (FilterOp::Round, 1),
             "tojson" => (FilterOp::ToJson, 0),
             _ => {
-                return self.wrong(format!(
+                return self.fail(format!(
                     "the filter {name} is not available in pages of the image; the filters are \
                      safe, escape, upper, lower, trim, length, default, join, round and tojson; \
                      or do it in the statement"
@@ -157,7 +157,7 @@ impl PageCompiler<'_, '_> {
             Some(PageToken::Name("undefined")) => TestOp::Undefined,
             Some(PageToken::Name("none")) => TestOp::None,
             _ => {
-                return self.wrong(
+                return self.fail(
                     "unknown test; the tests are: is defined, is undefined, is none; use comparisons for others",
                 );
             }
@@ -170,7 +170,7 @@ impl PageCompiler<'_, '_> {
             _ => false,
         };
         if is_argument {
-            return self.wrong("put a test in parentheses if something follows it: (x is none) …");
+            return self.fail("put a test in parentheses if something follows it: (x is none) …");
         }
         self.emit(PageOp::Test { test, is_negated });
         Ok(())

@@ -18,7 +18,7 @@ const PARTS: &[&str] = &[
 impl<'s> PageCompiler<'s, '_> {
     /// Compiles an expression; its value is left on the stack.
     pub fn expression(&mut self) -> Result<(), ParseError> {
-        self.deeper(Self::choice)
+        self.deeper(Self::conditional)
     }
 
     /// As `expression`, where `if` has another meaning.
@@ -27,7 +27,7 @@ impl<'s> PageCompiler<'s, '_> {
     }
 
     /// `a if b else c`
-    fn choice(&mut self) -> Result<(), ParseError> {
+    fn conditional(&mut self) -> Result<(), ParseError> {
         let start = self.ops.len();
         self.or()?;
         while self.take_name("if") {
@@ -40,13 +40,13 @@ impl<'s> PageCompiler<'s, '_> {
             self.ops.extend(ops);
             self.lines.extend(lines);
             let end = self.emit(PageOp::Jump(0));
-            self.land(skip);
+            self.patch_jump(skip);
             if !self.take_name("else") {
-                return self.wrong("`if` without `else`: write … if … else …");
+                return self.fail("`if` without `else`: write … if … else …");
             }
             // `if` is right-associative: the other side may be a choice again.
             self.expression()?;
-            self.land(end);
+            self.patch_jump(end);
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl<'s> PageCompiler<'s, '_> {
                 jump: 0,
             });
             self.and()?;
-            self.land(skip);
+            self.patch_jump(skip);
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl<'s> PageCompiler<'s, '_> {
                 jump: 0,
             });
             self.not()?;
-            self.land(skip);
+            self.patch_jump(skip);
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl<'s> PageCompiler<'s, '_> {
         self.emit(PageOp::Binary(op));
         // minijinja chains comparisons like Python; here they would silently mean another thing.
         match self.comparison_sign()? {
-            Some(_) => self.wrong("comparisons can't be chained: write a < b and b < c"),
+            Some(_) => self.fail("comparisons can't be chained: write a < b and b < c"),
             None => Ok(()),
         }
     }
@@ -156,7 +156,7 @@ impl<'s> PageCompiler<'s, '_> {
                 Some(PageToken::Sign("//")) => BinaryOp::FloorDivide,
                 Some(PageToken::Sign("%")) => BinaryOp::Remainder,
                 Some(PageToken::Sign("**")) => {
-                    return self.wrong(
+                    return self.fail(
                         "** is not available in pages of the image: calculate in the statement",
                     );
                 }
@@ -180,11 +180,11 @@ impl<'s> PageCompiler<'s, '_> {
             return Ok(());
         }
         self.primary()?;
-        self.behind()
+        self.postfix()
     }
 
     /// Compiles a sequence of `.name` and `[key]`.
-    fn behind(&mut self) -> Result<(), ParseError> {
+    fn postfix(&mut self) -> Result<(), ParseError> {
         loop {
             if self.take_sign(".") {
                 let Some(PageToken::Name(name)) = self.next() else {
@@ -192,16 +192,16 @@ impl<'s> PageCompiler<'s, '_> {
                     return self.unexpected("expected a name; write a number as [0]");
                 };
                 if self.is_sign("(") {
-                    return self.wrong(format!(
+                    return self.fail(format!(
                         ".{name}() is not available in pages of the image: values have no methods there"
                     ));
                 }
-                let span = self.span(name);
+                let span = self.add_text(name);
                 self.emit(PageOp::Attribute(span));
             } else if self.take_sign("[") {
                 self.key()?;
             } else if self.is_sign("(") {
-                return self.wrong("only query, row, status, header and cache can be called");
+                return self.fail("only query, row, status, header and cache can be called");
             } else {
                 return Ok(());
             }
@@ -216,18 +216,18 @@ impl<'s> PageCompiler<'s, '_> {
         // A literal key is resolved like an attribute, without a value on the stack.
         if let Some(key) = literal {
             self.at += 2;
-            let span = self.span(&key);
+            let span = self.add_text(&key);
             self.emit(PageOp::Attribute(span));
             return Ok(());
         }
         if self.is_sign(":") {
             return self
-                .wrong("slices are not available in pages of the image: write LIMIT and OFFSET");
+                .fail("slices are not available in pages of the image: write LIMIT and OFFSET");
         }
         self.expression()?;
         if self.is_sign(":") {
             return self
-                .wrong("slices are not available in pages of the image: write LIMIT and OFFSET");
+                .fail("slices are not available in pages of the image: write LIMIT and OFFSET");
         }
         self.expect_sign("]")?;
         self.emit(PageOp::Item);
@@ -236,7 +236,7 @@ impl<'s> PageCompiler<'s, '_> {
 
     fn primary(&mut self) -> Result<(), ParseError> {
         match self.next() {
-            Some(PageToken::Name(name)) => self.named(name),
+            Some(PageToken::Name(name)) => self.identifier(name),
             Some(PageToken::Text(text)) => {
                 let value = self.literal(text);
                 self.push(value);
@@ -257,7 +257,7 @@ impl<'s> PageCompiler<'s, '_> {
                 self.expression()?;
                 // A comma in parentheses would make a tuple.
                 if self.is_sign(",") {
-                    return self.wrong(
+                    return self.fail(
                         "tuples are not available in pages of the image: write a list, [a, b]",
                     );
                 }
@@ -268,9 +268,7 @@ impl<'s> PageCompiler<'s, '_> {
                 self.emit(PageOp::List(count));
                 Ok(())
             }
-            Some(PageToken::Sign("{")) => {
-                self.wrong("maps are not available in pages of the image")
-            }
+            Some(PageToken::Sign("{")) => self.fail("maps are not available in pages of the image"),
             _ => {
                 self.at -= 1;
                 self.unexpected("expected a value")
@@ -280,11 +278,11 @@ impl<'s> PageCompiler<'s, '_> {
 
     /// A text literal, joined with adjacent ones.
     fn literal(&mut self, mut text: String) -> MachineValue {
-        while let Some(PageToken::Text(more)) = self.peek() {
-            text.push_str(more);
+        while let Some(PageToken::Text(adjacent)) = self.peek() {
+            text.push_str(adjacent);
             self.at += 1;
         }
-        let span = self.span(&text);
+        let span = self.add_text(&text);
         MachineValue::Text(TextRef {
             at: span.at,
             len: span.len,
@@ -307,19 +305,19 @@ impl<'s> PageCompiler<'s, '_> {
             self.expression()?;
             // Otherwise `f(a=1)` would be reported as a syntax error without the reason.
             if self.is_sign("=") {
-                return self.wrong(
+                return self.fail(
                     "named arguments, as in f(a=1), are not available in pages of the image",
                 );
             }
             count = match count.checked_add(1) {
                 Some(count) => count,
-                None => return self.wrong("too many values"),
+                None => return self.fail("too many values"),
             };
         }
         Ok(count)
     }
 
-    fn named(&mut self, name: &'s str) -> Result<(), ParseError> {
+    fn identifier(&mut self, name: &'s str) -> Result<(), ParseError> {
         match name {
             "true" | "True" => self.push(MachineValue::Bool(true)),
             "false" | "False" => self.push(MachineValue::Bool(false)),
@@ -328,7 +326,7 @@ impl<'s> PageCompiler<'s, '_> {
             "loop" => return self.loop_part(),
             _ if self.is_sign("(") => return self.call(name),
             "query" | "row" | "execute" => {
-                return self.wrong(format!(
+                return self.fail(format!(
                     "{name} is a function for statements and can only be called, as in \
                      {name}(\"SELECT …\"); rename your variable"
                 ));
@@ -341,7 +339,7 @@ impl<'s> PageCompiler<'s, '_> {
     fn variable(&mut self, name: &str) -> Result<(), ParseError> {
         let slots = self.scopes.find(name);
         let Some((last, inner)) = slots.split_last() else {
-            return self.wrong(format!("undefined name {name}; check its spelling"));
+            return self.fail(format!("undefined name {name}; check its spelling"));
         };
         // A name may be set in an inner scope only on some paths, so the inner slots are tried first at run time.
         let mut jumps = alloc::vec::Vec::new();
@@ -353,7 +351,7 @@ impl<'s> PageCompiler<'s, '_> {
         }
         self.emit(PageOp::Load(*last));
         for jump in jumps {
-            self.land(jump);
+            self.patch_jump(jump);
         }
         Ok(())
     }
@@ -362,7 +360,7 @@ impl<'s> PageCompiler<'s, '_> {
         let part = match (self.peek(), self.tokens.get(self.at + 1)) {
             (Some(PageToken::Sign(".")), Some((PageToken::Name(part), _))) => part,
             _ => {
-                return self.wrong(
+                return self.fail(
                     "request can't be used as a whole; use a part, such as request.params.x",
                 );
             }
@@ -370,11 +368,10 @@ impl<'s> PageCompiler<'s, '_> {
         match *part {
             part if PARTS.contains(&part) => {}
             "form" | "body" => {
-                return self
-                    .wrong("forms are not available in pages of the image, which only read");
+                return self.fail("forms are not available in pages of the image, which only read");
             }
             part => {
-                return self.wrong(format!(
+                return self.fail(format!(
                     "request has no {part}; its parts are {}",
                     PARTS.join(", ")
                 ));
@@ -386,7 +383,7 @@ impl<'s> PageCompiler<'s, '_> {
 
     fn loop_part(&mut self) -> Result<(), ParseError> {
         if !self.scopes.is_in_loop() {
-            return self.wrong("loop is available only between {% for %} and {% endfor %}");
+            return self.fail("loop is available only between {% for %} and {% endfor %}");
         }
         let part = match (self.take_sign("."), self.next()) {
             (true, Some(PageToken::Name("index"))) => LoopPart::Index,
@@ -397,7 +394,7 @@ impl<'s> PageCompiler<'s, '_> {
             (true, Some(PageToken::Name("last"))) => LoopPart::Last,
             (true, Some(PageToken::Name("length"))) => LoopPart::Length,
             _ => {
-                return self.wrong(
+                return self.fail(
                     "unknown part of loop; the parts are index, index0, revindex, revindex0, \
                      first, last and length",
                 );

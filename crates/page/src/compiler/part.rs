@@ -20,18 +20,18 @@ impl PageCompiler<'_, '_> {
         };
         self.at += 1;
         self.expect_end()?;
-        let name = joined(&name, &self.names[self.part]);
+        let name = resolve_part_name(&name, &self.names[self.part]);
         // Recursive includes add no file; the nesting limit ends them.
         if self.names.len() == PARTS_MAX {
-            return self.wrong(format!("a page includes more than {PARTS_MAX} templates"));
+            return self.fail(format!("a page includes more than {PARTS_MAX} templates"));
         }
         let Some(source) = (self.find)(&name) else {
-            return self.wrong(format!("template {name} not found"));
+            return self.fail(format!("template {name} not found"));
         };
         // A file included twice has one name for its lines.
-        let known = self.names.iter().position(|known| *known == name);
-        let part = known.unwrap_or(self.names.len());
-        if known.is_none() {
+        let existing = self.names.iter().position(|existing| *existing == name);
+        let part = existing.unwrap_or(self.names.len());
+        if existing.is_none() {
             self.names.push(name);
         }
         let tokens = lexer::tokens(source).map_err(|error| self.named_error(part, error))?;
@@ -49,7 +49,7 @@ impl PageCompiler<'_, '_> {
         match part {
             0 => error,
             part => ParseError {
-                what: format!("in {}: {}", self.names[part], error.what),
+                message: format!("in {}: {}", self.names[part], error.message),
                 ..error
             },
         }
@@ -58,7 +58,7 @@ impl PageCompiler<'_, '_> {
 
 /// The name of a part referred to by another: relative to the site's folder if it begins with `/`, otherwise to the
 /// referring part's folder. Names that lead outside are left unchanged, and not found.
-fn joined(name: &str, parent: &str) -> String {
+fn resolve_part_name(name: &str, parent: &str) -> String {
     let folder = parent.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = match name.starts_with('/') || folder.is_empty() {
         true => Vec::new(),
@@ -78,14 +78,14 @@ fn joined(name: &str, parent: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::joined;
+    use super::resolve_part_name;
 
     #[test]
     fn names_are_taken_from_the_folder_of_who_names_them() {
-        assert_eq!(joined("_b.lrp", "x/a.lrp"), "x/_b.lrp");
-        assert_eq!(joined("/_b.lrp", "x/a.lrp"), "_b.lrp");
-        assert_eq!(joined("../_b.lrp", "x/a.lrp"), "_b.lrp");
-        assert_eq!(joined("./_b.lrp", "a.lrp"), "_b.lrp");
-        assert_eq!(joined("../../_b.lrp", "x/a.lrp"), "../../_b.lrp");
+        assert_eq!(resolve_part_name("_b.lrp", "x/a.lrp"), "x/_b.lrp");
+        assert_eq!(resolve_part_name("/_b.lrp", "x/a.lrp"), "_b.lrp");
+        assert_eq!(resolve_part_name("../_b.lrp", "x/a.lrp"), "_b.lrp");
+        assert_eq!(resolve_part_name("./_b.lrp", "a.lrp"), "_b.lrp");
+        assert_eq!(resolve_part_name("../../_b.lrp", "x/a.lrp"), "../../_b.lrp");
     }
 }

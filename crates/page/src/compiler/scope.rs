@@ -51,7 +51,7 @@ impl<'s> ScopeStack<'s> {
     pub fn set(&mut self, name: &'s str) -> Option<u16> {
         let scope = self.open.last_mut()?;
         // A second assignment in the same scope uses the same slot.
-        if let Some((_, slot)) = scope.names.iter().find(|(known, _)| *known == name) {
+        if let Some((_, slot)) = scope.names.iter().find(|(candidate, _)| *candidate == name) {
             return Some(*slot);
         }
         let slot = self.slots;
@@ -63,10 +63,10 @@ impl<'s> ScopeStack<'s> {
 
     /// The slots that may have a name's value, the innermost first.
     pub fn find(&self, name: &str) -> Vec<u16> {
-        let of = |scope: &VariableScope<'s>| {
-            let found = scope.names.iter().find(|(known, _)| *known == name);
-            found.map(|(_, slot)| *slot)
+        let slot_in = |scope: &VariableScope<'s>| {
+            let entry = scope.names.iter().find(|(candidate, _)| *candidate == name);
+            entry.map(|(_, slot)| *slot)
         };
-        self.open.iter().rev().filter_map(of).collect()
+        self.open.iter().rev().filter_map(slot_in).collect()
     }
 }

@@ -15,22 +15,27 @@ const TAKEN: &[&str] = &[
 ];
 
 impl<'s> PageCompiler<'s, '_> {
-    /// Compiles up to one of the tags `ends` and returns its name; the rest of that tag is not consumed.
-    pub fn body(&mut self, ends: &[&str]) -> Result<&'s str, ParseError> {
-        self.deeper(|it| it.body_inside(ends))
+    /// Compiles up to one of the tags `end_tags` and returns its name; the rest of that tag is not consumed.
+    pub fn body(&mut self, end_tags: &[&str]) -> Result<&'s str, ParseError> {
+        self.deeper(|compiler| compiler.body_inside(end_tags))
     }
 
-    fn body_inside(&mut self, ends: &[&str]) -> Result<&'s str, ParseError> {
+    fn body_inside(&mut self, end_tags: &[&str]) -> Result<&'s str, ParseError> {
         loop {
             // Checked per tag: includes can multiply the text.
             if self.text.len() > TEXT_LEN_MAX || self.ops.len() > OP_COUNT_MAX {
-                return self.wrong("the page is too long with its included templates");
+                return self.fail("the page is too long with its included templates");
             }
             match self.next() {
-                None if ends.is_empty() => return Ok(""),
-                None => return self.wrong(format!("{{% {} %}} is missing", ends[ends.len() - 1])),
+                None if end_tags.is_empty() => return Ok(""),
+                None => {
+                    return self.fail(format!(
+                        "{{% {} %}} is missing",
+                        end_tags[end_tags.len() - 1]
+                    ));
+                }
                 Some(PageToken::Data(data)) => {
-                    let span = self.span(data);
+                    let span = self.add_text(data);
                     self.emit(PageOp::Write(span));
                 }
                 Some(PageToken::Expression) => {
@@ -45,12 +50,12 @@ impl<'s> PageCompiler<'s, '_> {
                         return self.unexpected("expected the name of a tag");
                     };
                     // The caller finishes the closing tag, which may have a condition.
-                    if ends.contains(&name) {
+                    if end_tags.contains(&name) {
                         return Ok(name);
                     }
                     self.statement(name)?;
                 }
-                Some(_) => return self.wrong("unexpected token"),
+                Some(_) => return self.fail("unexpected token"),
             }
         }
     }
@@ -79,20 +84,20 @@ impl<'s> PageCompiler<'s, '_> {
                 self.emit(PageOp::Drop);
                 self.expect_end()
             }
-            "extends" | "import" | "from" | "block" | "macro" | "call" => self.wrong(format!(
+            "extends" | "import" | "from" | "block" | "macro" | "call" => self.fail(format!(
                 "{{% {name} %}} is not available in pages of the image: write {{% include %}}"
             )),
             "with" => {
-                self.wrong("{% with %} is not available in pages of the image: write {% set %}")
+                self.fail("{% with %} is not available in pages of the image: write {% set %}")
             }
-            "break" | "continue" => self.wrong(format!(
+            "break" | "continue" => self.fail(format!(
                 "{{% {name} %}} is not available in pages of the image: write {{% if %}}, or \
                  LIMIT in the statement"
             )),
             "else" | "elif" | "endif" | "endfor" => {
-                self.wrong(format!("{{% {name} %}} without a beginning"))
+                self.fail(format!("{{% {name} %}} without a beginning"))
             }
-            _ => self.wrong(format!(
+            _ => self.fail(format!(
                 "{{% {name} %}} is not available in pages of the image; the tags are set, for, \
                  if, include, do and raw"
             )),
@@ -103,7 +108,7 @@ impl<'s> PageCompiler<'s, '_> {
     fn new_name(&mut self) -> Result<&'s str, ParseError> {
         match self.next() {
             Some(PageToken::Name(name)) if TAKEN.contains(&name) => {
-                self.wrong(format!("{name} is reserved: choose another name"))
+                self.fail(format!("{name} is reserved: choose another name"))
             }
             Some(PageToken::Name(name)) => Ok(name),
             _ => {
@@ -116,20 +121,20 @@ impl<'s> PageCompiler<'s, '_> {
     fn slot(&mut self, name: &'s str) -> Result<u16, ParseError> {
         match self.scopes.set(name) {
             Some(slot) => Ok(slot),
-            None => self.wrong("the page has too many names"),
+            None => self.fail("the page has too many names"),
         }
     }
 
     fn set(&mut self) -> Result<(), ParseError> {
         let name = self.new_name()?;
         if self.is_sign(",") {
-            return self.wrong("{% set %} takes only one name");
+            return self.fail("{% set %} takes only one name");
         }
         if self.is_sign(".") {
-            return self.wrong("{% set %} takes only a plain name, not a part of a value");
+            return self.fail("{% set %} takes only a plain name, not a part of a value");
         }
         if !self.take_sign("=") {
-            return self.wrong(format!("expected a value: write {{% set {name} = … %}}"));
+            return self.fail(format!("expected a value: write {{% set {name} = … %}}"));
         }
         self.expression()?;
         let slot = self.slot(name)?;
@@ -143,17 +148,17 @@ impl<'s> PageCompiler<'s, '_> {
             // `if` after a condition would be ambiguous with a choice.
             self.expression_without_if()?;
             if self.is_name("if") {
-                return self.wrong("put a choice in the condition of {% if %} in parentheses");
+                return self.fail("put a choice in the condition of {% if %} in parentheses");
             }
             self.expect_end()?;
             let skip = self.emit(PageOp::JumpIfNot(0));
             let end = self.body(&["elif", "else", "endif"])?;
             if end == "endif" {
-                self.land(skip);
+                self.patch_jump(skip);
                 break;
             }
             ends.push(self.emit(PageOp::Jump(0)));
-            self.land(skip);
+            self.patch_jump(skip);
             if end == "else" {
                 self.expect_end()?;
                 self.body(&["endif"])?;
@@ -162,7 +167,7 @@ impl<'s> PageCompiler<'s, '_> {
         }
         // All branches lead behind the last one.
         for end in ends {
-            self.land(end);
+            self.patch_jump(end);
         }
         self.expect_end()
     }
@@ -170,19 +175,18 @@ impl<'s> PageCompiler<'s, '_> {
     fn for_loop(&mut self) -> Result<(), ParseError> {
         let name = self.new_name()?;
         if self.is_sign(",") {
-            return self.wrong("{% for %} takes only one name: write row.column");
+            return self.fail("{% for %} takes only one name: write row.column");
         }
         if !self.take_name("in") {
             return self.unexpected("expected in");
         }
         self.expression_without_if()?;
         if self.is_name("if") {
-            return self.wrong(
-                "for … in … if is not available in pages of the image: write WHERE in the statement",
-            );
+            return self
+                .fail("for … in … if is not available in pages of the image: write WHERE in the statement");
         }
         if self.is_name("recursive") {
-            return self.wrong("recursive loops are not available in pages of the image");
+            return self.fail("recursive loops are not available in pages of the image");
         }
         self.expect_end()?;
         // The scope begins after the iterated expression, which sees the outer names.
@@ -200,18 +204,20 @@ impl<'s> PageCompiler<'s, '_> {
         }
         // The loop returns to `Clear` only if there are names to clear.
         let first = clear + usize::from(!names_more);
-        let back = first as i64 - self.ops.len() as i64 - 1;
-        self.emit(PageOp::Next { jump: back as i32 });
+        let back_jump = first as i64 - self.ops.len() as i64 - 1;
+        self.emit(PageOp::Next {
+            jump: back_jump as i32,
+        });
         if end == "endfor" {
-            self.land(begin);
+            self.patch_jump(begin);
             return self.expect_end();
         }
         // `else` runs if there was nothing to iterate over.
         let skip = self.emit(PageOp::Jump(0));
-        self.land(begin);
+        self.patch_jump(begin);
         self.expect_end()?;
         self.body(&["endfor"])?;
-        self.land(skip);
+        self.patch_jump(skip);
         self.expect_end()
     }
 

@@ -28,7 +28,7 @@ impl PageRun {
         let second = self.stack.get(at + 2).copied();
         // Removed before the work: the result takes their place.
         self.stack.truncate(at);
-        let made = match filter {
+        let result = match filter {
             FilterOp::Default => {
                 // With a true second argument, `default` also replaces false and empty values.
                 let is_lax = second.is_some_and(|lax| self.is_true(lax));
@@ -37,24 +37,26 @@ impl PageRun {
                     false => value,
                 }
             }
-            FilterOp::Safe => self.made(page, value, true, |from, to| to.push_str(from))?,
+            FilterOp::Safe => {
+                self.transform_text(page, value, true, |from, to| to.push_str(from))?
+            }
             FilterOp::Escape if matches!(value, MachineValue::Text(text) if text.is_safe) => value,
-            FilterOp::Escape => self.made(page, value, true, text::escape_into)?,
+            FilterOp::Escape => self.transform_text(page, value, true, text::escape_into)?,
             FilterOp::Upper => {
                 let is_safe = is_safe(value);
-                self.made(page, value, is_safe, |from, to| {
+                self.transform_text(page, value, is_safe, |from, to| {
                     to.push_str(&from.to_uppercase())
                 })?
             }
             FilterOp::Lower => {
                 let is_safe = is_safe(value);
-                self.made(page, value, is_safe, |from, to| {
+                self.transform_text(page, value, is_safe, |from, to| {
                     to.push_str(&from.to_lowercase())
                 })?
             }
             FilterOp::Trim => {
                 let is_safe = is_safe(value);
-                self.made(page, value, is_safe, |from, to| to.push_str(from.trim()))?
+                self.transform_text(page, value, is_safe, |from, to| to.push_str(from.trim()))?
             }
             FilterOp::Length => self.length(page, value)?,
             FilterOp::Join => self.join(page, value, argument)?,
@@ -67,16 +69,16 @@ impl PageRun {
                 self.store.text_from(at, true)
             }
         };
-        self.push_made(made)
+        self.push_allocated(result)
     }
 
     /// Pushes a text computed from a value's.
-    fn made(
+    fn transform_text(
         &mut self,
         page: &CompiledPage,
         value: MachineValue,
         is_safe: bool,
-        make: impl FnOnce(&str, &mut String),
+        transform: impl FnOnce(&str, &mut String),
     ) -> Result<MachineValue, RunError> {
         let mut scratch = String::new();
         let from = match value {
@@ -93,10 +95,10 @@ impl PageRun {
             other => return Err(format!("the filter requires a text, not {}", other.kind())),
         };
         // Made in a separate text, since `from` borrows the store.
-        let mut made = String::with_capacity(from.len());
-        make(from, &mut made);
+        let mut result = String::with_capacity(from.len());
+        transform(from, &mut result);
         let at = self.store.texts().len();
-        self.store.texts().push_str(&made);
+        self.store.texts().push_str(&result);
         Ok(self.store.text_from(at, is_safe))
     }
 
@@ -121,7 +123,7 @@ impl PageRun {
             other => return Err(format!("can't insert {} into a text", other.kind())),
         }
         match self.store.len() > self.limits.memory_len_max {
-            true => Err(self.over_memory()),
+            true => Err(self.memory_error()),
             false => Ok(()),
         }
     }
@@ -136,7 +138,7 @@ impl PageRun {
         self.append(page, left)?;
         self.append(page, right)?;
         let text = self.store.text_from(at, false);
-        self.push_made(text)
+        self.push_allocated(text)
     }
 
     pub(super) fn repeat(
@@ -155,7 +157,7 @@ impl PageRun {
         // Checked before the first copy: one operation could otherwise exhaust the memory.
         let len = u64::from(text.len).saturating_mul(count);
         if len > self.limits.memory_len_max as u64 {
-            return Err(self.over_memory());
+            return Err(self.memory_error());
         }
         let at = self.store.texts().len();
         // An empty text repeated often would only take time.
@@ -164,14 +166,14 @@ impl PageRun {
             self.append(page, MachineValue::Text(text))?;
         }
         let text = self.store.text_from(at, false);
-        self.push_made(text)
+        self.push_allocated(text)
     }
 
     fn join(
         &mut self,
         page: &CompiledPage,
         value: MachineValue,
-        between: Option<MachineValue>,
+        separator: Option<MachineValue>,
     ) -> Result<MachineValue, RunError> {
         let MachineValue::List { at, len } = value else {
             return Err(format!(
@@ -179,19 +181,19 @@ impl PageRun {
                 value.kind()
             ));
         };
-        let between = match between {
+        let separator = match separator {
             None => None,
-            Some(MachineValue::Text(between)) => Some(between),
+            Some(MachineValue::Text(separator)) => Some(separator),
             Some(other) => return Err(format!("join() takes a text, not {}", other.kind())),
         };
         let items = self.store.items(at, len);
         // If any part is safe, the others are escaped and the result is safe, as in minijinja.
         let any_safe = items.iter().copied().any(is_safe);
-        let is_safe = any_safe || between.is_some_and(|text| text.is_safe);
+        let is_safe = any_safe || separator.is_some_and(|text| text.is_safe);
         let start = self.store.texts().len();
         for index in 0..len {
-            if let (Some(between), true) = (between, index > 0) {
-                self.append_shown(page, MachineValue::Text(between), is_safe)?;
+            if let (Some(separator), true) = (separator, index > 0) {
+                self.append_shown(page, MachineValue::Text(separator), is_safe)?;
             }
             // Looked up again each time, since appending changes the store.
             let item = self.store.items(at, len).get(index as usize).copied();
@@ -240,7 +242,7 @@ impl PageRun {
                 let (left, right) = (left.kind(), right.kind());
                 return Err(format!("can't compare {left} and {right}"));
             }
-            _ => number::compared(left, right) == Some(Ordering::Equal),
+            _ => number::compare(left, right) == Some(Ordering::Equal),
         })
     }
 
@@ -258,7 +260,7 @@ impl PageRun {
                 .store
                 .text(page, left)
                 .cmp(self.store.text(page, right))),
-            _ => match number::compared(left, right) {
+            _ => match number::compare(left, right) {
                 Some(order) => Ok(order),
                 None if left.rank() < 2 => Ok(Ordering::Equal),
                 None => Err(format!("can't compare {}", left.kind())),
@@ -273,14 +275,14 @@ impl PageRun {
         value: MachineValue,
     ) -> Result<bool, RunError> {
         match (container, value) {
-            (MachineValue::Text(all), MachineValue::Text(part)) => Ok(self
+            (MachineValue::Text(haystack), MachineValue::Text(part)) => Ok(self
                 .store
-                .text(page, all)
+                .text(page, haystack)
                 .contains(self.store.text(page, part))),
-            (MachineValue::Text(all), part) if part.is_single() => {
+            (MachineValue::Text(haystack), part) if part.is_single() => {
                 let mut text = String::new();
                 number::write_plain(part, &mut text);
-                Ok(self.store.text(page, all).contains(&text))
+                Ok(self.store.text(page, haystack).contains(&text))
             }
             (MachineValue::List { at, len }, value) => {
                 let items = self.store.items(at, len);
@@ -309,18 +311,18 @@ impl PageRun {
     ) -> Result<(), RunError> {
         // The depth bounds the recursion; the length is checked while the text grows.
         if depth > DEPTH_MAX || to.len() > self.limits.memory_len_max {
-            return Err(self.over_memory());
+            return Err(self.memory_error());
         }
         match value {
             MachineValue::Unset | MachineValue::Undefined | MachineValue::None => {
                 to.push_str("null")
             }
-            MachineValue::Bool(it) => to.push_str(if it { "true" } else { "false" }),
+            MachineValue::Bool(inner) => to.push_str(if inner { "true" } else { "false" }),
             // JSON has no NaN and no infinities.
-            MachineValue::Float(it) if !it.is_finite() => to.push_str("null"),
-            MachineValue::Float(it) => number::write_json(it, to),
+            MachineValue::Float(inner) if !inner.is_finite() => to.push_str("null"),
+            MachineValue::Float(inner) => number::write_json(inner, to),
             MachineValue::Int(_) | MachineValue::UInt(_) => number::write_plain(value, to),
-            MachineValue::Text(it) => text::json(self.store.text(page, it), to),
+            MachineValue::Text(inner) => text::json(self.store.text(page, inner), to),
             MachineValue::List { at, len } => {
                 to.push('[');
                 for (index, item) in self.store.items(at, len).iter().enumerate() {

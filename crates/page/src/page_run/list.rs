@@ -13,12 +13,12 @@ use crate::value::{MachineValue, RequestPairs};
 
 impl PageRun {
     pub(super) fn begin_loop(&mut self, slot: u16, jump: i32) -> Result<(), RunError> {
-        let over = match self.pop()? {
+        let iterable = match self.pop()? {
             // Iterating over a row gives its column names, as over a map.
             MachineValue::Row { result, .. } => self.store.names(result),
             other => other,
         };
-        let len = match over {
+        let len = match iterable {
             MachineValue::List { len, .. } => len,
             MachineValue::Rows(result) => self.store.rows_len(result),
             MachineValue::None => 0,
@@ -38,27 +38,27 @@ impl PageRun {
             self.jump(jump);
             return Ok(());
         }
-        let round = LoopState {
-            over,
+        let iteration = LoopState {
+            iterable,
             index: 0,
             len,
             slot,
         };
-        self.loops.push(round);
-        self.set_slot(slot, self.element(&round));
+        self.loops.push(iteration);
+        self.set_slot(slot, self.element(&iteration));
         Ok(())
     }
 
     #[inline]
     pub(super) fn next_round(&mut self, jump: i32) -> Result<(), RunError> {
-        let round = self.loops.last_mut().ok_or(NO_VALUE)?;
-        round.index += 1;
+        let iteration = self.loops.last_mut().ok_or(NO_VALUE)?;
+        iteration.index += 1;
         // The last round is done, so execution continues after the loop.
-        if round.index == round.len {
+        if iteration.index == iteration.len {
             self.loops.pop();
             return Ok(());
         }
-        let round = *round;
+        let iteration = *iteration;
         // A round runs at most the operations between here and the loop's begin, so the step limit needs no other
         // check.
         self.steps += u64::from(jump.unsigned_abs());
@@ -66,21 +66,21 @@ impl PageRun {
             let max = self.limits.step_count_max;
             return Err(format!("the page takes more than {max} steps"));
         }
-        self.set_slot(round.slot, self.element(&round));
+        self.set_slot(iteration.slot, self.element(&iteration));
         self.jump(jump);
         Ok(())
     }
 
     #[inline]
-    fn element(&self, round: &LoopState) -> MachineValue {
-        match round.over {
+    fn element(&self, iteration: &LoopState) -> MachineValue {
+        match iteration.iterable {
             MachineValue::Rows(result) => MachineValue::Row {
                 result,
-                row: round.index,
+                row: iteration.index,
             },
             MachineValue::List { at, len } => {
                 let items = self.store.items(at, len);
-                let item = items.get(round.index as usize);
+                let item = items.get(iteration.index as usize);
                 item.copied().unwrap_or(MachineValue::Undefined)
             }
             _ => MachineValue::Undefined,
@@ -88,16 +88,16 @@ impl PageRun {
     }
 
     pub(super) fn loop_part(&self, part: LoopPart) -> Result<MachineValue, RunError> {
-        let round = self.loops.last().ok_or(NO_VALUE)?;
-        let whole = |number: u32| MachineValue::Int(i64::from(number));
+        let iteration = self.loops.last().ok_or(NO_VALUE)?;
+        let int = |number: u32| MachineValue::Int(i64::from(number));
         Ok(match part {
-            LoopPart::Index => whole(round.index + 1),
-            LoopPart::Index0 => whole(round.index),
-            LoopPart::RevIndex => whole(round.len - round.index),
-            LoopPart::RevIndex0 => whole(round.len - round.index - 1),
-            LoopPart::First => MachineValue::Bool(round.index == 0),
-            LoopPart::Last => MachineValue::Bool(round.index + 1 == round.len),
-            LoopPart::Length => whole(round.len),
+            LoopPart::Index => int(iteration.index + 1),
+            LoopPart::Index0 => int(iteration.index),
+            LoopPart::RevIndex => int(iteration.len - iteration.index),
+            LoopPart::RevIndex0 => int(iteration.len - iteration.index - 1),
+            LoopPart::First => MachineValue::Bool(iteration.index == 0),
+            LoopPart::Last => MachineValue::Bool(iteration.index + 1 == iteration.len),
+            LoopPart::Length => int(iteration.len),
         })
     }
 
@@ -107,10 +107,10 @@ impl PageRun {
         &mut self,
         page: &CompiledPage,
         request: &impl PageRequest,
-        of: MachineValue,
+        object: MachineValue,
         name: &str,
     ) -> Result<MachineValue, RunError> {
-        match of {
+        match object {
             MachineValue::Row { result, row } => {
                 let cell = self.store.cell(page, result, row, name.as_bytes());
                 Ok(cell.unwrap_or(MachineValue::Undefined))
@@ -124,23 +124,23 @@ impl PageRun {
         }
     }
 
-    /// The value of `of[key]`.
+    /// The value of `object[key]`.
     pub(super) fn item(
         &mut self,
         page: &CompiledPage,
         request: &impl PageRequest,
-        of: MachineValue,
+        object: MachineValue,
         key: MachineValue,
     ) -> Result<MachineValue, RunError> {
-        let place = |len: u32| match key {
+        let resolve_index = |len: u32| match key {
             MachineValue::Int(at @ 0..) => u32::try_from(at).ok().filter(|at| *at < len),
             // Negative indices count from the end.
-            MachineValue::Int(back) => u32::try_from(back + i64::from(len)).ok(),
+            MachineValue::Int(negative) => u32::try_from(negative + i64::from(len)).ok(),
             _ => None,
         };
-        match (of, key) {
+        match (object, key) {
             (MachineValue::Rows(result), _) => {
-                let row = place(self.store.rows_len(result));
+                let row = resolve_index(self.store.rows_len(result));
                 Ok(
                     row.map_or(MachineValue::Undefined, |row| MachineValue::Row {
                         result,
@@ -149,7 +149,8 @@ impl PageRun {
                 )
             }
             (MachineValue::List { at, len }, _) => {
-                let item = place(len).and_then(|it| self.store.items(at, len).get(it as usize));
+                let item = resolve_index(len)
+                    .and_then(|index| self.store.items(at, len).get(index as usize));
                 Ok(item.copied().unwrap_or(MachineValue::Undefined))
             }
             (
@@ -158,7 +159,7 @@ impl PageRun {
             ) => {
                 // A copy, since the lookup may write texts. Names are short.
                 let name = self.store.text(page, name).to_string();
-                self.attribute(page, request, of, &name)
+                self.attribute(page, request, object, &name)
             }
             (MachineValue::Unset | MachineValue::Undefined, _) => {
                 Err("the value before [] is undefined; check the spelling of its name".to_string())
@@ -173,13 +174,13 @@ impl PageRun {
     fn part(&mut self, request: &impl PageRequest, name: &str) -> Result<MachineValue, RunError> {
         let bytes = match name {
             "params" => return Ok(MachineValue::Pairs(RequestPairs::Params)),
-            "cookies" => return Ok(self.personal(MachineValue::Pairs(RequestPairs::Cookies))),
-            "fields" => return Ok(self.personal(MachineValue::Pairs(RequestPairs::Fields))),
+            "cookies" => return Ok(self.mark_personal(MachineValue::Pairs(RequestPairs::Cookies))),
+            "fields" => return Ok(self.mark_personal(MachineValue::Pairs(RequestPairs::Fields))),
             "peer" => {
                 let at = self.store.texts().len();
                 let _ = write!(self.store.texts(), "{}", request.peer());
                 let peer = self.store.text_from(at, false);
-                return Ok(self.personal(peer));
+                return Ok(self.mark_personal(peer));
             }
             "method" => return Ok(self.store.add(request.method())),
             "path" => request.path(),
@@ -194,11 +195,11 @@ impl PageRun {
             _ => return Ok(MachineValue::Undefined),
         };
         let at = self.store.texts().len();
-        request::lossy(bytes, self.store.texts());
+        request::push_lossy(bytes, self.store.texts());
         Ok(self.store.text_from(at, false))
     }
 
-    fn personal(&mut self, value: MachineValue) -> MachineValue {
+    fn mark_personal(&mut self, value: MachineValue) -> MachineValue {
         // Such a response is only for this visitor's browser.
         self.reply.is_personal = true;
         value
@@ -223,7 +224,7 @@ impl PageRun {
             RequestPairs::Fields if name.bytes().any(|byte| byte.is_ascii_uppercase()) => false,
             RequestPairs::Fields => match request.field(name) {
                 Some(value) => {
-                    request::lossy(value, to);
+                    request::push_lossy(value, to);
                     true
                 }
                 None => false,

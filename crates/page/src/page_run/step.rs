@@ -19,22 +19,22 @@ pub type RunError = String;
 pub const NO_VALUE: &str = "internal error: a value is missing";
 
 impl PageRun {
-    /// Runs until rows are needed (see `asking`) or the page has ended.
-    pub(super) fn go(
+    /// Runs until rows are needed (see `query_state`) or the page has ended.
+    pub(super) fn run(
         &mut self,
         page: &CompiledPage,
         request: &impl PageRequest,
         out: &mut Vec<u8>,
     ) -> Result<(), RunError> {
         // A failure from `refused` or the memory limit is reported at the next call.
-        if let Some(wrong) = self.wrong.take() {
-            return Err(wrong);
+        if let Some(pending_error) = self.pending_error.take() {
+            return Err(pending_error);
         }
-        if let QueryState::Rows { .. } = self.asking {
+        if let QueryState::Rows { .. } = self.query_state {
             // The query is not answered yet: the caller gets the same statement again.
             return Ok(());
         }
-        self.asking = QueryState::No;
+        self.query_state = QueryState::No;
         while let Some(&op) = page.ops.get(self.at) {
             self.at += 1;
             match op {
@@ -54,17 +54,17 @@ impl PageRun {
                     self.check_output(out)?;
                 }
                 PageOp::Query { values, is_row, .. } => {
-                    return self.ask(usize::from(values), is_row);
+                    return self.begin_query(usize::from(values), is_row);
                 }
                 // The frequent operations are matched first; the others are in separate functions.
-                op => self.other(page, request, op)?,
+                op => self.run_op(page, request, op)?,
             }
         }
         Ok(())
     }
 
     #[inline]
-    fn other(
+    fn run_op(
         &mut self,
         page: &CompiledPage,
         request: &impl PageRequest,
@@ -97,14 +97,14 @@ impl PageRun {
                 slots.unwrap_or_default().fill(MachineValue::Unset);
             }
             PageOp::Attribute(span) => {
-                let of = self.pop()?;
-                let value = self.attribute(page, request, of, page.text(span))?;
+                let object = self.pop()?;
+                let value = self.attribute(page, request, object, page.text(span))?;
                 self.stack.push(value);
             }
             PageOp::Item => {
                 let key = self.pop()?;
-                let of = self.pop()?;
-                let value = self.item(page, request, of, key)?;
+                let object = self.pop()?;
+                let value = self.item(page, request, object, key)?;
                 self.stack.push(value);
             }
             PageOp::Jump(jump) => self.jump(jump),
@@ -127,7 +127,7 @@ impl PageRun {
                 let value = self.loop_part(part)?;
                 self.stack.push(value);
             }
-            op => self.rarer(page, op)?,
+            op => self.run_rare_op(page, op)?,
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl PageRun {
         }
     }
 
-    fn rarer(&mut self, page: &CompiledPage, op: PageOp) -> Result<(), RunError> {
+    fn run_rare_op(&mut self, page: &CompiledPage, op: PageOp) -> Result<(), RunError> {
         match op {
             PageOp::Binary(op) => self.binary(page, op)?,
             PageOp::Not => {
@@ -169,16 +169,16 @@ impl PageRun {
                 let at = self.stack_at(usize::from(len))?;
                 let list = self.store.list(&self.stack[at..]);
                 self.stack.truncate(at);
-                self.push_made(list)?;
+                self.push_allocated(list)?;
             }
             PageOp::Test { test, is_negated } => {
                 let value = self.pop()?;
-                let is = match test {
+                let is_match = match test {
                     TestOp::Defined => !value.is_undefined(),
                     TestOp::Undefined => value.is_undefined(),
                     TestOp::None => value == MachineValue::None,
                 };
-                self.stack.push(MachineValue::Bool(is != is_negated));
+                self.stack.push(MachineValue::Bool(is_match != is_negated));
             }
             PageOp::Call {
                 function,
@@ -210,9 +210,9 @@ impl PageRun {
     }
 
     /// Pushes a value that took memory, within the limit.
-    pub(super) fn push_made(&mut self, value: MachineValue) -> Result<(), RunError> {
+    pub(super) fn push_allocated(&mut self, value: MachineValue) -> Result<(), RunError> {
         if self.store.len() > self.limits.memory_len_max {
-            return Err(self.over_memory());
+            return Err(self.memory_error());
         }
         self.stack.push(value);
         Ok(())
@@ -235,8 +235,8 @@ impl PageRun {
 
     #[inline]
     pub(super) fn set_slot(&mut self, slot: u16, value: MachineValue) {
-        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
-            *place = value;
+        if let Some(target) = self.slots.get_mut(usize::from(slot)) {
+            *target = value;
         }
     }
 
@@ -248,11 +248,11 @@ impl PageRun {
     pub(super) fn is_true(&self, value: MachineValue) -> bool {
         match value {
             MachineValue::Unset | MachineValue::Undefined | MachineValue::None => false,
-            MachineValue::Bool(it) => it,
-            MachineValue::Int(it) => it != 0,
+            MachineValue::Bool(inner) => inner,
+            MachineValue::Int(inner) => inner != 0,
             MachineValue::UInt(_) => true,
-            MachineValue::Float(it) => it != 0.0,
-            MachineValue::Text(it) => it.len > 0,
+            MachineValue::Float(inner) => inner != 0.0,
+            MachineValue::Text(inner) => inner.len > 0,
             MachineValue::List { len, .. } => len > 0,
             MachineValue::Rows(result) => self.store.rows_len(result) > 0,
             MachineValue::Row { result, row } => !self.store.row(result, row).1.is_empty(),
@@ -260,7 +260,7 @@ impl PageRun {
         }
     }
 
-    fn ask(&mut self, count: usize, is_row: bool) -> Result<(), RunError> {
+    fn begin_query(&mut self, count: usize, is_row: bool) -> Result<(), RunError> {
         // Bounds the load that one page can cause.
         if self.queries == self.limits.query_count_max {
             return Err(format!(
@@ -290,7 +290,7 @@ impl PageRun {
         }
         // The values stay in `values` until the caller has sent them.
         self.stack.truncate(at);
-        self.asking = QueryState::Rows { is_row };
+        self.query_state = QueryState::Rows { is_row };
         Ok(())
     }
 
@@ -302,13 +302,13 @@ impl PageRun {
         out: &mut Vec<u8>,
     ) -> Result<(), RunError> {
         match value {
-            MachineValue::Text(it) if it.is_safe => {
-                out.extend_from_slice(self.store.bytes(page, it));
+            MachineValue::Text(inner) if inner.is_safe => {
+                out.extend_from_slice(self.store.bytes(page, inner));
             }
-            MachineValue::Text(it) => text::escape(self.store.bytes(page, it), out),
+            MachineValue::Text(inner) => text::escape(self.store.bytes(page, inner), out),
             MachineValue::None => {}
-            MachineValue::Int(it) => number::write_whole(i128::from(it), out),
-            MachineValue::UInt(it) => number::write_whole(i128::from(it), out),
+            MachineValue::Int(inner) => number::write_whole(i128::from(inner), out),
+            MachineValue::UInt(inner) => number::write_whole(i128::from(inner), out),
             MachineValue::Unset | MachineValue::Undefined => {
                 return Err("the value is undefined; check the spelling of its name".to_string());
             }
@@ -381,7 +381,7 @@ impl PageRun {
             {
                 return self.repeat(page, left, right);
             }
-            op => number::calculated(op, left, right)?,
+            op => number::calculate(op, left, right)?,
         };
         self.stack.push(value);
         Ok(())

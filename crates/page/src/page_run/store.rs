@@ -25,7 +25,7 @@ pub struct ValueStore {
     cells: Vec<MachineValue>,
     results: Vec<ResultRows>,
     /// The result being received.
-    coming: ResultRows,
+    incoming: ResultRows,
 }
 
 /// A buffer larger than this is freed when the next page begins.
@@ -43,7 +43,7 @@ impl ValueStore {
         self.texts.clear();
         self.cells.clear();
         self.results.clear();
-        self.coming = ResultRows::default();
+        self.incoming = ResultRows::default();
     }
 
     /// Bytes in use.
@@ -130,15 +130,15 @@ impl ValueStore {
     /// Begins a result; an unfinished one is dropped.
     pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         // A repeated query replaces the rows received so far.
-        if self.coming.width > 0 {
-            self.cells.truncate(self.coming.names as usize);
+        if self.incoming.width > 0 {
+            self.cells.truncate(self.incoming.names as usize);
         }
         let at = self.cells.len();
         for name in names {
             let name = self.add(name);
             self.cells.push(name);
         }
-        self.coming = ResultRows {
+        self.incoming = ResultRows {
             names: at as u32,
             width: (self.cells.len() - at) as u32,
             cells: self.cells.len() as u32,
@@ -147,24 +147,24 @@ impl ValueStore {
     }
 
     pub fn row_count(&self) -> u32 {
-        self.coming.count
+        self.incoming.count
     }
 
     #[inline]
     pub fn push_cell(&mut self, value: PageValue<'_>) {
         let cell = match value {
             PageValue::Null => MachineValue::None,
-            PageValue::Bool(it) => MachineValue::Bool(it),
-            PageValue::Int(it) => MachineValue::Int(it),
+            PageValue::Bool(inner) => MachineValue::Bool(inner),
+            PageValue::Int(inner) => MachineValue::Int(inner),
             // The smaller representation is preferred, so that equal numbers have one form.
-            PageValue::UInt(it) => {
-                i64::try_from(it).map_or(MachineValue::UInt(it), MachineValue::Int)
+            PageValue::UInt(inner) => {
+                i64::try_from(inner).map_or(MachineValue::UInt(inner), MachineValue::Int)
             }
-            PageValue::Float(it) => MachineValue::Float(it),
-            PageValue::Text(it) => self.add(it),
-            PageValue::Bytes(it) => {
+            PageValue::Float(inner) => MachineValue::Float(inner),
+            PageValue::Text(inner) => self.add(inner),
+            PageValue::Bytes(inner) => {
                 let at = self.texts.len();
-                request::lossy(it, &mut self.texts);
+                request::push_lossy(inner, &mut self.texts);
                 self.text_from(at, false)
             }
         };
@@ -174,15 +174,15 @@ impl ValueStore {
     /// Completes a row to one cell per column, even if fewer or more values were received.
     #[inline]
     pub fn end_row(&mut self) {
-        self.coming.count += 1;
+        self.incoming.count += 1;
         // A server may send fewer or more values than columns; the row keeps its width.
-        let end = self.coming.cells + self.coming.count * self.coming.width;
+        let end = self.incoming.cells + self.incoming.count * self.incoming.width;
         self.cells.resize(end as usize, MachineValue::None);
     }
 
     /// Completes the result; returns its index and its number of rows.
     pub fn end_rows(&mut self) -> (u32, u32) {
-        let rows = core::mem::take(&mut self.coming);
+        let rows = core::mem::take(&mut self.incoming);
         self.results.push(rows);
         (self.results.len() as u32 - 1, rows.count)
     }
@@ -233,8 +233,12 @@ impl ValueStore {
         let rows = self.results.get(result as usize)?;
         let (names, width) = (rows.names as usize, rows.width as usize);
         // Results have few columns, so names are compared one by one.
-        let is = |known: &MachineValue| matches!(known, MachineValue::Text(known) if self.bytes(page, *known) == name);
-        let column = self.cells.get(names..names + width)?.iter().position(is)?;
+        let is_named = |candidate: &MachineValue| matches!(candidate, MachineValue::Text(candidate) if self.bytes(page, *candidate) == name);
+        let column = self
+            .cells
+            .get(names..names + width)?
+            .iter()
+            .position(is_named)?;
         let cell = rows.cells as usize + row as usize * width + column;
         self.cells.get(cell).copied()
     }

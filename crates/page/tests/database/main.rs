@@ -146,7 +146,7 @@ impl Database {
                 }
             }
             match self.wait(&mut run) {
-                End::Answered => run.answered(),
+                End::Answered => run.finish_query(),
                 End::Failed(reason) => run.refused(&reason),
             }
         }

@@ -55,7 +55,7 @@ fn run(source: &str, limits: PageLimits, row_count: i64) -> Result<(String, Page
             run.value(PageValue::Int(id));
             run.row_end();
         }
-        run.answered();
+        run.finish_query();
     }
 }
 
@@ -134,7 +134,7 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
         ("{{ 'a' | round(1, 2) }}", "round takes"),
     ] {
         let error = CompiledPage::parse(source).expect_err(source);
-        assert!(error.what.contains(word), "{source}: {error}");
+        assert!(error.message.contains(word), "{source}: {error}");
     }
 }
 
@@ -187,7 +187,7 @@ fn a_query_stays_until_it_is_answered() {
             run.row_end();
         }
     }
-    run.answered();
+    run.finish_query();
     let RunStep::Query { statement, values } = run.step(&page, &Plain, &mut out) else {
         panic!("a query");
     };
@@ -198,7 +198,7 @@ fn a_query_stays_until_it_is_answered() {
         run.value(PageValue::Bytes(b"\xffx"));
         run.row_end();
     }
-    run.answered();
+    run.finish_query();
     assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Done));
     assert_eq!(out, "a3b\u{fffd}xc".as_bytes());
 }
@@ -247,8 +247,8 @@ fn rows_that_do_not_fit_their_columns_do_no_harm() {
     }
     run.row_end();
     run.row_end();
-    run.answered();
-    run.answered();
+    run.finish_query();
+    run.finish_query();
     run.row_end();
     assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Done));
     assert_eq!(out, b"[1][23][]");
@@ -260,7 +260,7 @@ fn rows_that_do_not_fit_their_columns_do_no_harm() {
         RunStep::Query { .. }
     ));
     run.row_end();
-    run.answered();
+    run.finish_query();
     assert!(matches!(
         run.step(&page, &Plain, &mut out),
         RunStep::Failed(_)
@@ -326,11 +326,11 @@ fn limits_end_a_page() {
         ),
     ] {
         let failure = run(source, limits, 150).expect_err(source);
-        assert!(failure.what.contains(word), "{source}: {failure}");
+        assert!(failure.message.contains(word), "{source}: {failure}");
     }
     let failure =
         run("{% set r = query('SELECT 1') %}", limits, 100_000).expect_err("too many rows");
-    assert!(failure.what.contains("memory"), "{failure}");
+    assert!(failure.message.contains("memory"), "{failure}");
     let deep = format!("{}1{}", "(".repeat(1_000), ")".repeat(1_000));
     for source in [
         format!("{{{{ {deep} }}}}"),
@@ -344,7 +344,7 @@ fn limits_end_a_page() {
         format!("{{{{ {}1 }}}}", "1 if 1 else ".repeat(1_000)),
     ] {
         let error = CompiledPage::parse(&source).expect_err("too deep");
-        assert!(error.what.contains("nested"), "{error}");
+        assert!(error.message.contains("nested"), "{error}");
     }
     assert!(CompiledPage::parse(&"x".repeat(2 << 20)).is_err());
 }
@@ -389,14 +389,14 @@ fn parts_are_found_and_named() {
         panic!("a failure");
     };
     assert!(
-        failure.line == 3 && failure.what.starts_with("in c.lrp: "),
+        failure.line == 3 && failure.message.starts_with("in c.lrp: "),
         "{failure}"
     );
     let error =
         CompiledPage::parse_with("a", "{% include 'b' %}", &mut |_| Some("\n{{ 'a' | no }}"));
     let error = error.expect_err("a filter");
     assert!(
-        error.line == 2 && error.what.starts_with("in b: "),
+        error.line == 2 && error.message.starts_with("in b: "),
         "{error}"
     );
     let twice = "{% include 'b' %}{% include 'b' %}";

@@ -156,7 +156,7 @@ fn ends_well(source: &str, random: &mut Random) -> bool {
             }
             run.row_end();
         }
-        run.answered();
+        run.finish_query();
     }
 }
 

@@ -115,6 +115,6 @@ pub fn render(source: &str) -> Result<String, String> {
             row.iter().for_each(|value| run.value(*value));
             run.row_end();
         }
-        run.answered();
+        run.finish_query();
     }
 }

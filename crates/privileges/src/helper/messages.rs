@@ -28,7 +28,7 @@ pub enum OpenPurpose {
 ///
 /// # Errors
 /// The helper is gone, or does not answer.
-pub fn ask(
+pub fn request(
     channel: &PacketChannel,
     purpose: OpenPurpose,
     path: &Path,
@@ -44,10 +44,10 @@ pub fn ask(
 }
 
 /// Waits for a question. `None` once the server is gone.
-pub fn next_question(channel: &PacketChannel) -> Option<(OpenPurpose, PathBuf)> {
-    let mut question = Vec::new();
-    channel.receive(&mut question).ok()?;
-    let (purpose, path) = match &question[..] {
+pub fn receive_request(channel: &PacketChannel) -> Option<(OpenPurpose, PathBuf)> {
+    let mut request = Vec::new();
+    channel.receive(&mut request).ok()?;
+    let (purpose, path) = match &request[..] {
         [b'r', path @ ..] => (OpenPurpose::Read, path),
         [b'a', path @ ..] => (OpenPurpose::Append, path),
         _ => return None,

@@ -22,7 +22,7 @@ impl NamedFiles {
             read.extend(site_files(site).filter_map(absolute));
         }
         let authorities = config.acme.iter().flat_map(|acme| &acme.authorities);
-        let external = authorities.filter_map(|it| Some(&it.external.as_ref()?.1));
+        let external = authorities.filter_map(|authority| Some(&authority.external.as_ref()?.1));
         read.extend(external.filter_map(absolute));
         let access = config.log.access.as_ref().map(|access| &access.path);
         let logs = [Some(&config.log.error), access].into_iter().flatten();

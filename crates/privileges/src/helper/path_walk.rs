@@ -110,28 +110,28 @@ enum TrustedOwners {
 }
 
 fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
-    let mut way = FolderTrail::new()?;
+    let mut trail = FolderTrail::new()?;
     let mut rest = Vec::new();
     push(&mut rest, path);
     let mut links = 0;
     while let Some(part) = rest.pop() {
         // An absolute path, or the absolute target of a link, begins at the root.
         if part == "/" {
-            way = FolderTrail::new()?;
+            trail = FolderTrail::new()?;
             continue;
         }
         // The parent is the folder that was checked on the way down: the directory may be moved in the meantime.
         if part == ".." {
-            way.up();
+            trail.go_to_parent();
             continue;
         }
-        match way.look(&part) {
+        match trail.open_entry(&part) {
             Ok((folder, stat)) if kind(&stat) == FileType::Directory => {
-                way.enter(folder, &stat, part)?;
+                trail.enter(folder, &stat, part)?;
             }
             Ok((link, stat)) if kind(&stat) == FileType::Symlink => {
                 // A link in a folder where others create entries may be theirs and lead anywhere.
-                way.check_entries()?;
+                trail.check_entries()?;
                 links += 1;
                 if links > LINKS_MAX {
                     return Err(Errno::LOOP.into());
@@ -139,9 +139,9 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
                 let target = readlinkat(&link, "", Vec::new())?.into_bytes();
                 push(&mut rest, Path::new(&OsString::from_vec(target)));
             }
-            Ok(_) if rest.is_empty() => return way.open(&part, flags, mode),
+            Ok(_) if rest.is_empty() => return trail.open(&part, flags, mode),
             // The file itself may be missing: logs and secrets are created.
-            Err(Errno::NOENT) if rest.is_empty() => return way.open(&part, flags, mode),
+            Err(Errno::NOENT) if rest.is_empty() => return trail.open(&part, flags, mode),
             Ok(_) => return Err(Errno::NOTDIR.into()),
             Err(error) => return Err(error.into()),
         }
@@ -157,28 +157,29 @@ impl FolderTrail {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty())?;
         let stat = fstat(&root)?;
-        let mut way = FolderTrail(Vec::new());
-        way.0
+        let mut trail = FolderTrail(Vec::new());
+        trail
+            .0
             .push((root, entries(&stat, Path::new("/"))?, "/".into()));
-        Ok(way)
+        Ok(trail)
     }
 
     fn last(&self) -> &(OwnedFd, TrustedOwners, PathBuf) {
         self.0.last().expect("the root is never left")
     }
 
-    fn up(&mut self) {
+    fn go_to_parent(&mut self) {
         if self.0.len() > 1 {
             self.0.pop();
         }
     }
 
-    fn look(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
+    fn open_entry(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
         // A descriptor of the entry itself: the check and the next step concern the same file.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = openat(&self.last().0, part, flags, Mode::empty())?;
-        let stat = fstat(&found)?;
-        Ok((found, stat))
+        let entry = openat(&self.last().0, part, flags, Mode::empty())?;
+        let stat = fstat(&entry)?;
+        Ok((entry, stat))
     }
 
     fn enter(&mut self, folder: OwnedFd, stat: &Stat, part: OsString) -> Result<(), UntrustedPath> {

@@ -27,9 +27,9 @@ struct HelperState {
     /// The server's user and group.
     owner: UserIds,
     /// The names in the last valid configuration.
-    named: NamedFiles,
+    named_files: NamedFiles,
     /// The stamp of the configuration when it was last read.
-    seen: Option<FileStamp>,
+    config_stamp: Option<FileStamp>,
 }
 
 /// Answers questions that come over standard input, until the server is gone.
@@ -45,10 +45,10 @@ pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
     let mut helper = HelperState {
         config,
         owner,
-        named: NamedFiles::default(),
-        seen: None,
+        named_files: NamedFiles::default(),
+        config_stamp: None,
     };
-    while let Some((purpose, path)) = messages::next_question(&channel) {
+    while let Some((purpose, path)) = messages::receive_request(&channel) {
         let opened = helper.open(purpose, &path);
         let sent = messages::answer(&channel, opened.as_ref().map_err(String::as_str));
         if sent.is_none() {
@@ -60,19 +60,20 @@ pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
 
 impl HelperState {
     fn open(&mut self, purpose: OpenPurpose, path: &Path) -> Result<File, String> {
-        self.follow().map_err(|why| why.to_string())?;
-        let named = match purpose {
-            OpenPurpose::Read => &self.named.read,
-            OpenPurpose::Append => &self.named.append,
+        self.reload_if_changed()
+            .map_err(|refusal| refusal.to_string())?;
+        let allowed = match purpose {
+            OpenPurpose::Read => &self.named_files.read,
+            OpenPurpose::Append => &self.named_files.append,
         };
-        if !named.contains(path) {
+        if !allowed.contains(path) {
             return Err("root does not open it, because the configuration does not name it".into());
         }
         let opened = match purpose {
             OpenPurpose::Read => path_walk::open_read(path),
             OpenPurpose::Append => path_walk::open_log(path),
         };
-        let file = opened.map_err(|why| why.to_string())?;
+        let file = opened.map_err(|refusal| refusal.to_string())?;
         if purpose == OpenPurpose::Append {
             // The server can then open it itself, if it may enter the folder.
             fchown(&file, Some(self.owner.uid), Some(self.owner.gid))
@@ -82,21 +83,21 @@ impl HelperState {
     }
 
     /// Reads the configuration if it has changed. An invalid one leaves the previous names in force, as in the server.
-    fn follow(&mut self) -> Result<(), UntrustedPath> {
+    fn reload_if_changed(&mut self) -> Result<(), UntrustedPath> {
         let mut file = path_walk::open_config(&self.config)?;
         // The stamp of the open file: the path may name another one by now.
         let stamp = FileStamp::from_file(&file).map_err(UntrustedPath::Io)?;
-        if self.seen == Some(stamp) {
+        if self.config_stamp == Some(stamp) {
             return Ok(());
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(UntrustedPath::Io)?;
         if let Ok(config) = lowroad_config::parse(&text, &self.config) {
-            self.named = NamedFiles::from_config(&config, &self.config);
+            self.named_files = NamedFiles::from_config(&config, &self.config);
         } else {
-            self.named.read.insert(self.config.clone());
+            self.named_files.read.insert(self.config.clone());
         }
-        self.seen = Some(stamp);
+        self.config_stamp = Some(stamp);
         Ok(())
     }
 }
@@ -124,8 +125,8 @@ mod tests {
                 uid: NOBODY,
                 gid: NOBODY,
             },
-            named: NamedFiles::default(),
-            seen: None,
+            named_files: NamedFiles::default(),
+            config_stamp: None,
         }
     }
 

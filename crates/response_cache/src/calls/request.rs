@@ -25,7 +25,7 @@ pub enum OriginConditions {
 }
 
 /// Builds the request for a handler.
-pub fn request_of(
+pub fn build_request(
     call: &HandlerCall<'_>,
     exchange: &mut Exchange,
     conditions: &OriginConditions,
@@ -40,13 +40,13 @@ pub fn request_of(
         (None, _) => (call.path, None),
     };
     let host = request.authority.unwrap_or_default();
-    let other_lines;
-    let reported = exchange.forwarded.as_ref();
-    let is_host_reported = reported.is_some_and(|it| it.authority.is_some());
+    let host_lines;
+    let forwarded = exchange.forwarded.as_ref();
+    let is_host_reported = forwarded.is_some_and(|it| it.authority.is_some());
     // Host must equal the authority of the decision (RFC 9112 §3.2.2), or the handler would see another site.
     let lines = if is_host_reported || names_host_in_target(request) {
-        other_lines = lines_with_host(request, host);
-        &other_lines[..]
+        host_lines = lines_with_host(request, host);
+        &host_lines[..]
     } else {
         request.lines()
     };
@@ -63,11 +63,13 @@ pub fn request_of(
         },
     };
     // The client's conditions are about its own copy, not about the stored response.
-    let own_conditions;
+    let conditional_lines;
     let lines = match conditions {
-        OriginConditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
-            own_conditions = validation::lines_with(lines, instead);
-            &own_conditions[..]
+        OriginConditions::Instead(replacement)
+            if !replacement.is_empty() || may_differ(request) =>
+        {
+            conditional_lines = validation::lines_with(lines, replacement);
+            &conditional_lines[..]
         }
         _ => lines,
     };
@@ -86,7 +88,7 @@ pub fn request_of(
         peer: exchange.peer,
         peer_port: exchange.peer_port,
         local: call.local,
-        secured: exchange.secured.clone(),
+        secured: exchange.tls.clone(),
         forwarded: exchange.forwarded.clone(),
         root: call.rules.folder(call.host),
         objects,
@@ -109,14 +111,16 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
             path_len: alias.path.len(),
             folder: folder.clone(),
         });
-    let shown = call
+    let credentials = call
         .is_user
         .then(|| BasicCredentials::from_request(call.request));
     RequestExtra {
         alias,
         // Only after a rewrite: else it equals the target.
-        asked_target: call.target.and_then(|_| target_of(call.request)),
-        user: shown.flatten().map(|shown| shown.user.into()),
+        original_target: call.target.and_then(|_| target_of(call.request)),
+        user: credentials
+            .flatten()
+            .map(|credentials| credentials.user.into()),
     }
 }
 
@@ -128,12 +132,12 @@ fn names_host_in_target(request: &Request<'_>) -> bool {
 /// The field lines without forwarding fields that a client may have forged. Behind a trusted proxy, they contain the
 /// proxy's reports without the client's own entries. `None` if the lines are unchanged.
 fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Option<Vec<u8>> {
-    let is_plain = || !FieldLines::new(lines).any(|(name, _)| forwarding::is_report(name));
-    if exchange.forwarded.is_none() && is_plain() {
+    let has_no_reports = || !FieldLines::new(lines).any(|(name, _)| forwarding::is_report(name));
+    if exchange.forwarded.is_none() && has_no_reports() {
         return None;
     }
     let mut out = Vec::with_capacity(lines.len() + 128);
-    let mut put = |name: &[u8], value: &[u8]| {
+    let mut push_line = |name: &[u8], value: &[u8]| {
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
@@ -142,16 +146,16 @@ fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Optio
     let is_trusted = exchange.forwarded.is_some();
     for (name, value) in FieldLines::new(lines) {
         // Reports of an untrusted sender are dropped: programs take them for true.
-        if !forwarding::is_report(name) || is_trusted && forwarding::is_other_report(name) {
-            put(name, value);
+        if !forwarding::is_report(name) || is_trusted && forwarding::is_forwarded_report(name) {
+            push_line(name, value);
         }
     }
     if let Some(forwarded) = &exchange.forwarded {
-        put(
+        push_line(
             b"X-Forwarded-For",
             exchange.peer.to_canonical().to_string().as_bytes(),
         );
-        put(
+        push_line(
             b"X-Forwarded-Proto",
             if exchange.is_https() {
                 b"https"
@@ -160,10 +164,10 @@ fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Optio
             },
         );
         if !host.is_empty() {
-            put(b"X-Forwarded-Host", host);
+            push_line(b"X-Forwarded-Host", host);
         }
         if let Some(port) = forwarded.port {
-            put(b"X-Forwarded-Port", port.to_string().as_bytes());
+            push_line(b"X-Forwarded-Port", port.to_string().as_bytes());
         }
     }
     Some(out)

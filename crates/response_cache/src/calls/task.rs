@@ -29,20 +29,21 @@ const SHARED_WAIT: Duration = Duration::from_secs(5);
     reason = "it goes on at once, and a box is an allocation a call"
 )]
 pub fn store(
-    storing: Option<StoreRequest>,
+    store_request: Option<StoreRequest>,
     reply: HandlerReply,
     path: &[u8],
     lines: &[u8],
-    shared: Option<CallFollowers>,
+    followers: Option<CallFollowers>,
 ) -> Result<StoredResponse, HandlerReply> {
     // An internal redirect's response is not the response to this request.
-    let storing = storing.filter(|it| it.route.elsewhere(&reply.response).is_none());
-    let stored = match storing {
-        Some(storing) => storing.store(reply, path, lines),
+    let store_request =
+        store_request.filter(|it| it.route.internal_redirect(&reply.response).is_none());
+    let stored = match store_request {
+        Some(store_request) => store_request.store(reply, path, lines),
         None => Err(reply),
     };
-    if let Some(shared) = shared {
-        shared.over(stored.as_ref().ok());
+    if let Some(followers) = followers {
+        followers.finish(stored.as_ref().ok());
     }
     stored
 }
@@ -50,11 +51,11 @@ pub fn store(
 /// A running call.
 pub struct CallTask {
     /// The handler's future.
-    pub answering: PendingResponse,
+    pub pending_response: PendingResponse,
     /// The objects of the site.
     pub objects: Arc<SiteObjects>,
     /// Stores the response, if it may be stored.
-    pub storing: Option<StoreRequest>,
+    pub store_request: Option<StoreRequest>,
     /// The decoded path, if the response may be stored; else empty.
     pub path: Box<[u8]>,
     /// The request's field lines, if the response may be stored; else empty.
@@ -62,12 +63,12 @@ pub struct CallTask {
     /// The stored response being validated.
     pub stale: Option<StaleResponse>,
     /// The stored responses that the request invalidates.
-    pub changed: Option<InvalidationSet>,
+    pub invalidations: Option<InvalidationSet>,
     /// Counts the waiting requests.
-    pub waits: WaitCount,
+    pub wait_count: WaitCount,
     pub route: Arc<Route>,
     /// The followers.
-    pub shared: Option<CallFollowers>,
+    pub followers: Option<CallFollowers>,
     /// The executor of the task.
     pub executor: ResponseExecutor,
 }
@@ -82,18 +83,18 @@ impl CallTask {
     async fn answer(&mut self) -> Result<HandlerReply, HandlerFailure> {
         // Pinned here, so that it goes on after the timeout.
         let mut answer = pin!(async {
-            let response = (&mut self.answering).await?;
+            let response = (&mut self.pending_response).await?;
             self.objects.complete(response).await
         });
         // Without followers there is no one to release: no timer is needed.
-        let Some(others) = &mut self.shared else {
+        let Some(followers) = &mut self.followers else {
             return answer.await;
         };
         match self.executor.timeout(SHARED_WAIT, &mut answer).await {
             Ok(answer) => answer,
             Err(_) => {
                 // One slow response must not delay all equal requests.
-                others.release();
+                followers.release();
                 answer.await
             }
         }
@@ -102,36 +103,37 @@ impl CallTask {
     /// The outcome of a response for the leader; posts it to the followers.
     fn outcome(self: Box<Self>, answer: Result<HandlerReply, HandlerFailure>) -> HandlerOutcome {
         let CallTask {
-            waits,
-            shared,
+            wait_count,
+            followers,
             objects,
             ..
         } = *self;
         // The handler has answered, so the request no longer counts as waiting.
-        drop(waits);
+        drop(wait_count);
         if answer.is_err() {
             increment(&self.route.counts.failed);
         }
         // Before the response is posted: a client that sees it must not find the old response afterwards (RFC 9111
         // §4.4).
         if let Ok(reply) = &answer {
-            forget_changed(self.changed.as_ref(), reply, &objects.store);
+            delete_invalidated(self.invalidations.as_ref(), reply, &objects.store);
         }
         let stale = self.stale.as_ref();
-        if let (Some(stale), Some(storing), Ok(reply)) = (stale, &self.storing, &answer) {
+        if let (Some(stale), Some(store_request), Ok(reply)) = (stale, &self.store_request, &answer)
+        {
             let request = RequestLines {
                 path: &self.path,
                 lines: &self.lines,
             };
-            stale.hear_head(reply, storing, request);
+            stale.apply_head(reply, store_request, request);
         }
-        // `shared` is dropped here, which sends the followers to the handler, too.
-        if let (Some(storing), Ok(reply)) = (&self.storing, &answer)
-            && storing.is_misled(reply)
+        // `followers` is dropped here, which sends the followers to the handler, too.
+        if let (Some(store_request), Ok(reply)) = (&self.store_request, &answer)
+            && store_request.is_unusable_part(reply)
         {
             return HandlerOutcome::Alone;
         }
-        if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
+        if stale.is_some_and(|stale| stale.is_other_version(&answer)) {
             // The leader and the followers each call the handler again, the leader without conditions.
             return HandlerOutcome::Alone;
         }
@@ -140,16 +142,22 @@ impl CallTask {
                 path: &self.path,
                 lines: &self.lines,
             };
-            stale.outcome(&answer, self.storing.as_ref(), request)
+            stale.outcome(&answer, self.store_request.as_ref(), request)
         });
         if let Some(stored) = stored {
-            if let Some(shared) = shared {
-                shared.over(Some(&stored));
+            if let Some(followers) = followers {
+                followers.finish(Some(&stored));
             }
             return HandlerOutcome::Stored(stored);
         }
         match answer {
-            Ok(reply) => match store(self.storing, reply, &self.path, &self.lines, shared) {
+            Ok(reply) => match store(
+                self.store_request,
+                reply,
+                &self.path,
+                &self.lines,
+                followers,
+            ) {
                 Ok(stored) => HandlerOutcome::Stored(stored),
                 Err(reply) => HandlerOutcome::Reply(Ok(Box::new(reply))),
             },
@@ -161,7 +169,7 @@ impl CallTask {
 /// The followers of a call: requests that wait for its response.
 pub struct CallFollowers {
     /// The table of calls in flight.
-    pub makings: Arc<InFlightTable<OutcomeWaiter>>,
+    pub in_flight: Arc<InFlightTable<OutcomeWaiter>>,
     /// The call's entry, until the followers have their outcome.
     pub ticket: Option<InFlightTicket>,
     /// The key under which the store records whether waiting helped: see `CacheKey::sharing_mark`.
@@ -171,24 +179,24 @@ pub struct CallFollowers {
 impl CallFollowers {
     /// Ends the wait: the response is stored, or not. A response that is stored only to be validated is not shared:
     /// each follower needs its own validation (RFC 9111 §4).
-    pub fn over(mut self, stored: Option<&StoredResponse>) {
-        let stored = stored.filter(|stored| stored.is_for_others());
-        self.makings.mark(self.mark, stored.is_some());
+    pub fn finish(mut self, stored: Option<&StoredResponse>) {
+        let stored = stored.filter(|stored| stored.can_serve_followers());
+        self.in_flight.mark(self.mark, stored.is_some());
         match stored {
-            Some(stored) => self.tell(|| HandlerOutcome::Stored(stored.for_other())),
-            None => self.tell(|| HandlerOutcome::Alone),
+            Some(stored) => self.wake_all(|| HandlerOutcome::Stored(stored.for_follower())),
+            None => self.wake_all(|| HandlerOutcome::Alone),
         }
     }
 
     /// Ends the wait because the response is late. Later requests do not wait either.
     fn release(&mut self) {
-        self.makings.mark(self.mark, false);
-        self.tell(|| HandlerOutcome::Alone);
+        self.in_flight.mark(self.mark, false);
+        self.wake_all(|| HandlerOutcome::Alone);
     }
 
-    fn tell(&mut self, outcome: impl Fn() -> HandlerOutcome) {
-        let waiting = self.ticket.take().map(|ticket| self.makings.end(&ticket));
-        for waiter in waiting.into_iter().flatten() {
+    fn wake_all(&mut self, outcome: impl Fn() -> HandlerOutcome) {
+        let waiters = self.ticket.take().map(|ticket| self.in_flight.end(&ticket));
+        for waiter in waiters.into_iter().flatten() {
             waiter.wake(outcome());
         }
     }
@@ -197,18 +205,18 @@ impl CallFollowers {
 impl Drop for CallFollowers {
     /// The call failed, perhaps because of this request's fields, or was cancelled by the end of its worker.
     fn drop(&mut self) {
-        self.tell(|| HandlerOutcome::Alone);
+        self.wake_all(|| HandlerOutcome::Alone);
     }
 }
 
 /// Deletes the stored responses that a request invalidates, unless it failed.
-pub fn forget_changed(
-    changed: Option<&InvalidationSet>,
+pub fn delete_invalidated(
+    invalidations: Option<&InvalidationSet>,
     reply: &HandlerReply,
     store: &SharedStore,
 ) {
-    if let Some(changed) = changed {
-        changed.forget(reply.status(), &reply.response.fields, store);
+    if let Some(invalidations) = invalidations {
+        invalidations.invalidate(reply.status(), &reply.response.fields, store);
     }
 }
 

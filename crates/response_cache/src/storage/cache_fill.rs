@@ -16,111 +16,113 @@ use lowroad_store::streaming_object::{GrowthOutcome, StreamingObject};
 use lowroad_store::{ObjectArc, StoredObject};
 
 use super::disk_copy::DiskCopy;
-use super::{HeadDetails, PendingHead, StoreRequest, whole};
+use super::{HeadDetails, PendingHead, StoreRequest, build_whole};
 
 /// After this time without new bytes, requests that have not begun their response call the handler themselves.
 const STUCK: Duration = Duration::from_secs(5);
 
 /// The transfer of a body into the store.
 pub struct CacheFill {
-    pub storing: StoreRequest,
+    pub store_request: StoreRequest,
     /// The object that readers find during the transfer.
     pub object: ObjectArc,
     /// The disk copy, until it is begun.
-    pub for_disk: Option<DiskCopy>,
+    pub disk_copy: Option<DiskCopy>,
     /// Keeps the object in memory until the disk has it.
-    pub held: Option<Arc<PendingWrite>>,
+    pub pending_write: Option<Arc<PendingWrite>>,
     /// The end of the body; `Cut` until it ends.
-    pub ended: StreamItem,
+    pub ending: StreamItem,
 }
 
 impl CacheFill {
     /// Transfers the body until its end; the drop stores it.
-    pub async fn run(mut self, from: BodyReceiver) {
-        let executor = self.storing.executor.clone();
+    pub async fn run(mut self, receiver: BodyReceiver) {
+        let executor = self.store_request.executor.clone();
         loop {
-            let next = poll_fn(|context| self.poll_next(&from, context));
+            let next = poll_fn(|context| self.poll_next(&receiver, context));
             let next = match executor.timeout(STUCK, next).await {
                 Ok(next) => next,
                 Err(_) => {
-                    self.filling()
+                    self.streaming()
                         .into_iter()
                         .for_each(StreamingObject::release);
-                    poll_fn(|context| self.poll_next(&from, context)).await
+                    poll_fn(|context| self.poll_next(&receiver, context)).await
                 }
             };
             match next {
                 StreamItem::Bytes(bytes) => self.grow(bytes),
-                ended => return self.ended = ended,
+                ending => return self.ending = ending,
             }
         }
     }
 
     fn grow(&mut self, bytes: Bytes) {
         // The bytes of all bodies in flight have a common bound.
-        let drawn = self.storing.store.draw(bytes);
-        let has_room = drawn.is_ok();
-        let bytes = drawn.unwrap_or_else(|bytes| bytes);
+        let reserved = self.store_request.store.reserve_arriving(bytes);
+        let has_room = reserved.is_ok();
+        let bytes = reserved.unwrap_or_else(|bytes| bytes);
         let now_ms = clock::now_ms();
-        let grown = self
-            .filling()
-            .map(|filling| filling.grow(bytes, has_room, now_ms));
-        if let Some(GrowthOutcome::TooLong(parts)) = grown {
-            if !self.go_on_disk(parts) {
+        let outcome = self
+            .streaming()
+            .map(|streaming| streaming.grow(bytes, has_room, now_ms));
+        if let Some(GrowthOutcome::TooLong(parts)) = outcome {
+            if !self.continue_on_disk(parts) {
                 self.remove();
             }
             // From now on, bytes stay only until all readers have them.
-            self.filling().into_iter().for_each(StreamingObject::let_go);
+            self.streaming()
+                .into_iter()
+                .for_each(StreamingObject::release_consumed);
         }
     }
 
-    fn poll_next(&self, from: &BodyReceiver, context: &mut Context<'_>) -> Poll<StreamItem> {
+    fn poll_next(&self, receiver: &BodyReceiver, context: &mut Context<'_>) -> Poll<StreamItem> {
         let StoreRequest {
             route, executor, ..
-        } = &self.storing;
-        let behind = |slow: BodySender| match &route.spools {
-            Some(spools) => spools.behind(slow, executor),
+        } = &self.store_request;
+        let spool_slow = |slow: BodySender| match &route.spools {
+            Some(spools) => spools.spool_for(slow, executor),
             None => slow,
         };
-        let Some(filling) = self.filling() else {
+        let Some(streaming) = self.streaming() else {
             return Poll::Ready(StreamItem::Cut);
         };
-        match ready!(filling.poll_wanted(context, behind)) {
-            true => from.poll_next(context),
-            // No reader is left: dropping `from` cancels the handler.
+        match ready!(streaming.poll_demand(context, spool_slow)) {
+            true => receiver.poll_next(context),
+            // No reader is left: dropping `receiver` cancels the handler.
             false => Poll::Ready(StreamItem::Cut),
         }
     }
 
-    fn whole(&self, filling: &StreamingObject, parts: &[Bytes]) -> Option<StoredObject> {
+    fn build_object(&self, streaming: &StreamingObject, parts: &[Bytes]) -> Option<StoredObject> {
         let lifetime = self.object.validity.lifetime()?;
         let head = PendingHead {
-            built: EncodedHead {
-                text: filling.bytes.to_vec(),
-                map: filling.head,
+            encoded: EncodedHead {
+                text: streaming.bytes.to_vec(),
+                map: streaming.head,
             },
-            about: HeadDetails {
-                modified_s: filling.modified_s,
+            details: HeadDetails {
+                modified_s: streaming.modified_s,
                 lifetime: lifetime.clone(),
-                selecting: filling.selecting.clone(),
+                selecting: streaming.selecting.clone(),
             },
         };
-        let StoreRequest { key, store, .. } = &self.storing;
+        let StoreRequest { key, store, .. } = &self.store_request;
         let key = HashedKey {
             hash: key.hash,
             bytes: &key.bytes,
         };
-        whole(store, key, head, parts)
+        build_whole(store, key, head, parts)
     }
 
     fn remove(&self) {
-        let StoreRequest { key, store, .. } = &self.storing;
+        let StoreRequest { key, store, .. } = &self.store_request;
         store.remove(key.hash, &key.bytes, &self.object);
     }
 
-    fn filling(&self) -> Option<&StreamingObject> {
+    fn streaming(&self) -> Option<&StreamingObject> {
         match &self.object.kind {
-            ObjectKind::Filling(filling, _) => Some(filling),
+            ObjectKind::Filling(streaming, _) => Some(streaming),
             _ => None,
         }
     }
@@ -129,12 +131,14 @@ impl CacheFill {
 impl Drop for CacheFill {
     /// Stores the body if it is whole, and then ends its readers, even after a panic or a cancellation.
     fn drop(&mut self) {
-        let Some(filling) = self.filling() else {
+        let Some(streaming) = self.streaming() else {
             return;
         };
-        let parts = filling.end(&self.ended);
-        let whole = parts.as_ref().and_then(|parts| self.whole(filling, parts));
-        let StoreRequest { key, store, .. } = &self.storing;
+        let parts = streaming.end(&self.ending);
+        let whole = parts
+            .as_ref()
+            .and_then(|parts| self.build_object(streaming, parts));
+        let StoreRequest { key, store, .. } = &self.store_request;
         let is_in_memory = match whole {
             Some(object) => {
                 store.complete(key.hash, &key.bytes, &self.object, ObjectArc::new(object))
@@ -142,14 +146,15 @@ impl Drop for CacheFill {
             None => false,
         };
         // An object with its body on the way to disk leaves memory once the disk has it.
-        let is_on_its_way = self.ended == StreamItem::End && filling.is_kept();
-        if !is_in_memory && !is_on_its_way && (parts.is_none() || self.held.is_none()) {
+        let is_being_written = self.ending == StreamItem::End && streaming.is_written_to_disk();
+        if !is_in_memory && !is_being_written && (parts.is_none() || self.pending_write.is_none()) {
             self.remove();
         }
-        filling.tell_end(&self.ended);
+        streaming.notify_end(&self.ending);
         if let Some(parts) = parts {
-            let held = self.held.take().filter(|_| !is_in_memory);
-            self.storing.keep_whole(self.for_disk.take(), parts, held);
+            let pending_write = self.pending_write.take().filter(|_| !is_in_memory);
+            self.store_request
+                .write_parts_to_disk(self.disk_copy.take(), parts, pending_write);
         }
     }
 }

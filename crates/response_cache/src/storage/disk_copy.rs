@@ -45,15 +45,15 @@ impl StoreRequest {
     }
 
     /// Prepares the disk copy of a response with this head, if there is a disk cache.
-    pub(super) fn for_disk(&self, head: &PendingHead) -> Option<DiskCopy> {
+    pub(super) fn disk_copy(&self, head: &PendingHead) -> Option<DiskCopy> {
         let tier = self.tier()?.clone();
         let response = StoredMeta {
             generation: self.purges.generation,
             id: tier.number(),
-            head: head.built.clone(),
-            modified_s: head.about.modified_s,
-            lifetime: head.about.lifetime.clone(),
-            selecting: head.about.selecting.clone(),
+            head: head.encoded.clone(),
+            modified_s: head.details.modified_s,
+            lifetime: head.details.lifetime.clone(),
+            selecting: head.details.selecting.clone(),
         };
         Some(DiskCopy {
             primary: self.primary()?,
@@ -63,115 +63,117 @@ impl StoreRequest {
     }
 
     /// Writes a copy of a response in memory, if it will be useful.
-    pub(super) fn copy_to_disk(&self, for_disk: Option<DiskCopy>, body: &Bytes) {
-        self.keep_whole(for_disk, vec![body.clone()], None);
+    pub(super) fn copy_to_disk(&self, disk_copy: Option<DiskCopy>, body: &Bytes) {
+        self.write_parts_to_disk(disk_copy, vec![body.clone()], None);
     }
 
-    /// The same for a body in parts. If memory has no room (`held` is set), the body is written in any case and held
+    /// The same for a body in parts. If memory has no room (`pending_write` is set), the body is written in any case and held
     /// until then.
-    pub(super) fn keep_whole(
+    pub(super) fn write_parts_to_disk(
         &self,
-        for_disk: Option<DiskCopy>,
+        disk_copy: Option<DiskCopy>,
         parts: Vec<Bytes>,
-        held: Option<Arc<PendingWrite>>,
+        pending_write: Option<Arc<PendingWrite>>,
     ) {
         // Without a disk cache.
-        let Some(for_disk) = for_disk else { return };
+        let Some(disk_copy) = disk_copy else { return };
         // An object that only the disk can hold is written in any case.
-        if held.is_none() && !is_useful(&for_disk.response.lifetime) {
-            for_disk.tier.skip();
-            return for_disk.tier.forget_older(&for_disk.primary);
+        if pending_write.is_none() && !is_useful(&disk_copy.response.lifetime) {
+            disk_copy.tier.skip();
+            return disk_copy.tier.delete_older_copy(&disk_copy.primary);
         }
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        if let Some((to, _)) = self.begin_on_disk(for_disk, Some(len), held) {
+        if let Some((sender, _)) = self.begin_on_disk(disk_copy, Some(len), pending_write) {
             // The writer takes all of it or has given up.
-            let is_open = |part: Bytes| to.push(part).is_ok();
+            let is_open = |part: Bytes| sender.push(part).is_ok();
             if parts.into_iter().all(is_open) {
-                to.end();
+                sender.end();
             }
         }
     }
 
     /// Writes the updated fields of a response that its origin validated. A body in memory is written again, because a
     /// copy on disk may be missing.
-    pub(super) fn renew_on_disk(&self, for_disk: Option<DiskCopy>, object: &ObjectArc) {
-        let (Some(for_disk), Some(renewed)) = (for_disk, object.representation()) else {
+    pub(super) fn renew_on_disk(&self, disk_copy: Option<DiskCopy>, object: &ObjectArc) {
+        let (Some(disk_copy), Some(renewed)) = (disk_copy, object.representation()) else {
             return;
         };
         let BodyLocation::Segment(segment) = renewed.content() else {
             // Without a copy: the object stays alive until the writer has its body.
             let body = Bytes::from_owner(BodyLender(object.clone()));
-            return self.copy_to_disk(Some(for_disk), &body);
+            return self.copy_to_disk(Some(disk_copy), &body);
         };
-        let DiskCopy { tier, response, .. } = for_disk;
+        let DiskCopy { tier, response, .. } = disk_copy;
         let response = StoredMeta {
             id: segment.renewable.id,
             ..response
         };
-        let in_memory = MemoryObject {
+        let memory_object = MemoryObject {
             hash: self.key.hash,
             key: &self.key.bytes,
             object,
         };
-        tier.renew(&self.store, &segment.renewable, response, in_memory);
+        tier.renew(&self.store, &segment.renewable, response, memory_object);
     }
 
     /// Deletes the disk copy of a response that must not be stored any more.
-    pub(super) fn forget_on_disk(&self) {
+    pub(super) fn delete_on_disk(&self) {
         if let (Some(tier), Some(primary)) = (self.tier(), self.primary()) {
-            tier.forget_older(&primary);
+            tier.delete_older_copy(&primary);
         }
     }
 
-    /// Begins to write a body; `None`: the disk cache declines. If the body is in memory (nothing is `held`), an older
+    /// Begins to write a body; `None`: the disk cache declines. If the body is in memory (nothing is `pending_write`), an older
     /// disk copy is deleted then.
     fn begin_on_disk(
         &self,
-        for_disk: DiskCopy,
+        disk_copy: DiskCopy,
         len: Option<u64>,
-        held: Option<Arc<PendingWrite>>,
+        pending_write: Option<Arc<PendingWrite>>,
     ) -> Option<(BodySender, Arc<UnfinishedBody>)> {
         let DiskCopy {
             tier,
             primary,
             response,
-        } = for_disk;
+        } = disk_copy;
         let source = WriteSource {
             store: &self.store,
             hash: self.key.hash,
             primary,
             purges: self.purges,
         };
-        let is_in_memory = held.is_none();
-        let begun = tier.write(&source, response, len, held);
-        if begun.is_none() && is_in_memory {
-            tier.forget_older(&source.primary);
+        let is_in_memory = pending_write.is_none();
+        let started = tier.write(&source, response, len, pending_write);
+        if started.is_none() && is_in_memory {
+            tier.delete_older_copy(&source.primary);
         }
-        begun
+        started
     }
 }
 
 impl CacheFill {
     /// Redirects the body to disk, because memory has no room: the parts so far, and the rest as it arrives. Returns
     /// whether the disk takes it.
-    pub(super) fn go_on_disk(&mut self, parts: Vec<Bytes>) -> bool {
-        let ObjectKind::Filling(filling, _) = &self.object.kind else {
+    pub(super) fn continue_on_disk(&mut self, parts: Vec<Bytes>) -> bool {
+        let ObjectKind::Filling(streaming, _) = &self.object.kind else {
             return false;
         };
-        if let Some(for_disk) = self.for_disk.take() {
-            let held = self.held.clone();
-            let begun = self.storing.begin_on_disk(for_disk, filling.len, held);
-            if let Some((to, kept)) = begun {
-                filling.keep(to, kept, parts);
+        if let Some(disk_copy) = self.disk_copy.take() {
+            let pending_write = self.pending_write.clone();
+            let started = self
+                .store_request
+                .begin_on_disk(disk_copy, streaming.len, pending_write);
+            if let Some((sender, unfinished)) = started {
+                streaming.write_to_disk(sender, unfinished, parts);
             }
         }
-        filling.is_kept()
+        streaming.is_written_to_disk()
     }
 }
 
 impl StoreRequest {
     /// Keeps a streaming object in memory until the disk has its body, if there is a disk cache.
-    pub(super) fn hold(&self, object: &ObjectArc) -> Option<Arc<PendingWrite>> {
+    pub(super) fn hold_in_memory(&self, object: &ObjectArc) -> Option<Arc<PendingWrite>> {
         self.tier().map(|_| {
             Arc::new(PendingWrite {
                 store: self.store.clone(),

@@ -19,13 +19,13 @@ const BODY_LEN: usize = 1024;
 /// A lifetime that starts at 0.
 fn lifetime_until(until_ms: u64) -> StoredExpiry {
     let times = Times {
-        born_ms: 0,
+        generated_ms: 0,
         until_ms,
         swr_until_ms: until_ms,
         sie_until_ms: until_ms,
         no_cache: false,
         must_revalidate: false,
-        was_useful: true,
+        was_reusable: true,
     };
     StoredExpiry::new(&times, LifetimeSource::MaxAge)
 }
@@ -38,7 +38,7 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
         site_id: 1,
         is_https: false,
     };
-    key::write_of_program(&mut key, site, b"127.0.0.1:8080", target.as_bytes(), None);
+    key::write_handler_key(&mut key, site, b"127.0.0.1:8080", target.as_bytes(), None);
     let hash = store.hash(&key);
     let mut head = HeadEncoder::start(StatusCode::OK);
     head.set_date(&date::format(784_111_777));
@@ -46,8 +46,8 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
     head.begin_content();
     head.field("Content-Type", b"text/plain");
     let head = PendingHead {
-        built: head.finish_open(),
-        about: HeadDetails {
+        encoded: head.finish_open(),
+        details: HeadDetails {
             modified_s: Some(784_111_777),
             lifetime: lifetime_until(3_600_000),
             selecting: SelectingFields::default(),
@@ -55,7 +55,7 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
     };
     let body = Bytes::from(vec![b'x'; BODY_LEN]);
     let object =
-        whole(store, HashedKey { hash, bytes: &key }, head, &[body]).expect("there is room");
+        build_whole(store, HashedKey { hash, bytes: &key }, head, &[body]).expect("there is room");
     let len = object
         .representation()
         .map_or(0, |whole| whole.head.h1_len());
@@ -67,10 +67,10 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
 fn a_stored_response_takes_little_beside_its_bytes() {
     const COUNT: u64 = 1000;
     let store = SharedStore::new(16 << 20).expect("memory");
-    let before = memory::held();
+    let before = memory::allocated_bytes();
     let head_len = (0..COUNT).map(|number| store_one(&store, number)).max();
     // The memory that this thread holds: objects, keys, and the store's tables with spare capacity.
-    let each = (memory::held() - before).cast_unsigned() as u64 / COUNT;
+    let each = (memory::allocated_bytes() - before).cast_unsigned() as u64 / COUNT;
     assert!((1..=180).contains(&each), "{each}");
     // The longest key has 34 bytes.
     let bytes = head_len.unwrap_or(0) + b"\r\n".len() + BODY_LEN + 34;
@@ -91,11 +91,11 @@ fn a_million_stored_responses() {
         pages.map_or(0, |pages: u64| pages * 4096)
     };
     let store = SharedStore::new(2 << 30).expect("memory");
-    let (before, held) = (resident(), memory::held());
+    let (before, held) = (resident(), memory::allocated_bytes());
     let head_len = (0..COUNT).map(|number| store_one(&store, number)).max();
     let stored: u64 = store.counters().0.iter().map(|shard| shard.objects).sum();
     let each = (resident() - before) / COUNT;
-    let held = (memory::held() - held).cast_unsigned() as u64 / COUNT;
+    let held = (memory::allocated_bytes() - held).cast_unsigned() as u64 / COUNT;
     println!(
         "{stored} stored, {each} bytes each: head {head_len:?}, in the arena {}, beside it {held}",
         store.counters().1 / COUNT

@@ -8,7 +8,7 @@ use lowroad_http::preconditions;
 use lowroad_http::status::StatusCode;
 
 /// Fields that prevent compression: of partial content, of an encoded body, and of a body with a digest.
-const KEEP_AS_IT_IS: [&str; 6] = [
+const UNCOMPRESSIBLE_FIELDS: [&str; 6] = [
     "Content-Encoding",
     "Content-Range",
     "Content-Digest",
@@ -19,25 +19,25 @@ const KEEP_AS_IT_IS: [&str; 6] = [
 const VARY: &[u8] = b"Accept-Encoding";
 
 /// Whether a response may be compressed profitably.
-pub fn allow(response: &HandlerResponse) -> bool {
+pub fn may_compress(response: &HandlerResponse) -> bool {
     let HandlerResponse { status, fields, .. } = response;
     // Ranges are of the uncompressed representation.
     if status.is_bodiless() || *status == StatusCode::PARTIAL_CONTENT {
         return false;
     }
     let is_text = fields
-        .known(StandardHeader::ContentType)
+        .standard_values(StandardHeader::ContentType)
         .next()
         .is_some_and(is_compressible);
     let is_fixed = |name: &str| {
-        let is = |kept: &&str| name.eq_ignore_ascii_case(kept);
-        KEEP_AS_IT_IS.iter().any(is)
+        let is = |listed: &&str| name.eq_ignore_ascii_case(listed);
+        UNCOMPRESSIBLE_FIELDS.iter().any(is)
     };
     let no_transform = || {
-        let values = fields.known(StandardHeader::CacheControl);
+        let values = fields.standard_values(StandardHeader::CacheControl);
         let mut directives = values.flat_map(|value| value.split(|byte| *byte == b','));
         // RFC 9110 §7.7: such content must not be transformed.
-        directives.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+        directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
     };
     is_text && !fields.iter().any(|(name, _)| is_fixed(name)) && !no_transform()
 }
@@ -51,13 +51,13 @@ fn is_compressible(content_type: &[u8]) -> bool {
 
 /// Adds Vary: Accept-Encoding.
 pub fn vary(fields: &mut ResponseFields) {
-    if !names_coding(fields.known(StandardHeader::Vary)) {
+    if !includes_accept_encoding(fields.standard_values(StandardHeader::Vary)) {
         fields.push("Vary", VARY);
     }
 }
 
 /// Whether values of Vary include Accept-Encoding.
-pub fn names_coding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
+pub fn includes_accept_encoding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
     let mut names = vary.flat_map(|value| value.split(|byte| *byte == b','));
     names.any(|name| {
         let name = name.trim_ascii();
@@ -89,11 +89,11 @@ pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
 
 /// Weakens the tag of a 304 if the client sent the weak tag, which belongs to a compressed response.
 pub fn mark_unchanged(fields: &mut ResponseFields, weak_tags: &[u8]) {
-    let names = |tag: &[u8]| {
+    let is_listed = |tag: &[u8]| {
         let weak = weak(tag);
-        preconditions::list_matches(weak_tags, |asked| asked == weak)
+        preconditions::list_matches(weak_tags, |listed| listed == weak)
     };
-    if fields.known(StandardHeader::Etag).any(names) {
+    if fields.standard_values(StandardHeader::Etag).any(is_listed) {
         vary(fields);
         fields.replace(StandardHeader::Etag, |tag| Some(weak(tag)));
     }

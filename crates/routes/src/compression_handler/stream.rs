@@ -10,11 +10,11 @@ use lowroad_files::compression::streaming::BodyEncoder;
 use lowroad_limits::Permit;
 
 /// The maximum length of bytes on the way to the reader.
-pub const WAITING_LEN_MAX: usize = 64 << 10;
+pub const BUFFERED_LEN_MAX: usize = 64 << 10;
 /// The input after which other tasks get a turn.
 const PIECE_LEN: usize = 32 << 10;
 /// Output is passed to the reader in pieces of this length, unless the input pauses.
-const GIVEN_LEN: usize = 8 << 10;
+const OUTPUT_LEN: usize = 8 << 10;
 /// After a pause of this length the output is flushed. An immediate flush would worsen the compression of a body that
 /// arrives in small parts.
 const QUIET: Duration = Duration::from_millis(10);
@@ -27,8 +27,8 @@ pub struct CompressedStream {
     to: BodySender,
     encoder: BodyEncoder,
     /// The encoder holds bytes that the reader has not received.
-    holds: bool,
-    _turn: Permit,
+    has_buffered: bool,
+    _permit: Permit,
 }
 
 /// The reason why compression stops.
@@ -52,15 +52,15 @@ impl CompressedStream {
         len: Option<u64>,
         to: BodySender,
         encoder: BodyEncoder,
-        turn: Permit,
+        permit: Permit,
     ) -> CompressedStream {
         CompressedStream {
             from,
             missing: len,
             to,
             encoder,
-            holds: false,
-            _turn: turn,
+            has_buffered: false,
+            _permit: permit,
         }
     }
 
@@ -68,7 +68,7 @@ impl CompressedStream {
     pub async fn run(mut self) {
         loop {
             let step = match self.next().await {
-                Some(StreamItem::Bytes(bytes)) => self.take_in(&bytes).await,
+                Some(StreamItem::Bytes(bytes)) => self.compress_bytes(&bytes).await,
                 None => self.flush().await,
                 Some(StreamItem::Cut) => return drop(self.flush().await),
                 Some(StreamItem::End) => return drop(self.end().await),
@@ -86,7 +86,7 @@ impl CompressedStream {
             Poll::Ready(()) => Poll::Ready(StreamItem::Cut),
             Poll::Pending => self.from.poll_next(context),
         });
-        match self.holds {
+        match self.has_buffered {
             // A pause of the handler: the encoder gives out everything that it holds, so that the client sees a slow
             // response grow.
             true => tokio::time::timeout(QUIET, next).await.ok(),
@@ -94,16 +94,16 @@ impl CompressedStream {
         }
     }
 
-    async fn take_in(&mut self, bytes: &[u8]) -> Result<(), CompressionStop> {
-        self.holds = true;
+    async fn compress_bytes(&mut self, bytes: &[u8]) -> Result<(), CompressionStop> {
+        self.has_buffered = true;
         if let Some(missing) = &mut self.missing {
             *missing = missing.saturating_sub(bytes.len() as u64);
         }
         for piece in bytes.chunks(PIECE_LEN) {
             self.encoder.write(piece)?;
             // Small pieces are collected: each costs the worker a wake-up.
-            if self.encoder.output_len() >= GIVEN_LEN {
-                self.give().await?;
+            if self.encoder.output_len() >= OUTPUT_LEN {
+                self.send_output().await?;
             }
             if bytes.len() > PIECE_LEN {
                 // A long piece must not keep the runtime's other tasks waiting.
@@ -115,13 +115,13 @@ impl CompressedStream {
 
     async fn flush(&mut self) -> Result<(), CompressionStop> {
         self.encoder.flush()?;
-        self.holds = false;
-        self.give().await
+        self.has_buffered = false;
+        self.send_output().await
     }
 
-    async fn give(&mut self) -> Result<(), CompressionStop> {
-        let given = self.encoder.take();
-        let sent = self.to.send(given.into()).await;
+    async fn send_output(&mut self) -> Result<(), CompressionStop> {
+        let output = self.encoder.take();
+        let sent = self.to.send(output.into()).await;
         sent.map_err(|_| CompressionStop::Closed)
     }
 

@@ -46,7 +46,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn answered(response: HandlerResponse, asked: CompressionInput) -> HandlerResponse {
-    let answer = compressing(9).answer(async { Ok(response) }, asked);
+    let answer = compressing(9).await_and_compress(async { Ok(response) }, asked);
     run(answer).expect("a response")
 }
 
@@ -130,7 +130,7 @@ fn head_says_what_get_would_as_far_as_that_is_known() {
     let of_len = |len| HandlerResponse {
         content: ResponseContent::Stream {
             len,
-            stream: stream_of(Bytes::new()),
+            stream: stream_from(Bytes::new()),
         },
         ..html("").field("ETag", "\"a\"")
     };
@@ -173,7 +173,9 @@ fn a_304_names_the_tag_that_the_client_has() {
 #[test]
 fn beyond_the_limit_bodies_are_sent_as_they_come() {
     let compressing = compressing(0);
-    let answer = compressing.clone().answer(async { Ok(html(text())) }, GET);
+    let answer = compressing
+        .clone()
+        .await_and_compress(async { Ok(html(text())) }, GET);
     let response = run(answer).expect("a response");
     assert!(lines(&response.fields).ends_with("Vary: Accept-Encoding\n"));
     assert!(matches!(response.content, ResponseContent::Bytes(bytes) if bytes == text()));
@@ -215,7 +217,7 @@ fn stream_in(response: HandlerResponse) -> BodyReceiver {
 fn a_part_arrives_before_the_next_is_made() {
     run(async {
         let (to, given) = streamed(None);
-        let answer = compressing(1).answer(async { Ok(given) }, GET);
+        let answer = compressing(1).await_and_compress(async { Ok(given) }, GET);
         let stream = stream_in(answer.await.expect("a response"));
         to.push("the first part".into()).expect("it is read");
         let StreamItem::Bytes(first) = stream.next().await else {
@@ -239,7 +241,7 @@ fn a_body_that_was_cut_or_is_too_short_is_cut() {
     run(async {
         for (len, ends) in [(None, false), (Some(5000), true)] {
             let (to, given) = streamed(len);
-            let answer = compressing(1).answer(async { Ok(given) }, GET);
+            let answer = compressing(1).await_and_compress(async { Ok(given) }, GET);
             let stream = stream_in(answer.await.expect("a response"));
             to.push("the beginning".into()).expect("it is read");
             match ends {
@@ -255,7 +257,7 @@ fn a_body_that_was_cut_or_is_too_short_is_cut() {
 fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
     run(async {
         let (to, given) = streamed(None);
-        let answer = compressing(1).answer(async { Ok(given) }, GET);
+        let answer = compressing(1).await_and_compress(async { Ok(given) }, GET);
         let stream = stream_in(answer.await.expect("a response"));
         // Incompressible data has the same length on the other side.
         let mut state = 1_u64;
@@ -294,7 +296,7 @@ fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
 fn a_long_body_that_is_there_flows() {
     run(async {
         let long = text().repeat(200);
-        let answer = compressing(1).answer(async { Ok(html(long.clone())) }, GET);
+        let answer = compressing(1).await_and_compress(async { Ok(html(long.clone())) }, GET);
         let stream = stream_in(answer.await.expect("a response"));
         let (all, end) = read(&stream).await;
         assert_eq!(end, StreamItem::End);

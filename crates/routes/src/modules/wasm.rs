@@ -51,10 +51,10 @@ pub fn check(config: &Config) -> Result<(), String> {
         return Ok(());
     }
     let runtime = wasm::WasmRuntime::new(wasm::RuntimeLimits::default())?;
-    let wrong = modules
+    let faults = modules
         .iter()
         .filter_map(|module| wasm::check(&runtime, module).err());
-    let lines: Vec<_> = wrong.collect();
+    let lines: Vec<_> = faults.collect();
     match lines.is_empty() {
         true => Ok(()),
         false => Err(lines.join("\n")),

@@ -75,7 +75,7 @@ impl AdminAccess {
         let permitted = bearer(authorization).and_then(|token| self.permission(token));
         match permitted {
             Some(permission) => {
-                self.wrong.give_back(peer, now_ms);
+                self.wrong.refund(peer, now_ms);
                 if permission >= needed {
                     return Ok(());
                 }

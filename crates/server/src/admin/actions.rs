@@ -34,7 +34,7 @@ pub const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 /// What the operations act on.
 pub struct AdminActions {
     running: Arc<Mutex<RunningServer>>,
-    news: Sender<MainEvent>,
+    events_to_main: Sender<MainEvent>,
     access: Arc<AdminAccess>,
     events: EventStreams,
     /// Streams that end with the process.
@@ -42,15 +42,15 @@ pub struct AdminActions {
 }
 
 impl AdminActions {
-    /// Actions on a running server; `news` leads to its main thread.
+    /// Actions on a running server; `events_to_main` leads to its main thread.
     pub fn new(
         running: Arc<Mutex<RunningServer>>,
-        news: Sender<MainEvent>,
+        events_to_main: Sender<MainEvent>,
         access: Arc<AdminAccess>,
     ) -> AdminActions {
         AdminActions {
             running,
-            news,
+            events_to_main,
             access,
             events: EventStreams::default(),
             stops: Mutex::default(),
@@ -151,10 +151,12 @@ impl AdminActions {
         }
         target.purge(&store, purge::kind(is_soft));
         // Written to the disk before the response: a confirmed purge survives a kill of the server.
-        let is_kept = store.tier().is_none_or(|tier| tier.keep_purges());
+        let is_durable = store
+            .tier()
+            .is_none_or(|tier| tier.wait_for_durable_purges());
         let report = PurgeReport {
             ports,
-            is_kept,
+            is_durable,
             is_unmatched: store.has_purged() == Some(false),
         };
         Ok(AdminReply::text(report.to_string()))
@@ -163,7 +165,7 @@ impl AdminActions {
     /// Requests a reload from the main thread and waits for its result.
     fn reload(&self) -> AdminOutcome {
         let (done, result) = channel();
-        let _ = self.news.send(MainEvent::Reload(done));
+        let _ = self.events_to_main.send(MainEvent::Reload(done));
         match result.recv() {
             Ok(Ok(text)) => Ok(AdminReply::text(format!("{text}\n"))),
             Ok(Err(text)) => Err(AdminProblem::new(StatusCode::CONFLICT, text)),

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use super::commands::{own_folder, remove_dead, remove_if_dead};
+use super::commands::{remove_dead, remove_if_dead, runtime_folder};
 
 /// The listen backlog.
 const QUEUE_LEN: i32 = 128;
@@ -30,7 +30,7 @@ impl AdminSocket {
     /// When the socket can't be created: a warning for the operator. The server runs without it.
     pub fn open(path: Option<&Path>) -> Result<AdminSocket, String> {
         let path = path.map_or_else(
-            || own_folder().join(format!("{}.sock", std::process::id())),
+            || runtime_folder().join(format!("{}.sock", std::process::id())),
             Path::to_path_buf,
         );
         AdminSocket::open_at(&path).map_err(|error| no_socket(&path, &error))
@@ -47,7 +47,7 @@ impl AdminSocket {
 
     fn open_at(path: &Path) -> io::Result<AdminSocket> {
         let path = path.to_path_buf();
-        let own = own_folder();
+        let own = runtime_folder();
         if path.parent() == Some(&own) {
             // Only the server's own folder is created and cleaned; a configured path belongs to the operator.
             std::fs::create_dir_all(&own)?;
@@ -86,7 +86,7 @@ fn check_place(path: &Path) -> io::Result<()> {
         Ok(_) | Err(_) => {}
     }
     let folder = path.parent().unwrap_or(path);
-    if folder == own_folder() && !folder.exists() {
+    if folder == runtime_folder() && !folder.exists() {
         return Ok(()); // a server makes it
     }
     let folder = match folder.as_os_str().is_empty() {

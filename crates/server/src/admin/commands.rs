@@ -27,7 +27,7 @@ pub const EVERY_SERVER: ServerFilter<'static> = &|_| true;
 
 /// Purges stored responses in all selected servers, or only in those that listen at the given port. Returns each
 /// server's result; empty if there is no server.
-pub fn ask_to_purge(purge: &PurgeArgs, is_asked: ServerFilter<'_>) -> Vec<PurgeReport> {
+pub fn request_purge(purge: &PurgeArgs, is_selected: ServerFilter<'_>) -> Vec<PurgeReport> {
     let mut target = format!("/v1/purge?target={}", encoded(&purge.what));
     if let Some(port) = purge.port {
         target.push_str(&format!("&port={port}"));
@@ -36,12 +36,12 @@ pub fn ask_to_purge(purge: &PurgeArgs, is_asked: ServerFilter<'_>) -> Vec<PurgeR
         target.push_str("&soft=1");
     }
     let admin = purge.admin.as_deref();
-    let responses = ask(admin, is_asked, Method::Post, &target).unwrap_or_default();
+    let responses = query_servers(admin, is_selected, Method::Post, &target).unwrap_or_default();
     let purged: Vec<PurgeReport> = responses
         .into_iter()
         .filter_map(|response| response.into_text().ok()?.parse().ok())
         .collect();
-    if purged.iter().any(|purged| !purged.is_kept) {
+    if purged.iter().any(|purged| !purged.is_durable) {
         terminal_output::note(
             "a server could not record the purge: after a restart its disk cache may contain the responses again",
         );
@@ -53,15 +53,18 @@ pub fn ask_to_purge(purge: &PurgeArgs, is_asked: ServerFilter<'_>) -> Vec<PurgeR
 ///
 /// # Errors
 /// When no running server serves the URL.
-pub fn ask_to_explain(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<(), String> {
-    explanation(explain, is_asked).and_then(terminal_output::out)
+pub fn print_explanation(
+    explain: &ExplainArgs,
+    is_selected: ServerFilter<'_>,
+) -> Result<(), String> {
+    explanation(explain, is_selected).and_then(terminal_output::out)
 }
 
 /// Returns the running server's response to `lowroad explain`.
 ///
 /// # Errors
 /// When no running server serves the URL.
-pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<String, String> {
+pub fn explanation(explain: &ExplainArgs, is_selected: ServerFilter<'_>) -> Result<String, String> {
     if let Some(bad) = explain.headers.iter().find(|field| !field.contains(':')) {
         return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
     }
@@ -74,7 +77,7 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
     for header in &explain.headers {
         target.push_str(&format!("&header={}", encoded(header)));
     }
-    let responses = ask(explain.admin.as_deref(), is_asked, Method::Get, &target)?;
+    let responses = query_servers(explain.admin.as_deref(), is_selected, Method::Get, &target)?;
     let mut refusals = Vec::new();
     for response in responses {
         // Another server may listen at the URL.
@@ -93,8 +96,8 @@ pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<
 ///
 /// # Errors
 /// When no running server answers.
-pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
-    let responses = ask(admin, EVERY_SERVER, Method::Get, "/v1/status")?;
+pub fn print_status(admin: Option<&Path>) -> Result<(), String> {
+    let responses = query_servers(admin, EVERY_SERVER, Method::Get, "/v1/status")?;
     let texts: Result<Vec<String>, String> = responses
         .into_iter()
         .map(AdminResponse::into_text)
@@ -106,8 +109,8 @@ pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
 ///
 /// # Errors
 /// When the new configuration is wrong and the previous one stays; when there is not exactly one server.
-pub fn reload(told: &ControlArgs) -> Result<(), String> {
-    let text = tell(told, "/v1/reload")?.into_text()?;
+pub fn reload(args: &ControlArgs) -> Result<(), String> {
+    let text = send_command(args, "/v1/reload")?.into_text()?;
     terminal_output::out(text)
 }
 
@@ -115,19 +118,19 @@ pub fn reload(told: &ControlArgs) -> Result<(), String> {
 ///
 /// # Errors
 /// When there is not exactly one server.
-pub fn stop(told: &ControlArgs) -> Result<(), String> {
-    let response = tell(told, "/v1/stop")?;
+pub fn stop(args: &ControlArgs) -> Result<(), String> {
+    let response = send_command(args, "/v1/stop")?;
     // The response of a server that ends is cut by its end.
     let process = response.into_text()?;
     terminal_output::out(format_args!("process {} has ended\n", process.trim()))
 }
 
 /// Sends a command to the only running server, and waits for its response without a timeout.
-fn tell(told: &ControlArgs, target: &str) -> Result<AdminResponse, String> {
+fn send_command(args: &ControlArgs, target: &str) -> Result<AdminResponse, String> {
     // Commands that change a server are never sent to several by accident.
-    let sockets: Vec<PathBuf> = match &told.admin {
+    let sockets: Vec<PathBuf> = match &args.admin {
         Some(path) => vec![path.clone()],
-        None => every_socket().filter(|path| answers(path)).collect(),
+        None => every_socket().filter(|path| has_listener(path)).collect(),
     };
     match sockets.as_slice() {
         [] => Err(NO_SERVER.into()),
@@ -150,28 +153,29 @@ fn tell(told: &ControlArgs, target: &str) -> Result<AdminResponse, String> {
 }
 
 /// Whether a server listens at a socket. Removes the socket if no process listens, for instance after a kill.
-fn answers(path: &Path) -> bool {
+fn has_listener(path: &Path) -> bool {
     remove_if_dead(path);
     path.exists() && UnixStream::connect(path).is_ok()
 }
 
 /// Returns the response of each running server to `lowroad status`.
 pub fn statuses() -> Vec<String> {
-    let responses = ask(None, EVERY_SERVER, Method::Get, "/v1/status").unwrap_or_default();
+    let responses =
+        query_servers(None, EVERY_SERVER, Method::Get, "/v1/status").unwrap_or_default();
     let texts = responses.into_iter().map(AdminResponse::into_text);
     texts.filter_map(Result::ok).collect()
 }
 
-fn ask(
+fn query_servers(
     admin: Option<&Path>,
-    is_asked: ServerFilter<'_>,
+    is_selected: ServerFilter<'_>,
     method: Method,
     target: &str,
 ) -> Result<Vec<AdminResponse>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],
         None => every_socket()
-            .filter(|path| process_of(path).is_none_or(is_asked))
+            .filter(|path| listener_process(path).is_none_or(is_selected))
             .collect(),
     };
     let responses: Vec<AdminResponse> = sockets
@@ -187,7 +191,7 @@ fn ask(
 }
 
 /// The process that listens on a socket (`SO_PEERCRED`, unix(7)).
-fn process_of(path: &Path) -> Option<u32> {
+fn listener_process(path: &Path) -> Option<u32> {
     let stream = UnixStream::connect(path).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
@@ -199,7 +203,7 @@ fn every_socket() -> impl Iterator<Item = PathBuf> {
 }
 
 /// The folder for this process's socket.
-pub fn own_folder() -> PathBuf {
+pub fn runtime_folder() -> PathBuf {
     // systemd sets it for `RuntimeDirectory=` (systemd.exec(5)).
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY") {
         return folder.into();

@@ -105,7 +105,7 @@ impl ResponseReader {
         loop {
             let len = stream.read(&mut chunk)?;
             if len == 0 {
-                return Ok(self.client.ended().unwrap_or(false));
+                return Ok(self.client.handle_eof().unwrap_or(false));
             }
             input.extend_from_slice(&chunk[..len]);
             if self.take(&mut input)? {

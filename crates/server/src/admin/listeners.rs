@@ -74,10 +74,10 @@ impl AdminListeners {
     pub fn serve(
         &self,
         running: Arc<Mutex<RunningServer>>,
-        news: Sender<MainEvent>,
+        events: Sender<MainEvent>,
     ) -> io::Result<()> {
         let logger = lock(&running).logger.clone();
-        let actions = Arc::new(AdminActions::new(running, news, self.access.clone()));
+        let actions = Arc::new(AdminActions::new(running, events, self.access.clone()));
         let parts = AdminWorkerParts {
             unix: match &self.unix {
                 Ok(socket) => Some(socket.try_clone()?),
@@ -170,7 +170,7 @@ fn settings() -> WorkerSettings {
         connections_max: 256,
         connections_per_address_max: 128,
         requests_max: 0,
-        introduced: Vec::new(),
+        proxy_protocol_listeners: Vec::new(),
         h2: lowroad_http::h2::H2Settings::default(),
         http: lowroad_http::limits::RequestLimits {
             body_len_max: 64 * 1024,

@@ -90,25 +90,25 @@ impl AdminService {
         let RequestTarget::Origin { path, query, .. } = request.target else {
             return Err(AdminProblem::bad_request("the target is no path"));
         };
-        let asked = AdminRequest::new(request.method, path, query);
+        let admin_request = AdminRequest::new(request.method, path, query);
         if exchange.listener == TCP_LISTENER {
             // Before unknown paths are told: a client without a token learns nothing.
-            let needed = asked.as_ref().map_or_else(
+            let needed = admin_request.as_ref().map_or_else(
                 |_| super::operations::AdminPermission::Read,
-                |asked| asked.permission,
+                |admin_request| admin_request.permission,
             );
             let token = field(request, "Authorization");
             self.access
                 .check(exchange.peer, token, needed, exchange.now_ms)?;
         }
-        asked
+        admin_request
     }
 
     /// Runs an operation on a helper thread.
-    fn submit(&self, asked: AdminRequest, accept: String, id: ExchangeId) -> bool {
+    fn submit(&self, admin_request: AdminRequest, accept: String, id: ExchangeId) -> bool {
         let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
         let job = move || {
-            let reply = actions.run(&asked, &accept);
+            let reply = actions.run(&admin_request, &accept);
             mailbox.post(MailboxMessage::Outcome(id, reply));
         };
         self.helpers.submit(job).is_ok()
@@ -131,13 +131,13 @@ impl HttpService for AdminService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(), ()> {
         match self.admitted(request, exchange) {
-            Ok(asked) => {
+            Ok(admin_request) => {
                 let accept = field(request, "Accept").unwrap_or_default();
                 let accept = String::from_utf8_lossy(accept).into_owned();
-                if self.submit(asked, accept, exchange.id) {
+                if self.submit(admin_request, accept, exchange.id) {
                     return ServiceOutcome::Deferred {
                         pending: (),
-                        gives_up: false,
+                        cancel_on_disconnect: false,
                     };
                 }
                 let detail = "too many requests of operators are waiting";
@@ -216,12 +216,12 @@ fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {
     match reply.body {
         ReplyBody::Bytes(bytes) => {
             if head.end(BodyLen::Known(bytes.len() as u64)) {
-                response.bytes(bytes);
+                response.write_bytes(bytes);
             }
         }
         ReplyBody::Stream(stream) => {
             if head.end(BodyLen::Unknown) {
-                response.stream(stream);
+                response.write_stream(stream);
             }
         }
     }
@@ -243,6 +243,6 @@ fn refuse(problem: &AdminProblem, response: &mut ResponseWriter<'_>) {
         head.field_u64("Retry-After", seconds);
     }
     if head.end(BodyLen::Known(body.len() as u64)) {
-        response.bytes(body.into());
+        response.write_bytes(body.into());
     }
 }

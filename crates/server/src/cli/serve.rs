@@ -120,7 +120,7 @@ impl ServeArgs {
 }
 
 /// Moves the listeners of a site without TLS to its TLS settings, with a certificate of the local authority.
-fn over_tls(site: &mut config::SiteConfig) {
+fn enable_tls(site: &mut config::SiteConfig) {
     site.tls = Some(TlsConfig {
         // The site then listens with TLS only.
         listen: std::mem::take(&mut site.listen),
@@ -189,7 +189,7 @@ impl ListenArgs {
         site.proxy_protocol = prefixes("--proxy-protocol", &self.proxy_protocol)?;
         site.trusted_proxies.addresses = prefixes("--trusted-proxies", &self.trusted_proxies)?;
         // Checked below: the softirq level can't read PROXY headers.
-        let is_introduced = !site.proxy_protocol.is_empty();
+        let has_proxy_header = !site.proxy_protocol.is_empty();
         let mut config = Config {
             sites: vec![site],
             ..Config::default()
@@ -211,7 +211,7 @@ impl ListenArgs {
                 BuildFeature::Softirq,
                 &format!("--softirq {}", self.softirq),
             )?;
-            if is_introduced {
+            if has_proxy_header {
                 return Err(format!("--proxy-protocol: {}", config::NO_SOFTIRQ));
             }
         }
@@ -222,7 +222,7 @@ impl ListenArgs {
                     "--tls: not with --softirq, which answers only unencrypted requests".into(),
                 );
             }
-            config.sites.iter_mut().for_each(over_tls);
+            config.sites.iter_mut().for_each(enable_tls);
         }
         config.server.user.clone_from(&self.user);
         config.log.access = self.log.as_deref().map(|format| config::AccessLogConfig {

@@ -29,7 +29,7 @@ impl ImageAddress {
     pub fn parse(text: &str) -> Result<ImageAddress, String> {
         let parsed = match text {
             "dhcp" => Some(ImageAddress::Dhcp),
-            text => fixed(text),
+            text => parse_static(text),
         };
         parsed.ok_or_else(|| "dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY".to_string())
     }
@@ -51,12 +51,12 @@ impl ImageAddress {
     }
 }
 
-fn fixed(text: &str) -> Option<ImageAddress> {
-    let (own, gateway) = match text.split_once(',') {
-        Some((own, gateway)) => (own, Some(gateway.parse().ok()?)),
+fn parse_static(text: &str) -> Option<ImageAddress> {
+    let (network, gateway) = match text.split_once(',') {
+        Some((network, gateway)) => (network, Some(gateway.parse().ok()?)),
         None => (text, None),
     };
-    let (address, prefix_len) = own.split_once('/')?;
+    let (address, prefix_len) = network.split_once('/')?;
     Some(ImageAddress::Static {
         address: address.parse().ok()?,
         prefix_len: prefix_len.parse().ok().filter(|len| *len <= 32)?,
@@ -65,16 +65,16 @@ fn fixed(text: &str) -> Option<ImageAddress> {
 }
 
 impl fmt::Display for ImageAddress {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ImageAddress::Dhcp => to.write_str("dhcp"),
+            ImageAddress::Dhcp => formatter.write_str("dhcp"),
             ImageAddress::Static {
                 address,
                 prefix_len,
                 gateway,
             } => {
-                write!(to, "{address}/{prefix_len}")?;
-                gateway.map_or(Ok(()), |gateway| write!(to, ",{gateway}"))
+                write!(formatter, "{address}/{prefix_len}")?;
+                gateway.map_or(Ok(()), |gateway| write!(formatter, ",{gateway}"))
             }
         }
     }

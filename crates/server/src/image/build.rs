@@ -18,13 +18,13 @@ pub fn build(options: &BuildArgs) -> Result<(), String> {
     let image = elf::image(&archive)?;
     // The archive then holds the database's password.
     let is_secret = options.settings.database.is_some();
-    let output = OutputFile::beside(&options.output, is_secret);
+    let output = OutputFile::new(&options.output, is_secret);
     output.write(&image)?;
-    say_written(&options.output, output.finish()?)?;
+    print_written(&options.output, output.finish()?)?;
     if let Some(disk) = &options.disk {
-        let output = OutputFile::beside(disk, is_secret);
-        disk::make(&image, options.ip, &output)?;
-        say_written(disk, output.finish()?)?;
+        let output = OutputFile::new(disk, is_secret);
+        disk::build(&image, options.ip, &output)?;
+        print_written(disk, output.finish()?)?;
     }
     Ok(())
 }
@@ -35,15 +35,18 @@ pub fn build(options: &BuildArgs) -> Result<(), String> {
 /// A problem of the site.
 pub fn archive(dir: &Path, settings: &ImageSettings) -> Result<Vec<u8>, String> {
     let mut builder = ArchiveBuilder::new();
-    let found = site::add(&mut builder, dir)?;
-    tell(&mut builder, settings);
+    let contents = site::add(&mut builder, dir)?;
+    add_settings(&mut builder, settings);
     let archive = builder.finish().map_err(|error| error.to_string())?;
-    let (files, pages) = (counted(found.files, "file"), counted(found.pages, "page"));
+    let (files, pages) = (
+        pluralize(contents.files, "file"),
+        pluralize(contents.pages, "page"),
+    );
     terminal_output::note(format_args!("{}: {files}, {pages}", dir.display()));
     Ok(archive)
 }
 
-fn tell(builder: &mut ArchiveBuilder, settings: &ImageSettings) {
+fn add_settings(builder: &mut ArchiveBuilder, settings: &ImageSettings) {
     if let Some(database) = &settings.database {
         builder.setting("database.address", &database.address.to_string());
         builder.setting("database.user", &database.user);
@@ -55,12 +58,12 @@ fn tell(builder: &mut ArchiveBuilder, settings: &ImageSettings) {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
+fn pluralize(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{ending}")
+    format!("{count} {noun}{ending}")
 }
 
-fn say_written(path: &Path, len: u64) -> Result<(), String> {
+fn print_written(path: &Path, len: u64) -> Result<(), String> {
     let kib = len.div_ceil(1024);
     terminal_output::out(format_args!("{}: {kib} KiB\n", path.display()))
 }

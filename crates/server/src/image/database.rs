@@ -34,9 +34,9 @@ fn parts(url: &str) -> Option<ImageDatabase> {
     let rest = ["mysql://", "mariadb://"];
     let rest = rest.iter().find_map(|scheme| url.strip_prefix(scheme))?;
     // From the right: a password may hold an unescaped `@`.
-    let (who, rest) = rest.rsplit_once('@')?;
+    let (credentials, rest) = rest.rsplit_once('@')?;
     let (address, name) = rest.split_once('/')?;
-    let (user, password) = who.split_once(':').unwrap_or((who, ""));
+    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
     let (host, port) = match address.split_once(':') {
         Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
         None => (address, PORT),
@@ -47,15 +47,15 @@ fn parts(url: &str) -> Option<ImageDatabase> {
     }
     let database = ImageDatabase {
         address: SocketAddrV4::new(host, port),
-        user: decoded(user)?,
-        password: decoded(password)?,
-        name: decoded(name)?,
+        user: percent_decode(user)?,
+        password: percent_decode(password)?,
+        name: percent_decode(name)?,
     };
     (!database.user.is_empty() && !database.name.is_empty()).then_some(database)
 }
 
 /// Decodes a part of a URL; refuses control characters.
-fn decoded(text: &str) -> Option<String> {
+fn percent_decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

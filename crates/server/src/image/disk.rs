@@ -25,7 +25,7 @@ const MODULES: &str =
 ///
 /// # Errors
 /// The missing packages, or GRUB's error.
-pub fn make(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), String> {
+pub fn build(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), String> {
     // Without a platform's files, grub-mkrescue silently omits its boot method, so all are checked first.
     let missing = NEEDED.iter().filter(|(path, _)| !Path::new(path).exists());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
@@ -34,7 +34,7 @@ pub fn make(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), S
     }
     // Creates the file with its final permissions before GRUB writes to it.
     output.write(b"")?;
-    let folder = DiskContents::beside(output.path());
+    let folder = DiskContents::new(output.path());
     folder
         .fill(image, ip)
         .map_err(|error| format!("{}: {error}", folder.0.display()))?;
@@ -48,15 +48,15 @@ pub fn make(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), S
         "--locales=",
         "--themes=",
     ]);
-    let made = command.output().map_err(|error| match error.kind() {
+    let grub_output = command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => advice(&["grub-common"]),
         _ => format!("{PROGRAM}: {error}"),
     })?;
-    match made.status.success() {
+    match grub_output.status.success() {
         true => Ok(()),
         false => Err(format!(
             "{PROGRAM}: {}",
-            String::from_utf8_lossy(&made.stderr).trim()
+            String::from_utf8_lossy(&grub_output.stderr).trim()
         )),
     }
 }
@@ -72,7 +72,7 @@ fn advice(missing: &[&str]) -> String {
 struct DiskContents(PathBuf);
 
 impl DiskContents {
-    fn beside(path: &Path) -> DiskContents {
+    fn new(path: &Path) -> DiskContents {
         let mut name = path.as_os_str().to_owned();
         name.push(".d");
         DiskContents(name.into())

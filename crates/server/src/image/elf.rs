@@ -28,7 +28,7 @@ pub fn site(image: &[u8]) -> Option<&[u8]> {
         .into_iter()
         .filter(|header| header.kind == PT_LOAD);
     loaded.find_map(|header| {
-        let segment = image.get(header.at..)?.get(..header.len)?;
+        let segment = image.get(header.offset..)?.get(..header.len)?;
         // The archive's header holds its length: the segment may be longer.
         let len = number::<4>(segment, ARCHIVE.len())?;
         segment.get(..len).filter(|site| site.starts_with(ARCHIVE))
@@ -38,7 +38,7 @@ pub fn site(image: &[u8]) -> Option<&[u8]> {
 /// A program header.
 struct ProgramHeader {
     kind: usize,
-    at: usize,
+    offset: usize,
     len: usize,
 }
 
@@ -55,7 +55,7 @@ fn headers(image: &[u8]) -> Option<Vec<ProgramHeader>> {
         Some(ProgramHeader {
             // `p_type`, `p_offset` and `p_filesz`.
             kind: number::<4>(header, 0)?,
-            at: number::<8>(header, 8)?,
+            offset: number::<8>(header, 8)?,
             len: number::<8>(header, 32)?,
         })
     });
@@ -63,8 +63,8 @@ fn headers(image: &[u8]) -> Option<Vec<ProgramHeader>> {
 }
 
 /// A little-endian number of `N` bytes.
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
-    let bytes: &[u8; N] = bytes.get(at..)?.first_chunk()?;
+fn number<const N: usize>(bytes: &[u8], offset: usize) -> Option<usize> {
+    let bytes: &[u8; N] = bytes.get(offset..)?.first_chunk()?;
     let number = bytes
         .iter()
         .rev()

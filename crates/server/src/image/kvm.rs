@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::qemu::PROGRAM;
 
 /// Timeout of the trial; a working machine powers off in a tenth of it.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns `kvm` if it works, else `tcg`.
 pub fn best() -> &'static str {
@@ -23,14 +23,14 @@ pub fn best() -> &'static str {
         .write(true)
         .open("/dev/kvm")
         .is_ok();
-    match can_open && works("kvm").unwrap_or(false) {
+    match can_open && is_working("kvm").unwrap_or(false) {
         true => "kvm",
         false => "tcg",
     }
 }
 
 /// Whether a machine boots and powers off with this accelerator.
-fn works(accel: &str) -> io::Result<bool> {
+fn is_working(accel: &str) -> io::Result<bool> {
     let Some(kernel) = KERNEL else {
         return Ok(false);
     };
@@ -49,8 +49,11 @@ fn works(accel: &str) -> io::Result<bool> {
         .stderr(Stdio::null());
     let mut machine = ChildProcess::spawn(command)?;
     // A guest that fails under KVM stands still instead of exiting, so the wait is bounded.
-    let [is_over] = ready([Some(readable(&machine))], Some(Instant::now() + PATIENCE))?;
-    match is_over {
+    let [has_ended] = ready(
+        [Some(readable(&machine))],
+        Some(Instant::now() + TRIAL_TIMEOUT),
+    )?;
+    match has_ended {
         true => Ok(machine.reap()?.success()),
         // The timeout has passed: the machine stands still.
         false => machine.kill().map(|_| false),
@@ -67,7 +70,7 @@ mod tests {
             lowroad_testkit::skip("a_machine_that_is_tried_comes_to_its_end", "no QEMU");
             return;
         }
-        assert!(works("tcg").expect("a machine"));
-        assert!(!works("no such thing").expect("a process"));
+        assert!(is_working("tcg").expect("a machine"));
+        assert!(!is_working("no such thing").expect("a process"));
     }
 }

@@ -126,8 +126,8 @@ impl Ipv4Network {
 }
 
 impl std::fmt::Display for Ipv4Network {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{}/{}", self.address, self.prefix_len)
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/{}", self.address, self.prefix_len)
     }
 }
 

@@ -7,27 +7,27 @@ use std::path::{Path, PathBuf};
 
 /// A file under a temporary name. Without [`OutputFile::finish`] it is removed.
 pub struct OutputFile {
-    to: PathBuf,
-    beside: PathBuf,
+    target: PathBuf,
+    temporary: PathBuf,
     is_secret: bool,
 }
 
 impl OutputFile {
-    /// Prepares a temporary file beside `to`. A file with a password in it is readable for its owner only.
-    pub fn beside(to: &Path, is_secret: bool) -> OutputFile {
-        let mut name = to.as_os_str().to_owned();
+    /// Prepares a temporary file beside `target`. A file with a password in it is readable for its owner only.
+    pub fn new(target: &Path, is_secret: bool) -> OutputFile {
+        let mut name = target.as_os_str().to_owned();
         // In the same folder: rename(2) works only within a file system.
         name.push(format!(".{}", std::process::id()));
         OutputFile {
-            to: to.to_path_buf(),
-            beside: name.into(),
+            target: target.to_path_buf(),
+            temporary: name.into(),
             is_secret,
         }
     }
 
     /// The temporary path. [`OutputFile::write`] creates the file.
     pub fn path(&self) -> &Path {
-        &self.beside
+        &self.temporary
     }
 
     /// Writes the temporary file.
@@ -42,9 +42,9 @@ impl OutputFile {
             .create(true)
             .truncate(true)
             .mode(mode)
-            .open(&self.beside);
+            .open(&self.temporary);
         let written = file.and_then(|mut file| file.write_all(bytes));
-        written.map_err(|error| self.failed(&error))
+        written.map_err(|error| self.failure_text(&error))
     }
 
     /// Renames the temporary file to its final name. Returns its length.
@@ -52,19 +52,19 @@ impl OutputFile {
     /// # Errors
     /// A message for the operator.
     pub fn finish(self) -> Result<u64, String> {
-        let len = fs::metadata(&self.beside).map(|meta| meta.len());
+        let len = fs::metadata(&self.temporary).map(|meta| meta.len());
         // rename(2) replaces an existing file atomically.
-        let placed = len.and_then(|len| fs::rename(&self.beside, &self.to).map(|()| len));
-        placed.map_err(|error| self.failed(&error))
+        let renamed = len.and_then(|len| fs::rename(&self.temporary, &self.target).map(|()| len));
+        renamed.map_err(|error| self.failure_text(&error))
     }
 
-    fn failed(&self, error: &io::Error) -> String {
-        format!("{}: {error}", self.to.display())
+    fn failure_text(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.target.display())
     }
 }
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        _ = fs::remove_file(&self.beside);
+        _ = fs::remove_file(&self.temporary);
     }
 }

@@ -21,7 +21,7 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 /// QEMU's package.
 const PACKAGE: &str = "qemu-system-x86";
 /// Time for an image to answer its requests after its power button was pressed.
-const PATIENCE: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The machine to run.
 pub struct QemuMachine {
@@ -53,9 +53,9 @@ pub enum QemuNetwork {
 ///
 /// # Errors
 /// When QEMU does not start or fails.
-pub fn play(machine: &QemuMachine, stop: &UnixStream) -> Result<(), String> {
+pub fn run(machine: &QemuMachine, stop: &UnixStream) -> Result<(), String> {
     let mut qemu = QemuProcess::start(machine)?;
-    let status = qemu.until_off(stop)?;
+    let status = qemu.wait_for_exit(stop)?;
     match status.success() {
         true => Ok(()),
         false => Err(format!("{PROGRAM} failed: {status}")),
@@ -76,15 +76,15 @@ struct QemuProcess {
     child: ChildProcess,
     control: UnixStream,
     /// The QMP command that powers it off.
-    off: &'static str,
+    power_off_command: &'static str,
     console: Option<JoinHandle<()>>,
 }
 
 impl QemuProcess {
     fn start(machine: &QemuMachine) -> Result<QemuProcess, String> {
-        let shown = |error: io::Error| format!("{PROGRAM}: {error}");
+        let describe = |error: io::Error| format!("{PROGRAM}: {error}");
         require(PROGRAM, &std::env::var_os("PATH").unwrap_or_default())?;
-        let (console, its_console) = UnixStream::pair().map_err(shown)?;
+        let (console, console_writer) = UnixStream::pair().map_err(describe)?;
         // setpriv kills QEMU at the end of this process, also after a crash. A separate process group keeps Ctrl-C
         // from QEMU.
         let mut command = Command::new("setpriv");
@@ -92,18 +92,18 @@ impl QemuProcess {
             .args(["--pdeathsig", "KILL", PROGRAM])
             .args(arguments(machine))
             .process_group(0)
-            .stdout(OwnedFd::from(its_console));
-        let started = ChildProcess::spawn_with_stream(command);
-        let (child, mut control) = started.map_err(|error| match error.kind() {
+            .stdout(OwnedFd::from(console_writer));
+        let result = ChildProcess::spawn_with_stream(command);
+        let (child, mut control) = result.map_err(|error| match error.kind() {
             ErrorKind::NotFound => "setpriv is missing: install util-linux".to_string(),
-            _ => shown(error),
+            _ => describe(error),
         })?;
         control
             // QMP accepts commands only after this negotiation.
             .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
-            .map_err(shown)?;
+            .map_err(describe)?;
         let console = Some(thread::spawn(move || relay(console)));
-        let off = match machine.board {
+        let power_off_command = match machine.board {
             QemuBoard::Q35 => "system_powerdown",
             // microvm has no power button: with ACPI off its devices are on the command line.
             QemuBoard::Microvm => "quit",
@@ -111,30 +111,34 @@ impl QemuProcess {
         Ok(QemuProcess {
             child,
             control,
-            off,
+            power_off_command,
             console,
         })
     }
 
     /// Waits for the machine's end, and requests it after a byte from `stop`.
-    fn until_off(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
+    fn wait_for_exit(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
         let failed = |error: io::Error| format!("{PROGRAM}: {error}");
         let mut deadline = None;
-        while !self.is_off(stop, deadline).map_err(failed)? {
+        while !self.has_exited(stop, deadline).map_err(failed)? {
             let mut signals = stop;
             match (signals.read(&mut [0]).is_ok(), deadline) {
                 (true, None) => {
                     terminal_output::note("stopping; repeat to end it at once");
-                    _ = writeln!(self.control, "{{\"execute\":\"{}\"}}", self.off);
-                    deadline = Some(Instant::now() + PATIENCE);
+                    _ = writeln!(
+                        self.control,
+                        "{{\"execute\":\"{}\"}}",
+                        self.power_off_command
+                    );
+                    deadline = Some(Instant::now() + STOP_TIMEOUT);
                 }
                 (true, Some(_)) => {
                     return Err("ended before all requests were answered".to_string());
                 }
                 (false, Some(end)) if Instant::now() >= end => {
-                    let patience_s = PATIENCE.as_secs();
+                    let timeout_s = STOP_TIMEOUT.as_secs();
                     return Err(format!(
-                        "the image did not stop within {patience_s} s, and was killed"
+                        "the image did not stop within {timeout_s} s, and was killed"
                     ));
                 }
                 _ => {}
@@ -149,7 +153,7 @@ impl QemuProcess {
     }
 
     /// Waits for the machine's end, a byte from `stop` or the deadline. Returns true at the end.
-    fn is_off(&self, stop: &UnixStream, deadline: Option<Instant>) -> io::Result<bool> {
+    fn has_exited(&self, stop: &UnixStream, deadline: Option<Instant>) -> io::Result<bool> {
         let descriptors = [Some(readable(&self.child)), Some(readable(stop))];
         ready(descriptors, deadline).map(|[has_ended, _]| has_ended)
     }
@@ -198,7 +202,7 @@ fn arguments(machine: &QemuMachine) -> Vec<String> {
             match queues {
                 0..=1 => net,
                 _ => {
-                    device += &several(machine.board, *queues);
+                    device += &queue_options(machine.board, *queues);
                     format!("{net},queues={queues}")
                 }
             }
@@ -213,7 +217,7 @@ fn arguments(machine: &QemuMachine) -> Vec<String> {
 }
 
 /// Device options for several queue pairs.
-fn several(board: QemuBoard, queues: u32) -> String {
+fn queue_options(board: QemuBoard, queues: u32) -> String {
     match board {
         // An interrupt for each receive and send queue, one for the control queue, and one for configuration changes.
         QemuBoard::Q35 => format!(",mq=on,vectors={}", 2 * queues + 2),

@@ -46,7 +46,7 @@ fn run_hosted(options: &RunArgs, tap: &str) -> Result<(), String> {
 
 fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
     // Before the machine starts, so that Ctrl-C always powers it off.
-    let stop = signals::stops()?;
+    let stop = signals::receive_end_signals()?;
     let (kernel, _file) = image(options)?;
     let (net, _device) = net(options)?;
     let url = match (&net, options.ip) {
@@ -74,7 +74,7 @@ fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
             None => kvm::best().to_owned(),
         },
     };
-    qemu::play(&machine, &stop)
+    qemu::run(&machine, &stop)
 }
 
 /// Returns the image's path, and the anonymous file behind it if the image was built for this run.

@@ -34,8 +34,8 @@ pub struct SiteContents {
 /// # Errors
 /// The first file that can't be served, and the reason.
 pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, String> {
-    let shown = |error| format!("{}: {error}", dir.display());
-    let root = dir.canonicalize().map_err(shown)?;
+    let describe = |error| format!("{}: {error}", dir.display());
+    let root = dir.canonicalize().map_err(describe)?;
     if !root.is_dir() {
         return Err(format!("{}: not a folder", dir.display()));
     }
@@ -43,8 +43,8 @@ pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, Str
         rules: config::site_for_folder(root.clone()),
         root,
         builder,
-        found: SiteContents::default(),
-        around: Vec::new(),
+        contents: SiteContents::default(),
+        ancestors: Vec::new(),
         folders: Vec::new(),
         has_index: BTreeSet::new(),
         sources: BTreeMap::new(),
@@ -54,17 +54,17 @@ pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, Str
     site.folder(&root, b"/")?;
     site.pages()?;
     // Last: pages, too, may be indexes.
-    site.forbidden()?;
-    Ok(site.found)
+    site.add_refusals()?;
+    Ok(site.contents)
 }
 
 struct ImageSite<'b> {
     rules: config::SiteConfig,
     root: PathBuf,
     builder: &'b mut ArchiveBuilder,
-    found: SiteContents,
+    contents: SiteContents,
     /// The folder in progress and its ancestors, with links resolved.
-    around: Vec<PathBuf>,
+    ancestors: Vec<PathBuf>,
     /// The URL paths of all folders.
     folders: Vec<Vec<u8>>,
     /// The folders with an index.
@@ -75,7 +75,7 @@ struct ImageSite<'b> {
 
 struct SiteSource {
     text: String,
-    is_part: bool,
+    is_fragment: bool,
 }
 
 /// The target type of a directory entry.
@@ -85,46 +85,46 @@ enum EntryKind {
 }
 
 impl ImageSite<'_> {
-    /// Adds a folder. `at` is its decoded URL path, with a trailing slash.
-    fn folder(&mut self, folder: &Path, at: &[u8]) -> Result<(), String> {
-        let shown = |error| format!("{}: {error}", folder.display());
-        let real = folder.canonicalize().map_err(shown)?;
+    /// Adds a folder. `url_path` is its decoded URL path, with a trailing slash.
+    fn folder(&mut self, folder: &Path, url_path: &[u8]) -> Result<(), String> {
+        let describe = |error| format!("{}: {error}", folder.display());
+        let real = folder.canonicalize().map_err(describe)?;
         // A link to an ancestor would recurse forever.
-        if self.around.contains(&real) || self.around.len() >= DEPTH_MAX {
+        if self.ancestors.contains(&real) || self.ancestors.len() >= DEPTH_MAX {
             return Err(format!(
                 "{}: folders are nested too deeply",
                 folder.display()
             ));
         }
-        self.around.push(real);
-        let names = fs::read_dir(folder).map_err(shown)?;
+        self.ancestors.push(real);
+        let names = fs::read_dir(folder).map_err(describe)?;
         let names = names.map(|entry| entry.map(|entry| entry.file_name()));
-        let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(shown)?;
+        let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(describe)?;
         // Sorted, so that the same folder always gives the same image.
         names.sort();
         for name in names {
-            let path = [at, name.as_bytes()].concat();
+            let path = [url_path, name.as_bytes()].concat();
             if lowroad_site_rules::is_hidden(&path) || name.as_bytes().contains(&b'\\') {
                 continue; // no request leads there
             }
             let from = folder.join(&name);
             match self.kind(&from)? {
-                EntryKind::Folder => self.inner_folder(&from, &path)?,
+                EntryKind::Folder => self.add_subfolder(&from, &path)?,
                 EntryKind::File if path.ends_with(PAGE_SUFFIX.as_bytes()) => {
                     self.source(&from, path)?
                 }
-                EntryKind::File if self.file(&from, &path, at)? => {
-                    self.has_index.insert(at.to_vec());
+                EntryKind::File if self.file(&from, &path, url_path)? => {
+                    self.has_index.insert(url_path.to_vec());
                 }
                 EntryKind::File => {}
             }
         }
-        self.folders.push(at.to_vec());
-        self.around.pop();
+        self.folders.push(url_path.to_vec());
+        self.ancestors.pop();
         Ok(())
     }
 
-    fn inner_folder(&mut self, folder: &Path, path: &[u8]) -> Result<(), String> {
+    fn add_subfolder(&mut self, folder: &Path, path: &[u8]) -> Result<(), String> {
         let with_slash = [path, b"/"].concat();
         let mut location = Vec::new();
         target::encode_path(&with_slash, &mut location);
@@ -134,33 +134,37 @@ impl ImageSite<'_> {
         self.folder(folder, &with_slash)
     }
 
-    /// Adds a file. Returns whether it is the index of the folder `at`.
-    fn file(&mut self, from: &Path, path: &[u8], at: &[u8]) -> Result<bool, String> {
+    /// Adds a file. Returns whether it is the index of the folder `folder_path`.
+    fn file(&mut self, from: &Path, path: &[u8], folder_path: &[u8]) -> Result<bool, String> {
         let variants = variants::encode_file(&self.rules, path, from)?;
-        let name = path.strip_prefix(at).unwrap_or(path);
+        let name = path.strip_prefix(folder_path).unwrap_or(path);
         let mut indexes = self.rules.index.iter();
         let is_index = indexes.any(|index| index.as_bytes() == name);
-        let paths: &[&[u8]] = if is_index { &[path, at] } else { &[path] };
+        let paths: &[&[u8]] = if is_index {
+            &[path, folder_path]
+        } else {
+            &[path]
+        };
         self.builder.file(paths, variants).map_err(text)?;
-        self.found.files += 1;
+        self.contents.files += 1;
         Ok(is_index)
     }
 
     /// Reads a page source. A source is a fragment, not a page, if its name or a folder in its path begins with `_`.
     fn source(&mut self, from: &Path, path: Vec<u8>) -> Result<(), String> {
-        let shown = |why: &str| format!("{}: {why}", from.display());
-        let source = fs::read(from).map_err(|error| shown(&error.to_string()))?;
-        let source = String::from_utf8(source).map_err(|_| shown("not UTF-8"))?;
+        let describe = |reason: &str| format!("{}: {reason}", from.display());
+        let source = fs::read(from).map_err(|error| describe(&error.to_string()))?;
+        let source = String::from_utf8(source).map_err(|_| describe("not UTF-8"))?;
         let name = path.strip_prefix(b"/").unwrap_or(&path).to_vec();
-        let name = String::from_utf8(name).map_err(|_| shown("its name is not UTF-8"))?;
+        let name = String::from_utf8(name).map_err(|_| describe("its name is not UTF-8"))?;
         // Folders count, too, as in the server's own pages.
-        let is_part = name.split('/').any(|segment| segment.starts_with('_'));
+        let is_fragment = name.split('/').any(|segment| segment.starts_with('_'));
         self.builder.part(&name, &source).map_err(text)?;
         self.sources.insert(
             name,
             SiteSource {
                 text: source,
-                is_part,
+                is_fragment,
             },
         );
         Ok(())
@@ -169,9 +173,13 @@ impl ImageSite<'_> {
     /// Checks and adds the pages, after all fragments are known.
     fn pages(&mut self) -> Result<(), String> {
         let mut find = |name: &str| self.sources.get(name).map(|source| source.text.as_str());
-        for (name, source) in self.sources.iter().filter(|(_, source)| !source.is_part) {
+        for (name, source) in self
+            .sources
+            .iter()
+            .filter(|(_, source)| !source.is_fragment)
+        {
             CompiledPage::parse_with(name, &source.text, &mut find)
-                .map_err(|error| format!("{name}:{}: {}", error.line, error.what))?;
+                .map_err(|error| format!("{name}:{}: {}", error.line, error.message))?;
             let path = format!("/{name}");
             self.builder
                 .page(path.as_bytes(), name, &source.text)
@@ -184,13 +192,13 @@ impl ImageSite<'_> {
                     .map_err(text)?;
                 self.has_index.insert(folder.as_bytes().to_vec());
             }
-            self.found.pages += 1;
+            self.contents.pages += 1;
         }
         Ok(())
     }
 
     /// Adds a refusal (403) for each folder without an index.
-    fn forbidden(&mut self) -> Result<(), String> {
+    fn add_refusals(&mut self) -> Result<(), String> {
         for folder in self
             .folders
             .iter()
@@ -202,14 +210,14 @@ impl ImageSite<'_> {
     }
 
     fn kind(&self, from: &Path) -> Result<EntryKind, String> {
-        let shown = |error| format!("{}: {error}", from.display());
-        let real = from.canonicalize().map_err(shown)?;
+        let describe = |error| format!("{}: {error}", from.display());
+        let real = from.canonicalize().map_err(describe)?;
         // Links may lead only to files of the site.
         if !real.starts_with(&self.root) {
             let (from, real) = (from.display(), real.display());
             return Err(format!("{from} leads out of the site, to {real}"));
         }
-        let kind = fs::metadata(&real).map_err(shown)?.file_type();
+        let kind = fs::metadata(&real).map_err(describe)?.file_type();
         match (kind.is_file(), kind.is_dir()) {
             (true, _) => Ok(EntryKind::File),
             (_, true) => Ok(EntryKind::Folder),
@@ -219,9 +227,9 @@ impl ImageSite<'_> {
 
     /// Adds the site's 404 page, if it has one.
     fn error_pages(&mut self) {
-        if let Ok(own) = fs::read(self.root.join("404.html")) {
+        if let Ok(page) = fs::read(self.root.join("404.html")) {
             self.builder
-                .error_page(404, "text/html; charset=utf-8", &own);
+                .error_page(404, "text/html; charset=utf-8", &page);
         }
     }
 }

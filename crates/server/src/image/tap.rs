@@ -16,7 +16,7 @@ const NAME_LEN_MAX: usize = 15;
 /// An existing device, or one created here, which is removed when dropped.
 pub struct HostTap {
     name: String,
-    is_ours: bool,
+    is_owned: bool,
     /// The requested number of queues.
     queues: u32,
 }
@@ -35,17 +35,17 @@ impl HostTap {
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
             return Err(format!("{name}: not the name of a network device"));
         }
-        let is_ours = !is_there(name);
+        let is_owned = !device_exists(name);
         let device = HostTap {
             name: name.to_string(),
-            is_ours,
+            is_owned,
             queues,
         };
-        if is_ours {
-            let made = device.make(ip);
-            made.map_err(|why| advice(name, ip, queues, &why))?;
+        if is_owned {
+            let result = device.create(ip);
+            result.map_err(|reason| advice(name, ip, queues, &reason))?;
         // A second program on a multi-queue device would get a share of the frames without an error.
-        } else if has_user(&said_of(name).unwrap_or_default()) {
+        } else if has_user(&describe_device(name).unwrap_or_default()) {
             return Err(format!(
                 "the tap device {name} is in use: another program has its queues"
             ));
@@ -56,16 +56,16 @@ impl HostTap {
     /// The number of queues to open, at least 1. A multi-queue device refuses a program that opens it without that
     /// flag.
     pub fn queues(&self) -> u32 {
-        match self.is_ours {
+        match self.is_owned {
             true => self.queues,
-            false => usable(&self.name, self.queues),
+            false => usable_queues(&self.name, self.queues),
         }
     }
 
-    fn make(&self, ip: ImageAddress) -> Result<(), String> {
+    fn create(&self, ip: ImageAddress) -> Result<(), String> {
         let name = self.name.as_str();
-        let make = format!("tuntap add dev {name} mode tap{}", kind(self.queues));
-        run(&make.split(' ').collect::<Vec<_>>())?;
+        let command = format!("tuntap add dev {name} mode tap{}", kind(self.queues));
+        run(&command.split(' ').collect::<Vec<_>>())?;
         if let Some(address) = host_address(ip) {
             run(&["address", "add", &address, "dev", name])?;
         } else {
@@ -79,14 +79,14 @@ impl HostTap {
 
 impl Drop for HostTap {
     fn drop(&mut self) {
-        if self.is_ours {
+        if self.is_owned {
             _ = run(&["link", "delete", &self.name]);
         }
     }
 }
 
 /// Whether the device exists in this process's network namespace; `/sys` may show another one.
-fn is_there(name: &str) -> bool {
+fn device_exists(name: &str) -> bool {
     // Any socket will do for SIOCGIFINDEX (netdevice(7)).
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
     socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
@@ -101,24 +101,25 @@ fn kind(queues: u32) -> &'static str {
 }
 
 /// The output of `ip` for a device.
-fn said_of(name: &str) -> Result<String, String> {
+fn describe_device(name: &str) -> Result<String, String> {
     run(&["-details", "link", "show", "dev", name])
 }
 
 /// Whether a multi-queue device has open queues, according to the output of `ip`. The kernel itself refuses a second
 /// open of a single-queue device.
-fn has_user(said: &str) -> bool {
+fn has_user(output: &str) -> bool {
     ["numqueues", "numdisabled"].into_iter().any(|name| {
-        let mut words = said.split_whitespace();
+        let mut words = output.split_whitespace();
         words.find(|word| *word == name);
         words.next().is_some_and(|count| count != "0")
     })
 }
 
 /// The number of an existing device's queues to open, given the requested number.
-fn usable(name: &str, queues: u32) -> u32 {
+fn usable_queues(name: &str, queues: u32) -> u32 {
     // If `ip` fails, the device is assumed to fit the request.
-    let has_several = said_of(name).map_or(queues > 1, |said| said.contains(" multi_queue "));
+    let has_several =
+        describe_device(name).map_or(queues > 1, |output| output.contains(" multi_queue "));
     if queues > 1 && !has_several {
         terminal_output::note(format_args!(
             "{name} has one queue, for one core; create one with several: ip tuntap add dev \
@@ -143,11 +144,11 @@ fn host_address(ip: ImageAddress) -> Option<String> {
     }
 }
 
-fn advice(name: &str, ip: ImageAddress, queues: u32, why: &str) -> String {
+fn advice(name: &str, ip: ImageAddress, queues: u32, reason: &str) -> String {
     let address = host_address(ip).unwrap_or_else(|| "ADDRESS/PREFIX".to_string());
     let kind = kind(queues);
     format!(
-        "the tap device {name} does not exist and can't be created ({why}); as root:\n  ip tuntap \
+        "the tap device {name} does not exist and can't be created ({reason}); as root:\n  ip tuntap \
          add dev {name} mode tap{kind} user USER\n  ip address add {address} dev {name}\n  ip \
          link set {name} up"
     )
@@ -155,17 +156,17 @@ fn advice(name: &str, ip: ImageAddress, queues: u32, why: &str) -> String {
 
 /// Runs `ip`; returns its output.
 fn run(arguments: &[&str]) -> Result<String, String> {
-    let done = Command::new("ip")
+    let output = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::null())
         .output();
-    let done = done.map_err(|error| match error.kind() {
+    let output = output.map_err(|error| match error.kind() {
         ErrorKind::NotFound => "the program ip is missing: install iproute2".to_string(),
         _ => format!("ip: {error}"),
     })?;
-    match done.status.success() {
-        true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&done.stderr).trim().to_string()),
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
     }
 }
 

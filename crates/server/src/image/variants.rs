@@ -19,7 +19,7 @@ use lowroad_unikernel::archive::NewVariant;
 
 /// Codings compressed here. An existing zstd sibling is used, but none is created: clients with zstd also accept
 /// brotli.
-const MADE: [ContentCoding; 2] = [ContentCoding::Brotli, ContentCoding::Gzip];
+const COMPRESSED: [ContentCoding; 2] = [ContentCoding::Brotli, ContentCoding::Gzip];
 const ENCODED: [ContentCoding; 3] = [
     ContentCoding::Brotli,
     ContentCoding::Zstd,
@@ -47,49 +47,49 @@ pub fn encode_file(
     let len_max = config::ProcessConfig::default().cache_object_len_max;
     let len = file.body.len() as u64;
     let coding = mime::coding(path);
-    let is_made = rules.compress.enabled
+    let is_compressed = rules.compress.enabled
         // A file that is itself compressed is not compressed again.
         && coding == ContentCoding::Identity
         && (rules.compress.len_min..=len_max).contains(&len)
         && mime::compresses(&content_type);
     let siblings = ENCODED.map(|encoding| {
         let sibling = || sibling(from, encoding, file.modified_ns);
-        let is_coded = coding != ContentCoding::Identity;
-        (encoding, (!is_coded).then(sibling).flatten())
+        let is_encoded = coding != ContentCoding::Identity;
+        (encoding, (!is_encoded).then(sibling).flatten())
     });
     let has_sibling = siblings.iter().any(|(_, sibling)| sibling.is_some());
-    let said = VariantHead {
+    let head = VariantHead {
         rules,
         header_patterns: &HeaderPatterns::new(rules),
         path,
         content_type: &content_type,
         coding,
-        varies: is_made || has_sibling,
+        varies: is_compressed || has_sibling,
         modified_ns: file.modified_ns,
     };
     let mut variants = Vec::new();
-    let mut seen = CodingSet::EMPTY;
+    let mut present = CodingSet::EMPTY;
     for (encoding, sibling) in siblings {
         if let Some(sibling) = sibling {
             let etag = etag::with_encoding(&content_tag(&sibling.body), encoding);
-            variants.push(said.variant(encoding, &etag, sibling.body));
-            seen.insert(encoding);
+            variants.push(head.variant(encoding, &etag, sibling.body));
+            present.insert(encoding);
         }
     }
-    for encoding in MADE
+    for encoding in COMPRESSED
         .into_iter()
-        .filter(|made| is_made && !seen.contains(*made))
+        .filter(|candidate| is_compressed && !present.contains(*candidate))
     {
-        let made = compression::compress(&file.body, encoding);
-        let made = made.map_err(|error| format!("{}: {error}", from.display()))?;
-        if let Some(body) = made {
+        let compressed = compression::compress(&file.body, encoding);
+        let compressed = compressed.map_err(|error| format!("{}: {error}", from.display()))?;
+        if let Some(body) = compressed {
             let etag = etag::with_encoding(&content_tag(&file.body), encoding);
-            variants.push(said.variant(encoding, &etag, body));
+            variants.push(head.variant(encoding, &etag, body));
         }
     }
     let etag = content_tag(&file.body);
     // Last, since it moves the body that the codings are made from.
-    variants.insert(0, said.variant(ContentCoding::Identity, &etag, file.body));
+    variants.insert(0, head.variant(ContentCoding::Identity, &etag, file.body));
     Ok(variants)
 }
 
@@ -129,7 +129,7 @@ impl VariantHead<'_> {
         NewVariant {
             encoding,
             shared_fields: lines(map.shared(&head)),
-            own_fields: lines(map.content(&head)),
+            content_fields: lines(map.content(&head)),
             etag: etag.to_string(),
             content_type: self.content_type.to_string(),
             last_modified_s,
@@ -140,7 +140,7 @@ impl VariantHead<'_> {
 
 fn read(from: &Path) -> io::Result<FileContents> {
     let body = fs::read(from)?;
-    let stamp = FileStamp::at(from)?;
+    let stamp = FileStamp::from_path(from)?;
     // Length and contents must belong together: the header section states the length.
     if stamp.len != body.len() as u64 {
         return Err(io::Error::other("the file changed while it was read"));

@@ -35,7 +35,7 @@ fn memory(running: &RunningServer, out: &mut MetricSnapshot) {
     out.gauge(
         "lowroad_cache_arena_bytes",
         "Memory of the arena that bodies are stored in.",
-        arena_bytes as u64,
+        arena_bytes,
     );
     for (name, help, value) in [
         (
@@ -80,7 +80,7 @@ fn purges(running: &RunningServer, out: &mut MetricSnapshot) {
     out.gauge(
         "lowroad_purge_rules",
         "Purges of several responses that are compared with each look-up.",
-        purges.rules as u64,
+        purges.rules,
     );
     out.counter(
         "lowroad_purge_rules_dropped",
@@ -90,7 +90,7 @@ fn purges(running: &RunningServer, out: &mut MetricSnapshot) {
     out.counter(
         "lowroad_purged_responses",
         "Responses found to be purged.",
-        purges.gone,
+        purges.deleted,
     );
     out.counter(
         "lowroad_purged_stale_responses",

@@ -11,7 +11,7 @@ use crate::running_server::RunningServer;
 /// Adds the metrics of handlers.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     routes(running, out);
-    upstreams(&running.programs.origins().servers, out);
+    upstreams(&running.handler_runtime.origins().servers, out);
     named_counters(running, out);
     classes(running, out);
 }
@@ -41,7 +41,7 @@ fn routes(running: &RunningServer, out: &mut MetricSnapshot) {
             MetricKind::Counter,
             "lowroad_handler_stored_responses",
             "Requests for a route answered from the store.",
-            |it| &it.kept,
+            |it| &it.store_hits,
         ),
         (
             MetricKind::Counter,
@@ -170,7 +170,7 @@ fn labels(server: &UpstreamStatus) -> [(&'static str, &str); 2] {
 
 /// Counters that handlers name themselves, such as `pages.over_memory`.
 fn named_counters(running: &RunningServer, out: &mut MetricSnapshot) {
-    for (name, value) in running.programs.counts() {
+    for (name, value) in running.handler_runtime.counts() {
         out.gauge(
             format!("lowroad_{}", name.replace('.', "_")),
             "A counter of lowroad status.",

@@ -179,7 +179,7 @@ impl OriginPeers {
             // A request may arrive in pieces, or several at once.
             input.extend(world.take_read(*id));
             while let Some(asked) = OriginRequest::take(input) {
-                let asked = asked.keep(&mut lock(all));
+                let asked = asked.record(&mut lock(all));
                 let mut answer = Vec::new();
                 let is_kept = script(&asked, &mut answer);
                 world.send(*id, &answer);
@@ -188,7 +188,7 @@ impl OriginPeers {
                     return false;
                 }
             }
-            !world.over(*id)
+            !world.is_over(*id)
         });
     }
 }
@@ -221,7 +221,7 @@ impl SharedParts {
         let calls = HandlerCalls {
             worker: number,
             runtime: programs.runtime(number),
-            local: driver.local().clone(),
+            worker_handle: driver.local().clone(),
             post: Arc::new(move |id, outcome| own.post(MailboxMessage::Outcome(id, outcome))),
             post_interim: Arc::new(move |id, interim| {
                 interims.post(MailboxMessage::Interim(id, Box::new(interim)));

@@ -61,7 +61,7 @@ impl CountedExchange {
         let CountedExchange {
             response, request, ..
         } = self;
-        let origin = TestOrigin::saying(move |_| response.clone());
+        let origin = TestOrigin::with_response(move |_| response.clone());
         let front = TestFront::with_site(self.seed, origin, &self.site);
         if self.is_stored {
             take_place(&front, &request);

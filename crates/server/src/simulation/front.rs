@@ -34,7 +34,9 @@ pub struct SimClient {
 
 impl TestOrigin {
     /// An origin that answers each request with the text of `answer`, and keeps connections open.
-    pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestOrigin {
+    pub fn with_response(
+        answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+    ) -> TestOrigin {
         TestOrigin::start(move |asked, stream| {
             stream.extend_from_slice(answer(asked).as_bytes());
             true
@@ -52,7 +54,7 @@ impl TestOrigin {
     }
 
     /// All requests to the origin so far.
-    pub fn asked(&self) -> Vec<OriginRequest> {
+    pub fn requests(&self) -> Vec<OriginRequest> {
         lock(&self.asked).clone()
     }
 
@@ -80,7 +82,7 @@ impl TestFront {
         workers: usize,
         answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
     ) -> TestFront {
-        TestFront::started(seed, workers, TestOrigin::saying(answer), "", "")
+        TestFront::started(seed, workers, TestOrigin::with_response(answer), "", "")
     }
 
     /// An accelerator with this seed, one worker, and these lines of `[[site]]` before its route.
@@ -112,7 +114,7 @@ impl TestFront {
 
     /// An accelerator in front of an origin that answers with `answer`.
     pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
-        TestFront::new(TestOrigin::saying(answer))
+        TestFront::new(TestOrigin::with_response(answer))
     }
 
     /// Sends a GET with these field lines on a new connection, and returns the response.
@@ -193,7 +195,7 @@ impl SimClient {
         self.accelerator.until("a response or an end", |world| {
             received.extend(world.take_read(id));
             let response = ClientResponse::take(received, true);
-            let is_over = response.is_some() || world.over(id);
+            let is_over = response.is_some() || world.is_over(id);
             is_over.then_some(response)
         })
     }
@@ -204,7 +206,7 @@ impl SimClient {
             received.extend(world.take_read(id));
             let response = ClientResponse::take(received, body);
             assert!(
-                response.is_some() || !world.over(id),
+                response.is_some() || !world.is_over(id),
                 "the connection ended"
             );
             response

@@ -154,7 +154,7 @@ impl HistoryClient {
         if let Some(asking) = &self.asking {
             self.received.extend(world.take_read(self.id));
             let Some(response) = ClientResponse::take(&mut self.received, asking.has_body) else {
-                assert!(!world.over(self.id), "the connection ended");
+                assert!(!world.is_over(self.id), "the connection ended");
                 return;
             };
             if let Err(why) = self.visitor.take(asking, &response) {

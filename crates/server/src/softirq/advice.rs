@@ -51,9 +51,9 @@ pub fn for_reason(reason: &str) -> Option<&'static str> {
 
 /// Text about a pause of fetches.
 #[must_use]
-pub fn for_pause(left_s: u64) -> String {
+pub fn for_pause(remaining_s: u64) -> String {
     format!(
-        "pause for {left_s} s more: fetched responses brought fewer than two hits each; published \
+        "pause for {remaining_s} s more: fetched responses brought fewer than two hits each; published \
          ones are still answered"
     )
 }

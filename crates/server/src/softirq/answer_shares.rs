@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::advice;
 use super::level_view::LevelView;
-use super::levels::grouped;
+use super::levels::group_digits;
 use super::upper_server::ServerCounts;
 
 /// Maximum number of reasons in the output.
@@ -20,8 +20,8 @@ const REASONS_MAX: usize = 3;
 pub struct AnswerShares {
     answered: u64,
     bytes: u64,
-    handed_up: u64,
-    above: Option<ServerCounts>,
+    punted: u64,
+    server: Option<ServerCounts>,
 }
 
 impl AnswerShares {
@@ -32,53 +32,53 @@ impl AnswerShares {
             // A response that is sent again is not a second request, so only hits count.
             answered: view.count("answer_hit"),
             bytes: view.answered_bytes,
-            handed_up: view.sum("up_"),
-            above: view.above,
+            punted: view.sum("up_"),
+            server: view.server,
         }
     }
 
     /// The difference to earlier counts.
     #[must_use]
-    pub fn since(&self, before: &AnswerShares) -> AnswerShares {
+    pub fn since(&self, previous: &AnswerShares) -> AnswerShares {
         AnswerShares {
-            answered: self.answered.saturating_sub(before.answered),
-            bytes: self.bytes.saturating_sub(before.bytes),
-            handed_up: self.handed_up.saturating_sub(before.handed_up),
-            above: since(self.above, before.above),
+            answered: self.answered.saturating_sub(previous.answered),
+            bytes: self.bytes.saturating_sub(previous.bytes),
+            punted: self.punted.saturating_sub(previous.punted),
+            server: since(self.server, previous.server),
         }
     }
 
     /// The level's share of requests, from 0 to 1; without the server's counts the upper bound. `None`: no requests.
     #[must_use]
     pub fn requests(&self) -> Option<f64> {
-        share(self.answered, self.answered + self.requests_above())
+        share(self.answered, self.answered + self.server_requests())
     }
 
     /// The level's share of bytes, from 0 to 1; `None`: no bytes, or the server's count is unknown.
     #[must_use]
     pub fn bytes(&self) -> Option<f64> {
-        share(self.bytes, self.bytes + self.above?.bytes)
+        share(self.bytes, self.bytes + self.server?.bytes)
     }
 
     /// Requests to the server. The server is queried a moment after the level: it may have counted a request that is
     /// not punted yet, or a punted request may not be complete.
-    fn requests_above(&self) -> u64 {
-        let told = self.above.map_or(0, |above| above.requests);
-        told.max(self.handed_up)
+    fn server_requests(&self) -> u64 {
+        let reported = self.server.map_or(0, |server| server.requests);
+        reported.max(self.punted)
     }
 
     /// The requests as text for the operator.
     #[must_use]
     pub fn requests_text(&self) -> String {
-        let (here, share) = (grouped(self.answered), percent(self.requests()));
-        let above = grouped(self.requests_above());
-        match self.above {
+        let (answered, share) = (group_digits(self.answered), percent(self.requests()));
+        let by_server = group_digits(self.server_requests());
+        match self.server {
             Some(server) => format!(
-                "{here} answered here ({share}), {above} by the server (process {})",
+                "{answered} answered here ({share}), {by_server} by the server (process {})",
                 server.process
             ),
             None => format!(
-                "{here} answered here (at most {share}), at least {above} passed to the server: \
+                "{answered} answered here (at most {share}), at least {by_server} passed to the server: \
                  later ones on their connections are not seen here"
             ),
         }
@@ -87,28 +87,28 @@ impl AnswerShares {
     /// Bytes as text.
     #[must_use]
     pub fn bytes_text(&self) -> String {
-        let here = grouped(self.bytes);
-        match self.above {
-            Some(above) => format!(
-                "{here} sent here ({}), {} by the server",
+        let sent = group_digits(self.bytes);
+        match self.server {
+            Some(server) => format!(
+                "{sent} sent here ({}), {} by the server",
                 percent(self.bytes()),
-                grouped(above.bytes)
+                group_digits(server.bytes)
             ),
-            None => format!("{here} sent here; those of the server are unknown"),
+            None => format!("{sent} sent here; those of the server are unknown"),
         }
     }
 
     /// All counts as JSON. Unknown ones are null.
     #[must_use]
     pub fn to_json(self) -> Value {
-        let above = self.above.map(|above| {
-            json!({"process": above.process, "age_s": above.age_s, "requests": above.requests,
-                   "bytes": above.bytes})
+        let server = self.server.map(|server| {
+            json!({"process": server.process, "age_s": server.age_s, "requests": server.requests,
+                   "bytes": server.bytes})
         });
         json!({
             "answered": {"requests": self.answered, "bytes": self.bytes},
-            "handed_up": self.handed_up,
-            "server": above,
+            "handed_up": self.punted,
+            "server": server,
             "requests": self.requests(),
             "bytes": self.bytes(),
         })
@@ -116,12 +116,12 @@ impl AnswerShares {
 }
 
 /// The difference between counts of one process; a restarted process counts from 0.
-fn since(now: Option<ServerCounts>, before: Option<ServerCounts>) -> Option<ServerCounts> {
-    let (now, before) = (now?, before?);
+fn since(now: Option<ServerCounts>, previous: Option<ServerCounts>) -> Option<ServerCounts> {
+    let (now, previous) = (now?, previous?);
     // A restarted server counts from 0 again.
-    (now.process == before.process).then_some(ServerCounts {
-        requests: now.requests.saturating_sub(before.requests),
-        bytes: now.bytes.saturating_sub(before.bytes),
+    (now.process == previous.process).then_some(ServerCounts {
+        requests: now.requests.saturating_sub(previous.requests),
+        bytes: now.bytes.saturating_sub(previous.bytes),
         ..now
     })
 }
@@ -138,7 +138,7 @@ pub struct PuntReasons {
 }
 
 /// The most frequent reasons, given each one's count.
-pub fn went_up(count: impl Fn(&str) -> u64) -> Vec<PuntReasons> {
+pub fn top_punt_reasons(count: impl Fn(&str) -> u64) -> Vec<PuntReasons> {
     let all = REASONS.iter().filter_map(|(name, _)| {
         let (count, advice) = (count(name), advice::for_reason(name)?);
         (count > 0).then_some(PuntReasons {
@@ -148,13 +148,13 @@ pub fn went_up(count: impl Fn(&str) -> u64) -> Vec<PuntReasons> {
         })
     });
     let mut all: Vec<PuntReasons> = all.collect();
-    all.sort_by_key(|one| std::cmp::Reverse(one.count));
+    all.sort_by_key(|reason| std::cmp::Reverse(reason.count));
     all.truncate(REASONS_MAX);
     all
 }
 
 /// The most frequent kinds of reasons why the daemon did not store responses, with counts.
-pub fn not_stored(counts: [u64; DenialKind::ALL.len()]) -> Vec<(u64, DenialKind)> {
+pub fn top_denials(counts: [u64; DenialKind::ALL.len()]) -> Vec<(u64, DenialKind)> {
     let all = counts.into_iter().zip(DenialKind::ALL);
     let mut all: Vec<(u64, DenialKind)> = all.filter(|(count, _)| *count > 0).collect();
     all.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
@@ -214,28 +214,28 @@ mod tests {
     #[test]
     fn with_one_it_is_of_all_requests_and_bytes() {
         let mut view = made_up();
-        view.above = above(9, 900, 270_000);
+        view.server = above(9, 900, 270_000);
         let shares = AnswerShares::from_view(&view);
         assert_eq!(shares.requests(), Some(0.5));
         assert_eq!(shares.bytes(), Some(0.25));
         assert_eq!(shares.to_json()["bytes"], 0.25);
         // It was asked before the last requests came to it.
-        view.above = above(9, 0, 0);
+        view.server = above(9, 0, 0);
         assert_eq!(AnswerShares::from_view(&view).requests(), Some(0.9));
     }
 
     #[test]
     fn a_span_has_what_came_in_it() {
         let mut view = made_up();
-        view.above = above(9, 200, 1000);
+        view.server = above(9, 200, 1000);
         let before = AnswerShares::from_view(&view);
         view.counters[0] += 30;
         view.answered_bytes += 100;
-        view.above = above(9, 270, 1300);
+        view.server = above(9, 270, 1300);
         let span = AnswerShares::from_view(&view).since(&before);
         assert_eq!(span.requests(), Some(0.3));
         assert_eq!(span.bytes(), Some(0.25));
-        view.above = above(10, 270, 1300);
+        view.server = above(10, 270, 1300);
         assert_eq!(AnswerShares::from_view(&view).since(&before).bytes(), None);
         assert_eq!(before.since(&before).requests(), None);
     }
@@ -250,10 +250,10 @@ mod tests {
             "up_field" => 1,
             _ => 0,
         };
-        let names: Vec<&str> = went_up(count).iter().map(|one| one.name).collect();
+        let names: Vec<&str> = top_punt_reasons(count).iter().map(|one| one.name).collect();
         assert_eq!(names, ["up_miss", "pass_syn_socket", "up_cookie"]);
-        assert!(went_up(|_| 0).is_empty());
-        let stored = not_stored(made_up().denials);
+        assert!(top_punt_reasons(|_| 0).is_empty());
+        let stored = top_denials(made_up().denials);
         assert_eq!(stored, [(7, DenialKind::Size), (4, DenialKind::Vary)]);
     }
 }

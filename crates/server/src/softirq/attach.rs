@@ -33,7 +33,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use self::placement::AttachedInterface;
 use super::level_view::LevelView;
-use super::managed_level::messages::{ATTACHED, NUMBERS, say_to_server};
+use super::managed_level::messages::{ATTACHED, NUMBERS, report_to_server};
 use super::managed_level::{self, DaemonMessage};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace, worker};
@@ -45,13 +45,13 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The capabilities of a level's process after it has entered its namespace and mounted bpffs: BPF for maps and
 /// programs, PERFMON for programs that read packets, NET_ADMIN for interfaces. uid 0 owns the pins.
-const KEPT: CapabilitySet = CapabilitySet::BPF
+const RETAINED: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
 
 impl From<AdmissionArg> for AdmissionPolicy {
-    fn from(wanted: AdmissionArg) -> AdmissionPolicy {
-        match wanted {
+    fn from(admission: AdmissionArg) -> AdmissionPolicy {
+        match admission {
             AdmissionArg::Auto => AdmissionPolicy::Auto,
             AdmissionArg::Known => AdmissionPolicy::Known,
             AdmissionArg::All => AdmissionPolicy::All,
@@ -65,7 +65,7 @@ impl From<AdmissionArg> for AdmissionPolicy {
 /// A message for the user: the obstacle, and a remedy.
 pub fn attach(args: &AttachArgs) -> Result<(), String> {
     match (args.worker, args.part) {
-        (true, None) => return worker::keep(args),
+        (true, None) => return worker::supervise(args),
         (true, Some(WorkerRole::Worker)) => return worker::serve(args),
         (true, Some(WorkerRole::Level)) => end_with_parent()?,
         (false, _) if args.tier == TierArg::None => {
@@ -76,63 +76,64 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
         (false, _) => {}
     }
     if args.keep {
-        return supervisor::keep(args);
+        return supervisor::supervise(args);
     }
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
     let policy = AttachPolicy::from_args(args)?;
-    let learning = rules::learning_by(&policy, args);
+    let learning = rules::learn_settings_for(&policy, args);
     // Checks come before the first change of the machine.
     check_servers(&args.ports)?;
     placement::check_machine()?;
     placement::check_pins()?;
     let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
     // Before locking the mount: this may wait until another process has ended its connections.
-    let held = level_lock::hold_after_end(&folder)?;
-    let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
+    let lock = level_lock::acquire_after_end(&folder)?;
+    let mount_lock = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     // Entering a namespace and mounting bpffs needed CAP_SYS_ADMIN, which is dropped here.
-    capabilities::reduce(KEPT)?;
+    capabilities::reduce(RETAINED)?;
     for port in &args.ports {
         placement::check_port(*port)?;
     }
     placement::check_ports_free(&args.ports, &folder)?;
-    let was_there = folder.exists();
-    folder::make(&folder).map_err(|error| error.to_string())?;
-    drop(mounting);
-    let news = Arc::new(DaemonMessage::default());
-    hear_signals(args.own, &news.stop).map_err(|error| format!("signals: {error}"))?;
+    let existed = folder.exists();
+    folder::create(&folder).map_err(|error| error.to_string())?;
+    drop(mount_lock);
+    let messages = Arc::new(DaemonMessage::default());
+    listen_for_signals(args.own, &messages.stop).map_err(|error| format!("signals: {error}"))?;
     // Before the level is loaded: a lack of descriptors must leave no half-made level.
     let parent = args.own.then(PacketChannel::to_parent).transpose();
     let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
-    let placed = placement::load(args, &folder).inspect_err(|_| {
+    let attached_interfaces = placement::load(args, &folder).inspect_err(|_| {
         // A new, incomplete level is removed; one that existed before continues. The error below covers a failure to
         // remove it.
-        if !was_there {
+        if !existed {
             let _ = folder::remove(&folder);
         }
     })?;
     let level = SoftirqLevel::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
     let inputs = DaemonInputs {
-        learning: rules::behind(learning, &folder),
+        learning: rules::limit_to_programs(learning, &folder),
         setting_bits: settings(args, &policy),
-        offered: parent.map(|parent| managed_level::follow(level.clone(), news.clone(), parent)),
-        news: &news,
-        held: &held,
+        offered: parent
+            .map(|parent| managed_level::apply_messages(level.clone(), messages.clone(), parent)),
+        messages: &messages,
+        lock: &lock,
     };
     // Before the programs serve: they must never answer a denied client.
-    policy.clients().choose(&level)?;
-    let done = serve(args, &level, placed, &inputs);
-    if args.own && done.is_err() {
+    policy.clients().apply(&level)?;
+    let result = serve(args, &level, attached_interfaces, &inputs);
+    if args.own && result.is_err() {
         // The supervisor starts the daemon again, which takes over the level and its connections.
-        return done;
+        return result;
     }
     drain::end(&level, args.drain);
     drain::remove(&folder)?;
     terminal_output::note("detached");
-    done
+    result
 }
 
 /// Ends this process with its parent, which waits for it and collects its status.
@@ -141,16 +142,16 @@ fn end_with_parent() -> Result<(), String> {
         .map_err(|error| format!("the parent's end: {error}"))
 }
 
-fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
-    let nothing = Arc::new(AtomicBool::new(false));
+fn listen_for_signals(is_managed: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
+    let ignored = Arc::new(AtomicBool::new(false));
     // The signals to reopen logs also reach the server's process group; their default action would end this process.
-    let hangup = if own { &nothing } else { stop };
+    let hangup = if is_managed { &ignored } else { stop };
     for (signal, flag) in [
         (SIGINT, stop),
         (SIGTERM, stop),
         (SIGQUIT, stop),
         (SIGHUP, hangup),
-        (SIGUSR1, &nothing),
+        (SIGUSR1, &ignored),
     ] {
         signal_hook::flag::register(signal, flag.clone())?;
     }
@@ -164,9 +165,9 @@ struct DaemonInputs<'a> {
     setting_bits: u32,
     /// Requests responses from the own server without a connection.
     offered: Option<OfferLookup>,
-    news: &'a DaemonMessage,
+    messages: &'a DaemonMessage,
     /// The level's lock; announces this process's end to other processes.
-    held: &'a level_lock::LevelLock,
+    lock: &'a level_lock::LevelLock,
 }
 
 /// Checks that a server listens on each port.
@@ -174,7 +175,7 @@ fn check_servers(ports: &[u16]) -> Result<(), String> {
     for port in ports {
         let addresses = listeners::addresses(*port)
             .map_err(|error| format!("can't find the listener of port {port}: {error}"))?;
-        listeners::who_is_asked(*port, &addresses)?;
+        listeners::describe_servers(*port, &addresses)?;
     }
     Ok(())
 }
@@ -182,7 +183,7 @@ fn check_servers(ports: &[u16]) -> Result<(), String> {
 fn serve(
     args: &AttachArgs,
     level: &Arc<SoftirqLevel>,
-    placed: Vec<AttachedInterface>,
+    attached_interfaces: Vec<AttachedInterface>,
     inputs: &DaemonInputs<'_>,
 ) -> Result<(), String> {
     // A previous daemon may have found a packet filter: admission stays on until this daemon has looked itself.
@@ -191,7 +192,7 @@ fn serve(
         .prepare(
             inputs.setting_bits | was_admitting,
             args.idle,
-            placement::least_mtu(&placed),
+            placement::least_mtu(&attached_interfaces),
         )
         .map_err(|error| error.to_string())?;
     level.set_ports(&args.ports);
@@ -204,7 +205,7 @@ fn serve(
     };
     let mut lines = log::LineWriter::new(args.log.as_deref(), writer.as_ref().map(LogWriter::sink));
     let connect = origin::connector(level.clone());
-    let seen = first_page::LevelQuery {
+    let query = first_page::LevelQuery {
         ports: &args.ports,
         learning: inputs.learning.clone(),
         connect: connect.clone(),
@@ -212,48 +213,48 @@ fn serve(
     let daemon = DaemonContext {
         level,
         learning: inputs.learning.clone(),
-        rest: bypass::LevelBypassRules::default(),
+        bypass_rules: bypass::LevelBypassRules::default(),
         connect,
-        is_own: args.own,
-        offered: inputs.offered.clone(),
+        is_lowroad: args.own,
+        offer_lookup: inputs.offered.clone(),
         admission: args.admit.into(),
-        answered: Box::new(move |event| lines.write(event)),
-        note: Box::new(|text| terminal_output::note(text)),
-        brief: &inputs.news.brief,
-        changes: &inputs.news.changes,
-        stop: &inputs.news.stop,
+        on_answer: Box::new(move |event| lines.write(event)),
+        notify: Box::new(|text| terminal_output::note(text)),
+        brief: &inputs.messages.brief,
+        changes: &inputs.messages.changes,
+        stop: &inputs.messages.stop,
     };
     // Programs answer only from here on: maps, ports and settings are complete.
-    placed.iter().for_each(terminal_output::note);
-    say_ready(args);
+    attached_interfaces.iter().for_each(terminal_output::note);
+    report_ready(args);
     level.set_mode(layout::MODE_SERVE);
     // True as soon as the daemon has ended, for any reason.
-    let over = &AtomicBool::new(false);
-    let done = thread::scope(|scope| {
+    let has_ended = &AtomicBool::new(false);
+    let result = thread::scope(|scope| {
         let follower = thread::Builder::new().name("interfaces".into());
         follower
             .spawn_scoped(scope, move || {
-                interface_watch::follow(args, level, placed, over)
+                interface_watch::follow(args, level, attached_interfaces, has_ended)
             })
             .map_err(|error| format!("starting a thread: {error}"))?;
         if args.own {
             let reporter = thread::Builder::new().name("numbers".into());
             reporter
-                .spawn_scoped(scope, move || report_numbers(level, over))
+                .spawn_scoped(scope, move || report_numbers(level, has_ended))
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
         // The first page's check is for operators; the server knows its own pages.
         if !args.own {
-            let looker = thread::Builder::new().name("look".into());
-            looker
-                .spawn_scoped(scope, move || seen.look(over))
+            let checker = thread::Builder::new().name("look".into());
+            checker
+                .spawn_scoped(scope, move || query.check(has_ended))
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
-        let done = daemon.run().map_err(|error| error.to_string());
+        let result = daemon.run().map_err(|error| error.to_string());
         // Before joining the threads, which may wait for the server's response.
-        inputs.held.begin_end(args.drain);
-        over.store(true, Ordering::Relaxed);
-        done
+        inputs.lock.announce_end(args.drain);
+        has_ended.store(true, Ordering::Relaxed);
+        result
     });
     if let Some(writer) = writer {
         if writer.lost() > 0 {
@@ -261,27 +262,27 @@ fn serve(
         }
         writer.close();
     }
-    done
+    result
 }
 
 /// Reports the level's numbers to the server each second, until the level ends.
-fn report_numbers(level: &SoftirqLevel, over: &AtomicBool) {
-    while !over.load(Ordering::Relaxed) {
+fn report_numbers(level: &SoftirqLevel, has_ended: &AtomicBool) {
+    while !has_ended.load(Ordering::Relaxed) {
         // Without them the server's metrics show the last ones.
         if let Ok(view) = LevelView::new(level) {
-            say_to_server(NUMBERS, &view.report().to_line());
+            report_to_server(NUMBERS, &view.report().to_line());
         }
         thread::sleep(REPORT_INTERVAL);
     }
 }
 
 /// Reports that the level answers from now on.
-fn say_ready(args: &AttachArgs) {
+fn report_ready(args: &AttachArgs) {
     let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
     let text = format!("attached to port {}", ports.join(", "));
     if args.own {
         // The service is the server, which reports its own readiness.
-        say_to_server(ATTACHED, &text);
+        report_to_server(ATTACHED, &text);
         return;
     }
     // A closed standard output is no reason to end.
@@ -292,11 +293,11 @@ fn say_ready(args: &AttachArgs) {
 
 /// Bits of the programs' settings. In front of a Lowroad server, the level gives the same responses as that server.
 fn settings(args: &AttachArgs, policy: &AttachPolicy) -> u32 {
-    let when = |wanted, bit| if wanted { bit } else { 0 };
+    let bit_if = |is_set, bit| if is_set { bit } else { 0 };
     layout::SETTING_LEARN
         | TcpSettings::read().bits()
         | policy.setting_bits()
-        | when(args.log.is_some(), layout::SETTING_LOG)
-        | when(args.own, layout::SETTING_IGNORE_COOKIES)
-        | when(args.own, layout::SETTING_IGNORE_CACHE_CONTROL)
+        | bit_if(args.log.is_some(), layout::SETTING_LOG)
+        | bit_if(args.own, layout::SETTING_IGNORE_COOKIES)
+        | bit_if(args.own, layout::SETTING_IGNORE_CACHE_CONTROL)
 }

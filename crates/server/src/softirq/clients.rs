@@ -14,7 +14,7 @@ pub struct ClientRanges {
 }
 
 /// The prefix of all addresses.
-const EVERYBODY: ClientPrefix = (0, [0; 16]);
+const ALL_ADDRESSES: ClientPrefix = (0, [0; 16]);
 
 impl ClientRanges {
     /// Reads the prefixes of `--deny` and `--allow`.
@@ -25,14 +25,14 @@ impl ClientRanges {
         let mut denied = prefixes("--deny", deny)?;
         let allowed = prefixes("--allow", allow)?;
         // Allowing all addresses restricts nothing.
-        if !allowed.is_empty() && !allowed.contains(&EVERYBODY) {
-            denied.push(EVERYBODY);
+        if !allowed.is_empty() && !allowed.contains(&ALL_ADDRESSES) {
+            denied.push(ALL_ADDRESSES);
         }
         Ok(ClientRanges { denied, allowed })
     }
 
     /// Whether no client is left to the server.
-    pub fn is_everybody(&self) -> bool {
+    pub fn includes_all(&self) -> bool {
         self.denied.is_empty()
     }
 
@@ -50,7 +50,7 @@ impl ClientRanges {
     ///
     /// # Errors
     /// A text for the user.
-    pub fn choose(&self, level: &SoftirqLevel) -> Result<(), String> {
+    pub fn apply(&self, level: &SoftirqLevel) -> Result<(), String> {
         level
             .set_clients(&self.denied, &self.allowed)
             .map_err(|error| error.to_string())
@@ -58,28 +58,31 @@ impl ClientRanges {
 }
 
 fn prefixes(option: &str, texts: &[String]) -> Result<Vec<ClientPrefix>, String> {
-    let read = |text: &String| prefix(text).map_err(|why| format!("{option} {text}: {why}"));
+    let read = |text: &String| prefix(text).map_err(|reason| format!("{option} {text}: {reason}"));
     texts.iter().map(read).collect()
 }
 
 /// Parses a prefix: its length in bits, and an address; IPv4 as `::ffff:a.b.c.d`.
 fn prefix(text: &str) -> Result<ClientPrefix, String> {
-    let bad = || "invalid (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
+    let syntax_error = || "invalid (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
+        Some((address, bits)) => (
+            address,
+            Some(bits.parse::<u32>().map_err(|_| syntax_error())?),
+        ),
         None => (text, None),
     };
-    let address: IpAddr = address.parse().map_err(|_| bad())?;
-    let (bytes, begin) = match address {
+    let address: IpAddr = address.parse().map_err(|_| syntax_error())?;
+    let (bytes, offset) = match address {
         IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
         IpAddr::V6(address) => (address.octets(), 0),
     };
-    let most = 128 - begin;
-    let bits = bits.unwrap_or(most);
-    if bits > most {
-        return Err(format!("an address has {most} bits, not {bits}"));
+    let bits_max = 128 - offset;
+    let bits = bits.unwrap_or(bits_max);
+    if bits > bits_max {
+        return Err(format!("an address has {bits_max} bits, not {bits}"));
     }
-    let bits = begin + bits;
+    let bits = offset + bits;
     // The kernel stores and returns keys unchanged, so each prefix needs one canonical form.
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
     let masked = u128::from_be_bytes(bytes) & mask;

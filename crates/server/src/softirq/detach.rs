@@ -18,7 +18,7 @@ use crate::cli::softirq::DetachArgs;
 use crate::terminal_output;
 
 /// Time of one wait for the end of a process.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Removes levels and ends interceptions.
 ///
@@ -29,7 +29,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), String> {
         namespace::enter_namespace(namespace)?;
     }
     // The workers first, so that connections that the level migrates go to the server on the port.
-    let workers = tell_workers(&args.ports)?;
+    let workers = signal_workers(&args.ports)?;
     let mut folders = Vec::new();
     for port in &args.ports {
         match find(*port) {
@@ -42,77 +42,81 @@ pub fn detach(args: &DetachArgs) -> Result<(), String> {
     // Several ports may belong to one level.
     folders.sort();
     folders.dedup();
-    let done = folders
+    let result = folders
         .iter()
-        .try_for_each(|folder| one_level(folder, args));
+        .try_for_each(|folder| detach_level(folder, args));
     // Also after a failure; a no-op while levels remain.
     folder::unmount_pins();
-    done?;
+    result?;
     workers
         .iter()
         .try_for_each(|(port, process)| wait_for_worker(*port, process))
 }
 
 /// Signals the intercepting servers of these ports to end. Returns each port with its process.
-fn tell_workers(ports: &[u16]) -> Result<Vec<(u16, OwnedFd)>, String> {
-    let told = ports.iter().map(|port| {
-        let told = instances::tell_to_end(*port)?;
-        Ok(told.map(|(process, _)| (*port, process)))
+fn signal_workers(ports: &[u16]) -> Result<Vec<(u16, OwnedFd)>, String> {
+    let results = ports.iter().map(|port| {
+        let signalled = instances::signal_end(*port)?;
+        Ok(signalled.map(|(process, _)| (*port, process)))
     });
-    told.filter_map(Result::transpose).collect()
+    results.filter_map(Result::transpose).collect()
 }
 
 fn wait_for_worker(port: u16, process: &OwnedFd) -> Result<(), String> {
     while !has_ended(process)? {}
     instances::tidy(port);
-    instances::remove_unused_way();
+    instances::remove_unused_route();
     terminal_output::out(format_args!("the workers released port {port}\n"))
 }
 
 /// Removes these ports from a level, or the whole level if it has no others.
-fn one_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
+fn detach_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
     if let Ok(level) = SoftirqLevel::open(folder) {
         let ports = level.ports();
-        let (going, left): (Vec<u16>, Vec<u16>) = ports
+        let (detached, remaining): (Vec<u16>, Vec<u16>) = ports
             .into_iter()
             .partition(|port| args.ports.contains(port));
-        if !left.is_empty() {
-            return take_ports_off(&level, &going, &left, args.drain);
+        if !remaining.is_empty() {
+            return detach_ports(&level, &detached, &remaining, args.drain);
         }
     }
     // A running daemon ends its level itself; otherwise this process does.
-    if let Some((process, pid)) = level_lock::keeper_itself(folder) {
+    if let Some((process, pid)) = level_lock::holder_process(folder) {
         return end_daemon(&process, pid, folder);
     }
-    drain::take_off(folder, args.drain)?;
-    terminal_output::out(format_args!("detached from port {}\n", named(&args.ports)))
-}
-
-/// Removes ports from a level; its daemon continues for the others.
-fn take_ports_off(
-    level: &SoftirqLevel,
-    going: &[u16],
-    left: &[u16],
-    drain_s: u32,
-) -> Result<(), String> {
-    // New connections go to the kernel from here on.
-    going.iter().for_each(|port| level.drain_port(*port));
-    // Only after the drain: until then the remaining connections need the programs.
-    drain::end_connections(level, |port| going.contains(&port), drain_s);
-    going.iter().for_each(|port| level.take_port_off(*port));
-    let is_of_them = |key: &RequestKey| going.contains(&key.parts().port);
-    let mut published = publisher::published(level);
-    // The other ports' responses stay published.
-    published.retain(|one| RequestKey::read(&one.key).is_some_and(|key| is_of_them(&key)));
-    publisher::purge(level, &published).map_err(|error| error.to_string())?;
+    drain::detach(folder, args.drain)?;
     terminal_output::out(format_args!(
-        "detached from port {}; port {} stays attached\n",
-        named(going),
-        named(left)
+        "detached from port {}\n",
+        join_ports(&args.ports)
     ))
 }
 
-fn named(ports: &[u16]) -> String {
+/// Removes ports from a level; its daemon continues for the others.
+fn detach_ports(
+    level: &SoftirqLevel,
+    detached: &[u16],
+    remaining: &[u16],
+    drain_s: u32,
+) -> Result<(), String> {
+    // New connections go to the kernel from here on.
+    detached.iter().for_each(|port| level.drain_port(*port));
+    // Only after the drain: until then the remaining connections need the programs.
+    drain::end_connections(level, |port| detached.contains(&port), drain_s);
+    detached.iter().for_each(|port| level.stop_port(*port));
+    let is_detached = |key: &RequestKey| detached.contains(&key.parts().port);
+    let mut published = publisher::published(level);
+    // The other ports' responses stay published.
+    published
+        .retain(|response| RequestKey::read(&response.key).is_some_and(|key| is_detached(&key)));
+    publisher::purge(level, &published).map_err(|error| error.to_string())?;
+    terminal_output::out(format_args!(
+        "detached from port {}; port {} stays attached\n",
+        join_ports(detached),
+        join_ports(remaining)
+    ))
+}
+
+fn join_ports(ports: &[u16]) -> String {
     let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
     ports.join(", ")
 }
@@ -123,18 +127,18 @@ fn named(ports: &[u16]) -> String {
 /// When there is none: a message for the user.
 pub fn find(port: u16) -> Result<PathBuf, String> {
     let first = folder::port_folder(port).map_err(|error| error.to_string())?;
-    let is_there = |folder: &Path| match SoftirqLevel::open(folder) {
+    let has_port = |folder: &Path| match SoftirqLevel::open(folder) {
         Ok(level) => level.ports().contains(&port),
         Err(_) => false,
     };
     // A level that can't be opened, or has no ports yet, is identified by its folder's name.
     let has_ports = || SoftirqLevel::open(&first).is_ok_and(|level| !level.ports().is_empty());
-    if first.exists() && (is_there(&first) || !has_ports()) {
+    if first.exists() && (has_port(&first) || !has_ports()) {
         return Ok(first);
     }
     let all = folder::all().map_err(|error| error.to_string())?;
-    let found = all.into_iter().find(|folder| is_there(folder));
-    found.ok_or_else(|| levels::nothing(Some(port)))
+    let found = all.into_iter().find(|folder| has_port(folder));
+    found.ok_or_else(|| levels::no_level_text(Some(port)))
 }
 
 /// Ends a running daemon, which drains and removes its level itself.
@@ -153,7 +157,7 @@ fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> 
 
 /// Waits briefly for the end of a process.
 fn has_ended(process: &OwnedFd) -> Result<bool, String> {
-    let deadline = Instant::now() + LOOK_INTERVAL;
+    let deadline = Instant::now() + POLL_INTERVAL;
     // A process descriptor becomes readable when the process has ended (pidfd_open(2)).
     let ended = ready([Some(readable(process))], Some(deadline));
     ended

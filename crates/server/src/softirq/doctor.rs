@@ -19,7 +19,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    let chosen = select_interfaces(&args.interface)?;
+    let selected = select_interfaces(&args.interface)?;
     let facts = DoctorFacts {
         machine: doctor::machine(),
         port: match args.port {
@@ -28,16 +28,20 @@ pub fn doctor(args: &DoctorArgs) -> Result<(), String> {
             }
             None => None,
         },
-        interfaces: chosen.iter().cloned().map(doctor::one_interface).collect(),
+        interfaces: selected
+            .iter()
+            .cloned()
+            .map(doctor::one_interface)
+            .collect(),
     };
     let mut report = doctor::judge(&facts);
     report.lines.push(kernel_tls());
     if args.try_it {
-        let tried = chosen
+        let trials = selected
             .iter()
-            .filter(|one| one.is_ethernet)
-            .flat_map(try_both);
-        report.lines.extend(tried);
+            .filter(|details| details.is_ethernet)
+            .flat_map(try_tiers);
+        report.lines.extend(trials);
     }
     terminal_output::out(table(&report))?;
     match report.works {
@@ -62,8 +66,8 @@ fn kernel_tls() -> DoctorFinding {
     };
     DoctorFinding {
         verdict,
-        what: "kernel: TLS".into(),
-        why,
+        subject: "kernel: TLS".into(),
+        reason: why,
         advice: advice.into(),
     }
 }
@@ -72,36 +76,42 @@ fn kernel_tls() -> DoctorFinding {
 fn select_interfaces(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
-        return Ok(all.into_iter().filter(|one| !one.is_loopback).collect());
+        return Ok(all
+            .into_iter()
+            .filter(|details| !details.is_loopback)
+            .collect());
     }
     let find = |name: &String| {
-        let found = all.iter().find(|one| one.interface.name == *name);
-        let known: Vec<&str> = all.iter().map(|one| one.interface.name.as_str()).collect();
+        let found = all.iter().find(|details| details.interface.name == *name);
+        let known_names: Vec<&str> = all
+            .iter()
+            .map(|details| details.interface.name.as_str())
+            .collect();
         found
             .cloned()
-            .ok_or_else(|| format!("--interface {name}: there is {}", known.join(", ")))
+            .ok_or_else(|| format!("--interface {name}: there is {}", known_names.join(", ")))
     };
     names.iter().map(find).collect()
 }
 
-fn try_both(details: &InterfaceDetails) -> Vec<DoctorFinding> {
+fn try_tiers(details: &InterfaceDetails) -> Vec<DoctorFinding> {
     let tiers = [
         (ProgramTier::Xdp, "native XDP"),
         (ProgramTier::Tc, "TC ingress"),
     ];
     // veth accepts XDP programs, but gains nothing from them.
-    let usable = |tier| tier == ProgramTier::Tc || details.why_not_xdp().is_none();
-    let tried = tiers.into_iter().filter(|(tier, _)| usable(*tier));
-    tried
+    let usable = |tier| tier == ProgramTier::Tc || details.xdp_obstacle().is_none();
+    let usable_tiers = tiers.into_iter().filter(|(tier, _)| usable(*tier));
+    usable_tiers
         .map(|(tier, name)| {
-            let (verdict, why) = match try_one(details, tier) {
+            let (verdict, why) = match try_tier(details, tier) {
                 Ok(()) => (DoctorVerdict::Ok, "tried: it can be attached".into()),
                 Err(error) => (DoctorVerdict::No, format!("tried: {error}")),
             };
             DoctorFinding {
                 verdict,
-                what: format!("{}: {name}", details.interface.name),
-                why,
+                subject: format!("{}: {name}", details.interface.name),
+                reason: why,
                 advice: String::new(),
             }
         })
@@ -109,38 +119,38 @@ fn try_both(details: &InterfaceDetails) -> Vec<DoctorFinding> {
 }
 
 /// Attaches programs without ports, which pass all packets, and removes them.
-fn try_one(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String> {
-    let said = |error: lowroad_softirq::LevelError| error.to_string();
+fn try_tier(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String> {
+    let describe = |error: lowroad_softirq::LevelError| error.to_string();
     // Beside the levels' folders, so that other commands do not take it for a level.
-    let levels = folder::port_folder(0).map_err(said)?;
+    let levels = folder::port_folder(0).map_err(describe)?;
     let base = levels.parent().and_then(|versions| versions.parent());
     // Keeps other processes from unmounting bpffs until the folder exists.
-    let mounting = folder::lock_mount().map_err(said)?;
+    let mount_lock = folder::lock_mount().map_err(describe)?;
     let folder = base
         .ok_or("no folder for pins")?
         .join(format!("doctor-{}", std::process::id()));
-    folder::make(&folder).map_err(said)?;
-    drop(mounting);
-    let few = MapSizes {
+    folder::create(&folder).map_err(describe)?;
+    drop(mount_lock);
+    let sizes = MapSizes {
         // Small maps: the trial must not need the memory of a level.
         connections: 16,
         memory: 1 << 20,
     };
-    let tried = loader::load(tier, few, &folder)
+    let result = loader::load(tier, sizes, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
     // Removed also after a failure, which may leave some pins.
     let removed = folder::remove(&folder);
     folder::unmount_pins();
-    tried.and(removed).map_err(said)
+    result.and(removed).map_err(describe)
 }
 
 /// Formats one line each, with columns; the longest text comes last.
 fn table(report: &DoctorReport) -> String {
-    let width = |of: fn(&DoctorFinding) -> &str| {
-        let lens = report.lines.iter().map(|line| of(line).chars().count());
+    let width = |text: fn(&DoctorFinding) -> &str| {
+        let lens = report.lines.iter().map(|line| text(line).chars().count());
         lens.max().unwrap_or(0)
     };
-    let what_width = width(|line| &line.what);
+    let what_width = width(|line| &line.subject);
     let mut out = String::new();
     for line in &report.lines {
         let verdict = match line.verdict {
@@ -154,7 +164,7 @@ fn table(report: &DoctorReport) -> String {
         };
         out.push_str(&format!(
             "{verdict:<4}  {:<what_width$}  {}{advice}\n",
-            line.what, line.why
+            line.subject, line.reason
         ));
     }
     out
@@ -168,8 +178,8 @@ mod tests {
     fn lines_stand_below_each_other() {
         let line = |verdict, what: &str, advice: &str| DoctorFinding {
             verdict,
-            what: what.into(),
-            why: "why".into(),
+            subject: what.into(),
+            reason: "why".into(),
             advice: advice.into(),
         };
         let report = DoctorReport {

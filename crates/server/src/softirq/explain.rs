@@ -26,7 +26,7 @@ use lowroad_softirq::trial::{ProgramTrial, TrialOutcome};
 
 use super::attach::{origin, rules};
 use super::level_view::{self, LevelView};
-use super::levels::{self, grouped};
+use super::levels::{self, group_digits};
 use super::{advice, namespace};
 use crate::admin;
 use crate::cli::ExplainArgs;
@@ -40,30 +40,30 @@ const VARIANTS_MAX: usize = 8;
 /// # Errors
 /// When neither a level nor a server serves the URL: a message for the user.
 pub fn explain(args: &ExplainArgs) -> Result<(), String> {
-    let is_asked: admin::ServerFilter<'_> = match &args.netns {
+    let is_selected: admin::ServerFilter<'_> = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
-            &namespace::is_here
+            &namespace::is_in_namespace
         }
         None => admin::EVERY_SERVER,
     };
     if is_https(&args.url) {
         // Levels see only encrypted bytes.
-        return admin::ask_to_explain(args, is_asked);
+        return admin::print_explanation(args, is_selected);
     }
-    let question = ExplainRequest::from_args(args)?;
+    let request = ExplainRequest::from_args(args)?;
     // Users without the right to open maps still get the server's explanation.
     let (mut levels, _) = levels::all().unwrap_or_default();
-    levels.retain(|level| level.ports().contains(&question.port));
+    levels.retain(|level| level.ports().contains(&request.port));
     if levels.is_empty() {
-        return admin::ask_to_explain(args, is_asked);
+        return admin::print_explanation(args, is_selected);
     }
-    terminal_output::out(format_args!("GET {}\n", question.url))?;
+    terminal_output::out(format_args!("GET {}\n", request.url))?;
     for level in levels {
-        terminal_output::out(account(&Arc::new(level), &question)?)?;
+        terminal_output::out(explain_level(&Arc::new(level), &request)?)?;
     }
     // Another server has no admin socket, which is no error.
-    if let Ok(text) = admin::explanation(args, is_asked) {
+    if let Ok(text) = admin::explanation(args, is_selected) {
         // The server's text begins with the URL, which is printed already.
         terminal_output::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
     }
@@ -81,8 +81,8 @@ struct ExplainRequest {
 
 impl ExplainRequest {
     fn from_args(args: &ExplainArgs) -> Result<ExplainRequest, String> {
-        if let Some(bad) = args.headers.iter().find(|field| !field.contains(':')) {
-            return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
+        if let Some(invalid) = args.headers.iter().find(|field| !field.contains(':')) {
+            return Err(format!("-H {invalid}: not a field (allowed: NAME: VALUE)"));
         }
         let url = match args.url.split_once("://") {
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => args.url.clone(),
@@ -98,7 +98,8 @@ impl ExplainRequest {
         let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
         let address = address_in(authority);
         Ok(ExplainRequest {
-            address: address.filter(|ip| interfaces::own(SocketAddr::new(*ip, port)).is_ok()),
+            address: address
+                .filter(|ip| interfaces::with_scope(SocketAddr::new(*ip, port)).is_ok()),
             port,
             url,
             head,
@@ -112,27 +113,27 @@ type PublishedEntry<'p> = (&'p PublishedResponse, RequestKey);
 /// The address in an authority, if it has an address instead of a name.
 fn address_in(authority: &str) -> Option<IpAddr> {
     let with_port = authority.parse().map(|socket: SocketAddr| socket.ip());
-    let alone = || authority.trim_matches(['[', ']']).parse();
-    with_port.or_else(|_| alone()).ok()
+    let without_port = || authority.trim_matches(['[', ']']).parse();
+    with_port.or_else(|_| without_port()).ok()
 }
 
-fn account(level: &Arc<SoftirqLevel>, question: &ExplainRequest) -> Result<String, String> {
+fn explain_level(level: &Arc<SoftirqLevel>, request: &ExplainRequest) -> Result<String, String> {
     let mut out = String::new();
     let view = LevelView::new(level)?;
     let interfaces: Vec<&str> = view.interfaces.iter().map(|(name, _)| &**name).collect();
-    let place = format!("port {} on {}", question.port, interfaces.join(", "));
-    line(&mut out, "softirq level", &place);
-    if let Some(why) = asleep(&view) {
-        line(&mut out, "answers", &format!("nothing: {why}"));
+    let location = format!("port {} on {}", request.port, interfaces.join(", "));
+    line(&mut out, "softirq level", &location);
+    if let Some(reason) = inactive_reason(&view) {
+        line(&mut out, "answers", &format!("nothing: {reason}"));
         return Ok(out);
     }
-    let server = match question.address {
-        Some(address) => Ok(SocketAddr::new(address, question.port)),
-        None => origin::server_of(question.port),
+    let server = match request.address {
+        Some(address) => Ok(SocketAddr::new(address, request.port)),
+        None => origin::server_address(request.port),
     };
     // Programs punt independently of the address.
-    let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), question.port);
-    let local = *server.as_ref().unwrap_or(&nowhere);
+    let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), request.port);
+    let local = *server.as_ref().unwrap_or(&unspecified);
     let tiers = tiers(level);
     for tier in &tiers {
         if tiers.len() > 1 {
@@ -140,39 +141,45 @@ fn account(level: &Arc<SoftirqLevel>, question: &ExplainRequest) -> Result<Strin
         }
         let trial = ProgramTrial::new(level, *tier).map_err(|error| error.to_string())?;
         // The programs themselves decide, in a test run of the kernel: their rules are not repeated here.
-        let tried = ask(&trial, question, local)?;
-        let key = match (&tried.response, tried.reason()) {
-            (Some(one), _) => RequestKey::read(&one.key),
+        let outcome = run_trial(&trial, request, local)?;
+        let key = match (&outcome.response, outcome.reason()) {
+            (Some(response), _) => RequestKey::read(&response.key),
             // Only after these two reasons a stored response would be the answer.
-            (None, Some("up_miss" | "up_expired")) => tried.key.clone(),
+            (None, Some("up_miss" | "up_expired")) => outcome.key.clone(),
             _ => None,
         };
         let Some(key) = key else {
-            line(&mut out, "answers", &format!("no: {}", goes_up(&tried)));
+            line(
+                &mut out,
+                "answers",
+                &format!("no: {}", punt_reason(&outcome)),
+            );
             continue;
         };
         let published = publisher::published(level);
         // Without an address in the URL, the responses of all addresses are shown.
-        let is_meant = |address| question.address.is_none_or(|wanted| wanted == address);
-        let is_it =
-            |other: &RequestKey| other.is_same_request(&key) && is_meant(other.parts().address);
+        let matches_address =
+            |address| request.address.is_none_or(|requested| requested == address);
+        let is_same = |other: &RequestKey| {
+            other.is_same_request(&key) && matches_address(other.parts().address)
+        };
         let (found, others): (Vec<PublishedEntry<'_>>, Vec<PublishedEntry<'_>>) = published
             .iter()
-            .filter_map(|one| Some((one, RequestKey::read(&one.key)?)))
-            .partition(|(_, other)| is_it(other));
-        for (one, key) in &found {
-            let tried = ask(&trial, question, key.parts().local())?;
-            describe(one, &tried, key.parts().address, &mut out);
+            .filter_map(|response| Some((response, RequestKey::read(&response.key)?)))
+            .partition(|(_, other)| is_same(other));
+        for (response, key) in &found {
+            let outcome = run_trial(&trial, request, key.parts().local())?;
+            describe(response, &outcome, key.parts().address, &mut out);
         }
         match &server {
             _ if !found.is_empty() => {}
-            Ok(_) => not_published(level, &view, &key, &mut out),
-            Err(why) => {
-                let what = format!("no, and can't be fetched: {why}");
-                line(&mut out, "answers", &what);
+            Ok(_) => explain_unpublished(level, &view, &key, &mut out),
+            Err(problem) => {
+                let text = format!("no, and can't be fetched: {problem}");
+                line(&mut out, "answers", &text);
             }
         }
-        variants(&others, &question.url, &mut out);
+        variants(&others, &request.url, &mut out);
     }
     Ok(out)
 }
@@ -188,25 +195,25 @@ fn tiers(level: &SoftirqLevel) -> Vec<ProgramTier> {
 }
 
 /// Runs the programs with the request at an address.
-fn ask(
+fn run_trial(
     trial: &ProgramTrial,
-    question: &ExplainRequest,
+    request: &ExplainRequest,
     local: SocketAddr,
 ) -> Result<TrialOutcome, String> {
-    let tried = trial.ask(question.head.as_bytes(), local);
-    tried.map_err(|error| format!("the programs could not be tried: {error}"))
+    let outcome = trial.run_request(request.head.as_bytes(), local);
+    outcome.map_err(|error| format!("the programs could not be tried: {error}"))
 }
 
 /// The reason that the level answers no request at all, if it does not.
-fn asleep(view: &LevelView) -> Option<String> {
+fn inactive_reason(view: &LevelView) -> Option<String> {
     if let Some(trouble) = view.trouble {
         return Some(format!("all connections are left to the kernel: {trouble}"));
     }
     match (view.mode, view.heartbeat_age_ms) {
-        ("serving", Some(_)) if view.is_kept() && view.rest.is_some() => Some(
+        ("serving", Some(_)) if view.is_daemon_alive() && view.bypass.is_some() => Some(
             "it is bypassed, because it answered hardly any requests; see `lowroad status`".into(),
         ),
-        ("serving", Some(_)) if view.is_kept() => None,
+        ("serving", Some(_)) if view.is_daemon_alive() => None,
         ("serving", Some(_)) => {
             Some("its daemon has sent no heartbeat for 30 s; attach again".into())
         }
@@ -216,62 +223,74 @@ fn asleep(view: &LevelView) -> Option<String> {
 }
 
 /// The reason of a punt, and a remedy.
-fn goes_up(tried: &TrialOutcome) -> String {
-    let reason = tried.reason().unwrap_or("no exit");
+fn punt_reason(outcome: &TrialOutcome) -> String {
+    let reason = outcome.reason().unwrap_or("no exit");
     let text = REASONS.iter().find(|(name, _)| *name == reason);
     let text = text.map_or(reason, |(_, text)| text);
     let advice = match reason {
         "up_cookie" => "; `attach --ignore-cookies` if pages do not depend on it",
-        "up_field" if is_cache_control(tried) => "; `attach --ignore-cache-control` ignores it",
+        "up_field" if is_cache_control(outcome) => "; `attach --ignore-cache-control` ignores it",
         _ => "",
     };
-    match &tried.field {
+    match &outcome.field {
         Some(field) => format!("{text} ({field}): passed to the server{advice}"),
         None => format!("{text}: passed to the server{advice}"),
     }
 }
 
-fn is_cache_control(tried: &TrialOutcome) -> bool {
-    let field = tried.field.as_deref().unwrap_or_default();
+fn is_cache_control(outcome: &TrialOutcome) -> bool {
+    let field = outcome.field.as_deref().unwrap_or_default();
     let field = field.to_ascii_lowercase();
     field.starts_with("cache-control:") || field.starts_with("pragma:")
 }
 
 /// Describes a published response and the programs' decision.
-fn describe(found: &PublishedResponse, tried: &TrialOutcome, address: IpAddr, out: &mut String) {
-    let answers = match tried.reason() {
+fn describe(
+    response: &PublishedResponse,
+    outcome: &TrialOutcome,
+    address: IpAddr,
+    out: &mut String,
+) {
+    let answers = match outcome.reason() {
         None => "yes, from the segment of the request".to_owned(),
         Some("up_expired") => "no: published, but expired; it will be fetched again".to_owned(),
-        Some(_) => format!("no: {}", goes_up(tried)),
+        Some(_) => format!("no: {}", punt_reason(outcome)),
     };
     line(out, "answers", &answers);
-    line(out, "status", &named(found.status));
-    let what = format!("{} bytes with its head", found.len);
-    line(out, "published", &what);
+    line(out, "status", &status_text(response.status));
+    let text = format!("{} bytes with its head", response.len);
+    line(out, "published", &text);
     line(out, "at", &address.to_string());
-    let left_ns = found.expires_ns.saturating_sub(lowroad_softirq::now_ns());
-    let left_s = grouped(left_ns.div_ceil(1_000_000_000));
-    line(out, "expires in", &format!("{left_s} s"));
-    line(out, "hits", &grouped(found.hits));
+    let remaining_ns = response
+        .expires_ns
+        .saturating_sub(lowroad_softirq::now_ns());
+    let remaining_s = group_digits(remaining_ns.div_ceil(1_000_000_000));
+    line(out, "expires in", &format!("{remaining_s} s"));
+    line(out, "hits", &group_digits(response.hits));
 }
 
 /// Requests a response that is not published from the server, as the daemon would, and judges it by the daemon's rules.
-fn not_published(level: &Arc<SoftirqLevel>, view: &LevelView, key: &RequestKey, out: &mut String) {
+fn explain_unpublished(
+    level: &Arc<SoftirqLevel>,
+    view: &LevelView,
+    key: &RequestKey,
+    out: &mut String,
+) {
     // The daemon's own options decide, not those of this command.
-    let daemon = view.pid.and_then(rules::arguments_of);
-    let is_own = daemon.as_ref().is_some_and(|args| args.own);
-    let learning = daemon.and_then(|args| rules::learning(&args).ok());
-    let settings = rules::behind(learning.unwrap_or_default(), level.folder());
+    let daemon = view.pid.and_then(rules::daemon_arguments);
+    let is_managed = daemon.as_ref().is_some_and(|args| args.own);
+    let learning = daemon.and_then(|args| rules::learn_settings(&args).ok());
+    let settings = rules::limit_to_programs(learning.unwrap_or_default(), level.folder());
     let server = key.parts().local();
     if let Some(excluded) = FetchDenial::for_path(&key.parts(), &settings) {
         line(out, "answers", &format!("no: {excluded}"));
         return;
     }
-    let (status, judged) = fetch(level, key, &settings, is_own);
+    let (status, verdict) = fetch(level, key, &settings, is_managed);
     if let Some(status) = status {
-        line(out, "status", &named(status));
+        line(out, "status", &status_text(status));
     }
-    match judged {
+    match verdict {
         Ok(accepted) => {
             line(
                 out,
@@ -285,14 +304,14 @@ fn not_published(level: &Arc<SoftirqLevel>, view: &LevelView, key: &RequestKey, 
                 "would be published",
                 &format!("{len} bytes with its head"),
             );
-            let fresh_s = grouped(accepted.left_ms.div_ceil(1000));
-            let why = format!("{fresh_s} s, by {}", rule(accepted.source));
-            line(out, "for", &why);
+            let fresh_s = group_digits(accepted.remaining_ms.div_ceil(1000));
+            let lifetime = format!("{fresh_s} s, by {}", rule(accepted.source));
+            line(out, "for", &lifetime);
         }
-        Err(why) => line(out, "answers", &format!("no: {why}")),
+        Err(denial) => line(out, "answers", &format!("no: {denial}")),
     }
-    if let Some(left_s) = view.pause_s {
-        line(out, "fetches", &advice::for_pause(left_s));
+    if let Some(pause_s) = view.pause_s {
+        line(out, "fetches", &advice::for_pause(pause_s));
     }
     line(out, "asked", &format!("the server at {server}"));
 }
@@ -317,26 +336,26 @@ fn fetch(
     level: &Arc<SoftirqLevel>,
     key: &RequestKey,
     settings: &LearnSettings,
-    is_own: bool,
+    is_managed: bool,
 ) -> (Option<u16>, Result<PublishableResponse, FetchDenial>) {
     let connector = origin::connector(level.clone());
     let ports = Arc::new(Mutex::new(Vec::new()));
-    let used = ports.clone();
-    let connect: ServerConnector = Arc::new(move |local, asks| {
-        let stream = connector(local, asks)?;
+    let used_ports = ports.clone();
+    let connect: ServerConnector = Arc::new(move |local, source| {
+        let stream = connector(local, source)?;
         // Recorded, so that the exemption of the port can be ended.
-        if let Ok(mut used) = used.lock() {
-            used.push(stream.local_addr()?.port());
+        if let Ok(mut used_ports) = used_ports.lock() {
+            used_ports.push(stream.local_addr()?.port());
         }
         Ok(stream)
     });
     // In front of Lowroad itself the daemon fetches from this machine's address only.
-    let mut asker = AddressFetcher::new(&connect, !is_own);
-    let begin = Instant::now();
-    let fetched = asker.fetch(&key.parts(), &RevalidationFields::default());
-    let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut fetcher = AddressFetcher::new(&connect, !is_managed);
+    let started_at = Instant::now();
+    let fetched = fetcher.fetch(&key.parts(), &RevalidationFields::default());
+    let delay_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
     // Closes its connections before their ports lose the exemption.
-    drop(asker);
+    drop(fetcher);
     // The connections are closed, so other processes may get their ports.
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {
         level.exempt_port(*port, false);
@@ -351,7 +370,7 @@ fn fetch(
 }
 
 /// A status code with its reason phrase.
-fn named(status: u16) -> String {
+fn status_text(status: u16) -> String {
     let reason = StatusCode::new(status).map_or("", StatusCode::reason);
     format!("{status} {reason}").trim_end().to_owned()
 }
@@ -364,19 +383,23 @@ fn variants(published: &[PublishedEntry<'_>], url: &str, out: &mut String) {
     };
     let mut others: Vec<&PublishedResponse> = published
         .iter()
-        .filter(|(_, key)| pattern::is_meant(&pattern, key))
-        .map(|(one, _)| *one)
+        .filter(|(_, key)| pattern::matches_pattern(&pattern, key))
+        .map(|(response, _)| *response)
         .collect();
     // The most requested variants first.
-    others.sort_by_key(|one| std::cmp::Reverse(one.hits));
-    for one in others.iter().take(VARIANTS_MAX) {
-        let (_, fields) = levels::name_of(&one.key);
+    others.sort_by_key(|response| std::cmp::Reverse(response.hits));
+    for response in others.iter().take(VARIANTS_MAX) {
+        let (_, fields) = levels::describe_key(&response.key);
         let fields = fields.join(", ");
-        let hits = grouped(one.hits);
+        let hits = group_digits(response.hits);
         line(out, "published also for", &format!("{fields}: {hits} hits"));
     }
-    if let Some(more @ 1..) = others.len().checked_sub(VARIANTS_MAX) {
-        line(out, "published also for", &format!("{more} other requests"));
+    if let Some(omitted @ 1..) = others.len().checked_sub(VARIANTS_MAX) {
+        line(
+            out,
+            "published also for",
+            &format!("{omitted} other requests"),
+        );
     }
 }
 
@@ -403,7 +426,7 @@ mod tests {
     #[test]
     fn a_reason_has_its_text_the_field_and_what_to_do() {
         let up = |reason, field: &str| {
-            goes_up(&TrialOutcome {
+            punt_reason(&TrialOutcome {
                 exits: vec![reason],
                 field: Some(field.into()),
                 ..TrialOutcome::default()
@@ -420,12 +443,12 @@ mod tests {
     #[test]
     fn a_level_that_sleeps_says_so() {
         let mut view = made_up();
-        assert_eq!(asleep(&view), None);
+        assert_eq!(inactive_reason(&view), None);
         view.heartbeat_age_ms = Some(60_000);
-        assert!(asleep(&view).is_some_and(|why| why.contains("daemon")));
+        assert!(inactive_reason(&view).is_some_and(|why| why.contains("daemon")));
         view.heartbeat_age_ms = None;
-        assert!(asleep(&view).is_some_and(|why| why.contains("starting")));
+        assert!(inactive_reason(&view).is_some_and(|why| why.contains("starting")));
         view.mode = "draining";
-        assert_eq!(asleep(&view).as_deref(), Some("it is draining"));
+        assert_eq!(inactive_reason(&view).as_deref(), Some("it is draining"));
     }
 }

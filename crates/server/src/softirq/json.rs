@@ -25,9 +25,9 @@ pub fn level_value(view: &LevelView) -> Value {
     let names = DenialKind::ALL.iter().map(|kind| kind.name());
     let denials: BTreeMap<_, _> = names.zip(view.denials).collect();
     let interfaces = view.interfaces.iter();
-    let runs = view.runs.iter().map(|one| {
-        json!({"link": one.link, "program": one.program_id, "time_ns": one.time_ns,
-               "count": one.count})
+    let runs = view.runs.iter().map(|run| {
+        json!({"link": run.link, "program": run.program_id, "time_ns": run.time_ns,
+               "count": run.count})
     });
     json!({
         "ports": view.ports,
@@ -37,27 +37,27 @@ pub fn level_value(view: &LevelView) -> Value {
         "mode": view.mode,
         "settings": view.settings,
         "trouble": view.trouble,
-        "rest": view.rest.map(|rest| {
-            json!({"asleep": rest.is_asleep, "left_s": rest.left_s, "answers": rest.answers,
+        "rest": view.bypass.map(|rest| {
+            json!({"asleep": rest.is_asleep, "left_s": rest.remaining_s, "answers": rest.answers,
                    "requests": rest.requests})
         }),
         "fetches_paused_s": view.pause_s,
         "daemon": {
             "pid": view.pid,
             "heartbeat_age_ms": view.heartbeat_age_ms,
-            "alive": view.is_kept(),
+            "alive": view.is_daemon_alive(),
         },
         "published": {"now": view.published.0, "places": view.published.1},
         "connections": {
             "open": view.connections.open,
-            "handed": view.connections.handed,
+            "handed": view.connections.migrating,
             "kernel": view.connections.kernel,
-            "kept": view.connections.kept,
-            "places": view.connections.places,
+            "kept": view.connections.parked,
+            "places": view.connections.slots,
         },
         "counters": counters,
         "shares": AnswerShares::from_view(view).to_json(),
-        "went_up": answer_shares::went_up(|name| view.count(name)).iter().map(|one| {
+        "went_up": answer_shares::top_punt_reasons(|name| view.count(name)).iter().map(|one| {
             json!({"reason": one.name, "count": one.count, "advice": one.advice})
         }).collect::<Vec<_>>(),
         "not_stored": denials,

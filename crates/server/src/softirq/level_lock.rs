@@ -24,7 +24,7 @@ const END_GRACE: Duration = Duration::from_secs(5);
 /// Time in which a process must publish its end after the request to end.
 const NOTICE_TIME: Duration = Duration::from_secs(2);
 /// Polling interval while the process that keeps a level is unknown.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The lock. Dropping it removes the file.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct LevelLock {
 impl LevelLock {
     /// Publishes that this process ends and lets its connections continue for this many seconds: other processes may
     /// wait for that.
-    pub fn begin_end(&self, drain_s: u32) {
+    pub fn announce_end(&self, drain_s: u32) {
         // If it fails, other processes report the level as locked, which is true as well.
         let _ = self.file.write_all_at(format!("{drain_s}\n").as_bytes(), 0);
     }
@@ -58,58 +58,58 @@ impl Drop for LevelLock {
 ///
 /// # Errors
 /// A message for the user: the holder, or a file that can't be written.
-pub fn hold(folder: &Path) -> Result<LevelLock, String> {
-    match try_to_hold(folder)? {
-        Ok(held) => Ok(held),
-        Err(taken) => Err(taken.text()),
+pub fn acquire(folder: &Path) -> Result<LevelLock, String> {
+    match try_acquire(folder)? {
+        Ok(lock) => Ok(lock),
+        Err(holder) => Err(holder.text()),
     }
 }
 
-/// Like [`hold`], but waits for a holder that has begun to end, and prints that.
+/// Like [`acquire`], but waits for a holder that has begun to end, and prints that.
 ///
 /// # Errors
-/// As for [`hold`].
-pub fn hold_after_end(folder: &Path) -> Result<LevelLock, String> {
-    let (begin, mut deadline) = (Instant::now(), None);
+/// As for [`acquire`].
+pub fn acquire_after_end(folder: &Path) -> Result<LevelLock, String> {
+    let (started_at, mut deadline) = (Instant::now(), None);
     loop {
-        let taken = match try_to_hold(folder)? {
-            Ok(held) => return Ok(held),
-            Err(taken) => taken,
+        let holder = match try_acquire(folder)? {
+            Ok(lock) => return Ok(lock),
+            Err(holder) => holder,
         };
-        let Some((drain, pid)) = taken.drain.zip(taken.pid) else {
-            if begin.elapsed() > NOTICE_TIME {
-                return Err(taken.text());
+        let Some((drain, pid)) = holder.drain.zip(holder.pid) else {
+            if started_at.elapsed() > NOTICE_TIME {
+                return Err(holder.text());
             }
-            thread::sleep(LOOK_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
             continue;
         };
         // Reported once; later rounds keep the first deadline.
         let deadline = *deadline.get_or_insert_with(|| {
-            let longest = drain + END_GRACE;
+            let timeout = drain + END_GRACE;
             terminal_output::note(format_args!(
                 "process {pid} is detaching there; waiting for its end, {} s at most",
-                longest.as_secs()
+                timeout.as_secs()
             ));
-            Instant::now() + longest
+            Instant::now() + timeout
         });
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(format!("{}, and has not ended in time", taken.text()));
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return Err(format!("{}, and has not ended in time", holder.text()));
         }
-        wait_for_keeper(folder, left)?;
+        wait_for_holder(folder, remaining)?;
     }
 }
 
 /// Waits for the end of a level's daemon, if it runs.
-fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
-    let Some((process, _)) = keeper_itself(folder) else {
+fn wait_for_holder(folder: &Path, timeout: Duration) -> Result<(), String> {
+    let Some((process, _)) = holder_process(folder) else {
         // The process has just ended, or no descriptor for it is available.
-        thread::sleep(LOOK_INTERVAL);
+        thread::sleep(POLL_INTERVAL);
         return Ok(());
     };
     // The descriptor becomes readable when the process has ended.
-    let ended = ready([Some(readable(&process))], Some(Instant::now() + longest));
-    ended
+    let result = ready([Some(readable(&process))], Some(Instant::now() + timeout));
+    result
         .map(drop)
         .map_err(|error| format!("waiting for the end of a process: {error}"))
 }
@@ -134,19 +134,19 @@ impl LockHolder {
     }
 
     fn text(&self) -> String {
-        let what = match self.drain {
+        let state_text = match self.drain {
             Some(_) => "is detaching there",
             None => "is attached there already",
         };
         match self.pid {
-            Some(pid) => format!("process {pid} {what}"),
-            None => format!("another process {what}"),
+            Some(pid) => format!("process {pid} {state_text}"),
+            None => format!("another process {state_text}"),
         }
     }
 }
 
-fn try_to_hold(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
-    let path = path_of(folder);
+fn try_acquire(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
+    let path = lock_path(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     loop {
         // Again in each round: the last holder removes the folder, too.
@@ -165,7 +165,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
             other => other.map_err(failed)?,
         };
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if is_at(&file, &path) => {
+            Ok(()) if is_file_at(&file, &path) => {
                 // Contents left by the last holder do not apply to this one.
                 file.set_len(0).map_err(failed)?;
                 return Ok(Ok(LevelLock { path, file }));
@@ -179,9 +179,9 @@ fn try_to_hold(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
 }
 
 /// Whether the path still leads to the file.
-fn is_at(file: &fs::File, path: &Path) -> bool {
-    let (own, there) = (file.metadata(), fs::metadata(path));
-    matches!((own, there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
+fn is_file_at(file: &fs::File, path: &Path) -> bool {
+    let (opened, current) = (file.metadata(), fs::metadata(path));
+    matches!((opened, current), (Ok(opened), Ok(current)) if opened.ino() == current.ino() && opened.dev() == current.dev())
 }
 
 /// The names of all lock files, including those of processes that could not remove them.
@@ -194,27 +194,27 @@ pub fn names() -> Vec<String> {
 }
 
 /// Removes the file of an ended process that lacked the permission to remove it.
-pub fn remove_unheld(folder: &Path) {
-    // Another holder's file stays: then `hold` fails.
-    drop(hold(folder));
+pub fn remove_stale(folder: &Path) {
+    // Another holder's file stays: then `acquire` fails.
+    drop(acquire(folder));
 }
 
 /// The process that holds a level's lock, if there is one. Not for the holder itself: fcntl(2) reports other processes
 /// only.
-pub fn keeper(folder: &Path) -> Option<u32> {
-    let file = fs::File::open(path_of(folder)).ok()?;
+pub fn holder_pid(folder: &Path) -> Option<u32> {
+    let file = fs::File::open(lock_path(folder)).ok()?;
     u32::try_from(holder(&file)?.as_raw_nonzero().get()).ok()
 }
 
 /// The same, as a process descriptor and the process number.
-pub fn keeper_itself(folder: &Path) -> Option<(OwnedFd, u32)> {
-    let file = fs::File::open(path_of(folder)).ok()?;
+pub fn holder_process(folder: &Path) -> Option<(OwnedFd, u32)> {
+    let file = fs::File::open(lock_path(folder)).ok()?;
     let pid = holder(&file)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // The process held the lock before and after `pidfd_open`, so its number was not reused in between.
-    let is_it = holder(&file) == Some(pid);
+    let is_same = holder(&file) == Some(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
-    is_it.then_some((process, number))
+    is_same.then_some((process, number))
 }
 
 fn holder(file: &fs::File) -> Option<Pid> {
@@ -222,7 +222,7 @@ fn holder(file: &fs::File) -> Option<Pid> {
     lock?.pid
 }
 
-fn path_of(folder: &Path) -> PathBuf {
+fn lock_path(folder: &Path) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     Path::new(LOCKS).join(format!("{name}.lock"))
 }
@@ -233,9 +233,9 @@ fn make_private(folder: &Path) -> Result<(), String> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    let found = fs::symlink_metadata(folder).map_err(failed)?;
+    let meta = fs::symlink_metadata(folder).map_err(failed)?;
     // A user who owns the folder, or may write to it, could replace lock files.
-    let is_private = found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
+    let is_private = meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o022 == 0;
     is_private.then_some(()).ok_or(format!(
         "{}: not a folder that only root may write; remove it",
         folder.display()

@@ -10,7 +10,7 @@ use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_softirq::programs::runs::{self, RunStats};
 
 use super::level_lock;
-use super::levels::grouped;
+use super::levels::group_digits;
 use super::upper_server::{self, ServerCounts};
 use crate::level::LevelReport;
 
@@ -34,7 +34,7 @@ pub struct LevelView {
     /// The reason, with a remedy, why the kernel takes over no connections and so all are left to it.
     pub trouble: Option<&'static str>,
     /// The bypass period in progress, if there is one.
-    pub rest: Option<BypassPeriod>,
+    pub bypass: Option<BypassPeriod>,
     /// Seconds until fetches resume; they pause because recent ones brought too few hits.
     pub pause_s: Option<u64>,
     /// Active settings.
@@ -48,7 +48,7 @@ pub struct LevelView {
     /// Time since counting began.
     pub age_s: Option<u64>,
     /// Counters of the server above, if it is a Lowroad server and was queried.
-    pub above: Option<ServerCounts>,
+    pub server: Option<ServerCounts>,
     /// Runs of the programs, counted by the kernel.
     pub runs: Vec<RunStats>,
 }
@@ -59,7 +59,7 @@ pub struct BypassPeriod {
     /// The programs return before they parse a packet.
     pub is_asleep: bool,
     /// Seconds until its end.
-    pub left_s: u64,
+    pub remaining_s: u64,
     /// Requests answered by the level before it.
     pub answers: u64,
     /// All requests before it.
@@ -70,7 +70,7 @@ impl BypassPeriod {
     fn from_control(control: &layout::control, now_ns: u64) -> Option<BypassPeriod> {
         (control.resting != layout::AWAKE).then_some(BypassPeriod {
             is_asleep: control.resting == layout::ASLEEP,
-            left_s: seconds_until(control.rest_until_ns, now_ns),
+            remaining_s: seconds_until(control.rest_until_ns, now_ns),
             answers: control.rest_answers,
             requests: control.rest_requests,
         })
@@ -82,9 +82,9 @@ impl BypassPeriod {
         format!(
             "all connections are left to the kernel for {} s more: of {} requests {} were \
              answered here; `lowroad purge all` ends this at once{}",
-            grouped(self.left_s),
-            grouped(self.requests),
-            grouped(self.answers),
+            group_digits(self.remaining_s),
+            group_digits(self.requests),
+            group_digits(self.answers),
             if self.is_asleep {
                 " (asleep: no packet is inspected)"
             } else {
@@ -116,9 +116,9 @@ impl LevelView {
     /// When the counters can't be read: a message for the user.
     pub fn new(level: &SoftirqLevel) -> Result<LevelView, String> {
         let control = level.control();
-        let heard = control.heartbeat_ns;
+        let heartbeat_ns = control.heartbeat_ns;
         let now_ns = lowroad_softirq::now_ns();
-        let age_ms = now_ns.saturating_sub(heard) / 1_000_000;
+        let age_ms = now_ns.saturating_sub(heartbeat_ns) / 1_000_000;
         let pause_s = seconds_until(control.pause_until_ns, now_ns);
         Ok(LevelView {
             ports: level.ports(),
@@ -127,20 +127,20 @@ impl LevelView {
                 .map(|(name, tier)| (name, tier_name(tier)))
                 .collect(),
             mode: mode_name(control.mode),
-            pid: level_lock::keeper(level.folder()),
+            pid: level_lock::holder_pid(level.folder()),
             // 0: no daemon has served this level yet.
-            heartbeat_age_ms: (heard != 0).then_some(age_ms),
-            published: (control.published, level.places()),
+            heartbeat_age_ms: (heartbeat_ns != 0).then_some(age_ms),
+            published: (control.published, level.capacity()),
             connections: level.connections(),
             trouble: migration::describe(control.handover_broken),
-            rest: BypassPeriod::from_control(&control, now_ns),
+            bypass: BypassPeriod::from_control(&control, now_ns),
             pause_s: (pause_s > 0).then_some(pause_s),
             settings: settings(control.settings),
             counters: level.counters().map_err(|error| error.to_string())?,
             answered_bytes: level.answered_bytes().map_err(|error| error.to_string())?,
             denials: level.denials(),
             age_s: level.age().map(|age| age.as_secs()),
-            above: None,
+            server: None,
             runs: runs::read_runs(level.folder()),
         })
     }
@@ -149,10 +149,10 @@ impl LevelView {
     ///
     /// # Errors
     /// As [`LevelView::new`].
-    pub fn with_above(level: &SoftirqLevel) -> Result<LevelView, String> {
+    pub fn with_server(level: &SoftirqLevel) -> Result<LevelView, String> {
         let view = LevelView::new(level)?;
-        let above = upper_server::at(&view.ports);
-        Ok(LevelView { above, ..view })
+        let server = upper_server::find_server(&view.ports);
+        Ok(LevelView { server, ..view })
     }
 
     /// The level's numbers, for the server's metrics. Counters that are 0 are left out.
@@ -166,9 +166,9 @@ impl LevelView {
             ("gauge_published_responses", u64::from(self.published.0)),
             ("gauge_published_responses_max", self.published.1 as u64),
             ("gauge_open_connections", connections.open as u64),
-            ("gauge_connections_max", connections.places as u64),
-            ("gauge_parked_sockets", connections.kept as u64),
-            ("gauge_bypassed", self.rest.is_some().into()),
+            ("gauge_connections_max", connections.slots as u64),
+            ("gauge_parked_sockets", connections.parked as u64),
+            ("gauge_bypassed", self.bypass.is_some().into()),
         ];
         let gauges = gauges.map(|(name, value)| (name.to_owned(), value));
         let bytes = [("bytes_answered".to_owned(), self.answered_bytes)];
@@ -183,16 +183,16 @@ impl LevelView {
 
     /// Whether the programs consider the daemon alive.
     #[must_use]
-    pub fn is_kept(&self) -> bool {
+    pub fn is_daemon_alive(&self) -> bool {
         // The same limit as in the programs.
         let limit_ms = HEARTBEAT_LIMIT_NS / 1_000_000;
         self.heartbeat_age_ms.is_some_and(|age| age < limit_ms)
     }
 
     /// The non-zero counters of a group: name, text, count.
-    pub fn group(&self, begin: &str) -> Vec<(&'static str, &'static str, u64)> {
+    pub fn group(&self, prefix: &str) -> Vec<(&'static str, &'static str, u64)> {
         let all = REASONS.iter().zip(&self.counters);
-        all.filter(|((name, _), count)| name.starts_with(begin) && **count > 0)
+        all.filter(|((name, _), count)| name.starts_with(prefix) && **count > 0)
             .map(|((name, text), count)| (*name, *text, *count))
             .collect()
     }
@@ -200,16 +200,17 @@ impl LevelView {
     /// The value of a counter.
     #[must_use]
     pub fn count(&self, reason: &str) -> u64 {
-        let at = REASONS.iter().position(|(name, _)| *name == reason);
-        at.and_then(|at| self.counters.get(at))
+        let index = REASONS.iter().position(|(name, _)| *name == reason);
+        index
+            .and_then(|index| self.counters.get(index))
             .copied()
             .unwrap_or(0)
     }
 
     /// The sum of a group's counters.
     #[must_use]
-    pub fn sum(&self, begin: &str) -> u64 {
-        self.group(begin).iter().map(|(_, _, count)| count).sum()
+    pub fn sum(&self, prefix: &str) -> u64 {
+        self.group(prefix).iter().map(|(_, _, count)| count).sum()
     }
 }
 
@@ -272,20 +273,20 @@ pub mod tests {
             published: (3, 4096),
             connections: ConnectionCounts {
                 open: 5,
-                handed: 1,
+                migrating: 1,
                 kernel: 2,
-                kept: 3,
-                places: 65_536,
+                parked: 3,
+                slots: 65_536,
             },
             trouble: None,
-            rest: None,
+            bypass: None,
             pause_s: None,
             settings: vec!["learn"],
             counters,
             answered_bytes: 90_000,
             denials: [0, 0, 0, 4, 7, 0, 0],
             age_s: Some(60),
-            above: None,
+            server: None,
             runs: Vec::new(),
         }
     }
@@ -312,11 +313,11 @@ pub mod tests {
     #[test]
     fn a_daemon_that_was_not_heard_of_for_long_is_not_alive() {
         let mut view = made_up();
-        assert!(view.is_kept());
+        assert!(view.is_daemon_alive());
         view.heartbeat_age_ms = Some(30_000);
-        assert!(!view.is_kept());
+        assert!(!view.is_daemon_alive());
         view.heartbeat_age_ms = None;
-        assert!(!view.is_kept());
+        assert!(!view.is_daemon_alive());
     }
 
     #[test]

@@ -32,27 +32,28 @@ pub fn at_least_one(port: Option<u16>) -> Result<Vec<SoftirqLevel>, String> {
     match (levels.is_empty(), broken.first(), port) {
         (false, _, _) => Ok(levels),
         (true, Some(broken), _) => Err(broken.clone()),
-        (true, None, port) => Err(nothing(port)),
+        (true, None, port) => Err(no_level_text(port)),
     }
 }
 
 /// Message that there is no level, with a likely reason.
 #[must_use]
-pub fn nothing(port: Option<u16>) -> String {
-    let (at, named) = match port {
+pub fn no_level_text(port: Option<u16>) -> String {
+    let (suffix, port_name) = match port {
         Some(port) => (format!(" to port {port}"), port.to_string()),
         None => (String::new(), "PORT".to_owned()),
     };
-    let why = folder::why_not_lasting().map_or_else(String::new, |why| format!("; {why}"));
+    let reason =
+        folder::pin_visibility_problem().map_or_else(String::new, |reason| format!("; {reason}"));
     format!(
-        "nothing is attached{at} here; run `lowroad attach {named}`, or name another network \
-         namespace with --netns{why}"
+        "nothing is attached{suffix} here; run `lowroad attach {port_name}`, or name another network \
+         namespace with --netns{reason}"
     )
 }
 
 /// The URL of a key, and the request fields that distinguish the URL's variants.
 #[must_use]
-pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
+pub fn describe_key(key: &[u8]) -> (String, Vec<String>) {
     let Some(parts) = lowroad_softirq::key::RequestKey::parse(key) else {
         return (format!("(no key: {})", key.escape_ascii()), Vec::new());
     };
@@ -79,12 +80,12 @@ pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
 
 /// A number with thousands separators: 1,234,567.
 #[must_use]
-pub fn grouped(number: u64) -> String {
+pub fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
+    for (index, digit) in digits.chars().enumerate() {
         // Groups of three count from the right.
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -110,18 +111,18 @@ mod tests {
             if_modified_since: None,
         };
         let key = RequestKey::build(&parts).expect("a key");
-        let (url, variant) = name_of(key.as_bytes());
+        let (url, variant) = describe_key(key.as_bytes());
         assert_eq!(url, "http://h:81/a?b");
         let wanted = ["Accept-Encoding: gzip", "Connection: close", "at 192.0.2.1"];
         assert_eq!(variant, wanted);
-        assert!(name_of(b"\xff").0.contains("no key"));
+        assert!(describe_key(b"\xff").0.contains("no key"));
     }
 
     #[test]
     fn thousands_are_told_apart() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(group_digits(0), "0");
+        assert_eq!(group_digits(999), "999");
+        assert_eq!(group_digits(1_000), "1,000");
+        assert_eq!(group_digits(1_234_567), "1,234,567");
     }
 }

@@ -49,7 +49,7 @@ struct LevelSupervisor {
     process: ChildProcess,
     channel: Arc<PacketChannel>,
     health: Arc<LevelHealthState>,
-    hearing: JoinHandle<()>,
+    reader: JoinHandle<()>,
 }
 
 /// Starts the level, if it is configured. It writes its access log lines to `access` and follows `change_feed`.
@@ -69,7 +69,7 @@ pub fn start(
     };
     let health = Arc::new(LevelHealthState::default());
     let ports = ports(config);
-    let launched = match ports.is_empty() {
+    let result = match ports.is_empty() {
         true => Err("no fixed TCP port to answer on".to_owned()),
         false => launch(LaunchOptions {
             interface,
@@ -80,20 +80,20 @@ pub fn start(
             changes,
         }),
     };
-    let shown: Arc<dyn LevelHealth> = health.clone();
-    match launched {
+    let level_health: Arc<dyn LevelHealth> = health.clone();
+    match result {
         Ok(keeper) => Ok(ManagedLevel {
             keeper: Some(Box::new(keeper)),
-            health: Some(shown),
+            health: Some(level_health),
             note: None,
         }),
         // With `auto`, a machine that lacks the level's requirements still gets a server.
         Err(problem) if interface.is_none() || ports.is_empty() => {
             let text = format!("unavailable: {problem}");
-            health.is_not_here(&text);
+            health.record_unavailable(&text);
             Ok(ManagedLevel {
                 keeper: None,
-                health: Some(shown),
+                health: Some(level_health),
                 note: Some(format!("softirq: {text}")),
             })
         }
@@ -136,31 +136,31 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
     let command = command(interface, ports, format)?;
     let (mut process, channel) = ChildProcess::spawn_with_channel(command)
         .map_err(|error| format!("starting it: {error}"))?;
-    let said = process.take_output().0.expect("it is a pipe");
-    let mut hearing = LevelFeedback {
-        said: BufReader::with_capacity(64 * 1024, said),
+    let output = process.take_output().0.expect("it is a pipe");
+    let mut feedback = LevelFeedback {
+        output: BufReader::with_capacity(64 * 1024, output),
         access,
         logger: logger.clone(),
         health: health.clone(),
         changes: changes.clone(),
     };
     // The daemon reports readiness, or ends after it has written the reason to standard error.
-    if !hearing.until_attached() {
+    if !feedback.wait_until_attached() {
         drop(channel);
         // The process has ended: this only collects its status.
         let _ = process.reap();
         return Err("the process ended; its message is above".into());
     }
     let channel = Arc::new(channel);
-    let (teller, changes) = (channel.clone(), changes.clone());
-    panic_policy::start("softirq", move || tell_changes(&teller, &changes))
+    let (report_channel, changes) = (channel.clone(), changes.clone());
+    panic_policy::start("softirq", move || report_changes(&report_channel, &changes))
         .map_err(|error| format!("starting a thread: {error}"))?;
-    let hearing = start_thread("softirq-said", move || hearing.until_the_end())?;
+    let reader = start_thread("softirq-said", move || feedback.forward_output())?;
     Ok(LevelSupervisor {
         process,
         channel,
         health: health.clone(),
-        hearing,
+        reader,
     })
 }
 
@@ -187,28 +187,28 @@ fn command(
 }
 
 fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
-    let started = thread::Builder::new().name(name.into()).spawn(run);
-    started.map_err(|error| format!("starting a thread: {error}"))
+    let result = thread::Builder::new().name(name.into()).spawn(run);
+    result.map_err(|error| format!("starting a thread: {error}"))
 }
 
 /// Reports changes to the daemon, each twice with a pause: a response made just before all threads knew of the change
 /// may have been fetched after the first report.
-fn tell_changes(channel: &PacketChannel, changes: &ChangeFeed) {
+fn report_changes(channel: &PacketChannel, changes: &ChangeFeed) {
     changes.listen();
     loop {
         changes.wait();
-        let word = match changes.take() {
+        let message = match changes.take() {
             change_feed::Invalidation::None => continue,
             change_feed::Invalidation::Purged(patterns) => ToDaemon::Purged(patterns),
             // Some changes can't be observed, so the daemon must shorten lifetimes.
-            change_feed::Invalidation::All if changes.is_brief() => ToDaemon::Brief,
+            change_feed::Invalidation::All if changes.is_short_lived() => ToDaemon::Brief,
             change_feed::Invalidation::All => ToDaemon::Changed,
         };
-        let mut left = 2;
+        let mut remaining = 2;
         // A full channel is retried after the pause: a lost change would leave stale responses published.
-        while left > 0 {
-            match offers::send(channel, &word) {
-                Ok(()) => left -= 1,
+        while remaining > 0 {
+            match offers::send(channel, &message) {
+                Ok(()) => remaining -= 1,
                 Err(
                     MessageError::NotReady | MessageError::System(Errno::NOBUFS | Errno::NOMEM),
                 ) => {}
@@ -221,31 +221,33 @@ fn tell_changes(channel: &PacketChannel, changes: &ChangeFeed) {
 }
 
 impl LevelKeeper for LevelSupervisor {
-    fn answer(&self, running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
+    fn start_answering(&self, running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
         let channel = self.channel.clone();
-        panic_policy::start("softirq-asks", move || offers::answer(&channel, &running))
+        panic_policy::start("softirq-asks", move || {
+            offers::serve_requests(&channel, &running)
+        })
     }
 
     fn end(mut self: Box<Self>) {
-        self.health.is_to_end();
+        self.health.record_ending();
         // Other threads hold the channel, too, so dropping it would not close it.
         self.channel.close();
         // Joins when both processes have closed their output; the daemon may run without its supervisor by now. The
         // panic hook has reported a panic of the thread, and the processes have reported their errors.
-        let _ = self.hearing.join();
+        let _ = self.reader.join();
         let _ = self.process.reap();
     }
 }
 
 /// The daemon's rules in front of the server that started it, which reports changes: responses have the origin's fields, no Age,
-/// and a fixed lifetime. `room` bounds the published responses.
-pub fn learning(room: LearnSettings) -> LearnSettings {
+/// and a fixed lifetime. `bounds` bounds the published responses.
+pub fn learning(bounds: LearnSettings) -> LearnSettings {
     LearnSettings {
         ttl_secs: Some(LIFETIME_SECS),
         lifetime_secs_max: LIFETIME_SECS,
         with_age: false,
-        kept_parts_max: KEPT_PARTS_MAX,
-        ..room
+        keep_alive_parts_max: KEPT_PARTS_MAX,
+        ..bounds
     }
 }
 
@@ -261,44 +263,45 @@ pub struct DaemonMessage {
 }
 
 /// Applies the server's messages on a thread. Returns the function that requests responses from the server.
-pub fn follow(
+pub fn apply_messages(
     level: Arc<SoftirqLevel>,
-    news: Arc<DaemonMessage>,
+    messages: Arc<DaemonMessage>,
     server: PacketChannel,
 ) -> OfferLookup {
-    let questions = Arc::new(OfferRequests::new(server));
-    let hears = questions.clone();
+    let requests = Arc::new(OfferRequests::new(server));
+    let receiver = requests.clone();
     thread::spawn(move || {
         let mut buffer = Vec::new();
-        while let Some(word) = hears.next_word(&mut buffer) {
+        while let Some(message) = receiver.next_message(&mut buffer) {
             // Set before the purge below, so that later responses get the short lifetime.
-            if word == ToDaemon::Brief {
-                news.brief.store(true, Ordering::Relaxed);
+            if message == ToDaemon::Brief {
+                messages.brief.store(true, Ordering::Relaxed);
             }
-            news.changes
+            messages
+                .changes
                 .fetch_add(publisher::COUNTS_PER_PURGE, Ordering::Relaxed);
-            let mut gone = publisher::published(&level);
-            if let ToDaemon::Purged(patterns) = &word {
-                gone.retain(|one| is_meant(patterns, one));
+            let mut purged = publisher::published(&level);
+            if let ToDaemon::Purged(patterns) = &message {
+                purged.retain(|response| matches_any(patterns, response));
             }
             // Without a purge the level could answer with outdated responses, so the daemon ends.
-            if let Err(error) = publisher::purge(&level, &gone) {
+            if let Err(error) = publisher::purge(&level, &purged) {
                 terminal_output::note(error);
                 break;
             }
         }
-        news.stop.store(true, Ordering::Relaxed);
+        messages.stop.store(true, Ordering::Relaxed);
     });
-    Arc::new(move |local, head| questions.ask(local, head))
+    Arc::new(move |local, head| requests.request(local, head))
 }
 
 /// Whether one of these patterns matches a response. Malformed keys and patterns match, so that no purge is missed.
-fn is_meant(patterns: &str, one: &PublishedResponse) -> bool {
-    let Some(key) = RequestKey::read(&one.key) else {
+fn matches_any(patterns: &str, response: &PublishedResponse) -> bool {
+    let Some(key) = RequestKey::read(&response.key) else {
         return true;
     };
     patterns.lines().any(|text| {
         let pattern = RequestPattern::parse(text);
-        pattern.map_or(true, |pattern| pattern::is_meant(&pattern, &key))
+        pattern.map_or(true, |pattern| pattern::matches_pattern(&pattern, &key))
     })
 }

@@ -23,11 +23,13 @@ pub fn enter_namespace(name: &str) -> Result<(), String> {
 
 /// Whether a process is in this thread's network namespace.
 #[must_use]
-pub fn is_here(process: u32) -> bool {
+pub fn is_in_namespace(process: u32) -> bool {
     let same = |a: &Metadata, b: &Metadata| a.st_dev() == b.st_dev() && a.st_ino() == b.st_ino();
-    let its = fs::metadata(format!("/proc/{process}/ns/net"));
-    let ours = fs::metadata("/proc/thread-self/ns/net");
-    its.is_ok_and(|its| ours.is_ok_and(|ours| same(&its, &ours)))
+    let other_namespace = fs::metadata(format!("/proc/{process}/ns/net"));
+    let this_namespace = fs::metadata("/proc/thread-self/ns/net");
+    other_namespace.is_ok_and(|other_namespace| {
+        this_namespace.is_ok_and(|this_namespace| same(&other_namespace, &this_namespace))
+    })
 }
 
 #[cfg(test)]
@@ -36,7 +38,7 @@ mod tests {
 
     #[test]
     fn this_process_is_here() {
-        assert!(is_here(std::process::id()));
-        assert!(!is_here(0));
+        assert!(is_in_namespace(std::process::id()));
+        assert!(!is_in_namespace(0));
     }
 }

@@ -51,23 +51,23 @@ impl AttachPolicy {
     }
 
     /// The rules by which the level's daemon learns, with this room.
-    pub fn learning(&self, room: LearnSettings) -> LearnSettings {
+    pub fn learning(&self, bounds: LearnSettings) -> LearnSettings {
         LearnSettings {
             ttl_secs: self.ttl_s,
             excluded: self.excluded.clone(),
-            ..room
+            ..bounds
         }
     }
 
     /// The bits of the programs' settings.
     pub fn setting_bits(&self) -> u32 {
-        let when = |wanted, bit| if wanted { bit } else { 0 };
-        when(self.ignores_cookies, layout::SETTING_IGNORE_COOKIES)
-            | when(
+        let bit_if = |is_set, bit| if is_set { bit } else { 0 };
+        bit_if(self.ignores_cookies, layout::SETTING_IGNORE_COOKIES)
+            | bit_if(
                 self.ignores_cache_control,
                 layout::SETTING_IGNORE_CACHE_CONTROL,
             )
-            | when(!self.clients.is_everybody(), layout::SETTING_DENY)
+            | bit_if(!self.clients.includes_all(), layout::SETTING_DENY)
     }
 
     /// The workers' cache settings, by the terms of the level's daemon.

@@ -21,20 +21,20 @@ const ROUNDS: usize = 3;
 /// # Errors
 /// A message for the user.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
-    let meant: PurgeTarget = args.what.parse()?;
+    let target: PurgeTarget = args.what.parse()?;
     let servers = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
-            admin::ask_to_purge(args, &namespace::is_here)
+            admin::request_purge(args, &namespace::is_in_namespace)
         }
-        None => admin::ask_to_purge(args, admin::EVERY_SERVER),
+        None => admin::request_purge(args, admin::EVERY_SERVER),
     };
-    let gone = purge_levels(args, &meant, &servers)?;
-    let count = match gone {
+    let purged = purge_levels(args, &target, &servers)?;
+    let count = match purged {
         1 => "1 response".to_owned(),
-        _ => format!("{} responses", levels::grouped(gone)),
+        _ => format!("{} responses", levels::group_digits(purged)),
     };
-    terminal_output::out(match (servers.is_empty(), gone) {
+    terminal_output::out(match (servers.is_empty(), purged) {
         (true, 0) => "no published response matched\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
         (false, 0) if servers.iter().all(|server| server.is_unmatched) => NOTHING_MEANT.to_owned(),
@@ -46,11 +46,11 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
 /// Purges the levels. At least one must exist, unless a server has purged.
 fn purge_levels(
     args: &PurgeArgs,
-    meant: &PurgeTarget,
+    target: &PurgeTarget,
     servers: &[PurgeReport],
 ) -> Result<u64, String> {
     let found = if servers.is_empty() {
-        if matches!(meant, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
+        if matches!(target, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
             return Err(format!(
                 "{}: only servers support tags and groups, and no running server with an \
                  accessible admin socket was found (name the socket with --admin PATH; --netns \
@@ -66,9 +66,9 @@ fn purge_levels(
         found.retain(|level| args.port.is_none_or(|port| level.ports().contains(&port)));
         found
     };
-    let mut gone = 0;
+    let mut purged = 0;
     for level in found {
-        gone += match meant {
+        purged += match target {
             PurgeTarget::Urls(pattern) => purge_level(&level, pattern, |port| {
                 args.port.is_none_or(|only| only == port)
             })?,
@@ -81,33 +81,37 @@ fn purge_levels(
             }
         };
     }
-    Ok(gone)
+    Ok(purged)
 }
 
 /// Purges a level. Also counts the purge if no response matches: a fetch in progress may have begun before it.
 fn purge_level(
     level: &SoftirqLevel,
     pattern: &RequestPattern,
-    at: impl Fn(u16) -> bool,
+    is_selected: impl Fn(u16) -> bool,
 ) -> Result<u64, String> {
-    let mut gone = 0;
+    let mut purged = 0;
     for round in 0..ROUNDS {
         let mut found = publisher::published(level);
-        found.retain(|one| is_meant(one, pattern, &at));
+        found.retain(|response| matches(response, pattern, &is_selected));
         // The first round purges even without a match, so that the daemon notices it.
         if round > 0 && found.is_empty() {
             break;
         }
         publisher::purge(level, &found).map_err(|error| error.to_string())?;
-        gone += found.len() as u64;
+        purged += found.len() as u64;
     }
-    Ok(gone)
+    Ok(purged)
 }
 
-fn is_meant(one: &PublishedResponse, pattern: &RequestPattern, at: impl Fn(u16) -> bool) -> bool {
+fn matches(
+    response: &PublishedResponse,
+    pattern: &RequestPattern,
+    is_selected: impl Fn(u16) -> bool,
+) -> bool {
     // A response with a malformed key could never be named, so every purge removes it.
-    let Some(key) = RequestKey::read(&one.key) else {
+    let Some(key) = RequestKey::read(&response.key) else {
         return true;
     };
-    at(key.parts().port) && pattern::is_meant(pattern, &key)
+    is_selected(key.parts().port) && pattern::matches_pattern(pattern, &key)
 }

@@ -10,7 +10,7 @@ use super::advice;
 use super::answer_shares::{self, AnswerShares};
 use super::json;
 use super::level_view::{GROUPS, LevelView};
-use super::levels::{self, grouped};
+use super::levels::{self, group_digits};
 use super::namespace;
 use super::worker::{self, instances::WorkerInstance};
 use crate::admin;
@@ -29,7 +29,7 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
     // These options concern levels, so the server is not queried.
     let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
     if args.admin.is_some() && !levels_only {
-        return admin::ask_status(args.admin.as_deref());
+        return admin::print_status(args.admin.as_deref());
     }
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
@@ -37,7 +37,7 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
     if levels_only {
         return print_levels(args);
     }
-    let server = admin::ask_status(None);
+    let server = admin::print_status(None);
     // Users without the right to open maps still get the server's counters.
     let (found, broken) = levels::all().unwrap_or_default();
     let is_empty = found.is_empty() && worker::instances::all().is_empty();
@@ -61,42 +61,42 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
         true => levels::at_least_one(None)?,
         false => levels::all()?.0,
     };
-    let counting = match args.stats {
+    let stats_guard = match args.stats {
         true => Some(BpfStatsGuard::start().map_err(|error| format!("--stats: {error}"))?),
         false => None,
     };
     // The kernel's run counters never reset, so a difference is shown.
-    let before: Vec<Vec<RunStats>> = levels
+    let previous: Vec<Vec<RunStats>> = levels
         .iter()
         .map(|one| runs::read_runs(one.folder()))
         .collect();
-    if counting.is_some() {
+    if stats_guard.is_some() {
         thread::sleep(COUNT_TIME);
     }
     let mut views = Vec::new();
-    for (level, before) in levels.iter().zip(before) {
-        let mut view = LevelView::with_above(level)?;
-        if counting.is_some() {
-            since(&mut view.runs, &before);
+    for (level, previous) in levels.iter().zip(previous) {
+        let mut view = LevelView::with_server(level)?;
+        if stats_guard.is_some() {
+            since(&mut view.runs, &previous);
         }
         views.push(view);
     }
     if args.json {
         let all: Vec<_> = views.iter().map(json::level_value).collect();
         let workers: Vec<_> = workers.iter().map(json::worker_value).collect();
-        let everything = serde_json::json!({"levels": all, "workers": workers});
-        return terminal_output::out(format_args!("{everything:#}\n"));
+        let value = serde_json::json!({"levels": all, "workers": workers});
+        return terminal_output::out(format_args!("{value:#}\n"));
     }
-    let counted = args.stats || runs::are_counted();
-    let levels = views.iter().map(|view| text(view, counted));
+    let is_counted = args.stats || runs::is_counting_enabled();
+    let levels = views.iter().map(|view| text(view, is_counted));
     let texts: Vec<String> = workers.iter().map(worker_text).chain(levels).collect();
     terminal_output::out(texts.join("\n"))
 }
 
 /// Subtracts earlier counts.
-fn since(runs: &mut [RunStats], before: &[RunStats]) {
+fn since(runs: &mut [RunStats], previous: &[RunStats]) {
     for run in runs {
-        let old = before
+        let old = previous
             .iter()
             .find(|old| old.link == run.link && old.program_id == run.program_id);
         if let Some(old) = old {
@@ -114,8 +114,8 @@ fn worker_text(worker: &WorkerInstance) -> String {
     out
 }
 
-/// A level as text. `counted`: the kernel counts the programs' runs.
-fn text(view: &LevelView, counted: bool) -> String {
+/// A level as text. `is_counted`: the kernel counts the programs' runs.
+fn text(view: &LevelView, is_counted: bool) -> String {
     let mut out = String::from("softirq level\n");
     let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
     line(&mut out, "ports", &ports.join(", "));
@@ -130,8 +130,8 @@ fn text(view: &LevelView, counted: bool) -> String {
         let text = format!("all connections are left to the kernel: {trouble}");
         line(&mut out, "trouble", &text);
     }
-    if let Some(rest) = view.rest {
-        line(&mut out, "rests", &rest.text());
+    if let Some(bypass) = view.bypass {
+        line(&mut out, "rests", &bypass.text());
     }
     if let Some(pause_s) = view.pause_s {
         line(&mut out, "fetches", &advice::for_pause(pause_s));
@@ -140,25 +140,33 @@ fn text(view: &LevelView, counted: bool) -> String {
         line(&mut out, "settings", &view.settings.join(", "));
     }
     line(&mut out, "daemon", &daemon(view));
-    let (now, places) = view.published;
-    let places = u64::try_from(places).unwrap_or(0);
+    let (published_count, published_max) = view.published;
+    let published_max = u64::try_from(published_max).unwrap_or(0);
     line(
         &mut out,
         "published",
-        &format!("{} of {}", grouped(now.into()), grouped(places)),
+        &format!(
+            "{} of {}",
+            group_digits(published_count.into()),
+            group_digits(published_max)
+        ),
     );
-    let there = &view.connections;
+    let connections = &view.connections;
     line(
         &mut out,
         "open",
         &format!(
             "{} connections; {} being migrated, {} known as the kernel's; {} of all these with a \
              parked socket; {} slots",
-            there.open, there.handed, there.kernel, there.kept, there.places
+            connections.open,
+            connections.migrating,
+            connections.kernel,
+            connections.parked,
+            connections.slots
         ),
     );
     for run in &view.runs {
-        line(&mut out, "runs", &runs_text(run, counted));
+        line(&mut out, "runs", &runs_text(run, is_counted));
     }
     let shares = AnswerShares::from_view(view);
     line(&mut out, "requests", &shares.requests_text());
@@ -166,39 +174,44 @@ fn text(view: &LevelView, counted: bool) -> String {
     if let Some(text) = times(view) {
         line(&mut out, "counted", &text);
     }
-    let ups = answer_shares::went_up(|name| view.count(name));
-    if !ups.is_empty() {
+    let punts = answer_shares::top_punt_reasons(|name| view.count(name));
+    if !punts.is_empty() {
         let _ = writeln!(
             out,
             "  most frequent reasons not to answer here, and what would change it"
         );
     }
-    for up in ups {
+    for punt in punts {
         let _ = writeln!(
             out,
             "  {:>15}  {:<18} {}",
-            grouped(up.count),
-            up.name,
-            up.advice
+            group_digits(punt.count),
+            punt.name,
+            punt.advice
         );
     }
-    let denials = answer_shares::not_stored(view.denials);
+    let denials = answer_shares::top_denials(view.denials);
     if !denials.is_empty() {
         let _ = writeln!(out, "  fetched but not stored, and why");
     }
     for (count, kind) in denials {
-        let why = advice::for_denial(kind);
-        let _ = writeln!(out, "  {:>15}  {:<18} {why}", grouped(count), kind.name());
+        let remedy = advice::for_denial(kind);
+        let _ = writeln!(
+            out,
+            "  {:>15}  {:<18} {remedy}",
+            group_digits(count),
+            kind.name()
+        );
     }
-    for (begin, title) in GROUPS {
-        let group = view.group(begin);
+    for (prefix, title) in GROUPS {
+        let group = view.group(prefix);
         if group.is_empty() {
             continue;
         }
         let sum: u64 = group.iter().map(|(_, _, count)| count).sum();
-        let _ = writeln!(out, "  {title}: {}", grouped(sum));
+        let _ = writeln!(out, "  {title}: {}", group_digits(sum));
         for (name, text, count) in group {
-            let _ = writeln!(out, "  {:>15}  {name:<18} {text}", grouped(count));
+            let _ = writeln!(out, "  {:>15}  {name:<18} {text}", group_digits(count));
         }
     }
     out
@@ -206,46 +219,48 @@ fn text(view: &LevelView, counted: bool) -> String {
 
 /// The times for which level and server have counted, with a warning if they differ.
 fn times(view: &LevelView) -> Option<String> {
-    let (here_s, above) = (view.age_s?, view.above?);
+    let (level_s, server) = (view.age_s?, view.server?);
     let text = format!(
         "here for {} s, by the server for {} s (at all its ports, with the fetches of the level)",
-        grouped(here_s),
-        grouped(above.age_s)
+        group_digits(level_s),
+        group_digits(server.age_s)
     );
     // A difference of 5 % does not distort the shares.
-    let is_as_long = here_s.abs_diff(above.age_s) <= SAME_TIME_S.max(here_s / 20);
-    Some(match is_as_long {
+    let is_comparable = level_s.abs_diff(server.age_s) <= SAME_TIME_S.max(level_s / 20);
+    Some(match is_comparable {
         true => text,
         false => format!("{text}: the shares cover different times, those of `lowroad top` do not"),
     })
 }
 
 fn daemon(view: &LevelView) -> String {
-    let heard = match view.heartbeat_age_ms {
+    let heartbeat = match view.heartbeat_age_ms {
         Some(age_ms) => format!("heartbeat {} s ago", age_ms / 1000),
         None => "no heartbeat".into(),
     };
-    match (view.pid, view.is_kept()) {
-        (Some(pid), true) => format!("process {pid}, {heard}"),
+    match (view.pid, view.is_daemon_alive()) {
+        (Some(pid), true) => format!("process {pid}, {heartbeat}"),
         (Some(pid), false) => {
-            format!("process {pid} hangs: {heard}, so all requests are passed to the server")
+            format!("process {pid} hangs: {heartbeat}, so all requests are passed to the server")
         }
-        (None, true) => format!("gone, {heard}; after 30 s all requests are passed to the server"),
+        (None, true) => {
+            format!("gone, {heartbeat}; after 30 s all requests are passed to the server")
+        }
         (None, false) => {
-            format!("gone, {heard}: all requests are passed to the server; attach or detach")
+            format!("gone, {heartbeat}: all requests are passed to the server; attach or detach")
         }
     }
 }
 
-fn runs_text(run: &RunStats, counted: bool) -> String {
+fn runs_text(run: &RunStats, is_counted: bool) -> String {
     // No division by 0 for a program that did not run.
     match run.time_ns.checked_div(run.count) {
         Some(each_ns) => format!(
             "{}: {each_ns} ns each, {} runs",
             run.link,
-            grouped(run.count)
+            group_digits(run.count)
         ),
-        None if counted => format!("{}: did not run", run.link),
+        None if is_counted => format!("{}: did not run", run.link),
         None => format!("{}: not counted (--stats counts for a second)", run.link),
     }
 }
@@ -283,7 +298,7 @@ mod tests {
     #[test]
     fn the_server_above_counts_for_the_shares() {
         let mut view = made_up();
-        view.above = Some(ServerCounts {
+        view.server = Some(ServerCounts {
             process: 9,
             age_s: 62,
             requests: 2700,
@@ -318,9 +333,9 @@ mod tests {
             !awake.contains("  rests") && !awake.contains("  fetches"),
             "{awake}"
         );
-        view.rest = Some(BypassPeriod {
+        view.bypass = Some(BypassPeriod {
             is_asleep: false,
-            left_s: 25,
+            remaining_s: 25,
             answers: 0,
             requests: 2000,
         });

@@ -20,14 +20,14 @@ use self::terminal::TerminalPage;
 use super::advice;
 use super::answer_shares::{self, AnswerShares, float};
 use super::level_view::{GROUPS, LevelView};
-use super::levels::{self, grouped};
+use super::levels::{self, group_digits};
 use super::namespace;
 use crate::cli::softirq::TopArgs;
 
 /// Maximum URLs in the output without a terminal.
 const URLS_MAX: usize = 10;
 /// Maximum delay until a signal is noticed.
-const PATIENCE: Duration = Duration::from_millis(100);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Prints pages until the user or the count ends it.
 ///
@@ -44,21 +44,23 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
             .map_err(|error| format!("signals: {error}"))?;
     }
     // Counting runs needs a privilege; the page works without it.
-    let _counting = match args.no_stats {
+    let _stats_guard = match args.no_stats {
         true => None,
         false => BpfStatsGuard::start().ok(),
     };
     let terminal = TerminalPage::take().map_err(|error| format!("the terminal: {error}"))?;
-    let mut before = look(&levels)?;
-    let mut left = args.count;
-    while left != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
-        let now = look(&levels)?;
+    let mut previous = take_samples(&levels)?;
+    let mut remaining = args.count;
+    while remaining != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
+        let current = take_samples(&levels)?;
         // Asked again for each page: the user may have resized the terminal.
-        let urls_max = terminal.as_ref().map_or(URLS_MAX, |one| one.size().rows);
-        let page: Vec<String> = before
+        let urls_max = terminal
+            .as_ref()
+            .map_or(URLS_MAX, |screen| screen.size().rows);
+        let page: Vec<String> = previous
             .iter()
-            .zip(&now)
-            .map(|(before, now)| page(before, now, urls_max))
+            .zip(&current)
+            .map(|(previous, current)| page(previous, current, urls_max))
             .collect();
         let page = page.join("\n");
         match &terminal {
@@ -67,8 +69,8 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
             None if writeln!(stdout(), "{page}").is_err() => return Ok(()),
             None => {}
         }
-        before = now;
-        left = left.map(|left| left - 1);
+        previous = current;
+        remaining = remaining.map(|remaining| remaining - 1);
     }
     Ok(())
 }
@@ -81,15 +83,15 @@ fn wait(
 ) -> Result<bool, String> {
     let deadline = Instant::now() + time;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         if stop.load(Ordering::Relaxed) {
             return Ok(true);
         }
-        if left.is_zero() {
+        if remaining.is_zero() {
             return Ok(false);
         }
         // Short waits, because a signal only sets a flag.
-        let step = left.min(PATIENCE);
+        let step = remaining.min(SIGNAL_POLL_INTERVAL);
         match terminal {
             Some(terminal) => {
                 if terminal.wait(step).map_err(|error| error.to_string())? {
@@ -108,70 +110,71 @@ struct TopSample {
     hits: HashMap<Vec<u8>, u64>,
 }
 
-fn look(levels: &[SoftirqLevel]) -> Result<Vec<TopSample>, String> {
-    let one = |level| {
+fn take_samples(levels: &[SoftirqLevel]) -> Result<Vec<TopSample>, String> {
+    let sample = |level| {
         let published = publisher::published(level);
         Ok(TopSample {
             at_ns: lowroad_softirq::now_ns(),
-            view: LevelView::with_above(level)?,
+            view: LevelView::with_server(level)?,
             hits: published
                 .into_iter()
-                .map(|one| (one.key, one.hits))
+                .map(|response| (response.key, response.hits))
                 .collect(),
         })
     };
-    levels.iter().map(one).collect()
+    levels.iter().map(sample).collect()
 }
 
 /// Formats the changes between two samples of a level.
-fn page(before: &TopSample, now: &TopSample, urls_max: usize) -> String {
+fn page(previous: &TopSample, current: &TopSample, urls_max: usize) -> String {
     let mut out = String::new();
-    let span = SampleSpan::between(before, now);
-    head(&now.view, &mut out);
-    if let Some(rest) = now.view.rest {
+    let span = SampleSpan::between(previous, current);
+    head(&current.view, &mut out);
+    if let Some(bypass) = current.view.bypass {
         // Writing to a string does not fail, here and below.
-        let _ = writeln!(out, "rests: {}", rest.text());
+        let _ = writeln!(out, "rests: {}", bypass.text());
     }
-    if let Some(pause_s) = now.view.pause_s {
+    if let Some(pause_s) = current.view.pause_s {
         let _ = writeln!(out, "fetches {}", advice::for_pause(pause_s));
     }
-    let (answers, ups) = (span.group("answer_"), span.group("up_"));
-    let shares = AnswerShares::from_view(&now.view).since(&AnswerShares::from_view(&before.view));
+    let (answers, punts) = (span.group("answer_"), span.group("up_"));
+    let shares =
+        AnswerShares::from_view(&current.view).since(&AnswerShares::from_view(&previous.view));
     let share = answer_shares::percent(shares.requests());
     let _ = writeln!(
         out,
         "answers/s {:>12}   to server/s {:>10}   hit share {share}",
         span.rate(answers),
-        span.rate(ups)
+        span.rate(punts)
     );
-    let there = &now.view.connections;
+    let connections = &current.view.connections;
     let _ = writeln!(
         out,
         "open {:>17}   new/s {:>16}   being migrated {}",
-        grouped(u64::try_from(there.open).unwrap_or(0)),
+        group_digits(u64::try_from(connections.open).unwrap_or(0)),
         span.rate(span.count("tcp_open") + span.count("tcp_open_cookie")),
-        there.handed
+        connections.migrating
     );
     let _ = writeln!(out, "requests: {}", shares.requests_text());
     let _ = writeln!(out, "bytes: {}", shares.bytes_text());
     time_line(&span, answers, &mut out);
-    let ups = answer_shares::went_up(|name| span.count(name));
-    if !ups.is_empty() {
+    let punts = answer_shares::top_punt_reasons(|name| span.count(name));
+    if !punts.is_empty() {
         out.push_str(
             "most frequent reasons not to answer here, per second, and what would change it\n",
         );
     }
-    for up in ups {
+    for punt in punts {
         let _ = writeln!(
             out,
             "{:>12}  {:<18} {}",
-            span.rate(up.count),
-            up.name,
-            up.advice
+            span.rate(punt.count),
+            punt.name,
+            punt.advice
         );
     }
-    for (begin, title) in GROUPS {
-        reasons(&span, begin, title, &mut out);
+    for (prefix, title) in GROUPS {
+        reasons(&span, prefix, title, &mut out);
     }
     urls(&span, urls_max, &mut out);
     out
@@ -179,12 +182,12 @@ fn page(before: &TopSample, now: &TopSample, urls_max: usize) -> String {
 
 fn head(view: &LevelView, out: &mut String) {
     let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
-    let places: Vec<String> = view
+    let interfaces: Vec<String> = view
         .interfaces
         .iter()
         .map(|(name, tier)| format!("{name} ({tier})"))
         .collect();
-    let daemon = match (view.pid, view.is_kept()) {
+    let daemon = match (view.pid, view.is_daemon_alive()) {
         (Some(pid), true) => format!("daemon {pid}"),
         _ => "no daemon".into(),
     };
@@ -192,9 +195,9 @@ fn head(view: &LevelView, out: &mut String) {
         out,
         "port {} on {}: {}, {daemon}, {} published",
         ports.join(", "),
-        places.join(", "),
+        interfaces.join(", "),
         view.mode,
-        grouped(view.published.0.into())
+        group_digits(view.published.0.into())
     );
 }
 
@@ -206,21 +209,21 @@ fn time_line(span: &SampleSpan<'_>, answers: u64, out: &mut String) {
         return;
     };
     let per_answer = match time_ns.checked_div(answers) {
-        Some(ns) => format!("{} ns", grouped(ns)),
+        Some(ns) => format!("{} ns", group_digits(ns)),
         None => "-".into(),
     };
     let _ = writeln!(
         out,
         "ns per segment {:>7}   per answer {per_answer:>11}   of one processor {share:.1} %",
-        grouped(each_ns)
+        group_digits(each_ns)
     );
 }
 
-fn reasons(span: &SampleSpan<'_>, begin: &str, title: &str, out: &mut String) {
+fn reasons(span: &SampleSpan<'_>, prefix: &str, title: &str, out: &mut String) {
     let group: Vec<_> = span
-        .now
+        .current
         .view
-        .group(begin)
+        .group(prefix)
         .into_iter()
         .map(|(name, text, _)| (name, text, span.count(name)))
         .filter(|(_, _, count)| *count > 0)
@@ -236,10 +239,10 @@ fn reasons(span: &SampleSpan<'_>, begin: &str, title: &str, out: &mut String) {
 
 fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
     let mut hot: HashMap<String, u64> = HashMap::new();
-    for (key, hits) in &span.now.hits {
+    for (key, hits) in &span.current.hits {
         // A response published again counts from 0.
-        let old = span.before.hits.get(key).filter(|old| *old <= hits);
-        *hot.entry(levels::name_of(key).0).or_default() += hits - old.unwrap_or(&0);
+        let old = span.previous.hits.get(key).filter(|old| *old <= hits);
+        *hot.entry(levels::describe_key(key).0).or_default() += hits - old.unwrap_or(&0);
     }
     let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
     // Equal counts are sorted by URL, so that lines keep their places from page to page.
@@ -255,36 +258,36 @@ fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
 
 /// Two samples of the same level.
 struct SampleSpan<'a> {
-    before: &'a TopSample,
-    now: &'a TopSample,
+    previous: &'a TopSample,
+    current: &'a TopSample,
     time_ns: u64,
 }
 
 impl<'a> SampleSpan<'a> {
-    fn between(before: &'a TopSample, now: &'a TopSample) -> SampleSpan<'a> {
+    fn between(previous: &'a TopSample, current: &'a TopSample) -> SampleSpan<'a> {
         SampleSpan {
-            before,
-            now,
+            previous,
+            current,
             // Not 0, since rates divide by it.
-            time_ns: now.at_ns.saturating_sub(before.at_ns).max(1),
+            time_ns: current.at_ns.saturating_sub(previous.at_ns).max(1),
         }
     }
 
     fn group(&self, begin: &str) -> u64 {
-        let sum = |look: &TopSample| look.view.sum(begin);
-        sum(self.now).saturating_sub(sum(self.before))
+        let sum = |sample: &TopSample| sample.view.sum(begin);
+        sum(self.current).saturating_sub(sum(self.previous))
     }
 
     /// The increase of one counter.
     fn count(&self, name: &str) -> u64 {
-        let of = |look: &TopSample| look.view.count(name);
-        of(self.now).saturating_sub(of(self.before))
+        let value = |sample: &TopSample| sample.view.count(name);
+        value(self.current).saturating_sub(value(self.previous))
     }
 
     fn runs(&self) -> (u64, u64) {
         let (old, new) = (
-            runs::sum(&self.before.view.runs),
-            runs::sum(&self.now.view.runs),
+            runs::sum(&self.previous.view.runs),
+            runs::sum(&self.current.view.runs),
         );
         (new.0.saturating_sub(old.0), new.1.saturating_sub(old.1))
     }
@@ -298,7 +301,7 @@ impl<'a> SampleSpan<'a> {
         let rate = float(count) * 1e9 / float(self.time_ns);
         match rate < 10.0 && count > 0 {
             true => format!("{rate:.1}"),
-            false => grouped(count.saturating_mul(1_000_000_000) / self.time_ns),
+            false => group_digits(count.saturating_mul(1_000_000_000) / self.time_ns),
         }
     }
 }
@@ -362,9 +365,9 @@ mod tests {
     #[test]
     fn a_rest_and_a_pause_are_on_the_page() {
         let (before, mut now) = looks();
-        now.view.rest = Some(BypassPeriod {
+        now.view.bypass = Some(BypassPeriod {
             is_asleep: true,
-            left_s: 25,
+            remaining_s: 25,
             answers: 0,
             requests: 2000,
         });

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use super::namespace::is_here;
+use super::namespace::is_in_namespace;
 use crate::admin;
 
 /// A server's counters since its start, for all its ports.
@@ -22,11 +22,11 @@ pub struct ServerCounts {
 /// Returns the server that listens at one of these ports in this network namespace. After a restart the youngest: the
 /// old process only finishes its requests.
 #[must_use]
-pub fn at(ports: &[u16]) -> Option<ServerCounts> {
+pub fn find_server(ports: &[u16]) -> Option<ServerCounts> {
     let found = admin::statuses();
     let found = found.iter().filter_map(|text| read(text, ports));
-    let here = found.filter(|above| is_here(above.process));
-    here.min_by_key(|above| above.age_s)
+    let local_servers = found.filter(|server| is_in_namespace(server.process));
+    local_servers.min_by_key(|server| server.age_s)
 }
 
 /// Parses the text of `lowroad status`; `None` if the server listens at other ports or has another format.
@@ -43,10 +43,10 @@ fn read(text: &str, ports: &[u16]) -> Option<ServerCounts> {
         // Any address counts: a level in front of a port covers all of them.
         .any(|address| ports.contains(&address.port()));
     // Parses the output format of `status`; another version may differ, and is then ignored.
-    let (process, up) = value("process")?.split_once(", up ")?;
+    let (process, uptime) = value("process")?.split_once(", up ")?;
     listens.then_some(ServerCounts {
         process: process.parse().ok()?,
-        age_s: up.strip_suffix(" s")?.parse().ok()?,
+        age_s: uptime.strip_suffix(" s")?.parse().ok()?,
         requests: value("requests")?.parse().ok()?,
         bytes: value("sent_bytes")?.parse().ok()?,
     })

@@ -24,13 +24,13 @@ use lowroad_softirq::machine::probe_source;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use self::interception::{FrontAddress, WorkerFront};
-use super::attach::origin::{asked_at, bind_outsider, is_near};
+use super::attach::origin::{bind_probe_source, is_link_local, served_addresses};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace};
 use crate::cli::softirq::AttachArgs;
 use crate::{features, process, terminal_output};
 
-pub use supervisor::keep;
+pub use supervisor::supervise;
 
 /// Connect timeout of the test of an address; on a timeout the address stays with its server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,78 +55,90 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
     }
     let port = args.ports[0];
     // Before the port is tested: a predecessor may still intercept it.
-    let held = level_lock::hold_after_end(&instances::place_of(port)?)?;
-    let asked = taken(port)?;
-    let places = places(&asked).map_err(|error| format!("a port for the workers: {error}"))?;
-    let config = config(args, &policy, &places);
+    let lock = level_lock::acquire_after_end(&instances::lock_name(port)?)?;
+    let intercepted = addresses_to_intercept(port)?;
+    let front_addresses = choose_front_addresses(&intercepted)
+        .map_err(|error| format!("a port for the workers: {error}"))?;
+    let config = config(args, &policy, &front_addresses);
     process::run(
         config,
         None,
-        Some(Box::new(WorkerFront::new(places, policy, held, args.drain))),
+        Some(Box::new(WorkerFront::new(
+            front_addresses,
+            policy,
+            lock,
+            args.drain,
+        ))),
     )
 }
 
 /// The addresses to intercept: those of this machine that other machines can reach, and at which the server accepts
 /// connections from unknown addresses.
-fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
-    let (mut taken, mut left) = (Vec::new(), Vec::new());
-    for address in asked_at(port)? {
+fn addresses_to_intercept(port: u16) -> Result<Vec<SocketAddr>, String> {
+    let (mut accepted, mut rejected) = (Vec::new(), Vec::new());
+    for address in served_addresses(port)? {
         // Local connections stay with the server; a link-local address may exist on several interfaces.
-        if address.is_loopback() || is_near(&address) {
+        if address.is_loopback() || is_link_local(&address) {
             continue;
         }
-        let asked = SocketAddr::new(address, port);
-        match try_to_connect(asked) {
-            Ok(()) => taken.push(asked),
-            Err(error) => left.push(format!("{asked} is left to its server: {error}")),
+        let server = SocketAddr::new(address, port);
+        match try_to_connect(server) {
+            Ok(()) => accepted.push(server),
+            Err(error) => rejected.push(format!("{server} is left to its server: {error}")),
         }
     }
-    left.iter().for_each(terminal_output::note);
-    match taken.is_empty() {
+    rejected.iter().for_each(terminal_output::note);
+    match accepted.is_empty() {
         true => Err(format!(
             "the listener of port {port} is reachable from other machines at no address of this \
              one: there is nothing to intercept"
         )),
-        false => Ok(taken),
+        false => Ok(accepted),
     }
 }
 
 /// Adds the route for the server's answers, which requires privileges, and tests it from both addresses.
-fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
+fn try_to_connect(server: SocketAddr) -> io::Result<()> {
     // Requests come from the first, passed-through connections from the second.
-    let both = [probe_source::address, probe_source::untrusted_address];
-    both.into_iter().try_for_each(|from| {
-        let domain = Domain::for_address(asked);
+    let sources = [probe_source::address, probe_source::untrusted_address];
+    sources.into_iter().try_for_each(|from| {
+        let domain = Domain::for_address(server);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-        bind_outsider(&socket, asked, from(asked))?;
-        socket.connect_timeout(&asked.into(), CONNECT_TIMEOUT)
+        bind_probe_source(&socket, server, from(server))?;
+        socket.connect_timeout(&server.into(), CONNECT_TIMEOUT)
     })
 }
 
 /// Chooses the workers' listen addresses on the loopback interface. The kernel assigns them the intercepted
 /// connections.
-fn places(asked: &[SocketAddr]) -> io::Result<Vec<FrontAddress>> {
+fn choose_front_addresses(addresses: &[SocketAddr]) -> io::Result<Vec<FrontAddress>> {
     // All sockets stay open until each port is known, so that no port is chosen twice.
-    let found = asked.iter().map(|asked| {
-        let own = match asked.ip() {
+    let found = addresses.iter().map(|address| {
+        let loopback = match address.ip() {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
         // Port 0: the kernel chooses a free one.
-        TcpListener::bind((own, 0)).map(|socket| (*asked, socket))
+        TcpListener::bind((loopback, 0)).map(|socket| (*address, socket))
     });
     let found: Vec<_> = found.collect::<io::Result<_>>()?;
-    let place = |(asked, socket): (SocketAddr, TcpListener)| {
+    let to_front_address = |(intercepted, socket): (SocketAddr, TcpListener)| {
         let listen = socket.local_addr()?;
-        Ok(FrontAddress { asked, listen })
+        Ok(FrontAddress {
+            intercepted,
+            listen,
+        })
     };
-    found.into_iter().map(place).collect()
+    found.into_iter().map(to_front_address).collect()
 }
 
-fn config(args: &AttachArgs, policy: &AttachPolicy, places: &[FrontAddress]) -> Config {
+fn config(args: &AttachArgs, policy: &AttachPolicy, addresses: &[FrontAddress]) -> Config {
     let caching = policy.caching();
     let mut config = Config {
-        sites: places.iter().map(|place| site(place, &caching)).collect(),
+        sites: addresses
+            .iter()
+            .map(|front| site(front, &caching))
+            .collect(),
         ..Config::default()
     };
     config.limits = limits();
@@ -160,36 +172,35 @@ fn limits() -> LimitsConfig {
     }
 }
 
-fn site(place: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
+fn site(front: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
     let mut origin = OriginConfig::new(OriginUrl::Http {
         encrypted: false,
-        host: place.asked.ip().to_string(),
-        port: place.asked.port(),
+        host: front.intercepted.ip().to_string(),
+        port: front.intercepted.port(),
     });
     // Workers must be invisible: origins change their responses for Via (nginx's `gzip_proxied`, for example).
     origin.adds_via = false;
-    origin.from = Some(probe_source::address(place.asked).ip());
+    origin.from = Some(probe_source::address(front.intercepted).ip());
     // The server has its own limits, which must decide.
     origin.connections_max = REQUESTS_MAX;
     let mut site = config::site_for_folder(PathBuf::new());
     site.root = SiteRoot::None;
-    site.listen = vec![place.listen];
+    site.listen = vec![front.listen];
     site.pass_through = Some(PassThroughConfig {
-        to: place.asked,
-        from: probe_source::untrusted_address(place.asked).ip(),
+        to: front.intercepted,
+        from: probe_source::untrusted_address(front.intercepted).ip(),
         idle_timeout_ms: SILENCE_MS,
     });
-    let mut everything =
-        RouteConfig::new(PathPattern::everything(), RouteTo::Origin(Box::new(origin)));
-    everything.caching = caching.clone();
+    let mut route = RouteConfig::new(PathPattern::everything(), RouteTo::Origin(Box::new(origin)));
+    route.caching = caching.clone();
     // The origin decides about the length and duration of a request.
-    everything.timeout_ms = SILENCE_MS;
-    everything.concurrency_max = REQUESTS_MAX;
-    everything.tunnels_max = REQUESTS_MAX;
-    everything.client_share_percent = 100;
-    everything.request_buffering = false;
-    everything.own_redirects = false;
-    site.routes.push(everything);
+    route.timeout_ms = SILENCE_MS;
+    route.concurrency_max = REQUESTS_MAX;
+    route.tunnels_max = REQUESTS_MAX;
+    route.client_share_percent = 100;
+    route.request_buffering = false;
+    route.own_redirects = false;
+    site.routes.push(route);
     site
 }
 

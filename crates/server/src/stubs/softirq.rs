@@ -36,20 +36,20 @@ pub mod managed_level {
 /// `lowroad explain`.
 pub fn explain(args: &ExplainArgs) -> Result<(), String> {
     match args.netns {
-        Some(_) => lacking("--netns"),
-        None => admin::ask_to_explain(args, admin::EVERY_SERVER),
+        Some(_) => unavailable("--netns"),
+        None => admin::print_explanation(args, admin::EVERY_SERVER),
     }
 }
 
 /// `lowroad status`.
 pub fn status(args: &StatusArgs) -> Result<(), String> {
-    admin::ask_status(args.admin.as_deref())
+    admin::print_status(args.admin.as_deref())
 }
 
 /// `lowroad purge`.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let _: PurgeTarget = args.what.parse()?;
-    let servers = admin::ask_to_purge(args, admin::EVERY_SERVER);
+    let servers = admin::request_purge(args, admin::EVERY_SERVER);
     if servers.is_empty() {
         return Err(format!(
             "{}: no running server with an accessible admin socket was found",
@@ -64,24 +64,24 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
 
 /// `lowroad attach`.
 pub fn attach(_: &AttachArgs) -> Result<(), String> {
-    lacking("lowroad attach")
+    unavailable("lowroad attach")
 }
 
 /// `lowroad detach`.
 pub fn detach(_: &DetachArgs) -> Result<(), String> {
-    lacking("lowroad detach")
+    unavailable("lowroad detach")
 }
 
 /// `lowroad doctor`.
 pub fn doctor(_: &DoctorArgs) -> Result<(), String> {
-    lacking("lowroad doctor")
+    unavailable("lowroad doctor")
 }
 
 /// `lowroad top`.
 pub fn top(_: &TopArgs) -> Result<(), String> {
-    lacking("lowroad top")
+    unavailable("lowroad top")
 }
 
-fn lacking(what: &str) -> Result<(), String> {
-    features::need(BuildFeature::Softirq, what)
+fn unavailable(command: &str) -> Result<(), String> {
+    features::need(BuildFeature::Softirq, command)
 }

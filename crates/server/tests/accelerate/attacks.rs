@@ -49,7 +49,7 @@ fn fields_that_say_where_a_request_comes_from_are_only_ours() {
         "X-Url-Scheme",
     ] {
         front.get(&format!("/{name}"), &format!("{name}: evil\r\n"));
-        let asked = front.origin.asked().pop().expect("it was asked");
+        let asked = front.origin.requests().pop().expect("it was asked");
         // Unkeyed fields of clients must not reach an origin that could put them into a stored response.
         assert!(!asked.head.contains("evil"), "{}", asked.head);
     }
@@ -85,7 +85,7 @@ fn a_get_with_a_body_is_for_nobody_else() {
         let mut client = front.connect();
         client.send(request);
         client.response();
-        let asked = front.origin.asked().remove(before);
+        let asked = front.origin.requests().remove(before);
         assert_eq!(asked.body, b"a=b");
     }
     assert!(is_kept(
@@ -265,7 +265,7 @@ fn what_connection_hides_from_the_origin_is_for_nobody_else() {
     // Fields named in Connection are hop-by-hop and removed (RFC 9110 §7.6.1), here ones that change the response.
     let request = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close, X-Auth, Cookie\r\nX-Auth: 1\r\nCookie: a=b\r\n\r\n";
     assert!(!is_kept(&front, "/", request));
-    let asked = front.origin.asked().remove(0);
+    let asked = front.origin.requests().remove(0);
     assert_eq!((asked.field("x-auth"), asked.field("cookie")), (None, None));
     let mut client = front.connect();
     // Host must be forwarded, even if Connection names it.
@@ -274,7 +274,7 @@ fn what_connection_hides_from_the_origin_is_for_nobody_else() {
     assert_eq!(
         front
             .origin
-            .asked()
+            .requests()
             .pop()
             .and_then(|asked| asked.field("host").map(str::to_string)),
         Some("test".into())

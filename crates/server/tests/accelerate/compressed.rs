@@ -12,7 +12,7 @@ fn text() -> String {
 /// An origin that answers 304 to its own ETag, for the compressed and the plain form.
 fn front() -> TestFront {
     let fields = "ETag: \"a\"\r\nVary: Cookie\r\nContent-Type: text/html\r\n";
-    let origin = TestOrigin::saying(move |asked| match asked.field("if-none-match") {
+    let origin = TestOrigin::with_response(move |asked| match asked.field("if-none-match") {
         Some("W/\"a\"" | "\"a\"") => {
             format!("HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n{fields}\r\n")
         }
@@ -32,7 +32,7 @@ fn what_is_stored_compressed_is_validated_and_stays_for_who_accepts_it() {
     assert_eq!(first.field("content-encoding"), Some("gzip"));
     assert_eq!(first.field("etag"), Some("W/\"a\""));
     let again = front.get("/", GZIP);
-    let asked = front.origin.asked().remove(1);
+    let asked = front.origin.requests().remove(1);
     assert_eq!(asked.field("if-none-match"), Some("W/\"a\""));
     assert_eq!(again.status, 200);
     assert_eq!(again.field("content-encoding"), Some("gzip"));

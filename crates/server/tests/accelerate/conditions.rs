@@ -6,7 +6,7 @@ use lowroad_testkit::{TempFolder, TestServer};
 use crate::front::{PROGRAM, response};
 
 fn named(name: &'static str) -> TestOrigin {
-    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
+    TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
 }
 
 fn route(origin: &TestOrigin, lines: &str) -> String {
@@ -91,7 +91,7 @@ fn any_method_reaches_an_origin_as_it_came_and_is_not_stored() {
                 _ => ("others", &others),
             };
             assert_eq!(client.response().text(), name, "{method} {round}");
-            let asked = origin.asked().pop().expect("it was asked");
+            let asked = origin.requests().pop().expect("it was asked");
             assert_eq!((&*asked.method, &*asked.target), (method, "/a?b"));
             assert_eq!(asked.body, b"abc");
         }

@@ -319,7 +319,7 @@ fn what_is_stale_is_validated() {
     host.say(&["purge", "all"]);
     host.start();
     assert!(host.get("/", "").body == body("/", 0, LEN));
-    assert_eq!(host.origin.asked()[2].field("if-none-match"), None);
+    assert_eq!(host.origin.requests()[2].field("if-none-match"), None);
 }
 
 #[test]

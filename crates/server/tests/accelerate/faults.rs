@@ -125,7 +125,7 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
         client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
         let name = format!("{method} with {} bytes", rest.len());
         assert_eq!(client.response().status, status, "{name}");
-        let asked = front.origin.asked();
+        let asked = front.origin.requests();
         assert_eq!(asked.len(), if status == 200 { 3 } else { 2 }, "{name}");
         let (first, last) = (&asked[1], asked.last().expect("one"));
         assert_eq!(

@@ -11,7 +11,7 @@ fn a_request_is_written_anew_without_what_is_the_connection_s() {
     let fields = "Connection: close, X-Hop\r\nX-Hop: 1\r\nTE: gzip\r\nX-Kept: 1\r\nKeep-Alive: 5\r\n\
                   X-Forwarded-For: 192.0.2.9\r\nForwarded: for=192.0.2.9\r\nProxy-Authorization: a\r\nVia: 1.0 a\r\n";
     assert_eq!(front.get("/a//b?c=%41", fields).text(), "ok");
-    let asked = front.origin.asked().remove(0);
+    let asked = front.origin.requests().remove(0);
     assert_eq!(asked.target, "/a//b?c=%41", "as it was written");
     for gone in [
         "connection",
@@ -43,7 +43,7 @@ fn bodies_go_both_ways_by_length_and_by_chunks() {
     assert!(client.response().text().contains("ABC"));
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n");
     assert!(client.response().text().contains("ABCD"));
-    let asked = front.origin.asked();
+    let asked = front.origin.requests();
     assert_eq!(asked[0].body, b"abc");
     assert_eq!(asked[1].body, b"abcd");
 }
@@ -56,7 +56,7 @@ fn that_there_is_no_content_is_said_where_there_might_be() {
         for method in ["POST", "PUT", "PATCH", "DELETE", "GET"] {
             client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
             assert_eq!(client.response().text(), "ok");
-            let asked = front.origin.asked();
+            let asked = front.origin.requests();
             let asked = asked.last().expect("it was asked");
             let said = matches!(method, "POST" | "PUT" | "PATCH").then_some("0");
             assert_eq!(asked.field("content-length"), said, "{method}");
@@ -69,7 +69,7 @@ fn that_there_is_no_content_is_said_where_there_might_be() {
 fn no_gateway_behind_an_origin_finds_a_proxy_named() {
     let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     front.get("/", "Proxy: http://evil.example\r\n");
-    assert_eq!(front.origin.asked()[0].field("proxy"), None);
+    assert_eq!(front.origin.requests()[0].field("proxy"), None);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn fields_that_applications_take_for_others_are_not_forwarded() {
     let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     let fields = "X_Forwarded_For: 192.0.2.9\r\nContent_Length: 5\r\nX-Kept: 1\r\n";
     assert_eq!(front.get("/", fields).text(), "ok");
-    let asked = front.origin.asked().remove(0);
+    let asked = front.origin.requests().remove(0);
     assert!(!asked.head.contains('_'), "{}", asked.head);
     assert_eq!(asked.field("x-kept"), Some("1"));
 }
@@ -150,7 +150,7 @@ fn a_request_without_a_host_names_the_origin() {
         let mut client = front.connect();
         client.send(format!("{method} / HTTP/1.0\r\n\r\n"));
         assert_eq!(client.response().text(), "ok");
-        let asked = front.origin.asked().pop().expect("one");
+        let asked = front.origin.requests().pop().expect("one");
         assert_eq!(asked.field("host"), Some(host.as_str()), "{method}");
         assert_eq!(asked.field("x-forwarded-host"), None, "{method}");
     }
@@ -171,7 +171,7 @@ fn the_names_of_trailers_are_passed_on_with_them() {
     );
     let got = client.response();
     assert_eq!(got.field("trailer"), Some("X-Sum"));
-    let asked = front.origin.asked().pop().expect("one");
+    let asked = front.origin.requests().pop().expect("one");
     assert_eq!(asked.field("trailer"), Some("X-Hash"));
     assert!(asked.trailers.contains("X-Hash: 7"), "{asked:?}");
 }
@@ -184,6 +184,6 @@ fn a_handshake_without_a_key_is_given_none() {
         "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n",
     );
     assert_eq!(client.response().status, 400);
-    let asked = front.origin.asked().pop().expect("one");
+    let asked = front.origin.requests().pop().expect("one");
     assert_eq!(asked.field("sec-websocket-key"), None);
 }

@@ -30,7 +30,7 @@ impl TestFront {
         answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
         more: &[&str],
     ) -> TestFront {
-        TestFront::started(1, TestOrigin::saying(answer), more)
+        TestFront::started(1, TestOrigin::with_response(answer), more)
     }
 
     /// An accelerator with this number of workers.
@@ -95,7 +95,7 @@ impl TestFront {
 
     /// An accelerator in front of an origin that answers with `answer`.
     pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
-        TestFront::new(TestOrigin::saying(answer))
+        TestFront::new(TestOrigin::with_response(answer))
     }
 
     /// Sends a GET with these field lines on a new connection.

@@ -21,7 +21,7 @@ fn front(lines: &str) -> (TestServer, TempFolder) {
 
 /// An origin that returns its name.
 fn named(name: &'static str) -> TestOrigin {
-    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
+    TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
 }
 
 /// A URL without a listener.
@@ -76,7 +76,7 @@ fn who_refuses_connections_is_replaced_whatever_the_method() {
         assert_eq!(client.response().text(), "a", "nothing was sent before");
     }
     assert_eq!(
-        a.asked()
+        a.requests()
             .iter()
             .filter(|asked| asked.body == b"abc")
             .count(),
@@ -131,7 +131,7 @@ fn what_has_begun_to_answer_is_not_asked_twice() {
 fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
     let status = Arc::new(AtomicU16::new(200));
     let told = status.clone();
-    let a = TestOrigin::saying(move |asked| match asked.target.as_str() {
+    let a = TestOrigin::with_response(move |asked| match asked.target.as_str() {
         "/up" => response(&format!("{} Whatever", told.load(SeqCst)), "", ""),
         _ => response("200 OK", "Cache-Control: no-store\r\n", "a"),
     });
@@ -143,7 +143,7 @@ fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
         b.url()
     ));
     assert_eq!(server.get("/").text(), "a");
-    let asked = a.asked();
+    let asked = a.requests();
     let check = asked.iter().find(|asked| asked.target == "/up");
     let host = check
         .and_then(|asked| asked.field("host"))
@@ -168,8 +168,8 @@ fn a_name_s_addresses_are_servers() {
         assert_eq!(client.get("/", "").text(), "a");
     }
     let host = url.strip_prefix("http://");
-    assert_eq!(a.asked()[0].field("host"), host);
-    assert_eq!(a.asked()[0].field("x-forwarded-host"), Some("test"));
+    assert_eq!(a.requests()[0].field("host"), host);
+    assert_eq!(a.requests()[0].field("x-forwarded-host"), Some("test"));
 }
 
 #[test]

@@ -61,25 +61,25 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
     let mut client = front.connect();
     client.send("GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
     while !client.received.ends_with(b"\r\n\r\n") || !has(&client.received, "\r\n0\r\n") {
-        assert!(client.more());
+        assert!(client.receive_once());
     }
     assert!(has(&client.received, "\r\n0\r\nX-Sum: 1\r\n\r\n"));
     assert!(has(&client.received, "\r\nTrailer: X-Sum\r\n"));
-    let asked = front.origin.asked().remove(0);
+    let asked = front.origin.requests().remove(0);
     assert_eq!(
         (asked.field("te"), asked.field("connection")),
         (Some("trailers"), Some("TE"))
     );
     let asked = {
         front.get("/b", "");
-        front.origin.asked().remove(1)
+        front.origin.requests().remove(1)
     };
     assert_eq!((asked.field("te"), asked.field("connection")), (None, None));
 }
 
 #[test]
 fn header_rules_take_trailers_out() {
-    let origin = TestOrigin::saying(|_| {
+    let origin = TestOrigin::with_response(|_| {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\
          X-Rem: 1\r\nX-SET: 2\r\nX-App: 3\r\nX-Def: 4\r\nx-rem: 5\r\nX-Sum: 6\r\n\r\n"
             .into()
@@ -92,7 +92,7 @@ fn header_rules_take_trailers_out() {
         let mut client = front.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
         while !client.received.ends_with(b"\r\n\r\n") || !has(&client.received, "\r\n0\r\n") {
-            assert!(client.more());
+            assert!(client.receive_once());
         }
         let end = format!("\r\n0\r\n{trailers}\r\n");
         let received = client.received.escape_ascii().to_string();
@@ -123,7 +123,7 @@ fn fields_behind_a_request_reach_the_origin() {
     let mut client = front.connect();
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n");
     assert_eq!(client.response().text(), "ok");
-    let asked = front.origin.asked().remove(0);
+    let asked = front.origin.requests().remove(0);
     assert_eq!(asked.trailers, "X-Sum: 1\r\n");
     assert_eq!(asked.field("trailer"), Some("X-Sum"));
     assert_eq!(asked.body, b"ab");

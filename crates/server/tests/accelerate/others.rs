@@ -84,7 +84,7 @@ fn a_304_that_forbids_to_store_ends_what_is_stored() {
         (front.origin.count() == 2).then_some(())
     });
     assert_eq!(front.get("/", "").text(), "a");
-    assert_eq!(front.origin.asked()[2].field("if-none-match"), None);
+    assert_eq!(front.origin.requests()[2].field("if-none-match"), None);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn what_is_not_all_there_is_asked_for_as_it_is() {
     range(&front, "5-14");
     for (asked, first, last) in [("4-6", 4, 6), ("14-15", 14, 15), ("-5", 15, 19)] {
         assert_eq!(came(&range(&front, asked)), bytes(first, last), "{asked}");
-        let last = front.origin.asked().pop().expect("it was asked");
+        let last = front.origin.requests().pop().expect("it was asked");
         assert_eq!(last.field("range"), Some(&*format!("bytes={asked}")));
     }
     assert_eq!(front.origin.count(), 4);
@@ -113,7 +113,7 @@ fn what_is_not_all_there_is_asked_for_as_it_is() {
 #[test]
 fn a_part_answers_neither_head_nor_get_and_no_cache_but_by_itself() {
     let front = TestFront::caching(
-        TestOrigin::saying(|asked| honest(asked, TEXT, "\"a\"", MINUTE)),
+        TestOrigin::with_response(|asked| honest(asked, TEXT, "\"a\"", MINUTE)),
         "request_directives = true",
     );
     range(&front, "5-14");
@@ -207,7 +207,7 @@ fn a_whole_is_asked_only_for_the_part_that_is_missing() {
         let got = front.get("/", "If-None-Match: \"b\"\r\n");
         assert_eq!((got.status, &*got.text()), (200, TEXT), "{stored}");
         assert_eq!(got.field("content-range"), None);
-        let last = front.origin.asked().pop().expect("it was asked");
+        let last = front.origin.requests().pop().expect("it was asked");
         assert_eq!(last.field("range"), Some(gap));
         assert_eq!(last.field("if-range"), Some("\"a\""));
         assert_eq!(last.field("if-none-match"), None);
@@ -218,7 +218,7 @@ fn a_whole_is_asked_only_for_the_part_that_is_missing() {
     let front = front();
     range(&front, "5-9");
     assert_eq!(front.get("/", "").text(), TEXT);
-    assert_eq!(front.origin.asked()[1].field("range"), None);
+    assert_eq!(front.origin.requests()[1].field("range"), None);
     assert_eq!(came(&range(&front, "0-19")), bytes(0, 19));
     assert_eq!(front.origin.count(), 2);
 }
@@ -272,7 +272,7 @@ fn long_parts_come_and_are_put_together_too() {
     assert_eq!(front.origin.count(), 2);
     let got = front.get("/", "");
     assert!(got.body == text.as_bytes());
-    let last = front.origin.asked().pop().expect("it was asked");
+    let last = front.origin.requests().pop().expect("it was asked");
     assert_eq!(last.field("range"), Some("bytes=600000-899999"));
     assert!(front.get("/", "").body == text.as_bytes());
     check(1, 899_999);
@@ -384,7 +384,7 @@ fn a_part_without_a_strong_tag_is_not_combined() {
         // Nor are its parts combined.
         let got = front.get("/", "");
         assert_eq!((got.status, &*got.text()), (200, TEXT));
-        let last = front.origin.asked().pop().expect("it was asked");
+        let last = front.origin.requests().pop().expect("it was asked");
         assert_eq!((last.field("range"), last.field("if-range")), (None, None));
     }
 }
@@ -419,7 +419,7 @@ fn parts_with_and_without_a_strong_tag_are_not_combined() {
 #[test]
 fn a_part_without_a_strong_tag_leaves_a_stored_whole() {
     let front = TestFront::caching(
-        TestOrigin::saying(|asked| match asked.field("range") {
+        TestOrigin::with_response(|asked| match asked.field("range") {
             Some(_) => part((2, 3, 20), MINUTE, &OTHER[2..4]),
             None => response("200 OK", &format!("ETag: \"a\"\r\n{MINUTE}"), TEXT),
         }),
@@ -582,7 +582,7 @@ fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
         range(&front, "0-9");
         let got = front.get("/", "");
         assert_eq!((got.status, &*got.text()), (200, TEXT), "{said}");
-        assert_eq!(front.origin.asked()[2].field("range"), None, "{said}");
+        assert_eq!(front.origin.requests()[2].field("range"), None, "{said}");
         assert_eq!(front.get("/", "").text(), TEXT);
         assert_eq!(front.origin.count(), 3);
     }
@@ -614,7 +614,7 @@ fn a_part_says_whether_a_stored_whole_holds() {
     let lying = Arc::new(AtomicUsize::new(0));
     let state = lying.clone();
     let front = TestFront::caching(
-        TestOrigin::saying(move |asked| match (asked.number, state.load(SeqCst)) {
+        TestOrigin::with_response(move |asked| match (asked.number, state.load(SeqCst)) {
             (0, _) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 1\r\n")),
             (_, 0) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 2\r\n")),
             (_, 1) => honest(asked, OTHER, "\"a\"", MINUTE),
@@ -669,7 +669,7 @@ fn what_is_stale_is_made_fresh_by_the_next_part() {
     range(&front, "5-14");
     // No client requested the whole, so it is not fetched in the background either.
     assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
-    assert_eq!(front.origin.asked()[1].field("range"), Some("bytes=6-7"));
+    assert_eq!(front.origin.requests()[1].field("range"), Some("bytes=6-7"));
     assert_eq!(came(&range(&front, "5-14")), bytes(5, 14));
     assert_eq!(front.origin.count(), 2);
 }
@@ -717,7 +717,7 @@ fn variants_have_parts_of_their_own() {
         range(&front, &format!("0-4\r\nX-Kind: {kind}"));
         assert_eq!(front.get("/", &format!("X-Kind: {kind}\r\n")).text(), text);
     }
-    let ranges: Vec<_> = front.origin.asked();
+    let ranges: Vec<_> = front.origin.requests();
     let ranges = ranges.iter().map(|asked| asked.field("range"));
     assert_eq!(ranges.skip(2).step_by(2).next(), Some(Some("bytes=0-4")));
     assert_eq!(front.origin.count(), 6);

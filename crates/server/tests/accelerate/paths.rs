@@ -4,7 +4,7 @@ use crate::front::{TestFront, TestOrigin, response};
 
 /// An accelerator with these lines behind its route; its origin answers with the request target.
 fn echoing(lines: &str) -> TestFront {
-    let origin = TestOrigin::saying(|asked| response("200 OK", "", &asked.target));
+    let origin = TestOrigin::with_response(|asked| response("200 OK", "", &asked.target));
     TestFront::routing(origin, lines)
 }
 

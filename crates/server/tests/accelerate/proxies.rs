@@ -36,7 +36,7 @@ fn the_client_is_who_the_proxy_names() {
 
 #[test]
 fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let field = |name: &str| asked.field(name).unwrap_or("-").to_owned();
         let fields = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-port"];
         response("200 OK", "", &fields.map(field).join(" "))
@@ -63,7 +63,7 @@ fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
 #[test]
 fn reports_of_a_client_select_no_stored_response() {
     for name in ["X-Forwarded-User", "X-Forwarded-For"] {
-        let origin = TestOrigin::saying(move |asked| {
+        let origin = TestOrigin::with_response(move |asked| {
             let fields = format!("Cache-Control: max-age=60\r\nVary: {name}\r\n");
             response("200 OK", &fields, asked.field(name).unwrap_or("nobody"))
         });
@@ -145,7 +145,7 @@ fn nobody_else_may_send_a_header() {
 
 #[test]
 fn one_accelerator_tells_the_next() {
-    let behind = TestOrigin::saying(|asked| {
+    let behind = TestOrigin::with_response(|asked| {
         let named = asked.field("x-forwarded-for").unwrap_or_default();
         response("200 OK", "", named)
     });

@@ -37,7 +37,7 @@ fn purge_takes_a_url_in_all_its_variants() {
     assert!(
         front
             .origin
-            .asked()
+            .requests()
             .iter()
             .all(|asked| asked.method == "GET")
     );
@@ -127,7 +127,7 @@ fn a_soft_purge_is_over_once_the_origin_says_that_it_holds() {
     }
     let conditions: Vec<bool> = front
         .origin
-        .asked()
+        .requests()
         .iter()
         .map(|asked| asked.field("if-none-match").is_some())
         .collect();
@@ -149,7 +149,7 @@ fn the_command_purges_by_host_and_makes_stale() {
     assert_eq!(front.get("/", "").text(), "1");
     purge(&["test/", "--soft"]);
     assert_eq!(front.get("/", "").text(), "2");
-    let asked = front.origin.asked();
+    let asked = front.origin.requests();
     let validates = |at: usize| asked[at].field("if-none-match").is_some();
     assert!(!validates(1) && validates(2));
 }
@@ -209,7 +209,7 @@ fn what_began_before_a_purge_is_not_used_after_it() {
     let mut first = front.connect();
     first.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     wait_until("some of the body", || {
-        assert!(first.more());
+        assert!(first.receive_once());
         first
             .received
             .windows(4)

@@ -6,7 +6,7 @@ use crate::front::{TestFront, response};
 
 /// An origin that redirects to its own address, taken from the path, in storable responses.
 fn redirecting() -> TestOrigin {
-    TestOrigin::saying(|asked| {
+    TestOrigin::with_response(|asked| {
         let address = asked.target.trim_start_matches('/').replace('_', "/");
         let number = asked.number;
         let fields = format!(

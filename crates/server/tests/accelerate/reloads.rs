@@ -13,7 +13,7 @@ use crate::front::{PROGRAM, TestFront, response};
 
 /// An origin that returns its name in storable responses.
 fn named(name: &'static str) -> TestOrigin {
-    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
+    TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
 }
 
 /// A site in front of the origin "app", at this server, with more lines.

@@ -71,7 +71,7 @@ fn what_has_changed_takes_its_place() {
     wait_until("another", || {
         (front.get("/", "").text() == "1").then_some(())
     });
-    let asked = front.origin.asked();
+    let asked = front.origin.requests();
     assert_eq!(asked[1].field("if-none-match"), Some("\"0\""));
 }
 
@@ -113,7 +113,7 @@ fn a_head_or_a_range_has_what_is_stale_made_anew() {
         wait_until("another", || {
             (front.get("/", "").text() == "1").then_some(())
         });
-        let asked = front.origin.asked().remove(1);
+        let asked = front.origin.requests().remove(1);
         assert_eq!(asked.method, "GET", "{method} {fields}");
         assert_eq!(asked.field("if-none-match"), Some("\"a\""));
         assert_eq!(

@@ -59,7 +59,7 @@ fn who_does_not_ask_gets_no_other_protocol() {
     let mut client = front.connect();
     client.send("POST / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\nContent-Length: 1\r\n\r\na");
     assert_eq!(client.response().text(), "as ever");
-    for asked in front.origin.asked() {
+    for asked in front.origin.requests() {
         assert_eq!(
             (asked.field("upgrade"), asked.field("connection")),
             (None, None)
@@ -261,7 +261,7 @@ fn a_request_with_a_body_keeps_it_and_changes_no_protocol() {
             "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n{framing}"
         ));
         assert_eq!(client.response().text(), "as ever");
-        let asked = front.origin.asked().pop().expect("it was asked");
+        let asked = front.origin.requests().pop().expect("it was asked");
         assert_eq!(asked.body, b"abc");
         assert_eq!(asked.field("upgrade"), None);
     }

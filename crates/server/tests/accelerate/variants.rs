@@ -30,7 +30,7 @@ fn route(origin: &TestOrigin, lines: &str) -> String {
 }
 
 fn named(name: &'static str) -> TestOrigin {
-    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
+    TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn no_route_answers_with_what_is_stored_of_another() {
 
 #[test]
 fn a_response_that_varies_by_the_reported_port_is_not_stored() {
-    let origin = TestOrigin::saying(|asked: &OriginRequest| {
+    let origin = TestOrigin::with_response(|asked: &OriginRequest| {
         let fields = "Cache-Control: max-age=60\r\nVary: X-Forwarded-Port\r\n";
         response(
             "200 OK",

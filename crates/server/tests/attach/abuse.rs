@@ -56,7 +56,7 @@ fn check(path: &TestPath, site: &TestSite) -> CheckReport {
 /// that; one in fifty runs has one or two.
 fn is_clean_but_for_cookies(report: &CheckReport) -> bool {
     report.wrong_count + report.hung + report.closed_early == 0
-        && report.right + report.reset == report.requests
+        && report.correct + report.reset == report.requests
         && report.reset * 20 <= report.connections
 }
 
@@ -168,7 +168,7 @@ fn forged_segments_are_not_answered_and_not_remembered() {
         assert!(more <= 2, "only those of the last requests: {more}");
         let after = attached.level.connections();
         let all = |c: &lowroad_softirq::level::connections::ConnectionCounts| {
-            c.open + c.handed + c.kernel
+            c.open + c.migrating + c.kernel
         };
         assert!(all(&after) <= all(&before) + 2, "{before:?} {after:?}");
     });

@@ -1,7 +1,9 @@
 //! Real clients in front of a real Apache: responses are right, and the level answers all that it can.
 
 use lowroad_testkit::TempFolder;
-use lowroad_testkit::net::{LinkMangling, SERVER, TestPage, TestPath, TestSite, WebServer, starts};
+use lowroad_testkit::net::{
+    LinkMangling, SERVER, TestPage, TestPath, TestSite, WebServer, is_installed,
+};
 
 use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::cables::Cable;
@@ -187,7 +189,7 @@ fn load_generators_count_no_error() {
 fn a_browser_shows_what_this_level_answers() {
     let test = "a_browser_shows_what_this_level_answers";
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
-    let found = browsers.into_iter().find(|name| starts(name));
+    let found = browsers.into_iter().find(|name| is_installed(name));
     if skipped(test, &["apache2", found.unwrap_or("chromium")]) {
         return;
     }

@@ -260,7 +260,7 @@ fn chunks_are_followed() {
             attached.count("tcp_handed")
         )));
         while !client.received.ends_with(b"\r\n0\r\n\r\n") {
-            assert!(client.more(), "the end of the chunks");
+            assert!(client.receive_once(), "the end of the chunks");
         }
         let text = String::from_utf8_lossy(&client.received).into_owned();
         assert!(

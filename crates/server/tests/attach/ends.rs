@@ -61,14 +61,14 @@ impl Load {
     fn add(&self, report: CheckReport) {
         let mut all = self.rounds.lock().expect("no holder panics");
         all.requests += report.requests;
-        all.right += report.right;
+        all.correct += report.correct;
         all.connections += report.connections;
         all.wrong_count += report.wrong_count;
         all.hung += report.hung;
         all.reset += report.reset;
         all.closed_early += report.closed_early;
         all.wrong.extend(report.wrong);
-        all.troubles.extend(report.troubles);
+        all.other_failures.extend(report.other_failures);
     }
 
     fn requests(&self) -> u64 {

@@ -239,7 +239,7 @@ fn an_upgrade_after_hits() {
     ] {
         client.send(text);
         while client.received.len() < text.len() {
-            assert!(client.more(), "the echo ended");
+            assert!(client.receive_once(), "the echo ended");
         }
         assert_eq!(client.received, text.as_bytes());
         client.received.clear();

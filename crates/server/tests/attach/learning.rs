@@ -142,7 +142,7 @@ fn a_changed_file_is_seen_after_its_lifetime() {
     for round in 0..3 {
         let text = format!("round {round}, and some more");
         let now = SystemTime::now() - Duration::from_secs(60 - round);
-        site.folder().file_of("root/page", &text, now);
+        site.folder().file_modified_at("root/page", &text, now);
         let changed = Instant::now();
         wait_until("the new content", || {
             let asked = Instant::now();

@@ -16,7 +16,7 @@ fn the_verifier_takes_the_programs_of_both_tiers() {
     let namespace = NetNamespace::new("loading").expect("a namespace");
     let folder = place(&namespace, 1);
     for tier in [ProgramTier::Xdp, ProgramTier::Tc] {
-        folder::make(&folder).expect("a folder");
+        folder::create(&folder).expect("a folder");
         let loaded = load(tier, MapSizes::default(), &folder);
         folder::remove(&folder).expect("removed");
         loaded.unwrap_or_else(|error| panic!("{tier:?}: {error}"));

@@ -45,8 +45,8 @@ fn setting(name: &str, default: usize) -> usize {
 fn skipped(test: &str, programs: &[&str]) -> bool {
     let missing = programs
         .iter()
-        .find(|program| !lowroad_testkit::net::starts(program));
-    let reason = lowroad_testkit::net::lacks()
+        .find(|program| !lowroad_testkit::net::is_installed(program));
+    let reason = lowroad_testkit::net::missing_requirement()
         .or_else(|| missing.map(|program| format!("there is no `{program}`")));
     if let Some(reason) = &reason {
         lowroad_testkit::skip(test, reason);

@@ -315,7 +315,8 @@ fn an_edit_of_an_old_file_shows_soon() {
     let path = path();
     let site = TestSite::new(905, &[100]);
     let days_ago = |days: u64| SystemTime::now() - Duration::from_secs(days * 86_400);
-    site.folder().file_of("root/page", "old", days_ago(20));
+    site.folder()
+        .file_modified_at("root/page", "old", days_ago(20));
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
     let response = attached.warm(&path.client, server_v4(80), &get("/page"));
@@ -323,7 +324,8 @@ fn an_edit_of_an_old_file_shows_soon() {
     let published = publisher::published(&attached.level);
     let latest_ns = now_ns() + 5_000_000_000;
     assert!(published.iter().all(|one| one.expires_ns <= latest_ns));
-    site.folder().file_of("root/page", "new", days_ago(10));
+    site.folder()
+        .file_modified_at("root/page", "new", days_ago(10));
     wait_until("the edit", || {
         let hits = attached.count("answer_hit");
         let response = path.client.enter(|| one(server_v4(80), &get("/page")));

@@ -64,7 +64,7 @@ struct Resting {
 impl Resting {
     fn start(namespace: &NetNamespace, learning: LearnSettings, rest: LevelBypassRules) -> Resting {
         let place = place(namespace, 80);
-        folder::make(&place).expect("a folder");
+        folder::create(&place).expect("a folder");
         let loaded = load(ProgramTier::Tc, MapSizes::default(), &place).expect("programs");
         namespace.enter(|| {
             let all = interfaces::all().expect("interfaces");
@@ -88,13 +88,13 @@ impl Resting {
                 let daemon = DaemonContext {
                     level: &of_daemon,
                     learning,
-                    rest,
+                    bypass_rules: rest,
                     connect,
-                    is_own: false,
-                    offered: None,
+                    is_lowroad: false,
+                    offer_lookup: None,
                     admission: AdmissionPolicy::All,
-                    answered: Box::new(|_| {}),
-                    note: Box::new(|text| eprintln!("{text}")),
+                    on_answer: Box::new(|_| {}),
+                    notify: Box::new(|text| eprintln!("{text}")),
                     brief: &AtomicBool::new(false),
                     changes: &AtomicU32::new(0),
                     stop: &stops,
@@ -152,9 +152,9 @@ fn fetches_that_bring_nothing_pause() {
     }
     let (path, asked) = path_to_server();
     let learning = LearnSettings {
-        trust: Trust {
-            on_trust: 8,
-            on_trial: 2,
+        budget_rules: Trust {
+            initial_fetches: 8,
+            after_pause_fetches: 2,
             // An hour: the pause must not end by itself during the test.
             pause_ns_min: 3_600_000_000_000,
             pause_ns_max: 3_600_000_000_000,
@@ -211,8 +211,8 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     let rules = LevelBypassRules {
         window_ns: seconds(1) / 10,
         requests_min: 20,
-        rest_ns_min: seconds(8),
-        rest_ns_max: seconds(3600),
+        bypass_ns_min: seconds(8),
+        bypass_ns_max: seconds(3600),
         settle_ns: 0,
         ..LevelBypassRules::default()
     };

@@ -184,7 +184,7 @@ fn answer_all(stream: TcpStream, text: &str) {
     let mut client = TestClient::new(stream);
     loop {
         while !client.received.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
-            if !client.more() {
+            if !client.receive_once() {
                 return;
             }
         }

@@ -212,7 +212,7 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
         let (from, forwarded) = seen(&first);
         assert_eq!(forwarded, client.to_string(), "Apache hears of the client");
         assert!(
-            probe_source::is_outsider(from),
+            probe_source::is_probe_source(from),
             "{from}: it is asked as a stranger asks"
         );
         assert_eq!(first.field("age"), None);

@@ -71,7 +71,7 @@ fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
 }
 
 /// Repeats unexpected results that a slow machine may cause (an `Age` then includes the delay), or a response that was
-/// not stored: a store may refuse responses that arrive while it forgets other keys (`SharedStore::may_be_forgotten`).
+/// not stored: a store may refuse responses that arrive while it forgets other keys (`SharedStore::may_be_deleted`).
 /// Both are too rare to happen twice.
 fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     let is_unexpected = |test: &&Tested| match expected.has(&test.id) {

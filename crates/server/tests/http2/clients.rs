@@ -72,7 +72,7 @@ fn curl_sends_bodies_to_programs_and_origins() {
     assert_eq!(by_program, format!("HTTP/2.0 {}\n", bytes.len()));
     let by_origin = curl(&["--data-binary", &data, &place.url("/origin/length")]);
     assert_eq!(by_origin, format!("{} ", bytes.len()));
-    let asked = place.origin.asked();
+    let asked = place.origin.requests();
     assert!(asked.last().is_some_and(|it| it.body == bytes));
     let put = curl(&["-T", &file.display().to_string(), &place.url("/origin/put")]);
     assert_eq!(put, format!("{} ", bytes.len()));

@@ -104,7 +104,7 @@ impl Peer {
     /// Opens a WebSocket tunnel in a stream (RFC 8441).
     pub fn connect_to(&mut self, path: &str) -> u32 {
         self.until("the server's settings", |it| {
-            it.http.takes_connect_protocol()
+            it.http.accepts_connect_protocol()
         });
         let ask = OutgoingRequest {
             method: Method::Connect,
@@ -270,7 +270,7 @@ impl Peer {
                     let got = self.got.entry(stream.0).or_default();
                     got.body.extend_from_slice(data);
                     if !self.unread.contains(&stream.0) {
-                        self.http.taken(stream, data.len(), &mut out);
+                        self.http.release_capacity(stream, data.len(), &mut out);
                     }
                 }
                 Some(H2ClientEvent::End { stream, .. }) => {

@@ -45,7 +45,7 @@ impl Place {
         };
         script("cgi/length", LENGTH_CGI);
         script("cgi/events", EVENTS_CGI);
-        let origin = TestOrigin::saying(|asked| {
+        let origin = TestOrigin::with_response(|asked| {
             let body = format!("{} {}", asked.body.len(), asked.trailers.trim());
             match asked.target.as_str() {
                 "/origin/trailers" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Rem: 8\r\n\r\n"

@@ -82,7 +82,7 @@ fn bytes_go_both_ways_and_so_do_their_ends() {
     assert_eq!((got.body.len(), got.reset), (8 + much.len(), None));
     assert!(got.body.ends_with(b"xbye"));
     over.recv().expect("the origin has heard the end");
-    let asked = &front.origin.asked()[0];
+    let asked = &front.origin.requests()[0];
     assert_eq!(asked.target, "/chat/a");
     assert_eq!(asked.field("upgrade"), Some("websocket"));
     assert_eq!(asked.field("connection"), Some("upgrade"));
@@ -126,7 +126,7 @@ fn an_origin_that_goes_ends_the_stream_and_nothing_else() {
 #[test]
 fn what_speaks_no_websocket_says_so() {
     let refusing = "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
-    let front = Front::of(TestOrigin::saying(move |_| refusing.to_owned()));
+    let front = Front::of(TestOrigin::with_response(move |_| refusing.to_owned()));
     let mut peer = front.peer();
     for (path, status, body) in [
         ("/good.txt", 501, &b""[..]),

@@ -8,7 +8,7 @@ use crate::place::PROGRAM;
 
 #[test]
 fn a_forged_user_gets_no_page_of_that_user() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let user = asked.field("x-forwarded-user").unwrap_or("-");
         format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n\

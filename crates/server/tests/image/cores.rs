@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::thread;
 
-use lowroad_testkit::net::{NetNamespace, starts};
+use lowroad_testkit::net::{NetNamespace, is_installed};
 use lowroad_testkit::{TempFolder, TestClient, skip, wait_until};
 
 use crate::database::{Database, URL, site as site_of_pages};
@@ -100,7 +100,7 @@ fn load_generators_count_no_error_with_two_cores() {
         ),
     ] {
         let test = format!("load_generators_count_no_error_with_two_cores ({program})");
-        if !starts(program) {
+        if !is_installed(program) {
             skip(&test, &format!("there is no {program}"));
             continue;
         }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use lowroad_testkit::net::{NetNamespace, starts};
+use lowroad_testkit::net::{NetNamespace, is_installed};
 use lowroad_testkit::{ClientResponse, TempFolder, TestClient, skip, wait_until};
 
 use crate::hosted::{Hosted, IMAGE, can_run};
@@ -29,7 +29,7 @@ impl Database {
     /// Starts it, and waits until the running image renders a page from it. `None`, with a skip message, where it is
     /// not installed.
     pub fn start(test: &str, namespace: &NetNamespace) -> Option<Database> {
-        if !starts("mariadb") {
+        if !is_installed("mariadb") {
             skip(test, "mariadb is missing (Debian: mariadb-client)");
             return None;
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use lowroad_testkit::net::starts;
+use lowroad_testkit::net::is_installed;
 use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::machine::{IP, can_run, free_port};
@@ -15,7 +15,7 @@ fn boots(test: &str, firmware: &[&str]) {
     if !can_run(test) {
         return;
     }
-    if !starts("grub-mkrescue") || !starts("xorriso") {
+    if !is_installed("grub-mkrescue") || !is_installed("xorriso") {
         skip(
             test,
             "there is no GRUB: install grub-pc-bin, grub-efi-amd64-bin, xorriso and mtools",

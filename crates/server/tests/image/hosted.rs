@@ -49,7 +49,7 @@ impl Hosted {
 
 /// Whether this machine can run such tests; reports a skip if not.
 pub fn can_run(test: &str) -> bool {
-    let reason = net::lacks().or_else(|| {
+    let reason = net::missing_requirement().or_else(|| {
         let tun = std::fs::File::options()
             .read(true)
             .write(true)

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 
-use lowroad_testkit::net::starts;
+use lowroad_testkit::net::is_installed;
 use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::place::{PROGRAM, Running, image};
@@ -13,7 +13,7 @@ pub const IP: &str = "10.0.2.15/24,10.0.2.2";
 
 /// Whether QEMU is installed; reports a skip if not.
 pub fn can_run(test: &str) -> bool {
-    let can_run = cfg!(target_arch = "x86_64") && starts("qemu-system-x86_64");
+    let can_run = cfg!(target_arch = "x86_64") && is_installed("qemu-system-x86_64");
     if !can_run {
         skip(test, "there is no qemu-system-x86_64, or no kernel for it");
     }

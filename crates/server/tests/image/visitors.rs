@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_testkit::net::{NetNamespace, starts};
+use lowroad_testkit::net::{NetNamespace, is_installed};
 use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::database::{Database, URL};
@@ -155,7 +155,7 @@ fn load_generators_count_no_error() {
         ),
     ] {
         let test = format!("load_generators_count_no_error ({program} and the machine)");
-        if !starts(program) {
+        if !is_installed(program) {
             skip(&test, &format!("there is no {program}"));
             continue;
         }
@@ -176,7 +176,7 @@ fn load_generators_count_no_error() {
 #[test]
 fn a_browser_shows_the_sample_site() {
     let test = "a_browser_shows_the_sample_site";
-    let Some(browser) = BROWSERS.into_iter().find(|name| starts(name)) else {
+    let Some(browser) = BROWSERS.into_iter().find(|name| is_installed(name)) else {
         skip(test, "there is no chromium");
         return;
     };

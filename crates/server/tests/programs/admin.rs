@@ -59,7 +59,7 @@ fn a_purge_takes_what_is_being_made() {
     let mut client = host.connect();
     client.send("GET /cgi/slow HTTP/1.1\r\nHost: test\r\n\r\n");
     while !client.received.ends_with(b"1\n\r\n") {
-        assert!(client.more());
+        assert!(client.receive_once());
     }
     host.say(&["purge", "all"]);
     host.file("state/go", "");

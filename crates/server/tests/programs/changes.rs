@@ -113,7 +113,7 @@ fn what_is_under_way_ends_by_the_old_routes() {
     let mut client = host.connect();
     client.send("GET /cgi/slow HTTP/1.1\r\nHost: a\r\n\r\n");
     while !client.received.ends_with(b"the beginning\r\n") {
-        assert!(client.more());
+        assert!(client.receive_once());
     }
     host.reload("");
     wait_until("the new routes", || {

@@ -15,7 +15,7 @@ const REPORTS: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\
 
 /// An origin that returns the forwarded fields in storable responses.
 fn origin() -> TestOrigin {
-    TestOrigin::saying(|asked: &OriginRequest| {
+    TestOrigin::with_response(|asked: &OriginRequest| {
         let names = ["for", "proto", "host", "port", "user"];
         let reports = names.map(|name| {
             let value = asked.field(&format!("x-forwarded-{name}"));

@@ -76,7 +76,7 @@ fn many_clients_are_one_call() {
     host.file("state/rest", "");
     for client in clients.iter_mut().chain(&mut late) {
         while !client.received.ends_with(b"0\r\n\r\n") {
-            assert!(client.more(), "the body was cut");
+            assert!(client.receive_once(), "the body was cut");
         }
         let text = String::from_utf8_lossy(&client.received);
         assert!(text.contains("beginning") && text.contains("1\n"), "{text}");

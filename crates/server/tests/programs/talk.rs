@@ -97,7 +97,7 @@ pub fn answer(client: &mut TestClient, method: &str) -> (ClientResponse, End) {
     } else if response.field("transfer-encoding") == Some("chunked") {
         chunks(client)
     } else {
-        while client.more() {}
+        while client.receive_once() {}
         (std::mem::take(&mut client.received), End::Close)
     };
     response.body = body;
@@ -112,7 +112,7 @@ pub fn head(client: &mut TestClient) -> String {
             let head = client.received.drain(..at + 4).collect();
             return String::from_utf8(head).expect("a text head");
         }
-        assert!(client.more(), "the connection ended before a head");
+        assert!(client.receive_once(), "the connection ended before a head");
     }
 }
 
@@ -142,7 +142,7 @@ fn line(client: &mut TestClient) -> Option<String> {
             let line: Vec<u8> = client.received.drain(..at + 2).take(at).collect();
             return Some(String::from_utf8(line).expect("text"));
         }
-        if !client.more() {
+        if !client.receive_once() {
             return None;
         }
     }
@@ -150,7 +150,7 @@ fn line(client: &mut TestClient) -> Option<String> {
 
 fn take(client: &mut TestClient, len: usize) -> Option<Vec<u8>> {
     while client.received.len() < len {
-        if !client.more() {
+        if !client.receive_once() {
             return None;
         }
     }

@@ -58,7 +58,7 @@ fn values<'r>(response: &'r ClientResponse, name: &str) -> Vec<&'r str> {
 #[test]
 fn responses_of_every_source_have_the_fields_of_the_rules() {
     let own = OWN.replace("\\r\\n", "\r\n");
-    let origin = TestOrigin::saying(move |asked| {
+    let origin = TestOrigin::with_response(move |asked| {
         let lifetime = match asked.target.as_str() {
             "/o/stored" => "max-age=60",
             _ => "no-store",
@@ -99,7 +99,7 @@ fn responses_of_every_source_have_the_fields_of_the_rules() {
         assert_eq!(values(&got, "x-robots-tag"), [robots], "{name}");
     }
     let stored = origin
-        .asked()
+        .requests()
         .iter()
         .filter(|asked| asked.target == "/o/stored")
         .count();
@@ -109,7 +109,7 @@ fn responses_of_every_source_have_the_fields_of_the_rules() {
 /// A rule's lifetime for clients does not apply to the cache, also when the origin has only confirmed its response.
 #[test]
 fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         match asked.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
         None => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: no-cache\r\nETag: \"a\"\r\n\r\nok".into(),

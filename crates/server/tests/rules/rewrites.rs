@@ -205,7 +205,7 @@ fn an_internal_alias_is_for_rewrites_only() {
 
 #[test]
 fn an_origin_gets_the_new_target_and_its_response_is_kept_for_the_old_one() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let said = &asked.target;
         let len = said.len();
         format!(

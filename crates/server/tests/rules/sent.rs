@@ -369,7 +369,7 @@ fn programs_do_not_lead_in_circles() {
 
 #[test]
 fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let path = asked.target.trim_start_matches("/app");
         format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nX-Accel-Redirect: /in{path}\r\nContent-Length: 0\r\n\r\n"

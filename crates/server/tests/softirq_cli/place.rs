@@ -155,7 +155,7 @@ impl Drop for Place {
 
 /// Whether the test can run; reports a skip if not.
 pub fn can_run(test: &str) -> bool {
-    if let Some(reason) = net::lacks() {
+    if let Some(reason) = net::missing_requirement() {
         skip(test, &reason);
         return false;
     }

@@ -49,7 +49,7 @@ pub fn at(server: &TestServer, over_tls: bool, path: &str) -> (SocketAddr, Strin
 
 /// An origin that returns the length of the body.
 fn counting() -> TestOrigin {
-    TestOrigin::saying(|asked| {
+    TestOrigin::with_response(|asked| {
         let text = format!("{} {}", asked.method, asked.body.len());
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
@@ -150,7 +150,7 @@ fn a_tunnel_is_sealed_too() {
 fn a_proxy_in_front_says_whose_connection_it_is() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let text = asked.field("X-Forwarded-For").unwrap_or("none").to_string();
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",

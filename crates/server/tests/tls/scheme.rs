@@ -14,7 +14,7 @@ fn both(server: &TestServer) -> (SocketAddr, SocketAddr) {
 
 /// An origin that returns the scheme of the request in storable responses.
 fn origin() -> TestOrigin {
-    TestOrigin::saying(|asked| {
+    TestOrigin::with_response(|asked| {
         let scheme = asked
             .field("X-Forwarded-Proto")
             .unwrap_or("none")

@@ -21,33 +21,35 @@ use crate::sites::{Site, SitePath};
 /// # Errors
 /// The request was refused.
 pub fn identify_client(
-    guard: &AccessPolicy,
-    world: &impl Effects,
+    access_policy: &AccessPolicy,
+    effects: &impl Effects,
     site: &Site,
-    to: &mut RequestResponder<'_, '_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), StatusCode> {
-    let peer = SocketAddr::new(to.exchange.peer, to.exchange.peer_port);
+    let peer = SocketAddr::new(responder.exchange.peer, responder.exchange.peer_port);
     let sender = DirectPeer {
         peer,
-        proxy: to.exchange.proxy,
+        proxy: responder.exchange.proxy,
     };
-    let client = match guard.forwarded_client(sender, to.request) {
+    let client = match access_policy.forwarded_client(sender, responder.request) {
         Ok(Some(client)) => client,
         Ok(None) => return Ok(()),
         Err(_) => {
-            world.trace(TraceEvent::BadTarget(
+            effects.trace(TraceEvent::BadTarget(
                 "a proxy sent malformed fields about the client",
             ));
-            return Err(to.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST));
+            return Err(
+                responder.refuse(Some(SitePath { site, path: b"/" }), StatusCode::BAD_REQUEST)
+            );
         }
     };
     // Logs, rules and limits use the client from here on.
     if client.address != peer {
-        world.trace(TraceEvent::Client(client.address.ip()));
-        to.exchange.peer = client.address.ip();
-        to.exchange.peer_port = client.address.port();
+        effects.trace(TraceEvent::Client(client.address.ip()));
+        responder.exchange.peer = client.address.ip();
+        responder.exchange.peer_port = client.address.port();
     }
-    to.exchange.forwarded = Some(Arc::new(client.request));
+    responder.exchange.forwarded = Some(Arc::new(client.request));
     Ok(())
 }
 
@@ -59,51 +61,51 @@ pub enum AccessRefusal {
     Waits(usize),
 }
 
-/// Applies the rules of a site, starting at number `from`. For each form of the path, the first rule that allows or
+/// Applies the rules of a site, starting at number `first_rule`. For each form of the path, the first rule that allows or
 /// refuses it decides; the request is refused if any of its forms is.
 ///
 /// # Errors
 /// The request is refused, or must wait.
 #[inline(never)]
-pub fn pass(
-    guard: &AccessPolicy,
-    from: usize,
-    world: &impl Effects,
-    passing: AccessCheck<'_>,
-    to: &mut RequestResponder<'_, '_>,
+pub fn apply_rules(
+    access_policy: &AccessPolicy,
+    first_rule: usize,
+    effects: &impl Effects,
+    access_check: AccessCheck<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
     let AccessCheck {
-        at,
+        site_path,
         matches,
-        before,
-    } = passing;
+        previous_path,
+    } = access_check;
     // Once for all limits.
-    let before = before.map(|path| at.site.rules.match_path(path));
-    let has_counted = |number| {
-        let before = before.as_ref();
-        before.is_some_and(|it| guard.has_pattern(number, it))
+    let previous_matches = previous_path.map(|path| site_path.site.rules.match_path(path));
+    let was_counted = |number| {
+        let previous_matches = previous_matches.as_ref();
+        previous_matches.is_some_and(|it| access_policy.has_pattern(number, it))
     };
     // The level below would send its copy to other clients without applying the rules.
-    if guard.concerns(matches) {
-        world.trace(TraceEvent::Ruled);
-        if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
-            let status = to.refuse_by_rule(at, StatusCode::FORBIDDEN, &[]);
+    if access_policy.has_rule_for(matches) {
+        effects.trace(TraceEvent::Ruled);
+        if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
+            let status = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
             return Err(AccessRefusal::Answered(status));
         }
     }
     let input = RuleInput {
-        method: to.request.method,
-        peer: to.exchange.peer,
+        method: responder.request.method,
+        peer: responder.exchange.peer,
     };
     let mut allowed = FormSet::default();
-    for (number, rule) in guard.rules_for(matches, input) {
-        let forms = guard.matched_forms(number, matches);
+    for (number, rule) in access_policy.rules_for(matches, input) {
+        let forms = access_policy.matched_forms(number, matches);
         let refusable = forms.without(allowed);
         // An earlier rule has allowed all forms that this one would refuse.
         if rule.action().refuses() && refusable.is_empty() {
             continue;
         }
-        if number < from {
+        if number < first_rule {
             // The rule was applied before the wait; the forms that it allowed stay allowed.
             if matches!(rule.action(), RuleAction::Allow) {
                 allowed = allowed.with(forms);
@@ -113,25 +115,25 @@ pub fn pass(
         match rule.action() {
             // Applied later, if the file is missing.
             RuleAction::Fallback(_) => continue,
-            _ => world.trace(TraceEvent::Rule(rule)),
+            _ => effects.trace(TraceEvent::Rule(rule)),
         }
         if rule.action().refuses() && !allowed.is_empty() {
-            world.trace(TraceEvent::NotAllowedForms(matches, refusable));
+            effects.trace(TraceEvent::NotAllowedForms(matches, refusable));
         }
         match rule.action() {
             RuleAction::Fallback(_) => {}
             RuleAction::Allow => allowed = allowed.with(forms),
             RuleAction::Deny(status) => {
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);
-                return Err(refuse(rule, status, &[], world, at, to));
+                return Err(refuse(rule, status, &[], effects, site_path, responder));
             }
             // The limit already counted this request under the path that led here.
-            RuleAction::Limit(_) if has_counted(number) => {}
-            RuleAction::Limit(_) => within(rule, input, world, at, to)?,
-            RuleAction::Auth(_) => match shown(rule, world, to) {
-                Some(checked) => {
-                    judge(rule, checked, world, at, to)?;
-                    to.exchange.is_user = true;
+            RuleAction::Limit(_) if was_counted(number) => {}
+            RuleAction::Limit(_) => check_rate(rule, input, effects, site_path, responder)?,
+            RuleAction::Auth(_) => match check_password(rule, effects, responder) {
+                Some(outcome) => {
+                    apply_password_outcome(rule, outcome, effects, site_path, responder)?;
+                    responder.exchange.is_user = true;
                 }
                 None => return Err(AccessRefusal::Waits(number)),
             },
@@ -151,63 +153,76 @@ pub struct CheckedPassword {
 ///
 /// # Errors
 /// The request is refused, or must wait.
-pub fn go_on(
-    guard: &AccessPolicy,
+pub fn resume_after_password(
+    access_policy: &AccessPolicy,
     checked: CheckedPassword,
-    world: &impl Effects,
-    passing: AccessCheck<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    effects: &impl Effects,
+    access_check: AccessCheck<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
-    let at = passing.at;
+    let site_path = access_check.site_path;
     // The rule exists: a waiting request keeps the site that it started with across reloads.
-    let Some(rule) = guard.rule(checked.rule) else {
-        let status = to.refuse(Some(at), StatusCode::INTERNAL_ERROR);
+    let Some(rule) = access_policy.rule(checked.rule) else {
+        let status = responder.refuse(Some(site_path), StatusCode::INTERNAL_ERROR);
         return Err(AccessRefusal::Answered(status));
     };
-    judge(rule, checked.outcome, world, at, to)?;
-    to.exchange.is_user = true;
-    pass(guard, checked.rule + 1, world, passing, to)
+    apply_password_outcome(rule, checked.outcome, effects, site_path, responder)?;
+    responder.exchange.is_user = true;
+    apply_rules(
+        access_policy,
+        checked.rule + 1,
+        effects,
+        access_check,
+        responder,
+    )
 }
 
-fn within(
+fn check_rate(
     rule: &AccessRule,
     input: RuleInput,
-    world: &impl Effects,
-    at: SitePath<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    effects: &impl Effects,
+    site_path: SitePath<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
-    let now_ms = to.exchange.now_ms;
+    let now_ms = responder.exchange.now_ms;
     // Keyed by the client that trusted proxies report, not by the proxy.
     let limit = rule.limit();
-    let taken = limit.map(|limit| world.take_within(limit, input.peer, now_ms));
-    match taken {
-        Some(Err(wait_s)) => Err(refuse_often(rule, wait_s, world, at, to)),
+    let result = limit.map(|limit| effects.take_client_rate(limit, input.peer, now_ms));
+    match result {
+        Some(Err(wait_s)) => Err(refuse_rate_limited(
+            rule, wait_s, effects, site_path, responder,
+        )),
         _ => Ok(()),
     }
 }
 
 /// The outcome for the password of a request; `None` if a helper must verify it first.
-fn shown(
+fn check_password(
     rule: &AccessRule,
-    world: &impl Effects,
-    to: &RequestResponder<'_, '_>,
+    effects: &impl Effects,
+    responder: &RequestResponder<'_, '_>,
 ) -> Option<PasswordOutcome> {
-    let credentials = BasicCredentials::from_request(to.request);
+    let credentials = BasicCredentials::from_request(responder.request);
     // Without credentials, a 401 requests them.
     let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
         return Some(PasswordOutcome::Wrong);
     };
-    world.check(passwords, credentials, to.exchange.peer, to.exchange.id)
+    effects.check(
+        passwords,
+        credentials,
+        responder.exchange.peer,
+        responder.exchange.id,
+    )
 }
 
-fn judge(
+fn apply_password_outcome(
     rule: &AccessRule,
-    checked: PasswordOutcome,
-    world: &impl Effects,
-    at: SitePath<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    outcome: PasswordOutcome,
+    effects: &impl Effects,
+    site_path: SitePath<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
-    match checked {
+    match outcome {
         PasswordOutcome::Right => Ok(()),
         PasswordOutcome::Wrong => {
             let realm = rule
@@ -216,37 +231,46 @@ fn judge(
             let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
             let fields = [("WWW-Authenticate", challenge.as_bytes())];
             let status = StatusCode::UNAUTHORIZED;
-            Err(refuse(rule, status, &fields, world, at, to))
+            Err(refuse(rule, status, &fields, effects, site_path, responder))
         }
-        PasswordOutcome::TooOften(wait_s) => Err(refuse_often(rule, wait_s, world, at, to)),
+        PasswordOutcome::TooOften(wait_s) => Err(refuse_rate_limited(
+            rule, wait_s, effects, site_path, responder,
+        )),
         PasswordOutcome::Busy => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            Err(refuse(rule, status, &[], world, at, to))
+            Err(refuse(rule, status, &[], effects, site_path, responder))
         }
     }
 }
 
-fn refuse_often(
+fn refuse_rate_limited(
     rule: &AccessRule,
     wait_s: u64,
-    world: &impl Effects,
-    at: SitePath<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    effects: &impl Effects,
+    site_path: SitePath<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> AccessRefusal {
     // Retry-After is in whole seconds (RFC 9110 §10.2.3).
     let seconds = wait_s.to_string();
     let fields = [(RETRY_AFTER, seconds.as_bytes())];
-    refuse(rule, StatusCode::TOO_MANY_REQUESTS, &fields, world, at, to)
+    refuse(
+        rule,
+        StatusCode::TOO_MANY_REQUESTS,
+        &fields,
+        effects,
+        site_path,
+        responder,
+    )
 }
 
 fn refuse(
     rule: &AccessRule,
     status: StatusCode,
     fields: &[(&str, &[u8])],
-    world: &impl Effects,
-    at: SitePath<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    effects: &impl Effects,
+    site_path: SitePath<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> AccessRefusal {
-    world.trace(TraceEvent::Refused(rule));
-    AccessRefusal::Answered(to.refuse_by_rule(at, status, fields))
+    effects.trace(TraceEvent::Refused(rule));
+    AccessRefusal::Answered(responder.refuse_by_rule(site_path, status, fields))
 }

@@ -28,7 +28,7 @@ pub struct PendingRequest {
     /// Its head: the fields select the response when the request resumes.
     pub request: OwnedRequest,
     /// The decisions made so far.
-    pub waiting: WaitContext,
+    pub wait_context: WaitContext,
 }
 
 /// The decisions made so far about a request that waits.
@@ -43,9 +43,9 @@ pub struct WaitContext {
     /// As in `RequestContext`.
     pub is_fallback: bool,
     /// As in `RequestContext`.
-    pub inner: Option<Arc<RewrittenTarget>>,
+    pub rewritten_target: Option<Arc<RewrittenTarget>>,
     /// The event that resumes the request.
-    pub waits_for: WaitReason,
+    pub wait_reason: WaitReason,
 }
 
 /// A request with a known site.
@@ -66,7 +66,7 @@ pub struct RequestContext<'a> {
     /// The requested file is missing and this path replaces it.
     pub is_fallback: bool,
     /// The rewrite or internal redirect that led to this target; `None` for the target that the client sent.
-    pub inner: Option<&'a Arc<RewrittenTarget>>,
+    pub rewritten_target: Option<&'a Arc<RewrittenTarget>>,
 }
 
 /// A decoded path and the route that answers for it. The path may be that of a folder's index file.
@@ -80,11 +80,11 @@ pub struct RoutedPath<'a> {
 #[derive(Clone, Copy)]
 pub struct AccessCheck<'a> {
     /// The site and the path.
-    pub at: SitePath<'a>,
+    pub site_path: SitePath<'a>,
     /// The patterns that the path matches.
     pub matches: &'a PathMatches<'a>,
     /// The decoded path before an internal redirect or rewrite; the rules have already admitted it.
-    pub before: Option<&'a [u8]>,
+    pub previous_path: Option<&'a [u8]>,
 }
 
 impl<'a> RequestContext<'a> {
@@ -96,7 +96,7 @@ impl<'a> RequestContext<'a> {
 
 impl RequestContext<'_> {
     /// The site and path, for their rules.
-    pub fn at(&self) -> SitePath<'_> {
+    pub fn site_path(&self) -> SitePath<'_> {
         SitePath {
             site: self.site,
             path: self.path,
@@ -104,70 +104,80 @@ impl RequestContext<'_> {
     }
 
     /// The input of the access rules.
-    pub fn passing(&self) -> AccessCheck<'_> {
+    pub fn access_check(&self) -> AccessCheck<'_> {
         AccessCheck {
-            at: self.at(),
+            site_path: self.site_path(),
             matches: &self.matches,
-            before: self.inner.map(|inner| inner.before()),
+            previous_path: self
+                .rewritten_target
+                .map(|rewritten| rewritten.replaced_path()),
         }
     }
 
     /// The site's rule for missing files and the path that replaces the requested one.
-    pub fn fallback(&self, to: &RequestResponder<'_, '_>) -> Option<(&AccessRule, &str)> {
+    pub fn fallback(&self, responder: &RequestResponder<'_, '_>) -> Option<(&AccessRule, &str)> {
         // A replacement that is missing, too, is not replaced again.
-        let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
+        let access_policy = self
+            .site
+            .access_policy
+            .as_ref()
+            .filter(|_| !self.is_fallback)?;
         let input = RuleInput {
-            method: to.request.method,
-            peer: to.exchange.peer,
+            method: responder.request.method,
+            peer: responder.exchange.peer,
         };
-        guard.fallback(&self.matches, input)
+        access_policy.fallback(&self.matches, input)
     }
 
     /// Keeps the decisions made so far until the event arrives.
-    pub fn wait(&self, to: &RequestResponder<'_, '_>, waits_for: WaitReason) -> RequestDecision {
-        let waiting = WaitContext {
+    pub fn wait(
+        &self,
+        responder: &RequestResponder<'_, '_>,
+        wait_reason: WaitReason,
+    ) -> RequestDecision {
+        let wait_context = WaitContext {
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),
             is_for_files: self.is_for_files,
             is_fallback: self.is_fallback,
-            inner: self.inner.cloned(),
-            waits_for,
+            rewritten_target: self.rewritten_target.cloned(),
+            wait_reason,
         };
         RequestDecision::Deferred(Box::new(PendingRequest {
             // Copied: the connection's buffer is used for its next bytes.
-            request: OwnedRequest::copy_of(to.request),
-            waiting,
+            request: OwnedRequest::from_request(responder.request),
+            wait_context,
         }))
     }
 
     /// Waits until a helper has verified the password for the rule with this number.
     pub fn wait_for_password(
         &self,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
         rule: usize,
     ) -> RequestDecision {
-        let body = to.exchange.body.take();
+        let body = responder.exchange.body.take();
         // The body stays unread until the decision: no 100 (Continue) is sent yet.
-        to.exchange.is_body_undecided = true;
-        self.wait(to, WaitReason::Password { body, rule })
+        responder.exchange.is_body_undecided = true;
+        self.wait(responder, WaitReason::Password { body, rule })
     }
 
     /// Waits for the response of a handler.
     pub fn wait_for_program(
         &self,
-        to: &RequestResponder<'_, '_>,
-        work: Box<dyn Send>,
+        responder: &RequestResponder<'_, '_>,
+        call_guard: Box<dyn Send>,
         is_variant: bool,
         routed: RoutedPath<'_>,
     ) -> RequestDecision {
-        let waits_for = WaitReason::Program {
-            _work: work,
+        let wait_reason = WaitReason::Program {
+            _call_guard: call_guard,
             is_variant,
             route: routed.route.clone(),
             path: routed.path.into(),
         };
-        self.wait(to, waits_for)
+        self.wait(responder, wait_reason)
     }
 }
 

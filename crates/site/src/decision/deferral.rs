@@ -22,7 +22,7 @@ pub enum WaitReason {
     /// A handler's response.
     Program {
         /// Its drop cancels the call, unless other requests wait for it.
-        _work: Box<dyn Send>,
+        _call_guard: Box<dyn Send>,
         /// The variant of the request is known.
         is_variant: bool,
         /// Its route.
@@ -46,7 +46,7 @@ pub enum WaitReason {
         /// The decoded path of the call.
         path: Box<[u8]>,
         /// The progress of the disk look-ups.
-        turn: DiskLookups,
+        progress: DiskLookups,
     },
     /// The end of a body that is discarded.
     Body,
@@ -128,7 +128,7 @@ pub enum WaitEnd<'w> {
     /// A purge was written to disk.
     Purge {
         /// Whether the purge is durable.
-        are_kept: bool,
+        is_durable: bool,
     },
     /// The body was read and dropped.
     Body,
@@ -163,13 +163,18 @@ impl WaitReason {
             (WaitReason::Program { route, path, .. }, Some(HandlerOutcome::Alone)) => {
                 WaitEnd::Unshared { route, path }
             }
-            (WaitReason::Disk { route, path, turn }, Some(HandlerOutcome::Recalled(recalled))) => {
-                WaitEnd::Disk {
+            (
+                WaitReason::Disk {
                     route,
                     path,
-                    next: turn.next(recalled),
-                }
-            }
+                    progress,
+                },
+                Some(HandlerOutcome::Recalled(recalled)),
+            ) => WaitEnd::Disk {
+                route,
+                path,
+                next: progress.next(recalled),
+            },
             (WaitReason::Password { body, rule }, Some(HandlerOutcome::Checked(checked))) => {
                 WaitEnd::Password {
                     body: body.take(),
@@ -177,8 +182,8 @@ impl WaitReason {
                     checked,
                 }
             }
-            (WaitReason::Purge, Some(HandlerOutcome::Purged { are_kept })) => {
-                WaitEnd::Purge { are_kept }
+            (WaitReason::Purge, Some(HandlerOutcome::Purged { is_durable })) => {
+                WaitEnd::Purge { is_durable }
             }
             (WaitReason::Body, None) => WaitEnd::Body,
             _ => return None,
@@ -192,7 +197,7 @@ mod tests {
 
     #[test]
     fn only_its_own_outcome_ends_a_wait() {
-        let purged = || Some(HandlerOutcome::Purged { are_kept: true });
+        let purged = || Some(HandlerOutcome::Purged { is_durable: true });
         let mut password = WaitReason::Password {
             body: None,
             rule: 1,
@@ -213,7 +218,7 @@ mod tests {
         assert!(matches!(WaitReason::Body.end(None), Some(WaitEnd::Body)));
         assert!(matches!(
             WaitReason::Purge.end(purged()),
-            Some(WaitEnd::Purge { are_kept: true })
+            Some(WaitEnd::Purge { is_durable: true })
         ));
     }
 }

@@ -39,10 +39,10 @@ pub trait Effects {
     fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet>;
 
     /// The stored objects under a key, unless they were purged.
-    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet>;
+    fn find_unpurged(&self, hash: u64, key: &[u8]) -> Option<VariantSet>;
 
     /// Starts to load a file.
-    fn fetch(&self, want: LoadRequest, id: ExchangeId) -> LoadProgress;
+    fn fetch(&self, request: LoadRequest, id: ExchangeId) -> LoadProgress;
 
     /// Starts to load a response from disk into memory. False: the disk has none, or the helpers are busy.
     fn recall(&self, recall: &DiskRecall<'_>, id: ExchangeId) -> bool;
@@ -57,7 +57,7 @@ pub trait Effects {
     fn purge(&self, _: &PurgeTarget, _: PurgeMode) {}
 
     /// Whether an outcome will be posted once all purges so far are durable. False: no storage outlives the process.
-    fn keep_purges(&self, _: ExchangeId) -> bool {
+    fn await_durable_purges(&self, _: ExchangeId) -> bool {
         false
     }
 
@@ -70,7 +70,7 @@ pub trait Effects {
     fn take(&self, class: &TrafficClass, now_ms: u64) -> Result<(), u64>;
 
     /// Takes one request of a client's rate under a rule; the error is the number of seconds until the next may come.
-    fn take_within(&self, _: &ClientRates, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
+    fn take_client_rate(&self, _: &ClientRates, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
         Ok(())
     }
 
@@ -86,7 +86,7 @@ pub trait Effects {
     }
 
     /// Records a step of the decision, in order.
-    fn trace(&self, step: TraceEvent<'_>);
+    fn trace(&self, event: TraceEvent<'_>);
 }
 
 /// A look-up in the disk cache.
@@ -169,31 +169,31 @@ impl Effects for HandlerCalls {
     }
 
     #[inline]
-    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
-        self.store.find_kept(hash, key)
+    fn find_unpurged(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+        self.store.find_valid(hash, key)
     }
 
-    fn fetch(&self, want: LoadRequest, id: ExchangeId) -> LoadProgress {
-        match self.fetcher.fetch(want, self.waiter(id)) {
+    fn fetch(&self, request: LoadRequest, id: ExchangeId) -> LoadProgress {
+        match self.fetcher.fetch(request, self.waiter(id)) {
             Ok(()) => LoadProgress::Later,
             // The helpers' queue is full: 503 instead of an unbounded wait.
             Err(_) => LoadProgress::Refused,
         }
     }
 
-    fn recall(&self, recalling: &DiskRecall<'_>, id: ExchangeId) -> bool {
+    fn recall(&self, lookup: &DiskRecall<'_>, id: ExchangeId) -> bool {
         let DiskRecall {
             key, hash, request, ..
-        } = recalling;
+        } = lookup;
         let Some(tier) = self.store.tier() else {
             return false;
         };
         // `None`: the key of a file, which has no copy on disk.
-        let Some(primary) = disk_cache::primary(&recalling.site.rules.disk_id, key) else {
+        let Some(primary) = disk_cache::primary(&lookup.site.rules.disk_id, key) else {
             return false;
         };
         // Asked in memory: most misses need no helper.
-        if !tier.may_have(&primary) {
+        if !tier.may_contain(&primary) {
             return false;
         }
         let recall = RecallRequest {
@@ -203,7 +203,7 @@ impl Effects for HandlerCalls {
             // Before the helper reads: a purge meanwhile must win.
             purges: self.store.purges(*hash),
             lines: request.lines().into(),
-            is_for_lines: recalling.is_for_lines,
+            is_for_lines: lookup.is_for_lines,
         };
         let waiter = self.waiter(id);
         self.fetcher.recall(recall, waiter).is_ok()
@@ -217,22 +217,22 @@ impl Effects for HandlerCalls {
         self.start_refresh(call, exchange);
     }
 
-    fn purge(&self, meant: &PurgeTarget, kind: PurgeMode) {
-        meant.purge(&self.store, kind);
-        match meant {
+    fn purge(&self, target: &PurgeTarget, kind: PurgeMode) {
+        target.purge(&self.store, kind);
+        match target {
             // The levels below can find copies by URL only.
-            PurgeTarget::Urls(pattern) => self.changes.tell_of(pattern),
-            PurgeTarget::Tag(_) | PurgeTarget::Group(_) => self.changes.tell(),
+            PurgeTarget::Urls(pattern) => self.changes.notify_purge(pattern),
+            PurgeTarget::Tag(_) | PurgeTarget::Group(_) => self.changes.notify(),
         }
     }
 
-    fn keep_purges(&self, id: ExchangeId) -> bool {
+    fn await_durable_purges(&self, id: ExchangeId) -> bool {
         let Some(tier) = self.store.tier() else {
             return false;
         };
         let waiter = self.waiter(id);
-        tier.when_purges_are_kept(Box::new(move |are_kept| {
-            waiter.wake(HandlerOutcome::Purged { are_kept });
+        tier.on_purges_durable(Box::new(move |is_durable| {
+            waiter.wake(HandlerOutcome::Purged { is_durable });
         }));
         true
     }
@@ -241,7 +241,7 @@ impl Effects for HandlerCalls {
     fn wait(&self, stored: StoredResponse, id: ExchangeId) -> Option<StoredResponse> {
         match stored.body {
             None => Some(stored),
-            Some(_) => stored.unless_quiet(|| self.waiter(id)),
+            Some(_) => stored.unless_stalled(|| self.waiter(id)),
         }
     }
 
@@ -252,7 +252,12 @@ impl Effects for HandlerCalls {
             .inspect_err(|_| increment(&class.counts.limited))
     }
 
-    fn take_within(&self, limit: &ClientRates, client: IpAddr, now_ms: u64) -> Result<(), u64> {
+    fn take_client_rate(
+        &self,
+        limit: &ClientRates,
+        client: IpAddr,
+        now_ms: u64,
+    ) -> Result<(), u64> {
         limit.take(client, now_ms).map_err(retry_after_s)
     }
 
@@ -263,18 +268,18 @@ impl Effects for HandlerCalls {
         client: IpAddr,
         id: ExchangeId,
     ) -> Option<PasswordOutcome> {
-        if passwords.is_known(&credentials, clock::now_ms()) {
+        if passwords.is_verified(&credentials, clock::now_ms()) {
             return Some(PasswordOutcome::Right);
         }
         let waiter = self.waiter(id);
-        let done = move |checked| waiter.wake(HandlerOutcome::Checked(checked));
-        passwords.verify(credentials, client, done).err()
+        let callback = move |checked| waiter.wake(HandlerOutcome::Checked(checked));
+        passwords.verify(credentials, client, callback).err()
     }
 
     #[inline]
-    fn trace(&self, step: TraceEvent<'_>) {
-        match step {
-            TraceEvent::Reused(route, _) => increment(&route.counts.kept),
+    fn trace(&self, event: TraceEvent<'_>) {
+        match event {
+            TraceEvent::Reused(route, _) => increment(&route.counts.store_hits),
             TraceEvent::Refused(rule) => rule.count_refused(),
             _ => {}
         }

@@ -48,66 +48,77 @@ pub struct KeyedCall {
 
 impl<W: Effects> ResponseLookup<'_, W> {
     /// Answers with a stored response of the route, or calls its handler; `path` may be that of a folder's index file.
-    pub fn ask(
+    pub fn answer_from_route(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         path: &[u8],
         route: &Arc<Route>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         // 404, not 403: a client can't tell such a route from a missing one.
-        if route.is_internal && !asked.is_led() {
-            self.world.trace(TraceEvent::InternalRoute(route));
-            return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
+        if route.is_internal && !context.is_set_by_server() {
+            self.effects.trace(TraceEvent::InternalRoute(route));
+            return generated_response(
+                responder.refuse(Some(context.site_path()), StatusCode::NOT_FOUND),
+            );
         }
-        self.world.trace(TraceEvent::Route(route));
-        to.exchange.metric_scope = route.metric_scope.number();
-        self.ask_in_turn(asked, path, route, DiskLookups::First, to)
+        self.effects.trace(TraceEvent::Route(route));
+        responder.exchange.metric_scope = route.metric_scope.number();
+        self.continue_lookup(context, path, route, DiskLookups::First, responder)
     }
 
-    /// Continues after `ask`, or after the disk look-up that `turn` describes.
-    pub fn ask_in_turn(
+    /// Continues after `answer_from_route`, or after the disk look-up that `progress` describes.
+    pub fn continue_lookup(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         path: &[u8],
         route: &Arc<Route>,
-        turn: DiskLookups,
-        to: &mut RequestResponder<'_, '_>,
+        progress: DiskLookups,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         // Hits need only the hash; the key is copied into an allocation only by later steps.
-        let facts = self.facts_of(asked, route, to);
-        let entry = self.entry_of(facts, route);
-        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        let facts = self.compute_key_facts(context, route, responder);
+        let entry = self.find_entry(facts, route);
+        let found = entry
+            .as_ref()
+            .and_then(|entry| select_stored(entry, route, responder));
         // The hot path: nothing is copied or counted beyond this.
         if let Some((object, Reusability::Fresh)) = found
-            && let ObjectKind::Representation(whole) = &object.kind
+            && let ObjectKind::Representation(representation) = &object.kind
         {
-            self.world.trace(TraceEvent::Reused(route, object));
-            let status = to.hit(asked.at(), object, whole, route);
+            self.effects.trace(TraceEvent::Reused(route, object));
+            let status = responder.hit(context.site_path(), object, representation, route);
             return RequestDecision::Answered(status, Logged::Hit);
         }
         // Memory first; the disk is searched once or twice, see `DiskLookups`.
-        if found.is_none() && self.recall(asked, route, facts, turn, to) {
+        if found.is_none() && self.recall(context, route, facts, progress, responder) {
             let (route, path) = (route.clone(), path.into());
-            return asked.wait(to, WaitReason::Disk { route, path, turn });
+            return context.wait(
+                responder,
+                WaitReason::Disk {
+                    route,
+                    path,
+                    progress,
+                },
+            );
         }
-        let found = found.map(|(object, now)| (object.clone(), now));
+        let found = found.map(|(object, reusability)| (object.clone(), reusability));
         let stored = StoredLookup {
             facts,
             entry: entry.as_ref(),
             found,
         };
-        self.ask_further(asked, RoutedPath { path, route }, stored, to)
+        self.answer_or_call(context, RoutedPath { path, route }, stored, responder)
     }
 
     /// Handles all cases but a fresh, whole, stored response. Not inlined, to keep the hit path small.
     #[inline(never)]
-    fn ask_further(
+    fn answer_or_call(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         routed: RoutedPath<'_>,
         stored: StoredLookup<'_>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         let RoutedPath { path, route } = routed;
         let StoredLookup {
@@ -115,88 +126,99 @@ impl<W: Effects> ResponseLookup<'_, W> {
             entry,
             found,
         } = stored;
-        if let Some((object, now)) = &found {
+        if let Some((object, reusability)) = &found {
             let stored = StoredResponse::from_object(object, HitKind::Hit);
-            if is_usable(*now)
-                && let Some(decision) = self.reuse(asked, routed, stored, logged_of(*now), to)
+            if is_usable(*reusability)
+                && let Some(decision) = self.reuse(
+                    context,
+                    routed,
+                    stored,
+                    logged_outcome(*reusability),
+                    responder,
+                )
             {
                 if let RequestDecision::Answered(..) = decision {
-                    self.world.trace(TraceEvent::Reused(route, object));
+                    self.effects.trace(TraceEvent::Reused(route, object));
                     // After the response: the client does not wait for the refresh.
-                    if *now == Reusability::StaleWhileRevalidate {
+                    if *reusability == Reusability::StaleWhileRevalidate {
                         let key = facts.map(|facts| facts.key(self.key));
-                        self.refresh(asked, routed, key, object, to);
+                        self.refresh(context, routed, key, object, responder);
                     }
                 }
                 return decision;
             }
             // only-if-cached, and the stored response needs validation (RFC 9111 §5.2.1.7).
-            if *now == Reusability::Unusable {
+            if *reusability == Reusability::Unusable {
                 return generated_response(
-                    to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT),
+                    responder.refuse(Some(context.site_path()), StatusCode::GATEWAY_TIMEOUT),
                 );
             }
         }
         // only-if-cached must not reach the origin (RFC 9111 §5.2.1.7).
-        if found.is_none() && facts.is_some() && route.asked(to.request).only_if_cached {
-            return generated_response(to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT));
+        if found.is_none()
+            && facts.is_some()
+            && route.request_directives(responder.request).only_if_cached
+        {
+            return generated_response(
+                responder.refuse(Some(context.site_path()), StatusCode::GATEWAY_TIMEOUT),
+            );
         }
         let key = facts.map(|facts| facts.key(self.key));
-        self.world
+        self.effects
             .trace(TraceEvent::Unused(key.as_ref(), found.as_ref()));
         let selecting = entry.and_then(VariantSet::selecting);
-        let key = key.map(|key| key.with_variant(selecting, to.request));
+        let key = key.map(|key| key.with_variant(selecting, responder.request));
         let stale = found
             .map(|(object, _)| object)
-            .or_else(|| to_complete(entry?, facts, route, to));
-        self.call(asked, path, route, KeyedCall { key, stale }, to)
+            .or_else(|| find_completable(entry?, facts, route, responder));
+        self.call(context, path, route, KeyedCall { key, stale }, responder)
     }
 
     /// Revalidates a response that was just used stale: by a GET for the whole of it, even if this request is a HEAD
     /// or a range.
     fn refresh(
         &self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         routed: RoutedPath<'_>,
         key: Option<CacheKey>,
         stale: &ObjectArc,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) {
         let RoutedPath { path, route } = routed;
-        let mut whole = to.request.clone();
-        whole.method = Method::Get;
+        let mut whole_request = responder.request.clone();
+        whole_request.method = Method::Get;
         let stored = KeyedCall {
             key: key.map(CacheKey::without_range),
             stale: Some(stale.clone()),
         };
         let call = HandlerCall {
-            request: &whole,
-            asked: route.asked(&whole),
-            ..self.call_of(asked, path, route, stored, to)
+            request: &whole_request,
+            directives: route.request_directives(&whole_request),
+            ..self.build_call(context, path, route, stored, responder)
         };
-        self.world.refresh(&call, to.exchange);
+        self.effects.refresh(&call, responder.exchange);
     }
 
     /// Starts a disk look-up for a request; its key's bytes must be in the key buffer.
     fn recall(
         &self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         route: &Route,
         facts: Option<KeyFacts>,
-        turn: DiskLookups,
-        to: &RequestResponder<'_, '_>,
+        progress: DiskLookups,
+        responder: &RequestResponder<'_, '_>,
     ) -> bool {
-        let Some(facts) = facts.filter(|_| route.is_origin && turn != DiskLookups::Over) else {
+        let Some(facts) = facts.filter(|_| route.is_origin && progress != DiskLookups::Over) else {
             return false;
         };
-        let recalling = DiskRecall {
-            site: asked.site,
+        let disk_recall = DiskRecall {
+            site: context.site,
             key: self.key,
             hash: facts.hash,
-            request: to.request,
-            is_for_lines: turn == DiskLookups::ForFields,
+            request: responder.request,
+            is_for_lines: progress == DiskLookups::ForFields,
         };
-        let is_recalled = self.world.recall(&recalling, to.exchange.id);
+        let is_recalled = self.effects.recall(&disk_recall, responder.exchange.id);
         // The look-up after the recall must find the object.
         if is_recalled {
             route.begin_storing();
@@ -204,33 +226,31 @@ impl<W: Effects> ResponseLookup<'_, W> {
         is_recalled
     }
 
-    fn call_of<'c>(
+    fn build_call<'c>(
         &self,
-        asked: &'c RequestContext<'c>,
+        context: &'c RequestContext<'c>,
         path: &'c [u8],
         route: &'c Arc<Route>,
         stored: KeyedCall,
-        to: &RequestResponder<'c, '_>,
+        responder: &RequestResponder<'c, '_>,
     ) -> HandlerCall<'c> {
         let KeyedCall { key, stale } = stored;
         HandlerCall {
-            rules: &asked.site.rules,
-            routes: &asked.site.routes,
-            host: asked.host,
+            rules: &context.site.rules,
+            routes: &context.site.routes,
+            host: context.host,
             path,
-            target: asked.inner.map(|inner| inner.target()),
-            local: self.sites.address(to.exchange.listener),
-            request: to.request,
+            target: context.rewritten_target.map(|rewritten| rewritten.target()),
+            local: self.sites.address(responder.exchange.listener),
+            request: responder.request,
             route,
             key,
-            asked: route.asked(to.request),
-            is_user: to.exchange.is_user,
+            directives: route.request_directives(responder.request),
+            is_user: responder.exchange.is_user,
             stale,
-            class: self
-                .sites
-                .classes
-                .as_ref()
-                .map(|classes| classes.choose(to.request, asked.path, to.exchange.peer)),
+            class: self.sites.classes.as_ref().map(|classes| {
+                classes.choose(responder.request, context.path, responder.exchange.peer)
+            }),
         }
     }
 
@@ -238,97 +258,103 @@ impl<W: Effects> ResponseLookup<'_, W> {
     /// revalidated.
     pub fn call(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         path: &[u8],
         route: &Arc<Route>,
         stored: KeyedCall,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         let is_variant = stored
             .key
             .as_ref()
             .is_some_and(|key| !key.variant.is_empty());
         let routed = RoutedPath { path, route };
-        let call = self.call_of(asked, path, route, stored, to);
-        match self.world.call(&call, to.exchange) {
-            CallStatus::Runs(work) => asked.wait_for_program(to, work, is_variant, routed),
-            CallStatus::Stored(stored) => self.on_stored(asked, routed, stored, is_variant, to),
-            CallStatus::Over(reply) => self.on_reply(asked, route, reply, to),
+        let call = self.build_call(context, path, route, stored, responder);
+        match self.effects.call(&call, responder.exchange) {
+            CallStatus::Runs(work) => context.wait_for_program(responder, work, is_variant, routed),
+            CallStatus::Stored(stored) => {
+                self.on_stored(context, routed, stored, is_variant, responder)
+            }
+            CallStatus::Over(reply) => self.on_reply(context, route, reply, responder),
         }
     }
 
     /// Calls the handler for a request that waited for another request's response. The response may be stored, too.
     pub fn call_alone(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         path: &[u8],
         route: &Arc<Route>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        let facts = self.facts_of(asked, route, to);
+        let facts = self.compute_key_facts(context, route, responder);
         let key = facts.map(|facts| CacheKey {
             // It has waited once already, and does not wait again.
             has_waited: true,
             ..facts.key(self.key)
         });
-        let entry = self.entry_of(facts, route);
-        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        let entry = self.find_entry(facts, route);
+        let found = entry
+            .as_ref()
+            .and_then(|entry| select_stored(entry, route, responder));
         // A stored response may replace an error of the origin (RFC 5861 §4).
         let stale = found.map(|(object, _)| object.clone());
         // Parts and unfinished bodies can't replace an error.
         let stale = stale.filter(|object| object.representation().is_some());
-        self.call(asked, path, route, KeyedCall { key, stale }, to)
+        self.call(context, path, route, KeyedCall { key, stale }, responder)
     }
 
     /// The stored responses under the key in the key buffer.
-    fn entry_of(&self, facts: Option<KeyFacts>, route: &Route) -> Option<VariantSet> {
+    fn find_entry(&self, facts: Option<KeyFacts>, route: &Route) -> Option<VariantSet> {
         // Routes that have never stored a response skip the look-up.
         let facts = facts.filter(|_| route.is_storing())?;
-        self.world.find_kept(facts.hash, self.key)
+        self.effects.find_unpurged(facts.hash, self.key)
     }
 
     /// The key under which the response of a handler would be stored.
-    fn key_of(
+    fn build_key(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         route: &Route,
-        to: &RequestResponder<'_, '_>,
+        responder: &RequestResponder<'_, '_>,
     ) -> Option<CacheKey> {
-        let facts = self.facts_of(asked, route, to)?;
+        let facts = self.compute_key_facts(context, route, responder)?;
         Some(facts.key(self.key))
     }
 
     /// The facts of the key, without its bytes, which are left in the key buffer.
-    fn facts_of(
+    fn compute_key_facts(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         route: &Route,
-        to: &RequestResponder<'_, '_>,
+        responder: &RequestResponder<'_, '_>,
     ) -> Option<KeyFacts> {
-        let world = self.world;
-        let has_body = to.exchange.body_len != Some(0);
-        let hash = |key: &[u8]| world.hash(key);
+        let effects = self.effects;
+        let has_body = responder.exchange.body_len != Some(0);
+        let hash = |key: &[u8]| effects.hash(key);
         // The target of a program's internal redirect can differ with each response.
-        let is_of_program = asked.inner.is_some_and(|inner| inner.is_of_program());
-        if route.keeps_nothing || is_of_program || route.bypasses(to.request) || has_body {
+        let is_from_handler = context
+            .rewritten_target
+            .is_some_and(|rewritten| rewritten.is_from_handler());
+        if route.never_stores || is_from_handler || route.bypasses(responder.request) || has_body {
             return None;
         }
-        let secured = to.exchange.secured.as_ref();
-        if !route.is_origin && secured.is_some_and(|it| it.client.is_some()) {
+        let tls = responder.exchange.tls.as_ref();
+        if !route.is_origin && tls.is_some_and(|it| it.client.is_some()) {
             // A program receives the client's certificate and need not send Vary for it, so its response can't be
             // shared.
             return None;
         }
-        let is_https = to.exchange.is_https();
+        let is_https = responder.exchange.is_https();
         let site = SiteScope {
-            site_id: asked.site.rules.id,
+            site_id: context.site.rules.id,
             is_https,
         };
-        if let Some(forwarded) = &to.exchange.forwarded
-            && let Some(authority) = to.request.authority
+        if let Some(forwarded) = &responder.exchange.forwarded
+            && let Some(authority) = responder.request.authority
             && let Some(complete) = forwarded.authority_with_port(authority, is_https)
         {
-            let mut complete_request = to.request.clone();
+            let mut complete_request = responder.request.clone();
             complete_request.authority = Some(&complete);
             return KeyFacts::from_request(
                 &complete_request,
@@ -338,93 +364,98 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 hash,
             );
         }
-        KeyFacts::from_request(to.request, route.is_origin, site, self.key, hash)
+        KeyFacts::from_request(responder.request, route.is_origin, site, self.key, hash)
     }
 
     /// Answers with the stored form of a handler's response.
     pub fn on_stored(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         routed: RoutedPath<'_>,
         stored: StoredResponse,
         is_variant: bool,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         let RoutedPath { path, route } = routed;
         let object = stored.object.clone();
         let selecting = object.selecting();
-        let takes = |selecting: &SelectingFields| selecting.takes(to.request.fields());
+        let selects = |selecting: &SelectingFields| selecting.matches(responder.request.fields());
         // A follower's fields may select another variant than the leader's.
-        if stored.way.is_own() || selecting.is_none_or(takes) {
-            let logged = Logged::from_hit(stored.way, route.is_origin);
-            let reused = self.reuse(asked, routed, stored, logged, to);
+        if stored.hit_kind.is_for_request() || selecting.is_none_or(selects) {
+            let logged = Logged::from_hit(stored.hit_kind, route.is_origin);
+            let reused = self.reuse(context, routed, stored, logged, responder);
             // Too much time has passed: the stored response can no longer be sent.
-            return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
+            return reused.unwrap_or_else(|| self.call_alone(context, path, route, responder));
         }
         if is_variant {
-            return self.call_alone(asked, path, route, to);
+            return self.call_alone(context, path, route, responder);
         }
         // The leader's response varies and doesn't match; its Vary field now gives the key of this request's variant.
-        let key = self.key_of(asked, route, to);
-        let key = key.map(|key| key.with_variant(selecting, to.request));
+        let key = self.build_key(context, route, responder);
+        let key = key.map(|key| key.with_variant(selecting, responder.request));
         let stored = KeyedCall { key, stale: None };
-        self.call(asked, path, route, stored, to)
+        self.call(context, path, route, stored, responder)
     }
 
     /// Answers with a stored response, or waits until its body begins; `None` if its body is gone.
     fn reuse(
         &self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         routed: RoutedPath<'_>,
         stored: StoredResponse,
         logged: Logged,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> Option<RequestDecision> {
-        let begins = match to.request.method {
+        let ready = match responder.request.method {
             // HEAD needs no body, so it need not wait for one.
             Method::Head => Some(stored),
-            _ => self.world.wait(stored, to.exchange.id),
+            _ => self.effects.wait(stored, responder.exchange.id),
         };
-        match begins {
+        match ready {
             Some(stored) => Some(RequestDecision::Answered(
-                to.reuse(asked.at(), stored, routed.route)?,
+                responder.reuse(context.site_path(), stored, routed.route)?,
                 logged,
             )),
-            None => Some(asked.wait_for_program(to, Box::new(()), true, routed)),
+            None => Some(context.wait_for_program(responder, Box::new(()), true, routed)),
         }
     }
 
     /// Answers with the response of a handler, which is not stored.
     pub fn on_reply(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         route: &Route,
         reply: Result<HandlerReply, HandlerFailure>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         if let Ok(reply) = &reply
-            && let Some(elsewhere) = route.elsewhere(&reply.response)
+            && let Some(redirect_target) = route.internal_redirect(&reply.response)
         {
             let redirect = HandlerRedirect {
-                target: elsewhere,
+                target: redirect_target,
                 fields: &reply.response.fields,
             };
-            return internal_redirect::follow(self, asked, route, redirect, to);
+            return internal_redirect::follow_redirect(self, context, route, redirect, responder);
         }
-        let first = asked.inner.and_then(|inner| inner.kept());
-        let at = match first {
-            None => asked.at(),
+        let first = context
+            .rewritten_target
+            .and_then(|rewritten| rewritten.redirect_fields());
+        let site_path = match first {
+            None => context.site_path(),
             // Header rules apply to the path that the client requested.
-            Some((path, _)) => SitePath { path, ..asked.at() },
+            Some((path, _)) => SitePath {
+                path,
+                ..context.site_path()
+            },
         };
         let status = match reply {
             Ok(mut reply) => {
                 if let Some((_, fields)) = first {
                     response_redirect::add_fields(fields, &mut reply.response);
                 }
-                to.reply(at, route, reply)
+                responder.reply(site_path, route, reply)
             }
-            Err(failure) => to.failed(at, route, &failure, self.logger),
+            Err(failure) => responder.send_failure(site_path, route, &failure, self.logger),
         };
         let logged = match route.is_origin {
             true => Logged::Passed,
@@ -436,62 +467,65 @@ impl<W: Effects> ResponseLookup<'_, W> {
 
 /// The stored response for a request, and how it may be used.
 #[inline]
-fn found<'e>(
+fn select_stored<'e>(
     entry: &'e VariantSet,
     route: &Route,
-    to: &RequestResponder<'_, '_>,
+    responder: &RequestResponder<'_, '_>,
 ) -> Option<(&'e ObjectArc, Reusability)> {
-    let object = entry.selected(to.request.fields())?;
+    let object = entry.selected(responder.request.fields())?;
     let is_ready = match &object.kind {
         ObjectKind::Representation(_) => true,
-        ObjectKind::Parts(partial) => partial.answers(to.request, to.exchange.unix_s),
+        ObjectKind::Parts(partial) => partial.answers(responder.request, responder.exchange.unix_s),
         _ => route.spools.is_some(),
     };
     is_ready.then(|| {
-        let (validity, now_ms) = (&object.validity, to.exchange.now_ms);
+        let (validity, now_ms) = (&object.validity, responder.exchange.now_ms);
         // Fast path: most requests carry no cache directives, and their stored response is fresh.
-        let now = match !to.request.concerns_caches() && validity.holds(now_ms) {
+        let reusability = match !responder.request.affects_caching() && validity.is_valid(now_ms) {
             true => Reusability::Fresh,
-            false => validity.use_for(&route.asked(to.request), now_ms),
+            false => validity.reusability_for(&route.request_directives(responder.request), now_ms),
         };
         match &object.kind {
             // A background refresh would fetch the whole, which no request may want.
-            ObjectKind::Parts(_) if now == Reusability::StaleWhileRevalidate => {
+            ObjectKind::Parts(_) if reusability == Reusability::StaleWhileRevalidate => {
                 (object, Reusability::Validate)
             }
-            _ => (object, now),
+            _ => (object, reusability),
         }
     })
 }
 
 /// A partially stored response, if one more range completes it for a request that wants the whole.
-fn to_complete(
+fn find_completable(
     entry: &VariantSet,
     facts: Option<KeyFacts>,
     route: &Route,
-    to: &RequestResponder<'_, '_>,
+    responder: &RequestResponder<'_, '_>,
 ) -> Option<ObjectArc> {
-    facts.filter(|facts| facts.wants == RequestedPart::Whole)?;
-    let object = entry.selected(to.request.fields())?;
+    facts.filter(|facts| facts.requested_part == RequestedPart::Whole)?;
+    let object = entry.selected(responder.request.fields())?;
     let ObjectKind::Parts(partial) = &object.kind else {
         return None;
     };
-    let asked = route.asked(to.request);
-    let is_fresh = object.validity.use_for(&asked, to.exchange.now_ms) == Reusability::Fresh;
+    let directives = route.request_directives(responder.request);
+    let is_fresh = object
+        .validity
+        .reusability_for(&directives, responder.exchange.now_ms)
+        == Reusability::Fresh;
     (is_fresh && partial.gap().is_some()).then(|| object.clone())
 }
 
 /// Whether a stored response can be sent without asking the origin.
-fn is_usable(now: Reusability) -> bool {
+fn is_usable(reusability: Reusability) -> bool {
     matches!(
-        now,
+        reusability,
         Reusability::Fresh | Reusability::Stale | Reusability::StaleWhileRevalidate
     )
 }
 
 /// The outcome under which a stored response is logged.
-fn logged_of(now: Reusability) -> Logged {
-    match now {
+fn logged_outcome(reusability: Reusability) -> Logged {
+    match reusability {
         Reusability::Fresh => Logged::Hit,
         _ => Logged::Stale,
     }

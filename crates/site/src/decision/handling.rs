@@ -15,92 +15,101 @@ use crate::sites::SitePath;
 
 /// Decides about a request that the site's access rules admit.
 #[inline]
-pub fn admitted<W: Effects>(
+pub fn handle_admitted<W: Effects>(
     mut lookup: ResponseLookup<'_, W>,
-    asked: &RequestContext<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    context: &RequestContext<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
-    let (site, path) = (asked.site, asked.path);
-    let reads = matches!(to.request.method, Method::Get | Method::Head);
+    let (site, path) = (context.site, context.path);
+    let is_get_or_head = matches!(responder.request.method, Method::Get | Method::Head);
     // Without routes, other methods get 405 below, regardless of their body.
-    if to.exchange.is_body_too_long() && (reads || !site.routes.is_empty()) {
-        return generated_response(to.refuse_body(asked.at()));
+    if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
+        return generated_response(responder.refuse_body(context.site_path()));
     }
-    if site.leads_within
-        && let Some(decision) = internal_redirect::internal(&mut lookup, asked, to)
+    if site.has_internal_redirects
+        && let Some(decision) = internal_redirect::internal(&mut lookup, context, responder)
     {
         return decision;
     }
     // After a rewrite, no redirect applies: the target is the server's own.
-    if asked.inner.is_none_or(|inner| inner.is_fresh())
+    if context
+        .rewritten_target
+        .is_none_or(|rewritten| rewritten.allows_redirects())
         && !site.rules.config.redirects.is_empty()
-        && let Some((status, location)) = redirect(asked)
+        && let Some((status, location)) = redirect(context)
     {
-        lookup.world.trace(TraceEvent::Redirect(&location));
-        return generated_response(to.redirect(asked.at(), status, &location));
+        lookup.effects.trace(TraceEvent::Redirect(&location));
+        return generated_response(responder.redirect(context.site_path(), status, &location));
     }
-    let method = to.request.method;
-    if site.leads_within
-        && let Some(led) = asked
+    let method = responder.request.method;
+    if site.has_internal_redirects
+        && let Some(rewrite) = context
             .rewrite(false, method)
-            .or_else(|| internal_redirect::internal_redirect_path(asked, to))
+            .or_else(|| internal_redirect::internal_redirect_path(context, responder))
     {
-        return internal_redirect::rewritten(&mut lookup, asked, led, to);
+        return internal_redirect::continue_rewritten(&mut lookup, context, rewrite, responder);
     }
-    if !asked.is_for_files {
+    if !context.is_for_files {
         // The handler decodes such a path itself, as its language does.
-        let route = site.routes.find_slash_route(&asked.matches, to.request);
-        return match route.filter(|route| route.takes(to.request.method)) {
-            Some(route) => lookup.ask(asked, path, route, to),
+        let route = site
+            .routes
+            .find_slash_route(&context.matches, responder.request);
+        return match route.filter(|route| route.accepts_method(responder.request.method)) {
+            Some(route) => lookup.answer_from_route(context, path, route, responder),
             None => {
                 lookup
-                    .world
+                    .effects
                     .trace(TraceEvent::BadTarget(RequestRefusal::PathSlash.as_str()));
                 generated_response(
-                    to.refuse_target(SitePath { site, path: b"/" }, RequestRefusal::PathSlash),
+                    responder
+                        .refuse_target(SitePath { site, path: b"/" }, RequestRefusal::PathSlash),
                 )
             }
         };
     }
-    if routes::takes(to.request.method) && !site.routes.is_empty() {
-        match site.routes.find_route(&asked.matches, to.request) {
-            Ok(Some(route)) if route.takes(to.request.method) => {
-                return lookup.ask(asked, path, route, to);
+    if routes::takes(responder.request.method) && !site.routes.is_empty() {
+        match site.routes.find_route(&context.matches, responder.request) {
+            Ok(Some(route)) if route.accepts_method(responder.request.method) => {
+                return lookup.answer_from_route(context, path, route, responder);
             }
             Ok(Some(_)) => {
-                if to.exchange.body.is_some() {
-                    to.response.close();
+                if responder.exchange.body.is_some() {
+                    responder.response.close();
                 }
-                return generated_response(to.other_method(asked.at()));
+                return generated_response(responder.other_method(context.site_path()));
             }
             Ok(None) => {}
             // A route's pattern matches, but no conditions hold: a file does not answer in its place.
             Err(NoRoute) => {
-                return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
+                return generated_response(
+                    responder.refuse(Some(context.site_path()), StatusCode::NOT_FOUND),
+                );
             }
         }
     }
     // A path without a file may still lead to a handler. Otherwise the body is discarded.
-    if to.exchange.body.is_some() && !lookup.may_be_for_program(asked, to) {
-        match reads {
-            true if to.exchange.is_body_coming => return asked.wait(to, WaitReason::Body),
+    if responder.exchange.body.is_some() && !lookup.may_lead_to_handler(context, responder) {
+        match is_get_or_head {
+            true if responder.exchange.is_body_coming => {
+                return context.wait(responder, WaitReason::Body);
+            }
             true => {}
             // The unread body would be parsed as the next request.
-            false => to.response.close(),
+            false => responder.response.close(),
         }
     }
-    if !reads && site.routes.is_empty() {
-        return generated_response(to.other_method(asked.at()));
+    if !is_get_or_head && site.routes.is_empty() {
+        return generated_response(responder.other_method(context.site_path()));
     }
-    lookup.serve(asked, to)
+    lookup.serve(context, responder)
 }
 
 /// The redirect of the site's rules for a path.
-fn redirect(asked: &RequestContext<'_>) -> Option<(StatusCode, Vec<u8>)> {
-    let redirects = &asked.site.rules.config.redirects;
-    asked.matches.redirects().find_map(|number| {
+fn redirect(context: &RequestContext<'_>) -> Option<(StatusCode, Vec<u8>)> {
+    let redirects = &context.site.rules.config.redirects;
+    context.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
-        let location = rule.location(asked.request_path(), asked.query)?;
+        let location = rule.location(context.request_path(), context.query)?;
         Some((StatusCode::new(rule.status)?, location))
     })
 }

@@ -17,9 +17,9 @@ use lowroad_routes::routes::Route;
 use super::access::{self, AccessRefusal};
 use super::context::{RequestContext, RequestDecision, generated_response};
 use super::effects::{Effects, TraceEvent};
-use super::handling::admitted;
+use super::handling::handle_admitted;
 use super::lookup::ResponseLookup;
-use super::path::{decoded, may_have};
+use super::path::{decode_path, has_required_certificate};
 use super::rewritten_target::{ClientTarget, RewriteStage, RewrittenTarget};
 use crate::is_from_daemon;
 use crate::responder::RequestResponder;
@@ -43,42 +43,50 @@ pub struct HandlerRedirect<'r> {
 }
 
 /// Builds the target of a rewrite or an internal redirect.
-fn inner_of(
+fn rewrite_target(
     target: Vec<u8>,
-    asked: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     method: Method,
     stage: RewriteStage,
 ) -> RewrittenTarget {
     let query = target.iter().position(|byte| *byte == b'?');
     // The client's own target survives any number of redirects.
-    let first = asked.inner.map(|inner| inner.asked.clone());
+    let first = context
+        .rewritten_target
+        .map(|rewritten| rewritten.client_target.clone());
     let first = first.unwrap_or_else(|| {
         Arc::new(ClientTarget {
             method,
-            path: asked.path.into(),
+            path: context.path.into(),
         })
     });
     RewrittenTarget {
         path_len: query.unwrap_or(target.len()),
         target,
-        before: asked.path.into(),
+        replaced_path: context.path.into(),
         stage,
-        programs: asked.inner.map_or(0, |inner| inner.programs),
-        asked: first,
-        kept: asked.inner.and_then(|inner| inner.kept.clone()),
+        redirect_count: context
+            .rewritten_target
+            .map_or(0, |rewritten| rewritten.redirect_count),
+        client_target: first,
+        redirect_fields: context
+            .rewritten_target
+            .and_then(|rewritten| rewritten.redirect_fields.clone()),
     }
 }
 
 impl<'a> RequestContext<'a> {
     /// The rewrite for a path and its target; `missing` selects the rewrites for paths without a file or route.
     pub fn rewrite(&self, missing: bool, method: Method) -> Option<RewriteMatch<'a>> {
-        let may_be = self.inner.is_none_or(|inner| match inner.stage {
-            RewriteStage::AsAsked | RewriteStage::Named => true,
-            RewriteStage::Rewritten => missing,
-            RewriteStage::Last => false,
-        });
+        let is_allowed = self
+            .rewritten_target
+            .is_none_or(|rewritten| match rewritten.stage {
+                RewriteStage::AsAsked | RewriteStage::Named => true,
+                RewriteStage::Rewritten => missing,
+                RewriteStage::Last => false,
+            });
         // A replacement for a missing file is final.
-        if !may_be || self.is_fallback {
+        if !is_allowed || self.is_fallback {
             return None;
         }
         // A rewrite for missing files is the last step: else two rules could lead to each other for ever.
@@ -96,20 +104,20 @@ impl<'a> RequestContext<'a> {
             let target = rewrite.target(self.request_path(), self.query)?;
             Some(RewriteMatch {
                 rule: rewrite,
-                target: inner_of(target, self, method, stage),
+                target: rewrite_target(target, self, method, stage),
             })
         })
     }
 
     /// Whether a rewrite or a program has set the path.
-    fn is_named(&self) -> bool {
-        let inner = self.inner;
-        inner.is_some_and(|inner| inner.stage != RewriteStage::AsAsked)
+    fn is_redirected(&self) -> bool {
+        let rewritten = self.rewritten_target;
+        rewritten.is_some_and(|rewritten| rewritten.stage != RewriteStage::AsAsked)
     }
 
     /// Whether internal routes may answer: the path was set by the server or replaces a missing file.
-    pub fn is_led(&self) -> bool {
-        self.is_fallback || self.is_named()
+    pub fn is_set_by_server(&self) -> bool {
+        self.is_fallback || self.is_redirected()
     }
 
     /// Whether the path is below an internal alias.
@@ -124,165 +132,197 @@ impl<'a> RequestContext<'a> {
 #[inline(never)]
 pub fn internal<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
-    asked: &RequestContext<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    context: &RequestContext<'_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> Option<RequestDecision> {
-    let (alias, ..) = asked.site.rules.matched_alias(&asked.matches, asked.path)?;
+    let (alias, ..) = context
+        .site
+        .rules
+        .matched_alias(&context.matches, context.path)?;
     if !alias.internal {
         return None;
     }
-    if !asked.is_named() || !asked.is_for_files {
-        lookup.world.trace(TraceEvent::Internal(alias));
+    if !context.is_redirected() || !context.is_for_files {
+        lookup.effects.trace(TraceEvent::Internal(alias));
         return Some(generated_response(
-            to.refuse(Some(asked.at()), StatusCode::NOT_FOUND),
+            responder.refuse(Some(context.site_path()), StatusCode::NOT_FOUND),
         ));
     }
-    if !matches!(to.request.method, Method::Get | Method::Head) {
-        to.response.close();
-        return Some(generated_response(to.other_method(asked.at())));
+    if !matches!(responder.request.method, Method::Get | Method::Head) {
+        responder.response.close();
+        return Some(generated_response(
+            responder.other_method(context.site_path()),
+        ));
     }
-    Some(lookup.again().serve(asked, to))
+    Some(lookup.reborrow().serve(context, responder))
 }
 
 /// The rewrite for a path that neither a file nor a route has.
 pub fn internal_redirect_path<'a>(
-    asked: &RequestContext<'a>,
-    to: &RequestResponder<'_, '_>,
+    context: &RequestContext<'a>,
+    responder: &RequestResponder<'_, '_>,
 ) -> Option<RewriteMatch<'a>> {
-    let routes = &asked.site.routes;
-    let is_free = || matches!(routes.find_route(&asked.matches, to.request), Ok(None));
+    let routes = &context.site.routes;
+    let has_no_route = || {
+        matches!(
+            routes.find_route(&context.matches, responder.request),
+            Ok(None)
+        )
+    };
     // Of paths with encoded slashes, no file can exist, so they count as missing.
-    (!asked.is_for_files && is_free()).then(|| asked.rewrite(true, to.request.method))?
+    (!context.is_for_files && has_no_route())
+        .then(|| context.rewrite(true, responder.request.method))?
 }
 
 /// Continues with the target of a rewrite.
 #[inline(never)]
-pub fn rewritten<W: Effects>(
+pub fn continue_rewritten<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
-    asked: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     rewrite: RewriteMatch<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     lookup
-        .world
+        .effects
         .trace(TraceEvent::Rewrite(rewrite.rule, &rewrite.target.target));
-    lead(lookup, asked, rewrite.target, to)
+    continue_with_target(lookup, context, rewrite.target, responder)
 }
 
 /// Follows an internal redirect of a handler, as a GET without a body: the handler has consumed the body.
 #[inline(never)]
-pub fn follow<W: Effects>(
+pub fn follow_redirect<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
-    asked: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     route: &Route,
     redirect: HandlerRedirect<'_>,
-    to: &mut RequestResponder<'_, '_>,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     let HandlerRedirect { target, fields } = redirect;
     let (target, stage) = match target {
         InternalRedirect::Local(target) => (Some(target), RewriteStage::AsAsked),
         InternalRedirect::Path(target) => (Some(target), RewriteStage::Named),
         // Only files in internal aliases: a program must not name any file of the machine.
-        InternalRedirect::File(file) => (asked.site.rules.internal_path(&file), RewriteStage::Last),
+        InternalRedirect::File(file) => {
+            (context.site.rules.internal_path(&file), RewriteStage::Last)
+        }
     };
-    let method = to.request.method;
+    let method = responder.request.method;
     let mut failed = |detail: &str| {
         increment(&route.counts.failed);
         let failure = HandlerFailure::new(StatusCode::BAD_GATEWAY, detail);
-        generated_response(to.failed(asked.at(), route, &failure, lookup.logger))
+        generated_response(responder.send_failure(
+            context.site_path(),
+            route,
+            &failure,
+            lookup.logger,
+        ))
     };
     let Some(target) = target else {
         return failed("X-Sendfile names a file outside the folders of all internal aliases");
     };
-    let inner = inner_of(target, asked, method, stage);
+    let rewritten = rewrite_target(target, context, method, stage);
     // Two programs may lead to each other.
-    if inner.programs >= PROGRAMS_MAX {
+    if rewritten.redirect_count >= PROGRAMS_MAX {
         return failed("too many internal redirects between programs");
     }
     // A program's error must not look like the client's.
-    if decoded(asked.site, inner.path(), &mut vec![0; inner.path_len]).is_err() {
+    if decode_path(
+        context.site,
+        rewritten.path(),
+        &mut vec![0; rewritten.path_len],
+    )
+    .is_err()
+    {
         return failed("an internal redirect to an invalid path");
     }
-    let kept = (stage != RewriteStage::AsAsked).then(|| {
-        let kept = response_redirect::kept(fields);
+    let redirect_fields = (stage != RewriteStage::AsAsked).then(|| {
+        let response_fields = response_redirect::carried_fields(fields);
         // A chain of redirects collects the fields of all its programs.
-        let first = inner.kept.as_ref();
-        first.map_or(kept.clone(), |first| {
-            response_redirect::joined(first, &kept)
+        let first = rewritten.redirect_fields.as_ref();
+        first.map_or(response_fields.clone(), |first| {
+            response_redirect::join_fields(first, &response_fields)
         })
     });
-    let inner = RewrittenTarget {
-        programs: inner.programs + 1,
-        kept,
-        ..inner
+    let rewritten = RewrittenTarget {
+        redirect_count: rewritten.redirect_count + 1,
+        redirect_fields,
+        ..rewritten
     };
     // The program has consumed it.
-    to.exchange.body = None;
-    to.exchange.body_len = Some(0);
-    let mut request = to.request.clone();
+    responder.exchange.body = None;
+    responder.exchange.body_len = Some(0);
+    let mut request = responder.request.clone();
     // HEAD stays, so that the client gets no body.
     if method != Method::Head {
         request.method = Method::Get;
     }
-    let mut to = RequestResponder {
+    let mut responder = RequestResponder {
         request: &request,
-        exchange: to.exchange,
-        response: to.response,
+        exchange: responder.exchange,
+        response: responder.response,
     };
-    lead(lookup, asked, inner, &mut to)
+    continue_with_target(lookup, context, rewritten, &mut responder)
 }
 
 /// Continues with another target. The level below is refused: it would keep the response under the requested target,
 /// and would miss changes of the new one.
-fn lead<W: Effects>(
+fn continue_with_target<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
-    asked: &RequestContext<'_>,
-    inner: RewrittenTarget,
-    to: &mut RequestResponder<'_, '_>,
+    context: &RequestContext<'_>,
+    rewritten: RewrittenTarget,
+    responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
-    let (site, world) = (asked.site, lookup.world);
-    world.trace(TraceEvent::Ruled);
-    if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
-        return generated_response(to.refuse_by_rule(asked.at(), StatusCode::FORBIDDEN, &[]));
+    let (site, effects) = (context.site, lookup.effects);
+    effects.trace(TraceEvent::Ruled);
+    if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
+        return generated_response(responder.refuse_by_rule(
+            context.site_path(),
+            StatusCode::FORBIDDEN,
+            &[],
+        ));
     }
     // A rewrite may lengthen the target at each step.
-    if inner.target.len() > TARGET_LEN_MAX {
-        return generated_response(to.refuse(Some(asked.at()), StatusCode::URI_TOO_LONG));
+    if rewritten.target.len() > TARGET_LEN_MAX {
+        return generated_response(
+            responder.refuse(Some(context.site_path()), StatusCode::URI_TOO_LONG),
+        );
     }
-    let inner = Arc::new(inner);
+    let rewritten = Arc::new(rewritten);
     // Not the worker's buffer: it holds the path of the outer request.
-    let mut scratch = vec![0; inner.path_len];
-    let (path, is_for_files) = match decoded(site, inner.path(), &mut scratch) {
+    let mut scratch = vec![0; rewritten.path_len];
+    let (path, is_for_files) = match decode_path(site, rewritten.path(), &mut scratch) {
         Ok(decoded) => decoded,
         Err(refusal) => {
-            world.trace(TraceEvent::BadTarget(refusal.as_str()));
-            return generated_response(to.refuse_target(asked.at(), refusal));
+            effects.trace(TraceEvent::BadTarget(refusal.as_str()));
+            return generated_response(responder.refuse_target(context.site_path(), refusal));
         }
     };
-    let asked = RequestContext {
+    let context = RequestContext {
         site,
-        host: asked.host,
+        host: context.host,
         path,
-        raw_path: inner.path(),
+        raw_path: rewritten.path(),
         matches: site
             .rules
-            .match_request_path(RequestPath::new(inner.path(), path), is_for_files),
-        query: inner.query(),
+            .match_request_path(RequestPath::new(rewritten.path(), path), is_for_files),
+        query: rewritten.query(),
         is_for_files,
         is_fallback: false,
-        inner: Some(&inner),
+        rewritten_target: Some(&rewritten),
     };
-    if !may_have(&asked.matches, to.exchange) {
-        world.trace(TraceEvent::NoClientCertificate);
-        return generated_response(to.refuse(Some(asked.at()), StatusCode::FORBIDDEN));
+    if !has_required_certificate(&context.matches, responder.exchange) {
+        effects.trace(TraceEvent::NoClientCertificate);
+        return generated_response(
+            responder.refuse(Some(context.site_path()), StatusCode::FORBIDDEN),
+        );
     }
     // Other rules may apply to the new path.
-    if let Some(guard) = &site.guard {
-        match access::pass(guard, 0, world, asked.passing(), to) {
+    if let Some(access_policy) = &site.access_policy {
+        match access::apply_rules(access_policy, 0, effects, context.access_check(), responder) {
             Ok(()) => {}
             Err(AccessRefusal::Answered(status)) => return generated_response(status),
-            Err(AccessRefusal::Waits(rule)) => return asked.wait_for_password(to, rule),
+            Err(AccessRefusal::Waits(rule)) => return context.wait_for_password(responder, rule),
         }
     }
-    admitted(lookup.again(), &asked, to)
+    handle_admitted(lookup.reborrow(), &context, responder)
 }

@@ -48,20 +48,22 @@ impl SiteService {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let unix_s = since.map_or(0, |since| since.as_secs());
         let date = date::format(unix_s);
-        let mut unsent = DetachedResponse::default();
-        let is_answered = match unsent.request(&offer.head, &offer.limits) {
+        let mut detached = DetachedResponse::default();
+        let is_answered = match detached.request(&offer.head, &offer.limits) {
             Some(request) => {
                 let now_ms = clock::now_ms();
-                let protocol = unsent.protocol();
+                let protocol = detached.protocol();
                 let exchange =
                     Exchange::without_client(offer.listener, offer.peer, protocol, now_ms, unix_s);
-                self.answer_stored(&request, exchange, &mut unsent.response(&date))
+                self.answer_stored(&request, exchange, &mut detached.response(&date))
             }
             None => false,
         };
         // A longer response is not for the level.
-        let answer = is_answered.then(|| unsent.whole(OFFER_LEN_MAX)).flatten();
-        (offer.reply)(answer.as_deref());
+        let response_bytes = is_answered
+            .then(|| detached.into_bytes(OFFER_LEN_MAX))
+            .flatten();
+        (offer.reply)(response_bytes.as_deref());
     }
 
     fn answer_stored(
@@ -70,33 +72,33 @@ impl SiteService {
         mut exchange: Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> bool {
-        let mut to = RequestResponder {
+        let mut responder = RequestResponder {
             request,
             exchange: &mut exchange,
             response,
         };
-        let world = MemoryEffects {
+        let effects = MemoryEffects {
             calls: &self.calls,
             is_for_level: Cell::new(true),
             is_redirect: Cell::new(false),
         };
         let decider = RequestDecider {
             sites: &self.sites,
-            world: &world,
+            effects: &effects,
             logger: &self.logger,
             scratch: &mut self.scratch,
         };
-        let decision = decider.decide(request, &mut to);
+        let decision = decider.decide(request, &mut responder);
         let is_lasting = match decision {
             RequestDecision::Answered(_, Logged::Hit) => true,
             // A redirect is valid as long as the rules are, and a reload discards all copies in the level.
             RequestDecision::Answered(_, Logged::Made) => {
-                world.is_redirect.get() && !may_become_challenge(request)
+                effects.is_redirect.get() && !may_become_challenge(request)
             }
             _ => false,
         };
         // Only responses that the level may keep: it would send them to other clients without a decision.
-        is_lasting && world.is_for_level.get()
+        is_lasting && effects.is_for_level.get()
     }
 }
 
@@ -128,8 +130,8 @@ impl Effects for MemoryEffects<'_> {
         self.calls.find(hash, key)
     }
 
-    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
-        self.calls.find_kept(hash, key)
+    fn find_unpurged(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+        self.calls.find_unpurged(hash, key)
     }
 
     fn fetch(&self, _: LoadRequest, _: ExchangeId) -> LoadProgress {
@@ -150,8 +152,8 @@ impl Effects for MemoryEffects<'_> {
         Ok(())
     }
 
-    fn trace(&self, step: TraceEvent<'_>) {
-        match step {
+    fn trace(&self, event: TraceEvent<'_>) {
+        match event {
             TraceEvent::Route(_) | TraceEvent::Ruled => self.is_for_level.set(false),
             TraceEvent::Redirect(_) => self.is_redirect.set(true),
             _ => {}

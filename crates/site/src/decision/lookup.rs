@@ -28,7 +28,7 @@ use crate::sites::{SitePath, SiteTable};
 pub struct ResponseLookup<'w, W> {
     pub sites: &'w SiteTable,
     /// Access to handlers and to the store.
-    pub world: &'w W,
+    pub effects: &'w W,
     /// Receives the faults.
     pub logger: &'w ErrorLogger,
     /// A reusable buffer for keys.
@@ -37,32 +37,32 @@ pub struct ResponseLookup<'w, W> {
 
 impl<W: Effects> ResponseLookup<'_, W> {
     /// A reborrow, for callees that consume the look-up.
-    pub fn again(&mut self) -> ResponseLookup<'_, W> {
+    pub fn reborrow(&mut self) -> ResponseLookup<'_, W> {
         ResponseLookup {
             sites: self.sites,
-            world: self.world,
+            effects: self.effects,
             logger: self.logger,
             key: &mut *self.key,
         }
     }
 
     /// Whether a path that no route matches may still lead to a handler: by an index, a fallback or a rewrite.
-    pub fn may_be_for_program(
+    pub fn may_lead_to_handler(
         &self,
-        asked: &RequestContext<'_>,
-        to: &RequestResponder<'_, '_>,
+        context: &RequestContext<'_>,
+        responder: &RequestResponder<'_, '_>,
     ) -> bool {
-        let routes = &asked.site.routes;
+        let routes = &context.site.routes;
         // The fallback's path may be a handler's.
-        let leads_to_one = || {
-            let fallback = asked.fallback(to);
-            fallback.is_some_and(|(_, path)| asked.site.rules.has_route(path.as_bytes()))
+        let fallback_has_route = || {
+            let fallback = context.fallback(responder);
+            fallback.is_some_and(|(_, path)| context.site.rules.has_route(path.as_bytes()))
         };
-        let is_rewritten = || asked.rewrite(true, to.request.method).is_some();
+        let is_rewritten = || context.rewrite(true, responder.request.method).is_some();
         !routes.is_empty()
-            && (routes.find_missing_route(&asked.matches).is_some()
-                || asked.path.ends_with(b"/")
-                || leads_to_one()
+            && (routes.find_missing_route(&context.matches).is_some()
+                || context.path.ends_with(b"/")
+                || fallback_has_route()
                 || is_rewritten())
     }
 
@@ -70,19 +70,19 @@ impl<W: Effects> ResponseLookup<'_, W> {
     #[inline]
     pub fn serve(
         self,
-        asked: &RequestContext<'_>,
-        to: &mut RequestResponder<'_, '_>,
+        context: &RequestContext<'_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
-        let hash = self.world.hash(self.key);
-        match self.world.find(hash, self.key) {
+        key::write_file_key(self.key, context.site.rules.id, context.host, context.path);
+        let hash = self.effects.hash(self.key);
+        match self.effects.find(hash, self.key) {
             // The hot path: one look-up, no system call.
-            Some(entry) if entry.base.validity.holds(to.exchange.now_ms) => {
-                self.send(asked, &entry, Logged::Hit, to)
+            Some(entry) if entry.base.validity.is_valid(responder.exchange.now_ms) => {
+                self.send(context, &entry, Logged::Hit, responder)
             }
             stale => {
                 let stale = stale.map(|entry| entry.base);
-                self.fetch(asked, ContentCoding::Identity, stale, to)
+                self.fetch(context, ContentCoding::Identity, stale, responder)
             }
         }
     }
@@ -90,17 +90,22 @@ impl<W: Effects> ResponseLookup<'_, W> {
     /// Resumes with the outcome of a load.
     pub fn on_loaded(
         self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         loaded: LoadOutcome,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         match loaded.encoded {
-            None => self.send(asked, &VariantSet::new(loaded.base), Logged::Miss, to),
+            None => self.send(
+                context,
+                &VariantSet::new(loaded.base),
+                Logged::Miss,
+                responder,
+            ),
             Some(object) if object.representation().is_some() => {
-                self.send_variant(asked, &object, Logged::Miss, to)
+                self.send_variant(context, &object, Logged::Miss, responder)
             }
             // The file can't be had in that coding, so the identity is sent.
-            Some(_) => self.send_variant(asked, &loaded.base, Logged::Miss, to),
+            Some(_) => self.send_variant(context, &loaded.base, Logged::Miss, responder),
         }
     }
 
@@ -108,85 +113,101 @@ impl<W: Effects> ResponseLookup<'_, W> {
     #[inline]
     fn send(
         mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         entry: &VariantSet,
         logged: Logged,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         let base = &entry.base;
-        self.world.trace(TraceEvent::Found(asked, base));
+        self.effects.trace(TraceEvent::Found(context, base));
         let identity = match &base.kind {
             ObjectKind::Representation(representation) => representation,
-            other => return self.no_file(asked, other, logged, to),
+            other => return self.answer_without_file(context, other, logged, responder),
         };
-        if !matches!(to.request.method, Method::Get | Method::Head) {
-            return generated_response(to.other_method(asked.at()));
+        if !matches!(responder.request.method, Method::Get | Method::Head) {
+            return generated_response(responder.other_method(context.site_path()));
         }
         // Loaded objects hold the identity coding; other codings are made on first use.
-        let wanted = content_coding::choose(&to.request.accept_encoding(), identity.encodings());
-        if wanted == ContentCoding::Identity {
-            return self.send_variant(asked, base, logged, to);
+        let coding =
+            content_coding::choose(&responder.request.accept_encoding(), identity.encodings());
+        if coding == ContentCoding::Identity {
+            return self.send_variant(context, base, logged, responder);
         }
-        match entry.encoded(wanted) {
-            Some(object) => self.send_variant(asked, object, logged, to),
-            None => self.fetch(asked, wanted, Some(base.clone()), to),
+        match entry.encoded(coding) {
+            Some(object) => self.send_variant(context, object, logged, responder),
+            None => self.fetch(context, coding, Some(base.clone()), responder),
         }
     }
 
     #[inline]
     fn send_variant(
         &self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         object: &StoredObject,
         logged: Logged,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        self.world.trace(TraceEvent::Chosen(object));
+        self.effects.trace(TraceEvent::Chosen(object));
         match &object.kind {
             ObjectKind::Representation(representation) => {
-                let kept = asked.inner.and_then(|inner| inner.kept());
-                let status = match kept {
-                    None => to.send(asked.at(), representation),
+                let redirect_fields = context
+                    .rewritten_target
+                    .and_then(|rewritten| rewritten.redirect_fields());
+                let status = match redirect_fields {
+                    None => responder.send(context.site_path(), representation),
                     Some((path, fields)) => {
-                        let at = SitePath { path, ..asked.at() };
-                        to.send_for_program(asked.at(), at, representation, fields)
+                        let client_path = SitePath {
+                            path,
+                            ..context.site_path()
+                        };
+                        responder.send_for_program(
+                            context.site_path(),
+                            client_path,
+                            representation,
+                            fields,
+                        )
                     }
                 };
                 RequestDecision::Answered(status, logged)
             }
-            _ => generated_response(to.refuse(Some(asked.at()), StatusCode::INTERNAL_ERROR)),
+            _ => generated_response(
+                responder.refuse(Some(context.site_path()), StatusCode::INTERNAL_ERROR),
+            ),
         }
     }
 
     /// Answers for a path without a file: a folder or nothing, unless a handler answers for it.
-    fn no_file(
+    fn answer_without_file(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         kind: &ObjectKind,
         logged: Logged,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         // An internal path names a file only: no route, rewrite or fallback applies.
-        if asked.site.leads_within && asked.is_internal() {
+        if context.site.has_internal_redirects && context.is_internal() {
             let status = match kind {
                 ObjectKind::Refused(status, _) => *status,
                 _ => StatusCode::NOT_FOUND,
             };
-            return generated_response(to.refuse(Some(asked.at()), status));
+            return generated_response(responder.refuse(Some(context.site_path()), status));
         }
-        let routes = &asked.site.routes;
+        let routes = &context.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             // The index file belongs to a handler, under the file's own path.
             ObjectKind::Index(path, _) => {
-                let matches = asked.site.rules.match_path(path);
-                let route = routes.find_route(&matches, to.request).ok().flatten();
+                let matches = context.site.rules.match_path(path);
+                let route = routes
+                    .find_route(&matches, responder.request)
+                    .ok()
+                    .flatten();
                 (&**path, route)
             }
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _) => (
-                asked.path,
-                routes.find_missing_route_for(&asked.matches, to.request),
+                context.path,
+                routes.find_missing_route_for(&context.matches, responder.request),
             ),
-            _ => (asked.path, None),
+            _ => (context.path, None),
         };
         // A missing file, or a folder without an index.
         let is_missing = matches!(
@@ -194,107 +215,115 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
         );
         // Rewrites before routes for missing files, as for existing ones.
-        if is_missing && let Some(led) = asked.rewrite(true, to.request.method) {
-            return internal_redirect::rewritten(self, asked, led, to);
+        if is_missing && let Some(rewrite) = context.rewrite(true, responder.request.method) {
+            return internal_redirect::continue_rewritten(self, context, rewrite, responder);
         }
         if is_missing
             && route.is_none()
-            && let Some(path) = routes.remote_index(asked.path)
+            && let Some(path) = routes.remote_index(context.path)
             && let Some(route) =
-                routes.find_remote_index(&asked.site.rules.match_path(&path), to.request)
+                routes.find_remote_index(&context.site.rules.match_path(&path), responder.request)
         {
-            return self.ask(asked, &path, route, to);
+            return self.answer_from_route(context, &path, route, responder);
         }
         if is_missing
             && route.is_none()
-            && let Some((rule, path)) = asked.fallback(to)
+            && let Some((rule, path)) = context.fallback(responder)
         {
-            return self.fall_back(asked, rule, path.as_bytes(), to);
+            return self.serve_fallback(context, rule, path.as_bytes(), responder);
         }
-        let reads = matches!(to.request.method, Method::Get | Method::Head);
+        let is_get_or_head = matches!(responder.request.method, Method::Get | Method::Head);
         let status = match (kind, route) {
-            (_, Some(route)) if route.takes(to.request.method) => {
-                return self.ask(asked, path, route, to);
+            (_, Some(route)) if route.accepts_method(responder.request.method) => {
+                return self.answer_from_route(context, path, route, responder);
             }
-            _ if !reads => return generated_response(to.other_method(asked.at())),
+            _ if !is_get_or_head => {
+                return generated_response(responder.other_method(context.site_path()));
+            }
             (ObjectKind::Folder(_), _) => {
                 // With the slash, relative links of the index file lead into the folder.
-                let location = folder_location(asked.path, asked.query);
+                let location = folder_location(context.path, context.query);
                 let status = StatusCode::MOVED_PERMANENTLY;
-                to.redirect(asked.at(), status, &location)
+                responder.redirect(context.site_path(), status, &location)
             }
-            (ObjectKind::NoIndex(_), _) => to.refuse_folder(asked.at()),
-            (ObjectKind::Refused(status, _), _) => to.refuse(Some(asked.at()), *status),
+            (ObjectKind::NoIndex(_), _) => responder.refuse_folder(context.site_path()),
+            (ObjectKind::Refused(status, _), _) => {
+                responder.refuse(Some(context.site_path()), *status)
+            }
             // A reload removed the index file's route; the next look-up will find the file itself.
-            _ => to.refuse(Some(asked.at()), StatusCode::NOT_FOUND),
+            _ => responder.refuse(Some(context.site_path()), StatusCode::NOT_FOUND),
         };
         RequestDecision::Answered(status, logged)
     }
 
     /// Answers with the replacement for a missing file. Caches that store it under this path are not notified when it
     /// changes.
-    fn fall_back(
+    fn serve_fallback(
         &mut self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         rule: &AccessRule,
         path: &[u8],
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        self.world.trace(TraceEvent::Rule(rule));
-        self.world.trace(TraceEvent::Ruled);
+        self.effects.trace(TraceEvent::Rule(rule));
+        self.effects.trace(TraceEvent::Ruled);
         // The soft-interrupt level would keep the copy under the requested path, where no change invalidates it.
-        if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
-            return generated_response(to.refuse_by_rule(asked.at(), StatusCode::FORBIDDEN, &[]));
+        if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
+            return generated_response(responder.refuse_by_rule(
+                context.site_path(),
+                StatusCode::FORBIDDEN,
+                &[],
+            ));
         }
-        let asked = RequestContext {
-            site: asked.site,
-            host: asked.host,
+        let context = RequestContext {
+            site: context.site,
+            host: context.host,
             path,
             raw_path: path,
-            matches: asked.site.rules.match_path(path),
-            query: asked.query,
+            matches: context.site.rules.match_path(path),
+            query: context.query,
             is_for_files: true,
             is_fallback: true,
-            inner: asked.inner,
+            rewritten_target: context.rewritten_target,
         };
-        let routes = &asked.site.routes;
-        if let Ok(Some(route)) = routes.find_route(&asked.matches, to.request)
-            && route.takes(to.request.method)
+        let routes = &context.site.routes;
+        if let Ok(Some(route)) = routes.find_route(&context.matches, responder.request)
+            && route.accepts_method(responder.request.method)
         {
-            return self.ask(&asked, path, route, to);
+            return self.answer_from_route(&context, path, route, responder);
         }
-        self.again().serve(&asked, to)
+        self.reborrow().serve(&context, responder)
     }
 
     #[cold]
     fn fetch(
         self,
-        asked: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         encoding: ContentCoding,
         base: Option<ObjectArc>,
-        to: &mut RequestResponder<'_, '_>,
+        responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
-        let want = LoadRequest {
-            rules: asked.site.rules.clone(),
-            host: asked.host.into(),
-            path: asked.path.into(),
+        key::write_file_key(self.key, context.site.rules.id, context.host, context.path);
+        let load_request = LoadRequest {
+            rules: context.site.rules.clone(),
+            host: context.host.into(),
+            path: context.path.into(),
             encoding,
             base,
             key: self.key.as_slice().into(),
-            hash: self.world.hash(self.key),
+            hash: self.effects.hash(self.key),
         };
-        match self.world.fetch(want, to.exchange.id) {
+        match self.effects.fetch(load_request, responder.exchange.id) {
             LoadProgress::Later => {
                 // The decision after the load may still need the body.
-                let body = to.exchange.body.take();
-                to.exchange.is_body_undecided = true;
-                asked.wait(to, WaitReason::File { body })
+                let body = responder.exchange.body.take();
+                responder.exchange.is_body_undecided = true;
+                context.wait(responder, WaitReason::File { body })
             }
-            LoadProgress::Loaded(loaded) => self.on_loaded(asked, loaded, to),
-            LoadProgress::Refused => {
-                generated_response(to.refuse(Some(asked.at()), StatusCode::SERVICE_UNAVAILABLE))
-            }
+            LoadProgress::Loaded(loaded) => self.on_loaded(context, loaded, responder),
+            LoadProgress::Refused => generated_response(
+                responder.refuse(Some(context.site_path()), StatusCode::SERVICE_UNAVAILABLE),
+            ),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::sites::Site;
 
 /// Decodes a path; the flag is true if a file may have it. A path with an encoded slash is for handlers only.
 #[inline]
-pub fn decoded<'p>(
+pub fn decode_path<'p>(
     site: &Site,
     path: &'p [u8],
     scratch: &'p mut [u8],
@@ -18,7 +18,7 @@ pub fn decoded<'p>(
     match decoded {
         Ok(len) => Ok((&scratch[..len], true)),
         // Only for handlers: in a file's path, the decoded slash would separate folders.
-        Err(RequestRefusal::PathSlash) if site.rules.takes_slashes() => {
+        Err(RequestRefusal::PathSlash) if site.rules.allows_encoded_slashes() => {
             Ok((target::decode_with_slashes(path, scratch)?, false))
         }
         Err(refusal) => Err(refusal),
@@ -27,7 +27,7 @@ pub fn decoded<'p>(
 
 /// Whether a client may request the path: some paths require a client certificate.
 #[inline]
-pub fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
-    let secured = exchange.secured.as_ref();
-    !matches.wants_certificate() || secured.is_some_and(|it| it.client.is_some())
+pub fn has_required_certificate(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
+    let tls = exchange.tls.as_ref();
+    !matches.wants_certificate() || tls.is_some_and(|it| it.client.is_some())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use lowroad_engine::shared_body::SharedBodyReader;
 use lowroad_engine::stream::BodyReceiver;
 use lowroad_handler::{HandlerFailure, ResponseContent, ResponseFields, UpgradedConnection};
-use lowroad_http::h1::{BodyLen, upgrade_asked};
+use lowroad_http::h1::{BodyLen, requested_upgrade};
 use lowroad_http::method::Method;
 use lowroad_http::preconditions::{self, PreconditionOutcome, Validators};
 use lowroad_http::range::ByteRange;
@@ -38,15 +38,20 @@ struct ProgramResponseHead<'a> {
 
 impl RequestResponder<'_, '_> {
     /// Writes a handler's response.
-    pub fn reply(&mut self, at: SitePath<'_>, route: &Route, reply: HandlerReply) -> StatusCode {
+    pub fn reply(
+        &mut self,
+        site_path: SitePath<'_>,
+        route: &Route,
+        reply: HandlerReply,
+    ) -> StatusCode {
         let status = reply.response.status;
         // A 101 has no content; the connection becomes the tunnel.
         if let ResponseContent::Upgrade(upgrade) = reply.response.content {
-            return self.upgrade(at, &reply.response.fields, *upgrade);
+            return self.upgrade(site_path, &reply.response.fields, *upgrade);
         }
         // An interim status as the final one is invalid (RFC 9110 §15.2).
         if status.code() < 200 {
-            return self.refuse(Some(at), StatusCode::BAD_GATEWAY);
+            return self.refuse(Some(site_path), StatusCode::BAD_GATEWAY);
         }
         let head = ProgramResponseHead {
             status,
@@ -57,7 +62,7 @@ impl RequestResponder<'_, '_> {
                 _ => None,
             },
         };
-        if self.head(at, route, &head) {
+        if self.head(site_path, route, &head) {
             self.body(reply);
         }
         status
@@ -66,19 +71,20 @@ impl RequestResponder<'_, '_> {
     /// Upgrades the connection, if the client requested that (RFC 9110 §7.8).
     fn upgrade(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         fields: &ResponseFields,
         upgrade: UpgradedConnection,
     ) -> StatusCode {
-        let asks = upgrade_asked(self.request.fields()).is_some();
+        let is_requested = requested_upgrade(self.request.fields()).is_some();
         let is_get = self.request.method == Method::Get;
         let UpgradedConnection { protocol, tunnel } = upgrade;
         let status = StatusCode::SWITCHING_PROTOCOLS;
-        let fields = SiteFields::new(&at.site.rules, at.path, status).apply(fields, status);
+        let fields =
+            SiteFields::new(&site_path.site.rules, site_path.path, status).apply(fields, status);
         // A program must not switch protocols for a client that did not ask (RFC 9110 §7.8).
-        match asks && is_get && self.response.upgrade(&protocol, &fields, tunnel).is_ok() {
+        match is_requested && is_get && self.response.upgrade(&protocol, &fields, tunnel).is_ok() {
             true => status,
-            false => self.refuse(Some(at), StatusCode::BAD_GATEWAY),
+            false => self.refuse(Some(site_path), StatusCode::BAD_GATEWAY),
         }
     }
 
@@ -86,36 +92,39 @@ impl RequestResponder<'_, '_> {
     #[inline]
     pub fn hit(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         object: &StoredObject,
-        whole: &Representation,
+        representation: &Representation,
         route: &Route,
     ) -> StatusCode {
         let now_ms = self.exchange.now_ms;
         let lifetime = object.validity.lifetime();
         let age_s = lifetime.map(|lifetime| lifetime.age_s(now_ms));
         let ttl_secs = cache_status::ttl_secs(route, lifetime, now_ms);
-        let is_in_memory = !matches!(whole.content(), object::BodyLocation::Segment(_));
+        let is_in_memory = !matches!(representation.content(), object::BodyLocation::Segment(_));
         // The hot path: the stored head is sent as bytes, with a few lines appended.
-        if is_in_memory && whole.head.has_length() && !preconditions::may_differ(self.request) {
+        if is_in_memory
+            && representation.head.has_length()
+            && !preconditions::may_differ(self.request)
+        {
             let lines = HeaderLines::for_hit(age_s, ttl_secs);
-            self.send_built(whole, lines.as_bytes());
-            return whole.head.status();
+            self.send_built(representation, lines.as_bytes());
+            return representation.head.status();
         }
-        let aside = ExtraHeaders {
-            date: whole.head.date(whole.bytes()),
+        let extra_headers = ExtraHeaders {
+            date: representation.head.date(representation.bytes()),
             age_s,
             cache_status: ttl_secs
-                .map(|ttl_secs| cache_status::hit(ttl_secs, Some(whole.content()))),
+                .map(|ttl_secs| cache_status::hit(ttl_secs, Some(representation.content()))),
             ..ExtraHeaders::default()
         };
-        self.send_again(at, whole, &aside)
+        self.send_again(site_path, representation, &extra_headers)
     }
 
     /// Sends a handler's stored response. `None` (and nothing is written) if it is no longer available.
     pub fn reuse(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         stored: StoredResponse,
         route: &Route,
     ) -> Option<StatusCode> {
@@ -126,29 +135,29 @@ impl RequestResponder<'_, '_> {
             .lifetime()
             .map(|lifetime| lifetime.age_s(now_ms));
         let cache_status = cache_status::for_stored(route, &stored, now_ms);
-        let aside = |date| ExtraHeaders {
+        let extra_headers = |date| ExtraHeaders {
             date,
             // A response that was just made has no Age, unless an upstream cache reported one.
-            age_s: age_s.filter(|age_s| stored.way != HitKind::Made || *age_s > 0),
+            age_s: age_s.filter(|age_s| stored.hit_kind != HitKind::Made || *age_s > 0),
             cache_status,
-            own: stored.own.as_deref(),
+            client_fields: stored.client_fields.as_deref(),
             program: None,
         };
         match &object.kind {
-            ObjectKind::Representation(whole) => {
-                let aside = aside(whole.head.date(whole.bytes()));
-                Some(self.send_again(at, whole, &aside))
+            ObjectKind::Representation(representation) => {
+                let extra_headers = extra_headers(representation.head.date(representation.bytes()));
+                Some(self.send_again(site_path, representation, &extra_headers))
             }
-            ObjectKind::Filling(filling, _) => {
-                let aside = aside(filling.head.date(&filling.bytes));
-                Some(self.send_filling(filling, stored.body?, &aside))
+            ObjectKind::Filling(streaming, _) => {
+                let extra_headers = extra_headers(streaming.head.date(&streaming.bytes));
+                Some(self.send_streaming(streaming, stored.body?, &extra_headers))
             }
             ObjectKind::Parts(partial) => {
-                let known = &partial.representation;
+                let stored_parts = &partial.representation;
                 // The stored parts may have been replaced since the look-up.
-                let is_there = partial.answers(self.request, self.exchange.unix_s);
-                let aside = aside(known.head.date(known.bytes()));
-                is_there.then(|| self.send_again(at, known, &aside))
+                let is_available = partial.answers(self.request, self.exchange.unix_s);
+                let extra_headers = extra_headers(stored_parts.head.date(stored_parts.bytes()));
+                is_available.then(|| self.send_again(site_path, stored_parts, &extra_headers))
             }
             ObjectKind::Folder(_)
             | ObjectKind::NoIndex(_)
@@ -159,38 +168,51 @@ impl RequestResponder<'_, '_> {
 
     /// Sends a response whose body is still arriving: whole, even if a range was requested (RFC 9110 §14.2 allows
     /// that).
-    fn send_filling(
+    fn send_streaming(
         &mut self,
-        filling: &StreamingObject,
+        streaming: &StreamingObject,
         body: SharedBodyReader,
-        aside: &ExtraHeaders<'_>,
+        extra_headers: &ExtraHeaders<'_>,
     ) -> StatusCode {
-        let (bytes, forms) = (&*filling.bytes, &filling.head);
+        let (bytes, stored_head) = (&*streaming.bytes, &streaming.head);
         let validators = Validators {
-            etag: forms.etag(bytes),
-            last_modified: filling.modified_s,
+            etag: stored_head.etag(bytes),
+            last_modified: streaming.modified_s,
         };
         let precondition = preconditions::evaluate(self.request, &validators, self.exchange.unix_s);
         // A 304 needs no body, so the client need not wait for it.
-        let is_known =
-            forms.status() == StatusCode::OK && precondition == PreconditionOutcome::NotModified;
-        if is_known {
-            let head = self.begin(StatusCode::NOT_MODIFIED, forms.shared(bytes), Some(aside));
+        let is_not_modified = stored_head.status() == StatusCode::OK
+            && precondition == PreconditionOutcome::NotModified;
+        if is_not_modified {
+            let head = self.begin(
+                StatusCode::NOT_MODIFIED,
+                stored_head.shared(bytes),
+                Some(extra_headers),
+            );
             head.end(BodyLen::None);
             return StatusCode::NOT_MODIFIED;
         }
-        let head = self.begin(forms.status(), forms.all(bytes), Some(aside));
-        if head.end(filling.len.map_or(BodyLen::Unknown, BodyLen::Known)) {
-            self.response.stream(body);
+        let head = self.begin(
+            stored_head.status(),
+            stored_head.all(bytes),
+            Some(extra_headers),
+        );
+        if head.end(streaming.len.map_or(BodyLen::Unknown, BodyLen::Known)) {
+            self.response.write_stream(body);
         }
-        forms.status()
+        stored_head.status()
     }
 
     /// Writes the head; returns whether a body must follow.
-    fn head(&mut self, at: SitePath<'_>, route: &Route, head: &ProgramResponseHead<'_>) -> bool {
+    fn head(
+        &mut self,
+        site_path: SitePath<'_>,
+        route: &Route,
+        head: &ProgramResponseHead<'_>,
+    ) -> bool {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
-        let rules = SiteFields::new(&at.site.rules, at.path, status);
+        let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
         // The common case: no field is compared.
         if rules.is_empty() {
             out.fields(head.fields);
@@ -210,9 +232,9 @@ impl RequestResponder<'_, '_> {
         // The level below keeps a response without freshness information for a while, because it is notified of
         // changes to files. It gets no notification about handlers' responses.
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
-        let may_keep =
-            head.fields.give_lifetime() && !route.keeps_nothing && !route.policy.shared_only;
-        if !may_keep && is_from_daemon(agent, peer) {
+        let may_store =
+            head.fields.has_lifetime() && !route.never_stores && !route.policy.shared_only;
+        if !may_store && is_from_daemon(agent, peer) {
             out.field("Cache-Control", b"no-store");
         }
         if let Some(status) = cache_status::for_bypass(route, self.request.method) {
@@ -223,31 +245,31 @@ impl RequestResponder<'_, '_> {
 
     fn body(&mut self, reply: HandlerReply) {
         match reply.response.content {
-            ResponseContent::Bytes(bytes) => self.response.bytes(bytes),
-            ResponseContent::Stream { stream, .. } => self.response.stream(stream),
+            ResponseContent::Bytes(bytes) => self.response.write_bytes(bytes),
+            ResponseContent::Stream { stream, .. } => self.response.write_stream(stream),
             ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {} // has no body
-            ResponseContent::Stored(around) => {
-                self.response.bytes(around.before);
+            ResponseContent::Stored(wrapper) => {
+                self.response.write_bytes(wrapper.before);
                 let stored = reply.stored.as_ref();
                 if let Some(representation) = stored.and_then(|stored| stored.representation()) {
-                    append(representation, all_of(representation), self.response);
+                    append(representation, whole_range(representation), self.response);
                 }
-                self.response.bytes(around.after);
+                self.response.write_bytes(wrapper.after);
             }
         }
     }
 
     /// Reports a handler's failure: the client gets a number, the log the detail under that number.
-    pub fn failed(
+    pub fn send_failure(
         &mut self,
-        at: SitePath<'_>,
+        site_path: SitePath<'_>,
         route: &Route,
         failure: &HandlerFailure,
         logger: &ErrorLogger,
     ) -> StatusCode {
         // Without a detail, a log line would say nothing.
         if failure.detail.is_empty() {
-            self.refuse_program(at, failure.status, None);
+            self.refuse_program(site_path, failure.status, None);
             return failure.status;
         }
         let (code, detail) = (failure.status.code(), &failure.detail);
@@ -256,7 +278,7 @@ impl RequestResponder<'_, '_> {
             .faults
             .count(code, detail, clock::now_ms(), next_number);
         if let FailureNotice::Line(number) = &fault {
-            let path = String::from_utf8_lossy(at.path);
+            let path = String::from_utf8_lossy(site_path.path);
             let line = format_args!("fault {number}: {code} at {path}: {detail}");
             match code {
                 // Lower codes, such as 404, are part of normal operation.
@@ -266,12 +288,12 @@ impl RequestResponder<'_, '_> {
         }
         let (FailureNotice::Line(number) | FailureNotice::Another(number)) = fault;
         let explanation = format!("This is fault number {number} in the server's log.");
-        self.refuse_program(at, failure.status, Some(&explanation));
+        self.refuse_program(site_path, failure.status, Some(&explanation));
         failure.status
     }
 }
 
-fn all_of(representation: &Representation) -> ByteRange {
+fn whole_range(representation: &Representation) -> ByteRange {
     ByteRange {
         start: 0,
         end: representation.len(),

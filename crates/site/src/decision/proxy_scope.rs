@@ -31,7 +31,7 @@ pub fn is_understood(head: &H1RequestHead<'_>, scratch: &mut Vec<u8>) -> bool {
         && has_plain_path(request, scratch)
         && request
             .fields()
-            .all(|(name, value)| is_passed_on(name, value, request.fields()))
+            .all(|(name, value)| is_forwarded(name, value, request.fields()))
 }
 
 /// Whether the target is a path that all servers read alike.
@@ -48,15 +48,15 @@ fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
 }
 
 /// Whether the proxy forwards a field, or its effect. The proxy itself sets `X-Forwarded-For` and `X-Real-IP`.
-fn is_passed_on(name: &[u8], value: &[u8], fields: FieldLines<'_>) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+fn is_forwarded(name: &[u8], value: &[u8], fields: FieldLines<'_>) -> bool {
+    let is = |field_name: &str| name.eq_ignore_ascii_case(field_name.as_bytes());
     match () {
-        () if is("connection") => names_nothing(value),
+        () if is("connection") => names_no_field(value),
         () if is("upgrade") => is_websocket(value, fields),
         () => {
             // CGI maps `_` and `-` to the same variable, so such a field can imitate another.
             !name.contains(&b'_')
-                && !forwarding::tells_other_request(name)
+                && !forwarding::describes_other_request(name)
                 && !DROPPED.into_iter().any(is)
         }
     }
@@ -72,12 +72,12 @@ const DROPPED: [&str; 5] = [
 ];
 
 /// Whether Connection names no field as hop-by-hop.
-fn names_nothing(value: &[u8]) -> bool {
+fn names_no_field(value: &[u8]) -> bool {
     let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.all(|option| {
         ["close", "keep-alive", "upgrade", ""]
             .into_iter()
-            .any(|known| option.eq_ignore_ascii_case(known.as_bytes()))
+            .any(|option_name| option.eq_ignore_ascii_case(option_name.as_bytes()))
     })
 }
 

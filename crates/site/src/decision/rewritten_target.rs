@@ -12,14 +12,14 @@ pub struct RewrittenTarget {
     pub(super) target: Vec<u8>,
     pub(super) path_len: usize,
     /// The decoded path that it replaces.
-    pub(super) before: Box<[u8]>,
+    pub(super) replaced_path: Box<[u8]>,
     pub(super) stage: RewriteStage,
     /// The number of internal redirects by programs so far.
-    pub(super) programs: u8,
+    pub(super) redirect_count: u8,
     /// The method and path of the client.
-    pub(super) asked: Arc<ClientTarget>,
+    pub(super) client_target: Arc<ClientTarget>,
     /// Fields of the program's response that set this target.
-    pub(super) kept: Option<ResponseFields>,
+    pub(super) redirect_fields: Option<ResponseFields>,
 }
 
 /// The method and path of the client.
@@ -62,27 +62,27 @@ impl RewrittenTarget {
     }
 
     /// The decoded path that led here.
-    pub fn before(&self) -> &[u8] {
-        &self.before
+    pub fn replaced_path(&self) -> &[u8] {
+        &self.replaced_path
     }
 
     /// The client's method and decoded path.
-    pub fn asked(&self) -> (Method, &[u8]) {
-        (self.asked.method, &self.asked.path)
+    pub fn client_target(&self) -> (Method, &[u8]) {
+        (self.client_target.method, &self.client_target.path)
     }
 
     /// Whether redirects and rewrites for client targets apply.
-    pub fn is_fresh(&self) -> bool {
+    pub fn allows_redirects(&self) -> bool {
         matches!(self.stage, RewriteStage::AsAsked | RewriteStage::Named)
     }
 
     /// Whether a program set this target.
-    pub fn is_of_program(&self) -> bool {
-        self.programs > 0
+    pub fn is_from_handler(&self) -> bool {
+        self.redirect_count > 0
     }
 
     /// The path that the client requested and the program's fields, if a program set this target.
-    pub fn kept(&self) -> Option<(&[u8], &ResponseFields)> {
-        Some((&self.asked.path, self.kept.as_ref()?))
+    pub fn redirect_fields(&self) -> Option<(&[u8], &ResponseFields)> {
+        Some((&self.client_target.path, self.redirect_fields.as_ref()?))
     }
 }

@@ -32,7 +32,7 @@ enum SocketRole {
 
 impl ListenerSet {
     /// The listeners of these sites.
-    pub fn places(&self, sites: &[config::SiteConfig]) -> ListenerAddresses<'_> {
+    pub fn addresses_for(&self, sites: &[config::SiteConfig]) -> ListenerAddresses<'_> {
         let tls_list = || {
             sites
                 .iter()
@@ -60,7 +60,7 @@ impl ListenerAddresses<'_> {
     pub fn for_site(&self, site: &config::SiteConfig) -> Vec<ListenerId> {
         let ids = &self.listeners.ids;
         // With sockets of a supervisor, no configured address is open.
-        let own = site.addresses().filter_map(|address| ids.get(address));
+        let configured = site.addresses().filter_map(|address| ids.get(address));
         let is_served = |role: SocketRole| match role {
             SocketRole::Plain(address) => site.listen.contains(&address),
             SocketRole::AllPlain => !site.listen.is_empty(),
@@ -69,12 +69,18 @@ impl ListenerAddresses<'_> {
         };
         let adopted = self.adopted.iter();
         let adopted = adopted.filter(|(_, role)| is_served(*role));
-        own.chain(adopted.map(|(id, _)| id)).copied().collect()
+        configured
+            .chain(adopted.map(|(id, _)| id))
+            .copied()
+            .collect()
     }
 
     /// The configured TLS address of a listener, if it has TLS.
     pub fn tls_address(&self, id: ListenerId) -> Option<SocketAddr> {
-        let adopted = self.adopted.iter().find(|(known, _)| *known == id);
+        let adopted = self
+            .adopted
+            .iter()
+            .find(|(listener_id, _)| *listener_id == id);
         if let Some((_, role)) = adopted {
             return match role {
                 SocketRole::Tls(address) => Some(*address),
@@ -82,20 +88,20 @@ impl ListenerAddresses<'_> {
             };
         }
         let mut ids = self.listeners.ids.iter();
-        let (address, _) = ids.find(|(_, known)| **known == id)?;
+        let (address, _) = ids.find(|(_, listener_id)| **listener_id == id)?;
         self.tls.get(address).copied()
     }
 
     /// The TLS listeners, with their configured addresses.
     pub fn tls_ids(&self) -> Vec<(SocketAddr, ListenerId)> {
         let ids = &self.listeners.ids;
-        let own = self.tls.iter();
-        let own = own.filter_map(|address| Some((*address, *ids.get(address)?)));
+        let configured = self.tls.iter();
+        let configured = configured.filter_map(|address| Some((*address, *ids.get(address)?)));
         let adopted = self.adopted.iter().filter_map(|(id, role)| match role {
             SocketRole::Tls(address) => Some((*address, *id)),
             _ => None,
         });
-        own.chain(adopted).collect()
+        configured.chain(adopted).collect()
     }
 
     /// Faults of the supervisor's sockets, as texts for the log.
@@ -115,9 +121,16 @@ fn role<T: Iterator<Item = SocketAddr>>(
     plain: &[SocketAddr],
     tls: impl Fn() -> T,
 ) -> SocketRole {
-    let same = |named: &SocketAddr| socket.address.is_some_and(|own| stands_for(own, *named));
-    let same_port =
-        |named: &SocketAddr| socket.address.is_some_and(|own| own.port() == named.port());
+    let same = |configured: &SocketAddr| {
+        socket
+            .address
+            .is_some_and(|actual| is_equivalent(actual, *configured))
+    };
+    let same_port = |configured: &SocketAddr| {
+        socket
+            .address
+            .is_some_and(|actual| actual.port() == configured.port())
+    };
     let plain_at = || plain.iter().copied().find(|it| same(it));
     let tls_at = || tls().find(same);
     let tls_near = || tls_at().or_else(|| tls().find(same_port));
@@ -148,9 +161,9 @@ fn role<T: Iterator<Item = SocketAddr>>(
 }
 
 /// Whether a supervisor's socket matches a configured address: the IPv4 and the IPv6 wildcard are equal here.
-fn stands_for(adopted: SocketAddr, named: SocketAddr) -> bool {
-    let both_any = adopted.ip().is_unspecified() && named.ip().is_unspecified();
-    adopted == named || both_any && adopted.port() == named.port()
+fn is_equivalent(adopted: SocketAddr, configured: SocketAddr) -> bool {
+    let both_any = adopted.ip().is_unspecified() && configured.ip().is_unspecified();
+    adopted == configured || both_any && adopted.port() == configured.port()
 }
 
 #[cfg(test)]

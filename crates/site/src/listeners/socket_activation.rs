@@ -39,22 +39,22 @@ pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
     // LISTEN_FDNAMES (sd_listen_fds(3)): one name for each socket, in order.
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
     let mut names = names.split(':');
-    let mut handed_over = ListenFd::from_env();
-    let mut taken = Vec::new();
-    for at in 0..handed_over.len() {
-        let scheme = names.next().and_then(scheme_named);
-        if let Some(socket) = take_socket(&mut handed_over, at)? {
-            taken.push((scheme, ListenSocket::adopt(socket)?));
+    let mut inherited = ListenFd::from_env();
+    let mut sockets = Vec::new();
+    for index in 0..inherited.len() {
+        let scheme = names.next().and_then(scheme_from_name);
+        if let Some(socket) = take_socket(&mut inherited, index)? {
+            sockets.push((scheme, ListenSocket::adopt(socket)?));
         }
     }
-    Ok(taken)
+    Ok(sockets)
 }
 
-fn take_socket(handed_over: &mut ListenFd, at: usize) -> io::Result<Option<OwnedFd>> {
+fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
     // The kind of the socket is unknown: a failed take as TCP leaves a Unix socket in place.
-    match handed_over.take_tcp_listener(at) {
+    match inherited.take_tcp_listener(index) {
         Ok(socket) => Ok(socket.map(OwnedFd::from)),
-        Err(error) => match handed_over.take_unix_listener(at) {
+        Err(error) => match inherited.take_unix_listener(index) {
             Ok(socket) => Ok(socket.map(OwnedFd::from)),
             Err(_) => Err(error),
         },
@@ -62,7 +62,7 @@ fn take_socket(handed_over: &mut ListenFd, at: usize) -> io::Result<Option<Owned
 }
 
 /// The protocol of a socket's name. The default name is that of the systemd unit, which gives none.
-fn scheme_named(name: &str) -> Option<ListenerScheme> {
+fn scheme_from_name(name: &str) -> Option<ListenerScheme> {
     match name {
         "http" => Some(ListenerScheme::Http),
         "https" => Some(ListenerScheme::Https),

@@ -23,7 +23,7 @@ pub struct ExtraHeaders<'a> {
     /// The value of Cache-Status (RFC 9211).
     pub cache_status: Option<CacheStatus<'a>>,
     /// Fields for this client only.
-    pub own: Option<&'a ResponseFields>,
+    pub client_fields: Option<&'a ResponseFields>,
     /// The fields of a program's response that named this file; they take precedence.
     pub program: Option<ProgramFields<'a>>,
 }
@@ -34,34 +34,46 @@ pub struct ProgramFields<'a> {
     /// Its fields.
     pub fields: &'a ResponseFields,
     /// The path that the client requested.
-    pub at: SitePath<'a>,
+    pub client_path: SitePath<'a>,
     /// Fields about the content are included.
-    pub is_about_bytes: bool,
+    pub includes_content_fields: bool,
 }
 
 impl ProgramFields<'_> {
     /// The program's Content-Type.
     pub fn content_type(&self) -> Option<&[u8]> {
-        self.fields.known(StandardHeader::ContentType).next()
+        self.fields
+            .standard_values(StandardHeader::ContentType)
+            .next()
     }
 
     /// Writes the file's fields about its bytes, then the program's other fields.
-    pub fn put(&self, status: StatusCode, of_file: StoredSection<'_>, head: &mut HeadBuilder<'_>) {
+    pub fn write(
+        &self,
+        status: StatusCode,
+        file_fields: StoredSection<'_>,
+        head: &mut HeadBuilder<'_>,
+    ) {
         let has_type = self.content_type().is_some();
-        let rules = SiteFields::new(&self.at.site.rules, self.at.path, status);
-        for (name, value) in of_file.fields() {
-            let is_said = match name {
+        let rules = SiteFields::new(&self.client_path.site.rules, self.client_path.path, status);
+        for (name, value) in file_fields.fields() {
+            let is_sent = match name {
                 FieldName::Known(StandardHeader::ContentType) => !has_type,
                 // The file's validators and codings describe the bytes that are sent.
-                name => response_redirect::is_own(name.as_str()) || name.as_str() == "Vary",
+                name => {
+                    response_redirect::is_response_specific(name.as_str())
+                        || name.as_str() == "Vary"
+                }
             };
-            if is_said {
+            if is_sent {
                 head.field(name.as_str(), value);
             }
         }
         let is_type = |name| name == FieldName::Known(StandardHeader::ContentType);
         let fields = self.fields.for_clients();
-        for (name, value) in fields.filter(|(name, _)| self.is_about_bytes || !is_type(*name)) {
+        for (name, value) in
+            fields.filter(|(name, _)| self.includes_content_fields || !is_type(*name))
+        {
             if rules.keeps(name.as_str(), value) {
                 head.field(name.as_str(), value);
             }
@@ -75,18 +87,18 @@ impl ProgramFields<'_> {
 impl ExtraHeaders<'_> {
     /// A copy for a response without the file's content, such as 304.
     pub fn without_content(&self) -> Self {
-        let mut aside = *self;
-        if let Some(program) = &mut aside.program {
+        let mut extra_headers = *self;
+        if let Some(program) = &mut extra_headers.program {
             // Content-Type in a 304 or a multipart response would describe other bytes.
-            program.is_about_bytes = false;
+            program.includes_content_fields = false;
         }
-        aside
+        extra_headers
     }
 
     /// Adds the fields to a head.
-    pub fn put(&self, head: &mut HeadBuilder<'_>) {
-        if let Some(own) = self.own {
-            head.fields(own);
+    pub fn write(&self, head: &mut HeadBuilder<'_>) {
+        if let Some(fields) = self.client_fields {
+            head.fields(fields);
         }
         if let Some(age_s) = self.age_s {
             head.field_u64("Age", age_s);
@@ -106,7 +118,7 @@ const LEN_MAX: usize =
 pub struct HeaderLines {
     bytes: [u8; LEN_MAX],
     /// The start of the lines; `<= LEN_MAX`.
-    at: usize,
+    start: usize,
 }
 
 impl Default for HeaderLines {
@@ -114,7 +126,7 @@ impl Default for HeaderLines {
     fn default() -> HeaderLines {
         HeaderLines {
             bytes: [0; LEN_MAX],
-            at: LEN_MAX,
+            start: LEN_MAX,
         }
     }
 }
@@ -143,21 +155,21 @@ impl HeaderLines {
     /// The lines as bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[self.at..]
+        &self.bytes[self.start..]
     }
 
     #[inline(always)]
     fn prepend(&mut self, text: &[u8]) {
-        let end = self.at;
-        self.at -= text.len();
-        self.bytes[self.at..end].copy_from_slice(text);
+        let end = self.start;
+        self.start -= text.len();
+        self.bytes[self.start..end].copy_from_slice(text);
     }
 
     #[inline(always)]
     fn prepend_number(&mut self, mut number: u64) {
         loop {
-            self.at -= 1;
-            self.bytes[self.at] = b'0' + (number % 10) as u8;
+            self.start -= 1;
+            self.bytes[self.start] = b'0' + (number % 10) as u8;
             number /= 10;
             if number == 0 {
                 return;
@@ -176,16 +188,16 @@ mod tests {
 
     const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// The lines as `ExtraHeaders::put` writes them.
+    /// The lines as `ExtraHeaders::write` writes them.
     fn put(aside: &ExtraHeaders<'_>) -> String {
         let mut unsent = DetachedResponse::default();
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert!(unsent.request(request, &RequestLimits::default()).is_some());
         let mut response = unsent.response(DATE);
         let mut head = response.head(StatusCode::OK);
-        aside.put(&mut head);
+        aside.write(&mut head);
         head.end(BodyLen::Known(0));
-        let text = String::from_utf8(unsent.whole(1000).expect("short")).expect("ASCII");
+        let text = String::from_utf8(unsent.into_bytes(1000).expect("short")).expect("ASCII");
         let text = text.split_once("GMT\r\n").expect("a date").1;
         text.split_once("Content-Length")
             .expect("a length")

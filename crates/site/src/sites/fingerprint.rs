@@ -11,7 +11,7 @@ use lowroad_store::disk_cache::{SiteIdentity, site_identity};
 /// The settings that determine a site's stored responses.
 #[derive(Clone)]
 pub struct SiteFingerprint {
-    what: FingerprintParts,
+    parts: FingerprintParts,
     /// The servers of each route to an origin. They are interchangeable: if one of them stays, the stored responses
     /// stay valid.
     servers: Vec<Vec<OriginUrl>>,
@@ -57,36 +57,36 @@ impl SiteFingerprint {
         } else {
             rules.listen.extend(site.tls_addresses());
         }
-        let named = |module: &&config::ModuleConfig| {
-            let names = |route: &config::RouteConfig| matches!(&route.to, RouteTo::Module(name) if *name == module.name);
-            site.routes.iter().any(names)
+        let is_named = |module: &&config::ModuleConfig| {
+            let refers = |route: &config::RouteConfig| matches!(&route.to, RouteTo::Module(name) if *name == module.name);
+            site.routes.iter().any(refers)
         };
         let has_pages = site
             .routes
             .iter()
             .any(|route| matches!(route.to, RouteTo::Pages(_)));
-        let servers = site.routes.iter().filter_map(servers_of).collect();
-        let what = FingerprintParts {
+        let servers = site.routes.iter().filter_map(origin_servers).collect();
+        let parts = FingerprintParts {
             bases,
             rules,
-            modules: config.modules.iter().filter(named).cloned().collect(),
+            modules: config.modules.iter().filter(is_named).cloned().collect(),
             // Templates may name any database.
             databases: match has_pages {
                 true => config.databases.clone(),
                 false => Vec::new(),
             },
         };
-        SiteFingerprint::from_parts(what, servers)
+        SiteFingerprint::from_parts(parts, servers)
     }
 
-    fn from_parts(what: FingerprintParts, servers: Vec<Vec<OriginUrl>>) -> SiteFingerprint {
-        let text = format!("{what:?}");
+    fn from_parts(parts: FingerprintParts, servers: Vec<Vec<OriginUrl>>) -> SiteFingerprint {
+        let text = format!("{parts:?}");
         // For a hash table in this process only; `stable` is for the disk.
         let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
         // With the version: another one may make other responses from the same settings.
         let text = format!("{} {text} {servers:?}", env!("CARGO_PKG_VERSION"));
         SiteFingerprint {
-            what,
+            parts,
             servers,
             stable: site_identity(&text),
             key,
@@ -98,30 +98,30 @@ impl SiteFingerprint {
         self.key
     }
 
-    /// Whether this site may use the responses that were stored for `before`: all settings are equal, and each origin
+    /// Whether this site may use the responses that were stored for `previous`: all settings are equal, and each origin
     /// keeps at least one of its servers.
-    pub fn continues(&self, before: &SiteFingerprint) -> bool {
-        let shares = |(now, then): (&Vec<OriginUrl>, &Vec<OriginUrl>)| {
-            now.iter().any(|url| then.contains(url))
+    pub fn continues(&self, previous: &SiteFingerprint) -> bool {
+        let shares = |(current, earlier): (&Vec<OriginUrl>, &Vec<OriginUrl>)| {
+            current.iter().any(|url| earlier.contains(url))
         };
-        self.what == before.what && self.servers.iter().zip(&before.servers).all(shares)
+        self.parts == previous.parts && self.servers.iter().zip(&previous.servers).all(shares)
     }
 
     /// This fingerprint with the short form of the site that it continues.
-    pub fn continuing(self, before: &SiteFingerprint) -> SiteFingerprint {
+    pub fn continuing(self, previous: &SiteFingerprint) -> SiteFingerprint {
         SiteFingerprint {
-            stable: before.stable,
+            stable: previous.stable,
             ..self
         }
     }
 
     /// The fingerprint of the same site in other folders.
-    pub fn moved_to(&self, bases: BaseFolders) -> SiteFingerprint {
-        let what = FingerprintParts {
+    pub fn with_bases(&self, bases: BaseFolders) -> SiteFingerprint {
+        let parts = FingerprintParts {
             bases,
-            ..self.what.clone()
+            ..self.parts.clone()
         };
-        SiteFingerprint::from_parts(what, self.servers.clone())
+        SiteFingerprint::from_parts(parts, self.servers.clone())
     }
 
     /// A short form that is the same in each run of one server version; a site that continues another has that site's
@@ -132,7 +132,7 @@ impl SiteFingerprint {
 
     /// The folders of the site's files.
     pub fn bases(&self) -> &BaseFolders {
-        &self.what.bases
+        &self.parts.bases
     }
 }
 
@@ -172,7 +172,7 @@ fn origin_without_limits(origin: &config::OriginConfig) -> config::OriginConfig 
     }
 }
 
-fn servers_of(route: &config::RouteConfig) -> Option<Vec<OriginUrl>> {
+fn origin_servers(route: &config::RouteConfig) -> Option<Vec<OriginUrl>> {
     match &route.to {
         RouteTo::Origin(origin) => Some(
             origin
@@ -224,7 +224,8 @@ mod tests {
             assert!(!of("").continues(&of(other)), "{other}");
         }
         assert!(
-            !of("").continues(&of("").moved_to(BaseFolders::from_site(&tmp()).expect("a folder")))
+            !of("")
+                .continues(&of("").with_bases(BaseFolders::from_site(&tmp()).expect("a folder")))
         );
     }
 

@@ -15,7 +15,7 @@ use super::{Site, SiteTable};
 #[derive(Default)]
 pub struct EarlierSites<'b> {
     /// The sites that no new site continues yet, by the key of their fingerprint.
-    left: HashMap<u64, Vec<&'b Arc<Site>>>,
+    remaining: HashMap<u64, Vec<&'b Arc<Site>>>,
     by_names: HashMap<(&'b [SiteName], &'b [SocketAddr]), &'b Arc<Site>>,
     /// The password files in force, by path.
     users: HashMap<&'b Path, &'b Arc<PasswordFile>>,
@@ -23,18 +23,18 @@ pub struct EarlierSites<'b> {
 
 impl<'b> EarlierSites<'b> {
     /// Indexes the sites of the previous configuration.
-    pub fn new(before: &'b SiteTable) -> EarlierSites<'b> {
+    pub fn new(previous: &'b SiteTable) -> EarlierSites<'b> {
         let mut earlier = EarlierSites::default();
-        for site in &before.all {
-            let same_key = earlier.left.entry(site.identity.key()).or_default();
+        for site in &previous.all {
+            let same_key = earlier.remaining.entry(site.identity.key()).or_default();
             same_key.push(site);
             let names = (
                 site.rules.config.names.as_slice(),
                 site.rules.config.listen.as_slice(),
             );
             earlier.by_names.entry(names).or_insert(site);
-            let guard = site.guard.iter();
-            let users = guard.flat_map(|guard| guard.passwords());
+            let policies = site.access_policy.iter();
+            let users = policies.flat_map(|policy| policy.passwords());
             earlier.users.extend(users.map(|it| (it.file(), it)));
         }
         earlier
@@ -42,11 +42,11 @@ impl<'b> EarlierSites<'b> {
 
     /// Takes a site with stored responses that a new one may use. At most one new site continues each.
     pub fn take_continued(&mut self, identity: &SiteFingerprint) -> Option<&'b Arc<Site>> {
-        let same_key = self.left.get_mut(&identity.key())?;
-        let continued = |old: &&Arc<Site>| identity.continues(&old.identity);
-        let at = same_key.iter().position(continued)?;
+        let same_key = self.remaining.get_mut(&identity.key())?;
+        let is_continued = |old: &&Arc<Site>| identity.continues(&old.identity);
+        let index = same_key.iter().position(is_continued)?;
         // Removed, so that two new sites never share the keys of one.
-        Some(same_key.swap_remove(at))
+        Some(same_key.swap_remove(index))
     }
 
     /// The site with the same names at the same addresses.

@@ -13,8 +13,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The state that the programs have.
 #[derive(Debug)]
 pub(super) struct BypassControl {
-    rest: LevelBypass,
-    rests: bool,
+    bypass: LevelBypass,
+    is_bypassing: bool,
     pause_until_ns: Option<u64>,
     is_learning: Option<bool>,
 }
@@ -23,8 +23,8 @@ impl BypassControl {
     /// Starts without bypass.
     pub(super) fn new(rules: LevelBypassRules) -> BypassControl {
         BypassControl {
-            rest: LevelBypass::new(rules),
-            rests: false,
+            bypass: LevelBypass::new(rules),
+            is_bypassing: false,
             pause_until_ns: None,
             is_learning: None,
         }
@@ -42,10 +42,10 @@ impl BypassControl {
             self.pause_until_ns = until_ns;
             level.set_pause(until_ns);
         }
-        let wanted = !self.rests && until_ns.is_none();
-        if self.is_learning != Some(wanted) {
-            self.is_learning = Some(wanted);
-            level.set_learning(wanted);
+        let should_learn = !self.is_bypassing && until_ns.is_none();
+        if self.is_learning != Some(should_learn) {
+            self.is_learning = Some(should_learn);
+            level.set_learning(should_learn);
         }
     }
 
@@ -53,66 +53,70 @@ impl BypassControl {
     ///
     /// # Errors
     /// When counters can't be read.
-    pub(super) fn look(
+    pub(super) fn update(
         &mut self,
         level: &SoftirqLevel,
         learner: &mut ResponseLearner,
         now_ns: u64,
     ) -> Result<Option<String>, LevelError> {
-        let (answers, handed_up) = level.requests()?;
-        let seen = TrafficSample {
+        let (answers, punted) = level.requests()?;
+        let sample = TrafficSample {
             answers,
-            handed_up,
+            punted,
             kernel_segments: level.kernel_segments()?,
             published: learner.counters().published,
         };
         let prospect = prospect(learner, now_ns);
-        let left = || {
+        let remaining_connections = || {
             // Counted in the order in which a connection passes these states, so that none is missed.
-            let translated = usize::from(parked::is_any(level, |_| true));
-            let there = level.connections();
-            translated + there.open + there.handed
+            let translated = usize::from(parked::has_parked(level, |_| true));
+            let counts = level.connections();
+            translated + counts.open + counts.migrating
         };
-        let step = self.rest.look(now_ns, seen, prospect, left);
-        step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
+        let step = self
+            .bypass
+            .update(now_ns, sample, prospect, remaining_connections);
+        step.map_or(Ok(None), |step| {
+            self.apply_step(step, level, learner, now_ns)
+        })
     }
 
     /// Starts over on an operator's request: past observations are discarded.
-    pub(super) fn begin_anew(
+    pub(super) fn start_over(
         &mut self,
         level: &SoftirqLevel,
         learner: &mut ResponseLearner,
         now_ns: u64,
     ) {
-        learner.trust_anew();
-        if self.rest.wake().is_some() {
+        learner.reset_budget();
+        if self.bypass.wake().is_some() {
             self.wake(level);
         }
         self.tick(level, learner, now_ns);
     }
 
     fn wake(&mut self, level: &SoftirqLevel) {
-        self.rests = false;
+        self.is_bypassing = false;
         level.wake();
     }
 
-    fn go(
+    fn apply_step(
         &mut self,
         step: LevelBypassAction,
         level: &SoftirqLevel,
         learner: &mut ResponseLearner,
         now_ns: u64,
     ) -> Result<Option<String>, LevelError> {
-        let mut told = None;
+        let mut message = None;
         match step {
             LevelBypassAction::Rest {
                 until_ns,
                 answers,
                 requests,
             } => {
-                self.rests = true;
-                level.rest(until_ns, answers, requests);
-                told = Some(format!(
+                self.is_bypassing = true;
+                level.begin_bypass(until_ns, answers, requests);
+                message = Some(format!(
                     "of the last {requests} requests only {answers} were answered here: all \
                      connections are left to the kernel for {} s; `lowroad purge all` ends this \
                      at once",
@@ -130,7 +134,7 @@ impl BypassControl {
             }
         }
         self.tick(level, learner, now_ns);
-        Ok(told)
+        Ok(message)
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct FetchCompletion {
 
 /// Starts threads that fetch, each with its own connections.
 pub(super) fn start(
-    asker: impl Fn() -> AddressFetcher,
+    new_fetcher: impl Fn() -> AddressFetcher,
     count: usize,
 ) -> Result<(Sender<FetchOrder>, Receiver<FetchCompletion>), LevelError> {
     let (jobs, waiting) = channel::<FetchOrder>();
@@ -36,14 +36,14 @@ pub(super) fn start(
     // Without any thread, orders would wait for ever.
     for number in 0..count.max(1) {
         let (waiting, results) = (waiting.clone(), results.clone());
-        let mut asker = asker();
+        let mut fetcher = new_fetcher();
         let work = move || {
             loop {
                 // One idle thread waits for a job, the others for the lock.
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
                 // The daemon's loop has dropped the sender.
                 let Some(job) = job else { return };
-                let result = asker.fetch(&job.key.parts(), &job.validators);
+                let result = fetcher.fetch(&job.key.parts(), &job.validators);
                 let done = FetchCompletion {
                     ticket: job.ticket,
                     key: job.key,

@@ -57,12 +57,12 @@ pub fn one_interface(details: InterfaceDetails) -> InterfaceFacts {
     let name = details.interface.name.clone();
     let xdp = device::xdp(index).ok();
     let program = xdp.map_or(0, |(_, program)| program);
-    let own = program != 0 && own_programs().contains(&program);
+    let is_lowroad = program != 0 && lowroad_programs().contains(&program);
     InterfaceFacts {
         mtu: device::mtu(&name).ok(),
         xdp_features: xdp.map(|(features, _)| features),
-        has_other_xdp: program != 0 && !own,
-        has_own_xdp: own,
+        has_foreign_xdp: program != 0 && !is_lowroad,
+        has_lowroad_xdp: is_lowroad,
         virtio: (details.driver == "virtio_net")
             .then(|| device::virtio(&name, index))
             .flatten(),
@@ -73,7 +73,7 @@ pub fn one_interface(details: InterfaceDetails) -> InterfaceFacts {
     }
 }
 
-fn own_programs() -> Vec<u32> {
+fn lowroad_programs() -> Vec<u32> {
     let folders = folder::all().unwrap_or_default();
     let all = folders.iter().flat_map(|folder| runs::read_runs(folder));
     all.map(|run| run.program_id).collect()
@@ -99,8 +99,8 @@ fn capabilities() -> Option<u64> {
 
 fn has_firewall() -> Option<bool> {
     // Legacy iptables has separate tables; the current one uses nftables.
-    let old = fs::read_to_string("/proc/thread-self/net/ip_tables_names");
-    if old.is_ok_and(|names| !names.trim().is_empty()) {
+    let legacy = fs::read_to_string("/proc/thread-self/net/ip_tables_names");
+    if legacy.is_ok_and(|names| !names.trim().is_empty()) {
         return Some(true);
     }
     netlink::has_tables().ok()

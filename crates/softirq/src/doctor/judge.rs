@@ -69,32 +69,32 @@ fn machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
 }
 
 fn kernel(machine: &MachineFacts) -> DoctorFinding {
-    let what = "kernel";
+    let subject = "kernel";
     let release = &machine.release;
     if !machine.has_btf {
-        let why = format!("{release} has no BTF, which migration requires");
-        return no(what, &why, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
+        let reason = format!("{release} has no BTF, which migration requires");
+        return no(subject, &reason, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
     }
     // A release of unknown format counts as new.
     let is_new = version(release).is_none_or(|version| version >= KERNEL_MIN);
     // The function itself decides: distributions backport it, and builds may lack it.
     match (machine.has_handover, is_new) {
         (Some(true), _) => ok(
-            what,
+            subject,
             &format!("{release}, with BTF and bpf_sk_assign_tcp_reqsk"),
         ),
         (None, true) => warn(
-            what,
+            subject,
             &format!("{release}; can't determine whether it has bpf_sk_assign_tcp_reqsk"),
             "run as root",
         ),
         (_, false) => no(
-            what,
+            subject,
             &format!("{release} does not support migration (bpf_sk_assign_tcp_reqsk)"),
             "Linux 6.9 or newer",
         ),
         (Some(false), true) => no(
-            what,
+            subject,
             &format!("{release} was built without bpf_sk_assign_tcp_reqsk"),
             "a kernel with CONFIG_SYN_COOKIES=y",
         ),
@@ -108,29 +108,31 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn rights(machine: &MachineFacts) -> DoctorFinding {
-    let what = "rights";
-    let has = |bit: u32| machine.capabilities >> bit & 1 == 1;
-    let wanted = [
+    let subject = "rights";
+    let has_capability = |bit: u32| machine.capabilities >> bit & 1 == 1;
+    let required = [
         (CAP_BPF, "CAP_BPF"),
         (CAP_PERFMON, "CAP_PERFMON"),
         (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
     ];
     // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, but not CAP_NET_ADMIN.
-    let lacking: Vec<&str> = wanted
+    let missing: Vec<&str> = required
         .iter()
-        .filter(|(bit, _)| !has(*bit) && (*bit == CAP_NET_ADMIN || !has(CAP_SYS_ADMIN)))
+        .filter(|(bit, _)| {
+            !has_capability(*bit) && (*bit == CAP_NET_ADMIN || !has_capability(CAP_SYS_ADMIN))
+        })
         .map(|(_, name)| *name)
         .collect();
-    if !lacking.is_empty() {
+    if !missing.is_empty() {
         return no(
-            what,
-            &format!("{} missing", lacking.join(", ")),
+            subject,
+            &format!("{} missing", missing.join(", ")),
             "run as root",
         );
     }
     match machine.is_root {
-        true => ok(what, "root, with the capabilities"),
-        false => no(what, "the capabilities without root", "run as root"),
+        true => ok(subject, "root, with the capabilities"),
+        false => no(subject, "the capabilities without root", "run as root"),
     }
 }
 
@@ -142,16 +144,16 @@ fn bpffs(machine: &MachineFacts) -> DoctorFinding {
 }
 
 fn cookies(machine: &MachineFacts) -> DoctorFinding {
-    let what = "net.ipv4.tcp_syncookies";
+    let subject = "net.ipv4.tcp_syncookies";
     match machine.syncookies {
         Some(0) => no(
-            what,
+            subject,
             "0: the kernel would refuse migrated connections",
             "sysctl -w net.ipv4.tcp_syncookies=1",
         ),
-        Some(value) => ok(what, &value.to_string()),
+        Some(value) => ok(subject, &value.to_string()),
         None => no(
-            what,
+            subject,
             "missing: the kernel does not support SYN cookies, and would refuse migrated connections",
             "a kernel with CONFIG_SYN_COOKIES=y",
         ),
@@ -159,17 +161,20 @@ fn cookies(machine: &MachineFacts) -> DoctorFinding {
 }
 
 fn firewall(machine: &MachineFacts) -> DoctorFinding {
-    let what = "netfilter";
+    let subject = "netfilter";
     match machine.has_firewall {
-        Some(false) => ok(what, "no rules; responses of this level would bypass them"),
+        Some(false) => ok(
+            subject,
+            "no rules; responses of this level would bypass them",
+        ),
         Some(true) => warn(
-            what,
+            subject,
             "there are rules; if they filter input, clients are answered only after the kernel \
              has accepted them",
             "attach --admit all if they accept every client of the port",
         ),
         None => warn(
-            what,
+            subject,
             "can't determine whether there are rules; if so, clients are answered only after the \
              kernel has accepted them",
             "attach --admit all if no client is kept from the port",
@@ -178,33 +183,33 @@ fn firewall(machine: &MachineFacts) -> DoctorFinding {
 }
 
 fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
-    let what = format!("port {}", port.number);
+    let subject = format!("port {}", port.number);
     let mut lines = vec![
-        match listeners::who_is_asked(port.number, &port.addresses) {
-            Ok(who) => ok(&what, &who),
-            Err(why) => no(&what, &why, ""),
+        match listeners::describe_servers(port.number, &port.addresses) {
+            Ok(servers) => ok(&subject, &servers),
+            Err(reason) => no(&subject, &reason, ""),
         },
     ];
     let Some(listeners) = &port.listeners else {
         lines.push(warn(
-            &what,
+            &subject,
             "can't determine backlog and Multipath TCP",
             "modprobe tcp_diag",
         ));
         return lines;
     };
-    if listeners.iter().any(|one| one.is_mptcp) {
+    if listeners.iter().any(|listener| listener.is_mptcp) {
         lines.push(no(
-            &what,
+            &subject,
             "the listener uses Multipath TCP, to which connections can't be migrated",
             "disable it in the server (Go: GODEBUG=multipathtcp=0), or sysctl -w net.mptcp.enabled=0",
         ));
     }
     // The kernel has limited the backlog to somaxconn at the time of listen(2).
-    if let Some(least) = listeners.iter().map(|one| one.backlog).min()
+    if let Some(least) = listeners.iter().map(|listener| listener.backlog).min()
         && least < BACKLOG_MIN
     {
-        let why =
+        let reason =
             format!("the backlog is only {least} connections; bursts are delayed by a second");
         let advice = match somaxconn {
             Some(limit) if limit < BACKLOG_MIN => {
@@ -214,30 +219,30 @@ fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
                 "a larger backlog in the server (nginx: listen ... backlog=4096; Apache: ListenBacklog)"
             }
         };
-        lines.push(warn(&what, &why, advice));
+        lines.push(warn(&subject, &reason, advice));
     }
     lines
 }
 
 fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let details = &interface.details;
-    let what = format!("{}: native XDP", details.interface.name);
+    let subject = format!("{}: native XDP", details.interface.name);
     if !details.is_ethernet {
-        return no(&what, "it does not carry Ethernet frames", "");
+        return no(&subject, "it does not carry Ethernet frames", "");
     }
-    if let Some(why) = details.why_not_xdp() {
-        return no(&what, &format!("{why}; TC ingress is used"), "");
+    if let Some(reason) = details.xdp_obstacle() {
+        return no(&subject, &format!("{reason}; TC ingress is used"), "");
     }
     // A device has at most one native XDP program.
-    if interface.has_other_xdp {
+    if interface.has_foreign_xdp {
         return no(
-            &what,
+            &subject,
             "another XDP program is attached",
             "detach it, or use TC ingress, which runs after it",
         );
     }
-    if interface.has_own_xdp {
-        return ok(&what, "attached");
+    if interface.has_lowroad_xdp {
+        return ok(&subject, "attached");
     }
     // XDP switches the guest offloads off, for which the driver needs this feature.
     if let Some(virtio) = interface.virtio
@@ -245,34 +250,34 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
         && virtio & VIRTIO_CTRL_GUEST_OFFLOADS == 0
     {
         return no(
-            &what,
+            &subject,
             "the host merges segments for virtio_net, and the guest can't disable that",
             "on the host: ctrl_guest_offloads=on, or guest_tso4, guest_tso6, guest_ufo, guest_csum=off",
         );
     }
     match interface.xdp_features {
         Some(features) if features & XDP_BASIC == 0 => {
-            let why = format!("{} has none; TC ingress is used", driver(interface));
-            no(&what, &why, "")
+            let reason = format!("{} has none; TC ingress is used", driver(interface));
+            no(&subject, &reason, "")
         }
-        None => warn(&what, "the kernel does not report it", "doctor --try"),
-        Some(_) => by_driver(&what, interface, cpus),
+        None => warn(&subject, "the kernel does not report it", "doctor --try"),
+        Some(_) => by_driver(&subject, interface, cpus),
     }
 }
 
 /// Judges by driver. The room is that behind a short frame, which a response must fit into.
-fn by_driver(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
+fn by_driver(subject: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let mtu = interface.mtu.unwrap_or(MTU_MAX);
     match interface.details.driver.as_str() {
         _ if mtu > MTU_MAX => warn(
-            what,
+            subject,
             &format!("MTU {mtu}: many drivers accept programs only up to {MTU_MAX}"),
             "doctor --try",
         ),
-        "virtio_net" => virtio(what, interface, cpus),
+        "virtio_net" => virtio(subject, interface, cpus),
         // LRO and XDP exclude each other in these drivers.
         "ixgbe" | "mlx5_core" if interface.merges => no(
-            what,
+            subject,
             &format!(
                 "{} refuses programs while it merges segments",
                 driver(interface)
@@ -280,20 +285,20 @@ fn by_driver(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding
             &format!("ethtool -K {} lro off", interface.details.interface.name),
         ),
         "ixgbe" | "i40e" | "ice" => ok(
-            what,
+            subject,
             &format!(
                 "{} has room for whole responses; attaching resets it",
                 driver(interface)
             ),
         ),
-        "mlx5_core" => ok(what, "mlx5 has room for whole responses"),
+        "mlx5_core" => ok(subject, "mlx5 has room for whole responses"),
         "gve" => warn(
-            what,
+            subject,
             "gve does not report its room behind frames",
             "doctor --try",
         ),
         _ => warn(
-            what,
+            subject,
             &format!("the room behind frames of {} is unknown", driver(interface)),
             "doctor --try, then `status`: up_room counts responses that did not fit",
         ),
@@ -301,16 +306,16 @@ fn by_driver(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding
 }
 
 /// XDP_TX needs a transmit queue per processor; else processors share queues under a lock.
-fn virtio(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
+fn virtio(subject: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let room = match interface.virtio {
         Some(bits) if bits & VIRTIO_MERGEABLE == 0 => "room for a frame of the MTU",
         _ => "room for whole responses",
     };
     match interface.queues {
-        Some((now, most)) if now + cpus > most => warn(
-            what,
+        Some((now, queues_max)) if now + cpus > queues_max => warn(
+            subject,
             &format!(
-                "{room}; {now} of {most} queue pairs are in use, and each of {cpus} processors \
+                "{room}; {now} of {queues_max} queue pairs are in use, and each of {cpus} processors \
                  needs one more: some share a queue"
             ),
             &format!(
@@ -318,15 +323,15 @@ fn virtio(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
                 interface.details.interface.name
             ),
         ),
-        _ => ok(what, room),
+        _ => ok(subject, room),
     }
 }
 
 fn tc(interface: &InterfaceFacts) -> DoctorFinding {
-    let what = format!("{}: TC ingress", interface.details.interface.name);
+    let subject = format!("{}: TC ingress", interface.details.interface.name);
     match interface.details.is_ethernet {
-        true => ok(&what, "works with every Ethernet interface"),
-        false => no(&what, "it does not carry Ethernet frames", ""),
+        true => ok(&subject, "works with every Ethernet interface"),
+        false => no(&subject, "it does not carry Ethernet frames", ""),
     }
 }
 
@@ -337,16 +342,16 @@ fn notes(interface: &InterfaceFacts) -> Vec<DoctorFinding> {
         lines.push(warn(name, "it is down", &format!("ip link set {name} up")));
     }
     if interface.details.is_loopback {
-        let why = "local clients only; `attach` uses it only if --interface names it";
-        lines.push(warn(name, why, ""));
+        let reason = "local clients only; `attach` uses it only if --interface names it";
+        lines.push(warn(name, reason, ""));
     }
     // Virtual devices also keep tags beside packets, but only for packets that arrived with one.
-    let is_real = !interface.details.is_loopback && interface.details.driver != "veth";
-    if interface.strips_vlan && is_real && interface.details.is_ethernet {
-        let why =
+    let is_physical = !interface.details.is_loopback && interface.details.driver != "veth";
+    if interface.strips_vlan && is_physical && interface.details.is_ethernet {
+        let reason =
             "it strips VLAN tags from frames: with native XDP responses would be sent untagged";
         let advice = format!("if VLANs are used: ethtool -K {name} rxvlan off");
-        lines.push(warn(name, why, &advice));
+        lines.push(warn(name, reason, &advice));
     }
     lines
 }
@@ -360,42 +365,42 @@ fn driver(interface: &InterfaceFacts) -> &str {
 
 /// Judges interception, which is optional.
 fn interception(machine: &MachineFacts) -> DoctorFinding {
-    let what = "interception";
+    let subject = "interception";
     match machine.has_lookup {
         Some(true) => ok(
-            what,
+            subject,
             "the kernel supports sk_lookup, so attach --worker works",
         ),
         Some(false) => warn(
-            what,
+            subject,
             "the kernel does not support sk_lookup (Linux 5.9)",
             "attach without --worker",
         ),
         None => warn(
-            what,
+            subject,
             "can't determine whether the kernel supports sk_lookup",
             "run as root",
         ),
     }
 }
 
-fn line(verdict: DoctorVerdict, what: &str, why: &str, advice: &str) -> DoctorFinding {
+fn line(verdict: DoctorVerdict, subject: &str, reason: &str, advice: &str) -> DoctorFinding {
     DoctorFinding {
         verdict,
-        what: what.to_owned(),
-        why: why.to_owned(),
+        subject: subject.to_owned(),
+        reason: reason.to_owned(),
         advice: advice.to_owned(),
     }
 }
 
-fn ok(what: &str, why: &str) -> DoctorFinding {
-    line(DoctorVerdict::Ok, what, why, "")
+fn ok(subject: &str, reason: &str) -> DoctorFinding {
+    line(DoctorVerdict::Ok, subject, reason, "")
 }
 
-fn warn(what: &str, why: &str, advice: &str) -> DoctorFinding {
-    line(DoctorVerdict::Warn, what, why, advice)
+fn warn(subject: &str, reason: &str, advice: &str) -> DoctorFinding {
+    line(DoctorVerdict::Warn, subject, reason, advice)
 }
 
-fn no(what: &str, why: &str, advice: &str) -> DoctorFinding {
-    line(DoctorVerdict::No, what, why, advice)
+fn no(subject: &str, reason: &str, advice: &str) -> DoctorFinding {
+    line(DoctorVerdict::No, subject, reason, advice)
 }

@@ -34,8 +34,8 @@ fn interface(name: &str, driver: &str) -> InterfaceFacts {
         },
         mtu: Some(1500),
         xdp_features: Some(7),
-        has_other_xdp: false,
-        has_own_xdp: false,
+        has_foreign_xdp: false,
+        has_lowroad_xdp: false,
         virtio: None,
         queues: None,
         strips_vlan: false,
@@ -54,7 +54,7 @@ fn facts(machine: MachineFacts, interface: InterfaceFacts) -> DoctorFacts {
 /// The finding about this subject, and whether the whole works.
 fn line(facts: &DoctorFacts, what: &str) -> (DoctorFinding, bool) {
     let report = judge(facts);
-    let found = report.lines.iter().find(|line| line.what == what);
+    let found = report.lines.iter().find(|line| line.subject == what);
     (
         found
             .unwrap_or_else(|| panic!("{what} in {report:?}"))
@@ -81,7 +81,7 @@ fn a_machine_that_can_not_intercept_can_do_the_rest() {
         machine.has_lookup = has_lookup;
         let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), "interception");
         assert_eq!((line.verdict, works), (DoctorVerdict::Warn, true));
-        assert!(line.why.contains(why), "{}", line.why);
+        assert!(line.reason.contains(why), "{}", line.reason);
     }
 }
 
@@ -127,8 +127,8 @@ fn sys_admin_stands_for_the_finer_capabilities_but_not_for_the_network() {
     // 12: NET_ADMIN, 21: SYS_ADMIN, 38: PERFMON, 39: BPF.
     assert_eq!(with(&[12, 21]).verdict, DoctorVerdict::Ok);
     assert_eq!(with(&[12, 38, 39]).verdict, DoctorVerdict::Ok);
-    assert!(with(&[21]).why.contains("CAP_NET_ADMIN"));
-    assert!(with(&[12, 39]).why.contains("CAP_PERFMON"));
+    assert!(with(&[21]).reason.contains("CAP_NET_ADMIN"));
+    assert!(with(&[12, 39]).reason.contains("CAP_PERFMON"));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn interfaces_without_native_xdp_still_have_tc() {
         ..interface("eth0", "virtio_net")
     };
     let other = InterfaceFacts {
-        has_other_xdp: true,
+        has_foreign_xdp: true,
         ..interface("eth0", "ice")
     };
     let old = InterfaceFacts {
@@ -177,7 +177,7 @@ fn interfaces_without_native_xdp_still_have_tc() {
         let facts = facts(machine(), interface);
         let (xdp, works) = line(&facts, "eth0: native XDP");
         assert_eq!((xdp.verdict, works), (DoctorVerdict::No, true), "{xdp:?}");
-        assert!(xdp.why.contains(why), "{xdp:?}");
+        assert!(xdp.reason.contains(why), "{xdp:?}");
         assert_eq!(
             line(&facts, "eth0: TC ingress").0.verdict,
             DoctorVerdict::Ok
@@ -198,15 +198,15 @@ fn virtio_counts_queues() {
     // GUEST_CSUM and CTRL_GUEST_OFFLOADS; bit 15 below: mergeable buffers.
     let tunable = 1 << 1 | 1 << 2;
     assert_eq!(with(tunable, (4, 8)).verdict, DoctorVerdict::Ok);
-    assert!(with(tunable, (4, 8)).why.contains("a frame of the MTU"));
+    assert!(with(tunable, (4, 8)).reason.contains("a frame of the MTU"));
     assert!(
         with(tunable | 1 << 15, (4, 8))
-            .why
+            .reason
             .contains("whole responses")
     );
     let few = with(tunable, (8, 8));
     assert!(
-        few.verdict == DoctorVerdict::Warn && few.why.contains("8 of 8"),
+        few.verdict == DoctorVerdict::Warn && few.reason.contains("8 of 8"),
         "{few:?}"
     );
 }
@@ -227,7 +227,7 @@ fn notes_of_interfaces_are_warnings() {
     down.mtu = Some(9000);
     let report = judge(&facts(machine(), down));
     let warned = |text: &str| {
-        let found = report.lines.iter().find(|line| line.why.contains(text));
+        let found = report.lines.iter().find(|line| line.reason.contains(text));
         found.is_some_and(|line| line.verdict == DoctorVerdict::Warn)
     };
     assert!(warned("down") && warned("VLAN") && warned("9000") && report.works);
@@ -247,7 +247,7 @@ fn ports_need_one_server_that_is_no_mptcp_socket() {
             listeners,
         });
         let report = judge(&facts);
-        let about = report.lines.iter().filter(|line| line.what == "port 80");
+        let about = report.lines.iter().filter(|line| line.subject == "port 80");
         (about.cloned().collect::<Vec<_>>(), report.works)
     };
     let any = [[0; 4]];
@@ -258,21 +258,21 @@ fn ports_need_one_server_that_is_no_mptcp_socket() {
         ..listener
     };
     let (lines, works) = judged(&any, Some(vec![mptcp]));
-    assert!(lines[1].why.contains("Multipath") && !works, "{lines:?}");
+    assert!(lines[1].reason.contains("Multipath") && !works, "{lines:?}");
     let short = SystemListener {
         backlog: 5,
         ..listener
     };
     let (lines, works) = judged(&any, Some(vec![listener, short]));
-    assert!(lines[1].why.contains("only 5") && works, "{lines:?}");
+    assert!(lines[1].reason.contains("only 5") && works, "{lines:?}");
     let (lines, works) = judged(&any, None);
     assert!(
-        lines[1].why.contains("can't determine") && works,
+        lines[1].reason.contains("can't determine") && works,
         "{lines:?}"
     );
     let (lines, works) = judged(&[], Some(Vec::new()));
     assert!(
-        lines[0].why.contains("nothing listens") && !works,
+        lines[0].reason.contains("nothing listens") && !works,
         "{lines:?}"
     );
 }

@@ -34,30 +34,33 @@ type BoxedConnector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;
 pub struct AddressFetcher {
     machine: ResponseFetcher<BoxedConnector>,
     /// `None`: the server is ours, and decides itself which responses are for all clients.
-    outsider: Option<ResponseFetcher<BoxedConnector>>,
-    offered: Option<OfferLookup>,
+    probe: Option<ResponseFetcher<BoxedConnector>>,
+    offer_lookup: Option<OfferLookup>,
 }
 
 impl AddressFetcher {
-    /// Starts without connections. `as_outsider` is false for a server of ours only.
+    /// Starts without connections. `with_probe` is false for a server of ours only.
     #[must_use]
-    pub fn new(connect: &ServerConnector, as_outsider: bool) -> AddressFetcher {
-        let fetcher = |asks| {
+    pub fn new(connect: &ServerConnector, with_probe: bool) -> AddressFetcher {
+        let fetcher = |source| {
             let connect = connect.clone();
-            let connector: BoxedConnector = Box::new(move |to| connect(to, asks));
+            let connector: BoxedConnector = Box::new(move |to| connect(to, source));
             ResponseFetcher::new(connector, FetchLimits::default())
         };
         AddressFetcher {
             machine: fetcher(ConnectSource::Machine),
-            outsider: as_outsider.then(|| fetcher(ConnectSource::Outsider)),
-            offered: None,
+            probe: with_probe.then(|| fetcher(ConnectSource::Outsider)),
+            offer_lookup: None,
         }
     }
 
     /// Uses offered responses instead of fetches. For a server of ours only.
     #[must_use]
-    pub fn and_offered(self, offered: Option<OfferLookup>) -> AddressFetcher {
-        AddressFetcher { offered, ..self }
+    pub fn with_offer_lookup(self, offer_lookup: Option<OfferLookup>) -> AddressFetcher {
+        AddressFetcher {
+            offer_lookup,
+            ..self
+        }
     }
 
     /// Fetches the response that all clients get for the key.
@@ -70,30 +73,30 @@ impl AddressFetcher {
         validators: &RevalidationFields,
     ) -> Result<FetchedResponse, FetchError> {
         // Without a usable offer the response is fetched.
-        if let Some(offered) = &self.offered
-            && let Some(bytes) = offered(key.local(), &fetch::request(key, validators))
+        if let Some(offer_lookup) = &self.offer_lookup
+            && let Some(bytes) = offer_lookup(key.local(), &fetch::request(key, validators))
             && let Ok(response) = fetch::read(&bytes)
         {
             return Ok(response);
         }
-        let outsider = match &mut self.outsider {
+        let probe = match &mut self.probe {
             // Only this machine itself can request 127.0.0.1.
-            Some(outsider) if !key.address.is_loopback() => outsider,
+            Some(probe) if !key.address.is_loopback() => probe,
             _ => return self.machine.fetch(key, validators),
         };
-        let told = outsider.fetch(key, validators)?;
+        let probe_response = probe.fetch(key, validators)?;
         // An unchanged response was compared before; after a failure there is nothing to compare.
-        let is_unchanged = told.status == 304 && !key.is_conditional();
-        if is_unchanged || told.status >= 500 {
-            return Ok(told);
+        let is_unchanged = probe_response.status == 304 && !key.is_conditional();
+        if is_unchanged || probe_response.status >= 500 {
+            return Ok(probe_response);
         }
         // Unconditional: a 304 could not be compared.
-        let own = self.machine.fetch(key, &RevalidationFields::default())?;
-        match is_alike(&told, &own) {
-            true => Ok(told),
+        let machine_response = self.machine.fetch(key, &RevalidationFields::default())?;
+        match is_alike(&probe_response, &machine_response) {
+            true => Ok(probe_response),
             false => Err(FetchError::ForFew {
-                machine: own.status,
-                outsider: told.status,
+                machine: machine_response.status,
+                probe: probe_response.status,
             }),
         }
     }
@@ -101,8 +104,9 @@ impl AddressFetcher {
 
 /// Whether both sources got the same response, as far as that is visible: pages may contain the time, or a request
 /// number.
-fn is_alike(told: &FetchedResponse, own: &FetchedResponse) -> bool {
-    told.status == own.status && told.field("location") == own.field("location")
+fn is_alike(probe_response: &FetchedResponse, machine_response: &FetchedResponse) -> bool {
+    probe_response.status == machine_response.status
+        && probe_response.field("location") == machine_response.field("location")
 }
 
 #[cfg(test)]
@@ -156,7 +160,12 @@ mod tests {
     fn what_differs_is_nobodys() {
         assert_eq!(asked(YES, Some(YES)), Ok(200));
         assert_eq!(asked(NO, Some(NO)), Ok(403));
-        let few = |machine, outsider| Err(FetchError::ForFew { machine, outsider });
+        let few = |machine, outsider| {
+            Err(FetchError::ForFew {
+                machine,
+                probe: outsider,
+            })
+        };
         assert_eq!(asked(YES, Some(NO)), few(200, 403));
         assert_eq!(asked(NO, Some(YES)), few(403, 200));
         let there = "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n";

@@ -8,14 +8,14 @@ use crate::machine::probe_source;
 
 /// Whether a request with this User-Agent, from this address, may be the daemon's.
 pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
-    agent == Some(USER_AGENT) && may_ask_from(peer)
+    agent == Some(USER_AGENT) && can_be_daemon(peer)
 }
 
 /// Whether a connection from this address may be the daemon's. It connects from a probe source address, or from the
 /// server's own address, which no other host can use, as the kernel drops such packets from outside. Costs a few system
 /// calls.
-fn may_ask_from(peer: IpAddr) -> bool {
-    if probe_source::is_outsider(peer) {
+fn can_be_daemon(peer: IpAddr) -> bool {
+    if probe_source::is_probe_source(peer) {
         return true;
     }
     // Binding succeeds for local addresses only.
@@ -32,11 +32,11 @@ mod tests {
         for own in ["127.0.0.1", "::1"] {
             let own: IpAddr = own.parse().expect("an address");
             // Without IPv6 there is no such address.
-            assert!(may_ask_from(own) || own.is_ipv6());
+            assert!(can_be_daemon(own) || own.is_ipv6());
         }
         for other in ["192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
             let other: IpAddr = other.parse().expect("an address");
-            assert!(!may_ask_from(other), "{other}");
+            assert!(!can_be_daemon(other), "{other}");
         }
     }
 }

@@ -13,11 +13,11 @@ const HITS_PER_FETCH: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchBudgetRules {
     /// Initial budget in fetches, so that a hot set is learned at once. Default 512.
-    pub on_trust: u64,
+    pub initial_fetches: u64,
     /// Maximum number of fetches that hits may prepay. Default 2048.
     pub in_advance_max: u64,
     /// Budget in fetches after a pause. Default 32.
-    pub on_trial: u64,
+    pub after_pause_fetches: u64,
     /// The first pause; each later one is twice as long, until hits have repaid the debt. Default 1 s.
     pub pause_ns_min: u64,
     /// The longest pause. Default 5 min.
@@ -27,9 +27,9 @@ pub struct FetchBudgetRules {
 impl Default for FetchBudgetRules {
     fn default() -> FetchBudgetRules {
         FetchBudgetRules {
-            on_trust: 512,
+            initial_fetches: 512,
             in_advance_max: 2048,
-            on_trial: 32,
+            after_pause_fetches: 32,
             pause_ns_min: SECOND_NS,
             pause_ns_max: 300 * SECOND_NS,
         }
@@ -43,7 +43,7 @@ pub(super) struct FetchBudget {
     /// Balance in hits; negative: debt.
     hits: i64,
     /// Forecast hits, by which it may be overdrawn.
-    outlook: HitForecast,
+    forecast: HitForecast,
     paused_until_ns: Option<u64>,
     pause_ns_next: u64,
 }
@@ -51,8 +51,8 @@ pub(super) struct FetchBudget {
 impl FetchBudget {
     pub(super) fn new(rules: FetchBudgetRules) -> FetchBudget {
         FetchBudget {
-            hits: price(rules.on_trust),
-            outlook: HitForecast::default(),
+            hits: price(rules.initial_fetches),
+            forecast: HitForecast::default(),
             paused_until_ns: None,
             pause_ns_next: rules.pause_ns_min,
             rules,
@@ -64,7 +64,7 @@ impl FetchBudget {
         if self.paused_until(now_ns).is_some() {
             return false;
         }
-        if self.left() >= price(1) {
+        if self.available_hits() >= price(1) {
             return true;
         }
         // During the pause the programs report no misses, which saves events (`BypassControl::tick`).
@@ -74,31 +74,31 @@ impl FetchBudget {
     }
 
     /// Whether this many hits pay for a fetch by themselves.
-    pub(super) fn is_paid_by(hits: u64) -> bool {
+    pub(super) fn covers_fetch(hits: u64) -> bool {
         hits >= HITS_PER_FETCH
     }
 
     /// Charges a fetch.
-    pub(super) fn take(&mut self) {
+    pub(super) fn charge(&mut self) {
         self.hits = self.hits.saturating_sub(price(1));
     }
 
-    /// Credits hits, with their projection: `hit_forecast::promise`.
-    pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
+    /// Credits hits, with their projection: `hit_forecast::project`.
+    pub(super) fn credit(&mut self, hits: u64, projected: u64, now_ns: u64) {
         // Bounded, so that old hits do not pay for a crawl over a whole site.
-        let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
-        self.hits = self.hits.saturating_add(signed(hits)).min(most);
-        self.outlook.add(promised, now_ns);
+        let hits_max = price(self.rules.in_advance_max.max(self.rules.initial_fetches));
+        self.hits = self.hits.saturating_add(signed(hits)).min(hits_max);
+        self.forecast.add(projected, now_ns);
         // Fetching pays off again.
-        if hits > 0 && self.left() >= price(self.rules.on_trust) {
+        if hits > 0 && self.available_hits() >= price(self.rules.initial_fetches) {
             self.paused_until_ns = None;
             self.pause_ns_next = self.rules.pause_ns_min;
         }
     }
 
     /// Hits that may be spent.
-    fn left(&self) -> i64 {
-        self.hits.saturating_add(signed(self.outlook.hits()))
+    fn available_hits(&self) -> i64 {
+        self.hits.saturating_add(signed(self.forecast.hits()))
     }
 
     /// End of the pause. A pause that is over grants the trial budget.
@@ -113,12 +113,12 @@ impl FetchBudget {
     pub(super) fn try_again(&mut self) {
         self.paused_until_ns = None;
         // A larger balance stays.
-        let missing = price(self.rules.on_trial).saturating_sub(self.left());
+        let missing = price(self.rules.after_pause_fetches).saturating_sub(self.available_hits());
         self.hits = self.hits.saturating_add(missing.max(0));
     }
 
     /// Starts again with the initial budget.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = FetchBudget::new(self.rules.clone());
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     fn fetches(account: &mut FetchBudget, now_ns: u64) -> u64 {
         let mut count = 0;
         while account.allows(now_ns) {
-            account.take();
+            account.charge();
             count += 1;
         }
         count
@@ -167,9 +167,9 @@ mod tests {
         let until_ns = account.paused_until(0).expect("a pause");
         assert_eq!(fetches(&mut account, until_ns), 32);
         // 512 fetches cost 1,024 hits.
-        account.pay(1023, 0, until_ns);
+        account.credit(1023, 0, until_ns);
         assert!(account.paused_until(until_ns).is_some());
-        account.pay(1, 0, until_ns);
+        account.credit(1, 0, until_ns);
         assert_eq!(fetches(&mut account, until_ns), 512);
         let pause_ns = account.paused_until(until_ns).map(|end| end - until_ns);
         assert_eq!(pause_ns, Some(SECOND_NS));
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn what_is_paid_in_advance_is_bounded() {
         let mut account = FetchBudget::new(FetchBudgetRules::default());
-        account.pay(u64::MAX, 0, 0);
-        account.pay(u64::MAX, 0, 0);
+        account.credit(u64::MAX, 0, 0);
+        account.credit(u64::MAX, 0, 0);
         assert_eq!(fetches(&mut account, 0), 2048);
     }
 
@@ -189,7 +189,7 @@ mod tests {
         fetches(&mut account, 0);
         account.try_again();
         assert_eq!(fetches(&mut account, 0), 32);
-        account.begin_anew();
+        account.reset();
         assert_eq!(fetches(&mut account, 0), 512);
     }
 }

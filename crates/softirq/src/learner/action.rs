@@ -54,8 +54,8 @@ pub enum LearnAction {
         hash: u64,
         /// Its bytes.
         prepared: EncodedResponse,
-        /// Its age is `now - born_ns`, modulo 2^64: it may have been born before the clock began.
-        born_ns: u64,
+        /// Its age is `now - generated_ns`, modulo 2^64: it may have been born before the clock began.
+        generated_ns: u64,
         /// It must not be sent from then on.
         expires_ns: u64,
         /// The response of the same key that a later `LearnAction::Retire` retires.
@@ -70,14 +70,14 @@ pub enum LearnAction {
         /// The hash of the key.
         hash: u64,
         /// As in `LearnAction::Publish`.
-        born_ns: u64,
+        generated_ns: u64,
         /// As in `LearnAction::Publish`.
         expires_ns: u64,
     },
     /// Remove responses from the index and free them after a grace period.
     Retire {
         /// The responses; never empty.
-        gone: Vec<WithdrawnResponse>,
+        withdrawn: Vec<WithdrawnResponse>,
     },
     /// Do not report requests with this hash until the given time.
     Deny {

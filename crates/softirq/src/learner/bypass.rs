@@ -24,13 +24,13 @@ pub struct LevelBypassRules {
     /// Minimum number of requests in a window. Default 2000.
     pub requests_min: u64,
     /// Minimum length of a window in which no response is stored or fetched. Default 1 s.
-    pub vain_window_ns: u64,
+    pub empty_window_ns: u64,
     /// Minimum number of parsed requests in such a window; segments do not count. Default 500.
-    pub vain_requests_min: u64,
+    pub empty_requests_min: u64,
     /// Length of the first bypass; each later one is twice as long, until requests are answered again. Default 30 s.
-    pub rest_ns_min: u64,
+    pub bypass_ns_min: u64,
     /// Maximum length of a bypass. Default 10 min.
-    pub rest_ns_max: u64,
+    pub bypass_ns_max: u64,
     /// Time in which pending handshakes may still complete, and interval of the checks for remaining connections.
     /// Default 10 s.
     pub settle_ns: u64,
@@ -41,10 +41,10 @@ impl Default for LevelBypassRules {
         LevelBypassRules {
             window_ns: 5 * SECOND_NS,
             requests_min: 2000,
-            vain_window_ns: SECOND_NS,
-            vain_requests_min: 500,
-            rest_ns_min: 30 * SECOND_NS,
-            rest_ns_max: 600 * SECOND_NS,
+            empty_window_ns: SECOND_NS,
+            empty_requests_min: 500,
+            bypass_ns_min: 30 * SECOND_NS,
+            bypass_ns_max: 600 * SECOND_NS,
             settle_ns: 10 * SECOND_NS,
         }
     }
@@ -56,7 +56,7 @@ pub struct TrafficSample {
     /// Requests answered on the fast path.
     pub answers: u64,
     /// Requests punted.
-    pub handed_up: u64,
+    pub punted: u64,
     /// Segments on kernel connections.
     pub kernel_segments: u64,
     /// Responses published.
@@ -67,7 +67,7 @@ impl TrafficSample {
     fn since(self, before: TrafficSample) -> TrafficSample {
         TrafficSample {
             answers: self.answers.saturating_sub(before.answers),
-            handed_up: self.handed_up.saturating_sub(before.handed_up),
+            punted: self.punted.saturating_sub(before.punted),
             kernel_segments: self.kernel_segments.saturating_sub(before.kernel_segments),
             published: self.published.saturating_sub(before.published),
         }
@@ -123,7 +123,7 @@ enum SamplingState {
 pub struct LevelBypass {
     rules: LevelBypassRules,
     state: SamplingState,
-    rest_ns_next: u64,
+    bypass_ns_next: u64,
 }
 
 impl LevelBypass {
@@ -131,25 +131,25 @@ impl LevelBypass {
     #[must_use]
     pub fn new(rules: LevelBypassRules) -> LevelBypass {
         LevelBypass {
-            rest_ns_next: rules.rest_ns_min,
+            bypass_ns_next: rules.bypass_ns_min,
             rules,
             state: SamplingState::Awake(None),
         }
     }
 
-    /// To be called every second. `left`: number of this level's connections, evaluated only if needed.
-    pub fn look(
+    /// To be called every second. `remaining_connections`: number of this level's connections, evaluated only if needed.
+    pub fn update(
         &mut self,
         now_ns: u64,
-        seen: TrafficSample,
+        sample: TrafficSample,
         prospect: AnswerProspect,
-        left: impl FnOnce() -> usize,
+        remaining_connections: impl FnOnce() -> usize,
     ) -> Option<LevelBypassAction> {
         match self.state {
             SamplingState::Awake(window) => {
-                let (begin_ns, before) = window.unwrap_or((now_ns, seen));
-                self.state = SamplingState::Awake(Some((begin_ns, before)));
-                self.judge(now_ns, begin_ns, seen, before, prospect)
+                let (start_ns, start_sample) = window.unwrap_or((now_ns, sample));
+                self.state = SamplingState::Awake(Some((start_ns, start_sample)));
+                self.judge(now_ns, start_ns, sample, start_sample, prospect)
             }
             SamplingState::Resting { until_ns, .. } | SamplingState::Asleep { until_ns }
                 if until_ns <= now_ns =>
@@ -160,8 +160,8 @@ impl LevelBypass {
             SamplingState::Resting { since_ns, until_ns }
                 if now_ns.saturating_sub(since_ns) >= self.rules.settle_ns =>
             {
-                let is_over = left() == 0;
-                self.state = match is_over {
+                let is_drained = remaining_connections() == 0;
+                self.state = match is_drained {
                     true => SamplingState::Asleep { until_ns },
                     // Counting them takes a while, so the next check is after `settle_ns` again.
                     false => SamplingState::Resting {
@@ -169,7 +169,7 @@ impl LevelBypass {
                         until_ns,
                     },
                 };
-                is_over.then_some(LevelBypassAction::FallAsleep)
+                is_drained.then_some(LevelBypassAction::FallAsleep)
             }
             SamplingState::Resting { .. } | SamplingState::Asleep { .. } => None,
         }
@@ -177,57 +177,58 @@ impl LevelBypass {
 
     /// Ends a bypass, if there is one.
     pub fn wake(&mut self) -> Option<LevelBypassAction> {
-        let rests = !matches!(self.state, SamplingState::Awake(_));
+        let is_bypassing = !matches!(self.state, SamplingState::Awake(_));
         self.state = SamplingState::Awake(None);
-        rests.then_some(LevelBypassAction::Wake)
+        is_bypassing.then_some(LevelBypassAction::Wake)
     }
 
     fn judge(
         &mut self,
         now_ns: u64,
-        begin_ns: u64,
-        seen: TrafficSample,
-        before: TrafficSample,
+        start_ns: u64,
+        sample: TrafficSample,
+        start_sample: TrafficSample,
         prospect: AnswerProspect,
     ) -> Option<LevelBypassAction> {
-        let came = seen.since(before);
-        let read = came.answers.saturating_add(came.handed_up);
+        let delta = sample.since(start_sample);
+        let read = delta.answers.saturating_add(delta.punted);
         // Requests on kernel connections are not parsed, so their number is estimated from their segments.
-        let requests = read.saturating_add(came.kernel_segments / SEGMENTS_PER_REQUEST);
-        let passed_ns = now_ns.saturating_sub(begin_ns);
-        let is_vain = prospect == AnswerProspect::Nothing && came.published == 0;
+        let requests = read.saturating_add(delta.kernel_segments / SEGMENTS_PER_REQUEST);
+        let elapsed_ns = now_ns.saturating_sub(start_ns);
+        let has_no_responses = prospect == AnswerProspect::Nothing && delta.published == 0;
         let rules = &self.rules;
-        let is_enough = passed_ns >= rules.window_ns && requests >= rules.requests_min;
+        let is_window_full = elapsed_ns >= rules.window_ns && requests >= rules.requests_min;
         // Nothing could have been answered in this window, so less evidence is needed.
-        let is_enough_in_vain =
-            is_vain && passed_ns >= rules.vain_window_ns && read >= rules.vain_requests_min;
-        if !(is_enough || is_enough_in_vain) {
+        let is_empty_window_full = has_no_responses
+            && elapsed_ns >= rules.empty_window_ns
+            && read >= rules.empty_requests_min;
+        if !(is_window_full || is_empty_window_full) {
             return None;
         }
         // A new window begins, regardless of the result.
-        self.state = SamplingState::Awake(Some((now_ns, seen)));
-        if came.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
-            self.rest_ns_next = self.rules.rest_ns_min;
+        self.state = SamplingState::Awake(Some((now_ns, sample)));
+        if delta.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
+            self.bypass_ns_next = self.rules.bypass_ns_min;
             return None;
         }
         // New responses need time to get hits.
-        if prospect == AnswerProspect::New && came.published > 0 {
+        if prospect == AnswerProspect::New && delta.published > 0 {
             return None;
         }
         // Exponential backoff: the window between two bypasses costs time for every request, in vain if the traffic has
         // not changed.
-        let until_ns = now_ns.saturating_add(self.rest_ns_next);
-        self.rest_ns_next = self
-            .rest_ns_next
+        let until_ns = now_ns.saturating_add(self.bypass_ns_next);
+        self.bypass_ns_next = self
+            .bypass_ns_next
             .saturating_mul(2)
-            .min(self.rules.rest_ns_max);
+            .min(self.rules.bypass_ns_max);
         self.state = SamplingState::Resting {
             since_ns: now_ns,
             until_ns,
         };
         Some(LevelBypassAction::Rest {
             until_ns,
-            answers: came.answers,
+            answers: delta.answers,
             requests,
         })
     }
@@ -254,7 +255,7 @@ mod tests {
                 // An earlier daemon has counted as well.
                 seen: TrafficSample {
                     answers: 1_000_000,
-                    handed_up: 5,
+                    punted: 5,
                     kernel_segments: 7,
                     published: 0,
                 },
@@ -273,13 +274,13 @@ mod tests {
             let begin_s = self.now_s;
             for _ in 0..secs {
                 let (now_ns, left) = (self.now_s * SECOND_NS, self.left);
-                let step = self.rest.look(now_ns, self.seen, self.prospect, || left);
+                let step = self.rest.update(now_ns, self.seen, self.prospect, || left);
                 self.now_s += 1;
                 if let Some(step) = step {
                     return Some((self.now_s - 1 - begin_s, step));
                 }
                 self.seen.answers += answers;
-                self.seen.handed_up += handed_up;
+                self.seen.punted += handed_up;
             }
             None
         }

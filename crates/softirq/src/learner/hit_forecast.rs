@@ -15,40 +15,40 @@ const AHEAD_SECS_MAX: u64 = 60;
 const MEMORY_SECS: u64 = 8;
 
 /// Projection of new hits of a response, in hits times seconds: number of hits, and for how long that rate continues.
-/// `before`: earlier hits of the response. `age_ns`: since its publication.
-pub(super) fn promise(before: u64, new: u64, age_ns: u64, life_ns: u64) -> u64 {
+/// `earlier_hits`: earlier hits of the response. `age_ns`: since its publication.
+pub(super) fn project(earlier_hits: u64, new: u64, age_ns: u64, lifetime_ns: u64) -> u64 {
     if age_ns < AGE_NS_MIN {
         return 0;
     }
     // The new ones among the first hits of the response.
-    let counted = HITS_MAX.saturating_sub(before).min(new);
-    counted * (life_ns / SECOND_NS).min(AHEAD_SECS_MAX)
+    let counted = HITS_MAX.saturating_sub(earlier_hits).min(new);
+    counted * (lifetime_ns / SECOND_NS).min(AHEAD_SECS_MAX)
 }
 
 /// A decaying sum of projections.
 #[derive(Debug, Default)]
 pub(super) struct HitForecast {
     /// Projections of the last [`MEMORY_SECS`], older ones weighing less.
-    promised: u64,
+    projected: u64,
     at_ns: u64,
 }
 
 impl HitForecast {
     /// Adds the projections since the last call.
-    pub(super) fn add(&mut self, promised: u64, now_ns: u64) {
-        let passed_ns = now_ns.saturating_sub(self.at_ns);
+    pub(super) fn add(&mut self, projected: u64, now_ns: u64) {
+        let elapsed_ns = now_ns.saturating_sub(self.at_ns);
         self.at_ns = now_ns;
         let memory_ns = MEMORY_SECS * SECOND_NS;
         // Linear decay; the product needs more than 64 bits.
-        let kept = u128::from(memory_ns.saturating_sub(passed_ns));
-        let kept = u128::from(self.promised) * kept / u128::from(memory_ns);
-        let kept = u64::try_from(kept).unwrap_or(u64::MAX);
-        self.promised = kept.saturating_add(promised);
+        let decayed = u128::from(memory_ns.saturating_sub(elapsed_ns));
+        let decayed = u128::from(self.projected) * decayed / u128::from(memory_ns);
+        let decayed = u64::try_from(decayed).unwrap_or(u64::MAX);
+        self.projected = decayed.saturating_add(projected);
     }
 
     /// Expected hits.
     pub(super) fn hits(&self) -> u64 {
-        self.promised / MEMORY_SECS
+        self.projected / MEMORY_SECS
     }
 }
 
@@ -59,12 +59,12 @@ mod tests {
     #[test]
     fn the_first_hits_count_unless_they_come_at_once() {
         let minute = 60 * SECOND_NS;
-        assert_eq!(promise(0, 3, AGE_NS_MIN - 1, minute), 0);
-        assert_eq!(promise(0, 3, AGE_NS_MIN, minute), 3 * 60);
-        assert_eq!(promise(6, 3, AGE_NS_MIN, 5 * SECOND_NS), 2 * 5);
-        assert_eq!(promise(8, 3, AGE_NS_MIN, minute), 0);
-        assert_eq!(promise(u64::MAX, 1, u64::MAX, u64::MAX), 0);
-        assert_eq!(promise(0, u64::MAX, u64::MAX, u64::MAX), 8 * 60);
+        assert_eq!(project(0, 3, AGE_NS_MIN - 1, minute), 0);
+        assert_eq!(project(0, 3, AGE_NS_MIN, minute), 3 * 60);
+        assert_eq!(project(6, 3, AGE_NS_MIN, 5 * SECOND_NS), 2 * 5);
+        assert_eq!(project(8, 3, AGE_NS_MIN, minute), 0);
+        assert_eq!(project(u64::MAX, 1, u64::MAX, u64::MAX), 0);
+        assert_eq!(project(0, u64::MAX, u64::MAX, u64::MAX), 8 * 60);
     }
 
     #[test]

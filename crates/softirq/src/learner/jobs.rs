@@ -13,18 +13,18 @@ pub(super) struct FetchJob {
     pub(super) hash: u64,
     /// The stored response to validate; `None` for a plain request.
     pub(super) previous: Option<Arc<FetchedResponse>>,
-    pub(super) begun_ns: u64,
+    pub(super) start_ns: u64,
     /// A matching purge arrived after its start.
-    pub(super) overtaken: bool,
+    pub(super) is_outdated: bool,
 }
 
 /// All waiting and running fetches.
 #[derive(Debug, Default)]
 pub(super) struct FetchJobs {
     waiting: VecDeque<(RequestKey, u64)>,
-    under_way: BTreeMap<FetchTicket, FetchJob>,
+    in_progress: BTreeMap<FetchTicket, FetchJob>,
     /// The hashes of both.
-    known: HashSet<u64>,
+    hashes: HashSet<u64>,
     ticket_next: u64,
 }
 
@@ -33,18 +33,18 @@ impl FetchJobs {
         self.waiting.len()
     }
 
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way.len()
+    pub(super) fn in_progress(&self) -> usize {
+        self.in_progress.len()
     }
 
     /// Whether the hash is waiting or being fetched.
     pub(super) fn is_known(&self, hash: u64) -> bool {
-        self.known.contains(&hash)
+        self.hashes.contains(&hash)
     }
 
     /// Appends a key, unless it is waiting or being fetched. Returns whether it was appended.
     pub(super) fn enqueue(&mut self, key: RequestKey, hash: u64) -> bool {
-        let is_new = self.known.insert(hash);
+        let is_new = self.hashes.insert(hash);
         if is_new {
             self.waiting.push_back((key, hash));
         }
@@ -60,29 +60,32 @@ impl FetchJobs {
     pub(super) fn begin(&mut self, job: FetchJob) -> FetchTicket {
         self.ticket_next += 1;
         let ticket = FetchTicket(self.ticket_next);
-        self.under_way.insert(ticket, job);
+        self.in_progress.insert(ticket, job);
         ticket
     }
 
     /// Removes a fetch at its end; `None` if it was removed before.
     pub(super) fn end(&mut self, ticket: FetchTicket) -> Option<FetchJob> {
-        let job = self.under_way.remove(&ticket)?;
+        let job = self.in_progress.remove(&ticket)?;
         // Only now can the key be enqueued again.
-        self.known.remove(&job.hash);
+        self.hashes.remove(&job.hash);
         Some(job)
     }
 
     /// The fetches started before a time.
-    pub(super) fn begun_before(&self, time_ns: u64) -> Vec<FetchTicket> {
-        let old = self.under_way.iter().filter(|(_, j)| j.begun_ns < time_ns);
+    pub(super) fn started_before(&self, time_ns: u64) -> Vec<FetchTicket> {
+        let old = self
+            .in_progress
+            .iter()
+            .filter(|(_, j)| j.start_ns < time_ns);
         old.map(|(ticket, _)| *ticket).collect()
     }
 
     /// Marks matching fetches so that their results are discarded.
-    pub(super) fn overtake(&mut self, is_meant: impl Fn(&RequestKey) -> bool) {
-        for job in self.under_way.values_mut() {
+    pub(super) fn mark_outdated(&mut self, is_match: impl Fn(&RequestKey) -> bool) {
+        for job in self.in_progress.values_mut() {
             // A job that an earlier purge has matched stays overtaken.
-            job.overtaken |= is_meant(&job.key);
+            job.is_outdated |= is_match(&job.key);
         }
     }
 }

@@ -20,11 +20,11 @@ const WINDOW: usize = 16;
 /// slots.
 const HIT_WEIGHT: u64 = 1 << 20;
 
-/// Newly counted hits, and their projection: `hit_forecast::promise`.
+/// Newly counted hits, and their projection: `hit_forecast::project`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NewHits {
     pub(super) hits: u64,
-    pub(super) promised: u64,
+    pub(super) projected: u64,
 }
 
 /// A published response.
@@ -88,7 +88,7 @@ impl LearnedResponse {
         let class = self.key.parts().class;
         // No limit of length: the accepted form, to which it must be equal, has met the limit.
         verdict::prepared(&self.stored, class, with_age, usize::MAX)
-            .is_ok_and(|own| own.is_same_as(&accepted.prepared))
+            .is_ok_and(|encoded| encoded.is_same_as(&accepted.prepared))
     }
 
     /// Renews it after the origin has confirmed it.
@@ -102,7 +102,7 @@ impl LearnedResponse {
     }
 
     /// Postpones its validation to this time at least.
-    pub(super) fn put_off(&mut self, until_ns: u64) {
+    pub(super) fn postpone(&mut self, until_ns: u64) {
         self.due_ns = self.due_ns.max(until_ns);
     }
 
@@ -111,18 +111,18 @@ impl LearnedResponse {
         // A counter that went back was reset.
         let new = hits.checked_sub(self.hits).unwrap_or(hits);
         let age_ns = now_ns.saturating_sub(self.published_ns);
-        let life_ns = self.expires_ns.saturating_sub(self.stored_ns);
-        let promised = hit_forecast::promise(self.hits, new, age_ns, life_ns);
+        let lifetime_ns = self.expires_ns.saturating_sub(self.stored_ns);
+        let projected = hit_forecast::project(self.hits, new, age_ns, lifetime_ns);
         self.hits = hits;
         self.hits_since_fetch = self.hits_since_fetch.saturating_add(new);
         self.weight = self.weight.saturating_add(new.saturating_mul(HIT_WEIGHT));
         NewHits {
             hits: new,
-            promised,
+            projected,
         }
     }
 
-    fn gone(self) -> WithdrawnResponse {
+    fn into_withdrawn(self) -> WithdrawnResponse {
         WithdrawnResponse {
             serial: self.serial,
             key: self.key,
@@ -144,7 +144,7 @@ pub(super) struct LearnedResponses {
     free: Vec<usize>,
     by_hash: HashMap<u64, usize>,
     /// The slot that the hand examines next.
-    hand: usize,
+    clock_hand: usize,
     /// Bytes of all entries.
     bytes: u64,
 }
@@ -182,49 +182,52 @@ impl LearnedResponses {
                 self.slots.len() - 1
             }
         };
-        let before = self.by_hash.insert(hash, at);
-        debug_assert!(before.is_none(), "the caller removes what was there");
+        let replaced = self.by_hash.insert(hash, at);
+        debug_assert!(replaced.is_none(), "the caller removes what was there");
     }
 
     /// Removes the entry with this hash, if there is one.
     pub(super) fn remove(&mut self, hash: u64) -> Vec<WithdrawnResponse> {
         let at = self.by_hash.get(&hash).copied();
-        at.and_then(|at| self.take(at)).into_iter().collect()
+        at.and_then(|at| self.remove_at(at)).into_iter().collect()
     }
 
     /// Removes all entries that satisfy the predicate.
     pub(super) fn remove_where(
         &mut self,
-        is_meant: impl Fn(&LearnedResponse) -> bool,
+        predicate: impl Fn(&LearnedResponse) -> bool,
     ) -> Vec<WithdrawnResponse> {
-        let is_meant = |slot: &Option<LearnedResponse>| slot.as_ref().is_some_and(&is_meant);
+        let is_match = |slot: &Option<LearnedResponse>| slot.as_ref().is_some_and(&predicate);
         // Collected first, since taking an entry changes the slots.
-        let meant: Vec<usize> = (0..self.slots.len())
-            .filter(|at| is_meant(&self.slots[*at]))
+        let matching: Vec<usize> = (0..self.slots.len())
+            .filter(|at| is_match(&self.slots[*at]))
             .collect();
-        meant.into_iter().filter_map(|at| self.take(at)).collect()
+        matching
+            .into_iter()
+            .filter_map(|at| self.remove_at(at))
+            .collect()
     }
 
     /// Reads the hit counters, of all entries or only of those that may need validation. Returns the new hits.
     pub(super) fn count_hits(
         &mut self,
         now_ns: u64,
-        of_all: bool,
+        counts_all: bool,
         mut hits: impl FnMut(ResponseSerial, &RequestKey) -> u64,
     ) -> NewHits {
         let mut new = NewHits::default();
         let entries = self.slots.iter_mut().flatten();
-        for entry in entries.filter(|e| of_all || e.due_ns <= now_ns) {
-            let one = entry.count(hits(entry.serial, &entry.key), now_ns);
-            new.hits = new.hits.saturating_add(one.hits);
-            new.promised = new.promised.saturating_add(one.promised);
+        for entry in entries.filter(|e| counts_all || e.due_ns <= now_ns) {
+            let counted = entry.count(hits(entry.serial, &entry.key), now_ns);
+            new.hits = new.hits.saturating_add(counted.hits);
+            new.projected = new.projected.saturating_add(counted.projected);
         }
         new
     }
 
     /// Entries to validate: most of their lifetime is over, and they had hits; with the number of hits since the last
     /// fetch.
-    pub(super) fn due(&self, now_ns: u64) -> Vec<(RequestKey, u64, u64)> {
+    pub(super) fn due_entries(&self, now_ns: u64) -> Vec<(RequestKey, u64, u64)> {
         let entries = self.slots.iter().flatten();
         entries
             .filter(|e| e.due_ns <= now_ns && e.hits_since_fetch > 0)
@@ -235,33 +238,33 @@ impl LearnedResponses {
     /// Evicts the entry with the lowest weight in the window; `None` if there are no entries.
     pub(super) fn evict(&mut self) -> Option<WithdrawnResponse> {
         // Of equal ones the oldest is evicted; else newcomers would only displace each other.
-        let mut fewest: Option<(u64, ResponseSerial, usize)> = None;
-        let mut looked_at = 0;
+        let mut lightest: Option<(u64, ResponseSerial, usize)> = None;
+        let mut examined = 0;
         for _ in 0..self.slots.len() {
             // The hand keeps its position between calls, so that all entries get their turn.
-            let at = self.hand % self.slots.len();
-            self.hand = at + 1;
+            let at = self.clock_hand % self.slots.len();
+            self.clock_hand = at + 1;
             let Some(entry) = &mut self.slots[at] else {
                 continue;
             };
             let candidate = (entry.weight, entry.serial, at);
-            fewest = Some(fewest.map_or(candidate, |known| known.min(candidate)));
+            lightest = Some(lightest.map_or(candidate, |current| current.min(candidate)));
             // Halved at each pass, so that hits of long ago do not protect an entry.
             entry.weight /= 2;
-            looked_at += 1;
-            if looked_at == WINDOW {
+            examined += 1;
+            if examined == WINDOW {
                 break;
             }
         }
-        self.take(fewest?.2)
+        self.remove_at(lightest?.2)
     }
 
-    fn take(&mut self, at: usize) -> Option<WithdrawnResponse> {
+    fn remove_at(&mut self, at: usize) -> Option<WithdrawnResponse> {
         let entry = self.slots.get_mut(at)?.take()?;
         self.bytes -= entry.len;
         self.by_hash.remove(&entry.hash);
         self.free.push(at);
-        Some(entry.gone())
+        Some(entry.into_withdrawn())
     }
 }
 

@@ -12,7 +12,7 @@ pub struct LearnSettings {
     /// Maximum number of published responses. Default 16384.
     pub published_max: usize,
     /// Maximum number of concurrent fetches. Default 8.
-    pub under_way_max: usize,
+    pub in_progress_max: usize,
     /// Maximum number of keys waiting for a fetch. Default 1024, half a KiB each.
     pub waiting_max: usize,
     /// Maximum bytes of all published responses. Default 24 MiB.
@@ -20,7 +20,7 @@ pub struct LearnSettings {
     /// Maximum number of segments of a response. Default 10.
     pub parts_max: usize,
     /// The same on connections that stay open. Default 10.
-    pub kept_parts_max: usize,
+    pub keep_alive_parts_max: usize,
     /// Freshness lifetime of responses without one. Default none: it is estimated, or they are not stored.
     pub ttl_secs: Option<u64>,
     /// Maximum heuristic lifetime (RFC 9111 §4.2.2). Default 5: the server is on this machine, so another fetch costs
@@ -39,18 +39,18 @@ pub struct LearnSettings {
     /// Paths that are not fetched. Default none.
     pub excluded: ExcludedPaths,
     /// Limits of fetches without hits.
-    pub trust: Trust,
+    pub budget_rules: Trust,
 }
 
 impl Default for LearnSettings {
     fn default() -> LearnSettings {
         LearnSettings {
             published_max: 16_384,
-            under_way_max: 8,
+            in_progress_max: 8,
             waiting_max: 1024,
             published_bytes_max: 24 << 20,
             parts_max: PARTS_MAX as usize,
-            kept_parts_max: PARTS_MAX as usize,
+            keep_alive_parts_max: PARTS_MAX as usize,
             ttl_secs: None,
             guessed_secs_max: 5,
             lifetime_secs_max: 24 * 3600,
@@ -59,7 +59,7 @@ impl Default for LearnSettings {
             denied_long_secs: 60,
             fetch_secs_max: 30,
             excluded: ExcludedPaths::default(),
-            trust: Trust::default(),
+            budget_rules: Trust::default(),
         }
     }
 }
@@ -69,14 +69,14 @@ impl LearnSettings {
     #[must_use]
     pub fn len_max(&self, key: &KeyParts<'_>) -> usize {
         // On IPv6, parts are sized for the minimum MTU.
-        let cut = match key.local().is_ipv6() {
+        let part_len = match key.local().is_ipv6() {
             true => RESPONSE_MAX_V6,
             false => RESPONSE_MAX,
         };
         let parts = match key.class.closes() {
             true => self.parts_max,
-            false => self.kept_parts_max,
+            false => self.keep_alive_parts_max,
         };
-        parts * cut as usize
+        parts * part_len as usize
     }
 }

@@ -63,7 +63,8 @@ impl Bench {
     fn asked(&mut self, key: &RequestKey, hash: u64) -> Vec<LearnAction> {
         let mut out = Vec::new();
         let now_ns = self.now_ns;
-        self.learner.asked(key.clone(), hash, now_ns, &mut out);
+        self.learner
+            .process_request(key.clone(), hash, now_ns, &mut out);
         out
     }
 
@@ -142,7 +143,7 @@ fn denied(actions: &[LearnAction]) -> (&FetchDenial, u64) {
 
 fn retired(actions: &[LearnAction]) -> Vec<ResponseSerial> {
     match actions {
-        [LearnAction::Retire { gone }] => gone.iter().map(|g| g.serial).collect(),
+        [LearnAction::Retire { withdrawn: gone }] => gone.iter().map(|g| g.serial).collect(),
         other => panic!("nothing retired alone: {other:?}"),
     }
 }
@@ -172,7 +173,7 @@ fn an_old_response_may_be_born_before_the_clock() {
     let actions = bench.learn(&key_of("/", None), 7, &fields, "");
     let [
         LearnAction::Publish {
-            born_ns,
+            generated_ns: born_ns,
             expires_ns,
             ..
         },
@@ -253,7 +254,7 @@ fn failures_are_denied_by_their_kind() {
 #[test]
 fn fetches_and_waits_are_bounded() {
     let mut bench = Bench::new(LearnSettings {
-        under_way_max: 2,
+        in_progress_max: 2,
         waiting_max: 3,
         ..LearnSettings::default()
     });
@@ -300,7 +301,7 @@ fn a_purge_retires_and_overtakes_what_is_under_way() {
     let again = bench.fetched(under_way, Ok(response(200, &FRESH, "old", now_ns)));
     let actions = bench.fetched(ticket(&again), Ok(response(200, &FRESH, "new", now_ns)));
     published(&actions);
-    assert_eq!(bench.learner.counters().overtaken, 1);
+    assert_eq!(bench.learner.counters().outdated, 1);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub struct PublishableResponse {
     /// Its age.
     pub age_ms: u64,
     /// Time for which it is published. More than 0.
-    pub left_ms: u64,
+    pub remaining_ms: u64,
     /// Source of its lifetime.
     pub source: LifetimeSource,
 }
@@ -63,7 +63,7 @@ pub enum FetchDenial {
 impl FetchDenial {
     /// The denial of a key with an excluded path.
     pub fn for_path(key: &KeyParts<'_>, settings: &LearnSettings) -> Option<FetchDenial> {
-        let prefix = settings.excluded.prefix_of(key.target)?;
+        let prefix = settings.excluded.matching_prefix(key.target)?;
         Some(FetchDenial::Excluded(prefix.to_owned()))
     }
 
@@ -91,11 +91,11 @@ impl FetchDenial {
             | FetchDenial::NoRoom => true,
             FetchDenial::Fetch(error) => {
                 // These three are properties of the response itself, not failures to get it.
-                let says_something = matches!(
+                let is_response_property = matches!(
                     error,
                     FetchError::TooLong { .. } | FetchError::Unframed | FetchError::ForFew { .. }
                 );
-                !says_something
+                !is_response_property
             }
             FetchDenial::NotStorable(_) | FetchDenial::Unfit(_) | FetchDenial::Excluded(_) => false,
         }
@@ -155,7 +155,7 @@ pub fn judge(
     }
     let stored = match previous {
         Some(previous) if fetched.status == 304 => {
-            if !is_about(&fetched, previous) {
+            if !applies_to(&fetched, previous) {
                 return Err(FetchDenial::NotAskedAfter);
             }
             previous.updated_by(&fetched)
@@ -179,9 +179,9 @@ fn accept(
         delay_ms: terms.delay_ms,
     };
     let freshness = storable(&stored, &received, settings)?;
-    let left_ms = left_ms(&freshness, settings);
+    let remaining_ms = left_ms(&freshness, settings);
     // A fresh response may be too old for the digits of Age.
-    if left_ms == 0 {
+    if remaining_ms == 0 {
         return Err(FetchDenial::NotStorable(StorageRefusal::Stale));
     }
     let len_max = settings.len_max(&terms.key);
@@ -191,7 +191,7 @@ fn accept(
         stored,
         prepared,
         age_ms: freshness.age_ms,
-        left_ms,
+        remaining_ms,
         source: freshness.source,
     })
 }
@@ -202,7 +202,7 @@ fn storable(
     received: &ReceiveTime,
     settings: &LearnSettings,
 ) -> Result<Freshness, FetchDenial> {
-    storage_policy::judge(stored.status, stored.fields(), received, settings.ttl_secs)
+    storage_policy::decide_strict(stored.status, stored.fields(), received, settings.ttl_secs)
         .map_err(FetchDenial::NotStorable)
 }
 
@@ -215,7 +215,7 @@ fn left_ms(freshness: &Freshness, settings: &LearnSettings) -> u64 {
     };
     freshness
         // Age must stay within its five digits.
-        .left_ms()
+        .remaining_ms()
         .min(secs_max.saturating_mul(1000))
         .min((AGE_SECS_MAX * 1000).saturating_sub(freshness.age_ms))
 }
@@ -226,16 +226,16 @@ pub(super) fn prepared(
     with_age: bool,
     len_max: usize,
 ) -> Result<EncodedResponse, PrepareError> {
-    let form = PrepareOptions {
+    let options = PrepareOptions {
         class,
         with_age,
         len_max,
     };
-    encoder::prepare(stored, &form)
+    encoder::prepare(stored, &options)
 }
 
 /// Whether a 304 applies to this response: its entity tag does not differ (RFC 9111 §4.3.4). Strength is ignored.
-fn is_about(not_modified: &FetchedResponse, previous: &FetchedResponse) -> bool {
+fn applies_to(not_modified: &FetchedResponse, previous: &FetchedResponse) -> bool {
     let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
     match (not_modified.field("etag"), previous.field("etag")) {
         (Some(new), Some(old)) => opaque(new) == opaque(old),
@@ -276,7 +276,10 @@ mod tests {
     #[test]
     fn what_is_fresh_and_short_is_published() {
         let accepted = judged(200, &[("Cache-Control", "max-age=60")], 1300).expect("fresh");
-        assert_eq!((accepted.prepared.status, accepted.left_ms), (200, 60_000));
+        assert_eq!(
+            (accepted.prepared.status, accepted.remaining_ms),
+            (200, 60_000)
+        );
         assert_eq!(accepted.source, LifetimeSource::MaxAge);
         assert!(accepted.prepared.bytes.len() > 1300);
     }

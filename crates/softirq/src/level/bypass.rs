@@ -10,7 +10,7 @@ use crate::layout::{self, CONNECTION_WAYS, connection, connection_bucket, contro
 impl SoftirqLevel {
     /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live ones continue. The counts are
     /// those on which the decision was based.
-    pub fn rest(&self, until_ns: u64, answers: u64, requests: u64) {
+    pub fn begin_bypass(&self, until_ns: u64, answers: u64, requests: u64) {
         // The state comes last: status commands that see it find its counts.
         self.set(offset_of!(control, rest_answers), answers);
         self.set(offset_of!(control, rest_requests), requests);
@@ -32,8 +32,8 @@ impl SoftirqLevel {
                 let tag = offset_of!(connection_bucket, way)
                     + way * size_of::<connection>()
                     + offset_of!(connection, tag);
-                let known: u32 = self.connections.get(bucket, tag);
-                if known != 0 {
+                let old_tag: u32 = self.connections.get(bucket, tag);
+                if old_tag != 0 {
                     self.connections.set(bucket, tag, 0u32);
                 }
             }
@@ -53,9 +53,9 @@ impl SoftirqLevel {
     }
 
     /// Sets whether the programs report requests for responses that are not published.
-    pub fn set_learning(&self, wanted: bool) {
+    pub fn set_learning(&self, is_learning: bool) {
         let settings = self.control().settings;
-        let bits = match wanted {
+        let bits = match is_learning {
             true => settings | layout::SETTING_LEARN,
             false => settings & !layout::SETTING_LEARN,
         };

@@ -22,9 +22,9 @@ impl SoftirqLevel {
         self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
     }
 
-    fn set_prefix(&self, prefix: &ClientPrefix, says: u32) -> Result<(), LevelError> {
+    fn set_prefix(&self, prefix: &ClientPrefix, access: u32) -> Result<(), LevelError> {
         self.denied
-            .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
+            .update(&prefix_key(prefix), &access.to_ne_bytes(), MapFlags::ANY)
             .map_err(LevelError::bpf("a prefix of clients"))
     }
 
@@ -39,32 +39,32 @@ impl SoftirqLevel {
         allowed: &[ClientPrefix],
     ) -> Result<(), LevelError> {
         // Only superfluous prefixes are removed, so that wanted ones apply without a gap.
-        for known in self.denied.keys() {
+        for existing in self.denied.keys() {
             let is_wanted = denied
                 .iter()
                 .chain(allowed)
-                .any(|one| prefix_key(one) == known);
+                .any(|prefix| prefix_key(prefix) == existing);
             if !is_wanted {
                 self.denied
-                    .delete(&known)
+                    .delete(&existing)
                     .map_err(LevelError::bpf("a prefix of clients"))?;
             }
         }
         // Denials last: they overwrite equal prefixes.
-        let allow = |one| self.set_prefix(one, layout::PREFIX_ALLOWED);
+        let allow = |prefix| self.set_prefix(prefix, layout::PREFIX_ALLOWED);
         allowed.iter().try_for_each(allow)?;
-        let deny = |one| self.set_prefix(one, layout::PREFIX_DENIED);
+        let deny = |prefix| self.set_prefix(prefix, layout::PREFIX_DENIED);
         denied.iter().try_for_each(deny)
     }
 
     /// Sets whether only clients that the kernel has admitted are answered.
     pub fn set_admission(&self, is_required: bool) {
         let settings = self.control().settings;
-        let wanted = match is_required {
+        let new_settings = match is_required {
             true => settings | layout::SETTING_ADMIT,
             false => settings & !layout::SETTING_ADMIT,
         };
-        self.set(offset_of!(layout::control, settings), wanted);
+        self.set(offset_of!(layout::control, settings), new_settings);
     }
 
     /// Invalidates admissions before this time.
@@ -76,15 +76,18 @@ impl SoftirqLevel {
     ///
     /// # Errors
     /// When the map is full.
-    pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), LevelError> {
+    pub fn set_addresses(&self, new_addresses: &[[u8; 16]]) -> Result<(), LevelError> {
         let failed = || LevelError::bpf("the addresses of this machine");
         // As for prefixes: an address that stays is never missing.
-        for known in self.addresses.keys() {
-            if !wanted.iter().any(|address| address[..] == known[..]) {
-                self.addresses.delete(&known).map_err(failed())?;
+        for existing in self.addresses.keys() {
+            if !new_addresses
+                .iter()
+                .any(|address| address[..] == existing[..])
+            {
+                self.addresses.delete(&existing).map_err(failed())?;
             }
         }
-        for address in wanted {
+        for address in new_addresses {
             self.addresses
                 .update(address, &1u32.to_ne_bytes(), MapFlags::ANY)
                 .map_err(failed())?;

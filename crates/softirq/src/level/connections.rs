@@ -13,13 +13,13 @@ pub struct ConnectionCounts {
     /// Live on the fast path.
     pub open: usize,
     /// Migrating to a listener.
-    pub handed: usize,
+    pub migrating: usize,
     /// Owned by the kernel.
     pub kernel: usize,
     /// With a parked socket or translated sequence numbers, including idle ones.
-    pub kept: usize,
+    pub parked: usize,
     /// Slots of the table.
-    pub places: usize,
+    pub slots: usize,
 }
 
 impl SoftirqLevel {
@@ -31,43 +31,43 @@ impl SoftirqLevel {
 
     /// Counts the connections to some of the ports.
     #[must_use]
-    pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> ConnectionCounts {
+    pub fn connections_at(&self, is_selected: impl Fn(u16) -> bool) -> ConnectionCounts {
         let now_ns = now_ns();
         let idle = self.control().idle;
-        let mut found = ConnectionCounts {
-            places: self.connections.len() * CONNECTION_WAYS as usize,
+        let mut counts = ConnectionCounts {
+            slots: self.connections.len() * CONNECTION_WAYS as usize,
             ..ConnectionCounts::default()
         };
-        for way in self.entries() {
-            if !is_meant(u16::from_be(way.tuple.local_port_be)) {
+        for entry in self.entries() {
+            if !is_selected(u16::from_be(entry.tuple.local_port_be)) {
                 continue;
             }
             // Before the check for idle ones: such a socket exists until it is closed.
-            found.kept += usize::from(needs_place(&way));
-            if u32::from(units_since(now_ns, way.seen)) > idle {
+            counts.parked += usize::from(has_parked_socket(&entry));
+            if u32::from(units_since(now_ns, entry.seen)) > idle {
                 continue;
             }
-            match u32::from(way.state) {
-                layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
-                layout::STATE_HANDED => found.handed += 1,
-                layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,
+            match u32::from(entry.state) {
+                layout::STATE_OPEN | layout::STATE_CLOSING => counts.open += 1,
+                layout::STATE_HANDED => counts.migrating += 1,
+                layout::STATE_KERNEL | layout::STATE_ASKED => counts.kernel += 1,
                 // Ended connections, which keep their slots for a while.
                 _ => {}
             }
         }
-        found
+        counts
     }
 
     /// Copies of all occupied slots of the table, one after the other.
     pub(crate) fn entries(&self) -> impl Iterator<Item = layout::connection> {
         let buckets = (0..self.connections.len()).map(|index| self.connections.read(index));
-        let places = buckets.flat_map(|bucket| bucket.way);
-        places.filter(|place| place.tag != 0)
+        let slots = buckets.flat_map(|bucket| bucket.way);
+        slots.filter(|slot| slot.tag != 0)
     }
 }
 
 /// The local and the remote address of a connection; IPv4 as `::ffff:a.b.c.d`.
-pub(crate) fn ends_of(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
+pub(crate) fn endpoints(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
     (
         end(&tuple.local_be, tuple.local_port_be),
         end(&tuple.client_be, tuple.client_port_be),
@@ -84,16 +84,16 @@ fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
 }
 
 /// Whether it has an open socket with other sequence numbers than the client's (bpf/connections.h).
-pub(crate) fn needs_place(way: &connection) -> bool {
-    let socket = u32::from(way.socket);
-    if is_shifted(way) {
+pub(crate) fn has_parked_socket(entry: &connection) -> bool {
+    let socket = u32::from(entry.socket);
+    if is_translated(entry) {
         return socket != layout::SOCKET_ENDED;
     }
-    let is_live = [layout::STATE_OPEN, layout::STATE_CLOSING].contains(&u32::from(way.state));
+    let is_live = [layout::STATE_OPEN, layout::STATE_CLOSING].contains(&u32::from(entry.state));
     socket == layout::SOCKET_KEPT && is_live
 }
 
 /// Whether the kernel has it, with other sequence numbers than the client's.
-pub(crate) fn is_shifted(way: &connection) -> bool {
-    u32::from(way.state) == layout::STATE_KERNEL && (way.socket_rcv | way.socket_snd) != 0
+pub(crate) fn is_translated(entry: &connection) -> bool {
+    u32::from(entry.state) == layout::STATE_KERNEL && (entry.socket_rcv | entry.socket_snd) != 0
 }

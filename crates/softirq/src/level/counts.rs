@@ -21,20 +21,20 @@ impl SoftirqLevel {
     }
 
     /// Hits of the response in a slot, summed over all processors.
-    pub(crate) fn hits(&self, place: usize) -> u64 {
-        let counts = self.hit_counters(place);
+    pub(crate) fn hits(&self, slot: usize) -> u64 {
+        let counts = self.hit_counters(slot);
         counts.fold(0, |sum, at| sum.wrapping_add(self.response_hits.read(at)))
     }
 
     /// Resets a slot's counters before a new response uses it. No program counts there at that time.
-    pub(crate) fn clear_hits(&self, place: usize) {
-        self.hit_counters(place)
+    pub(crate) fn clear_hits(&self, slot: usize) {
+        self.hit_counters(slot)
             .for_each(|at| self.response_hits.write(at, 0));
     }
 
     /// Indices of a slot's counters, one per processor.
-    fn hit_counters(&self, place: usize) -> impl Iterator<Item = usize> {
-        (place..self.response_hits.len()).step_by(self.responses.len())
+    fn hit_counters(&self, slot: usize) -> impl Iterator<Item = usize> {
+        (slot..self.response_hits.len()).step_by(self.responses.len())
     }
 
     /// Numbers of requests answered on the fast path, and punted.
@@ -43,10 +43,10 @@ impl SoftirqLevel {
     /// When the map can't be read.
     pub fn requests(&self) -> Result<(u64, u64), LevelError> {
         let counts = self.counters()?;
-        let sum = |begin: &str| {
-            let named = REASONS.iter().zip(&counts);
-            let meant = named.filter(|((name, _), _)| name.starts_with(begin));
-            meant.map(|(_, count)| count).sum()
+        let sum = |prefix: &str| {
+            let counts_by_name = REASONS.iter().zip(&counts);
+            let matching = counts_by_name.filter(|((name, _), _)| name.starts_with(prefix));
+            matching.map(|(_, count)| count).sum()
         };
         // Retransmissions (answer_again) do not count as requests.
         Ok((sum("answer_hit"), sum("up_")))
@@ -91,13 +91,13 @@ impl SoftirqLevel {
     }
 
     fn counted(&self, reason: layout::reason) -> Result<layout::counted, LevelError> {
-        let each = self
+        let per_cpu = self
             .reasons
             .lookup_percpu(&reason.to_ne_bytes(), MapFlags::ANY)
             .map_err(LevelError::bpf("reading counters"))?;
         let mut sum = layout::counted::default();
         // One value for each possible processor.
-        for value in each.iter().flatten() {
+        for value in per_cpu.iter().flatten() {
             let number = |at: usize| {
                 let bytes = value[at..at + 8].try_into();
                 u64::from_ne_bytes(bytes.expect("a counter has eight bytes"))

@@ -24,7 +24,7 @@ pub enum LevelEvent<'a> {
     /// An answer on the fast path.
     Answered {
         /// CLOCK_MONOTONIC.
-        when_ns: u64,
+        time_ns: u64,
         /// The client.
         client: IpAddr,
         /// The local port.
@@ -75,7 +75,7 @@ impl<'a> EventRing<'a> {
     pub fn take(&self) -> Result<bool, LevelError> {
         match self.ring.consume_raw_n(TURN_MAX) {
             // A full batch: more events may be in the ring.
-            taken @ 0.. => Ok(usize::try_from(taken).is_ok_and(|taken| taken >= TURN_MAX)),
+            count @ 0.. => Ok(usize::try_from(count).is_ok_and(|count| count >= TURN_MAX)),
             status => Err(LevelError::system("reading events")(
                 std::io::Error::from_raw_os_error(-status),
             )),
@@ -95,12 +95,12 @@ fn parse(bytes: &[u8]) -> Option<LevelEvent<'_>> {
             let hash = u64_at(bytes, std::mem::offset_of!(asked_event, hash))?;
             Some(LevelEvent::Asked { hash, key })
         }
-        layout::EVENT_ANSWERED => answered(bytes),
+        layout::EVENT_ANSWERED => parse_answered(bytes),
         _ => None,
     }
 }
 
-fn answered(bytes: &[u8]) -> Option<LevelEvent<'_>> {
+fn parse_answered(bytes: &[u8]) -> Option<LevelEvent<'_>> {
     let tuple = std::mem::offset_of!(answered_event, tuple);
     let client: [u8; 16] = bytes
         .get(tuple + std::mem::offset_of!(layout::tuple, client_be)..)?
@@ -112,7 +112,7 @@ fn answered(bytes: &[u8]) -> Option<LevelEvent<'_>> {
     )?;
     let len = u16_at(bytes, std::mem::offset_of!(answered_event, head_len))?;
     Some(LevelEvent::Answered {
-        when_ns: u64_at(bytes, std::mem::offset_of!(answered_event, when_ns))?,
+        time_ns: u64_at(bytes, std::mem::offset_of!(answered_event, when_ns))?,
         // The tables hold IPv4 addresses as mapped ones.
         client: Ipv6Addr::from(client).to_canonical(),
         port: u16::from_be(port),

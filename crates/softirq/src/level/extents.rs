@@ -14,7 +14,7 @@ pub struct StoreExtent {
 /// Free extents, indexed by offset and by length. Adjacent ones are merged.
 #[derive(Clone, Debug, Default)]
 pub struct FreeExtents {
-    by_place: BTreeMap<u32, u32>,
+    by_offset: BTreeMap<u32, u32>,
     by_len: BTreeSet<(u32, u32)>,
 }
 
@@ -25,10 +25,10 @@ impl FreeExtents {
     /// Starts with a free store of this length.
     #[must_use]
     pub fn new(len: u32) -> FreeExtents {
-        let mut all = FreeExtents::default();
+        let mut extents = FreeExtents::default();
         // An incomplete grain at the end stays unused.
-        all.insert(0, len / Self::GRAIN * Self::GRAIN);
-        all
+        extents.insert(0, len / Self::GRAIN * Self::GRAIN);
+        extents
     }
 
     /// The extent length for this many bytes.
@@ -42,43 +42,46 @@ impl FreeExtents {
 
     /// Best fit: takes the smallest free extent that holds this many bytes, and returns the rest of it.
     pub fn take(&mut self, len: usize) -> Option<StoreExtent> {
-        let wanted = Self::rounded(len);
+        let needed_len = Self::rounded(len);
         // Sorted by length, then offset: the first long enough extent is the shortest one.
-        let (found, at) = *self.by_len.range((wanted, 0)..).next()?;
-        self.remove(at, found);
-        self.insert(at + wanted, found - wanted);
-        Some(StoreExtent { at, len: wanted })
+        let (found_len, at) = *self.by_len.range((needed_len, 0)..).next()?;
+        self.remove(at, found_len);
+        self.insert(at + needed_len, found_len - needed_len);
+        Some(StoreExtent {
+            at,
+            len: needed_len,
+        })
     }
 
     /// Takes this exact extent; false if it is not completely free.
-    pub fn take_at(&mut self, wanted: StoreExtent) -> bool {
+    pub fn take_at(&mut self, extent: StoreExtent) -> bool {
         // Free extents do not overlap, so only the last one that begins at or before the offset can contain it.
-        let before = self.by_place.range(..=wanted.at).next_back();
-        let Some((at, len)) = before.map(|(at, len)| (*at, *len)) else {
+        let preceding = self.by_offset.range(..=extent.at).next_back();
+        let Some((at, len)) = preceding.map(|(at, len)| (*at, *len)) else {
             return false;
         };
-        let (end, wanted_end) = (at + len, wanted.at.saturating_add(wanted.len));
-        if wanted_end > end {
+        let (end, extent_end) = (at + len, extent.at.saturating_add(extent.len));
+        if extent_end > end {
             return false;
         }
         self.remove(at, len);
-        self.insert(at, wanted.at - at);
-        self.insert(wanted_end, end - wanted_end);
+        self.insert(at, extent.at - at);
+        self.insert(extent_end, end - extent_end);
         true
     }
 
     /// Frees an extent.
-    pub fn give_back(&mut self, extent: StoreExtent) {
+    pub fn free(&mut self, extent: StoreExtent) {
         let StoreExtent { mut at, mut len } = extent;
         // Merged with both neighbours, so that long responses find room again.
-        let before = self.by_place.range(..at).next_back();
-        if let Some((before_at, before_len)) = before.map(|(at, len)| (*at, *len))
+        let preceding = self.by_offset.range(..at).next_back();
+        if let Some((before_at, before_len)) = preceding.map(|(at, len)| (*at, *len))
             && before_at + before_len == at
         {
             self.remove(before_at, before_len);
             (at, len) = (before_at, before_len + len);
         }
-        if let Some(behind_len) = self.by_place.get(&(at + len)).copied() {
+        if let Some(behind_len) = self.by_offset.get(&(at + len)).copied() {
             self.remove(at + len, behind_len);
             len += behind_len;
         }
@@ -87,13 +90,13 @@ impl FreeExtents {
 
     fn insert(&mut self, at: u32, len: u32) {
         if len > 0 {
-            self.by_place.insert(at, len);
+            self.by_offset.insert(at, len);
             self.by_len.insert((len, at));
         }
     }
 
     fn remove(&mut self, at: u32, len: u32) {
-        self.by_place.remove(&at);
+        self.by_offset.remove(&at);
         self.by_len.remove(&(len, at));
     }
 }
@@ -106,7 +109,7 @@ mod tests {
     fn the_smallest_piece_that_fits_is_taken() {
         let mut free = FreeExtents::new(1000);
         let pieces: Vec<StoreExtent> = (0..4).filter_map(|_| free.take(200)).collect();
-        free.give_back(pieces[1]);
+        free.free(pieces[1]);
         // The freed extent is the best fit; lengths are rounded up.
         assert_eq!(free.take(190), Some(StoreExtent { at: 200, len: 192 }));
         assert_eq!(free.take(201), None);
@@ -122,7 +125,7 @@ mod tests {
         assert_eq!(pieces.len(), 7, "100 bytes take 104");
         // First without free neighbours, then with two each.
         for at in [0, 2, 4, 6, 1, 3, 5] {
-            free.give_back(pieces[at]);
+            free.free(pieces[at]);
         }
         assert_eq!(free.take(800), Some(StoreExtent { at: 0, len: 800 }));
     }

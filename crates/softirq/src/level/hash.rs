@@ -10,20 +10,20 @@ use crate::layout::{HASHED_WORDS_MAX, hash_key};
 ///
 /// # Errors
 /// When the system has no random numbers.
-pub fn draw() -> io::Result<hash_key> {
-    let mut drawn = hash_key::default();
+pub fn random_key() -> io::Result<hash_key> {
+    let mut key = hash_key::default();
     let mut bytes = [0; size_of::<hash_key>()];
     fill(&mut bytes)?;
     let mut words = bytes.chunks_exact(4).map(|four| four.try_into());
     let mut next = || u32::from_ne_bytes(words.next().and_then(Result::ok).expect("as many"));
-    for word in drawn.words.iter_mut().chain(drawn.tuple.as_flattened_mut()) {
+    for word in key.words.iter_mut().chain(key.tuple.as_flattened_mut()) {
         *word = next();
     }
-    for word in &mut drawn.mix {
+    for word in &mut key.mix {
         // Odd factors make the multiplication a permutation, so that no bits are lost.
         *word = u64::from(next()) << 32 | u64::from(next()) | 1;
     }
-    Ok(drawn)
+    Ok(key)
 }
 
 /// Fills the slice with random bytes.
@@ -39,11 +39,11 @@ pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
 /// The hash of a key, for the index and for event reports; `hash_of_key` in `bpf/request.h`.
 #[must_use]
 pub fn hash_key(key: &[u8], secret: &hash_key) -> u64 {
-    let beside = HASHED_WORDS_MAX as usize * 2;
+    let offset = HASHED_WORDS_MAX as usize * 2;
     // Keys have KEY_MAX bytes at most, and the programs hash no more.
     let len = lower(key.len() as u64);
     // NH is proven for inputs of one length only, so the length is hashed, too.
-    let mut sum = nh(len, 0, &secret.words[beside..]);
+    let mut sum = nh(len, 0, &secret.words[offset..]);
     for (chunk, secrets) in key.chunks(8).zip(secret.words.chunks_exact(2)) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -52,8 +52,8 @@ pub fn hash_key(key: &[u8], secret: &hash_key) -> u64 {
         let pair = nh(u32::from_le_bytes(low), u32::from_le_bytes(high), secrets);
         sum = sum.wrapping_add(pair);
     }
-    for odd in secret.mix {
-        sum = (sum ^ sum >> 32).wrapping_mul(odd);
+    for factor in secret.mix {
+        sum = (sum ^ sum >> 32).wrapping_mul(factor);
     }
     sum ^ sum >> 32
 }
@@ -71,7 +71,7 @@ mod tests {
     /// Number of secrets out of `secrets` under which two keys collide in `1 << bits` slots.
     fn collisions(one: &[u8], other: &[u8], secrets: usize, bits: u32) -> usize {
         let collides = |_: &usize| {
-            let secret = draw().expect("random numbers");
+            let secret = random_key().expect("random numbers");
             let differs = hash_key(one, &secret) ^ hash_key(other, &secret);
             // The index takes the lower bits, its entries the upper half.
             differs << (64 - bits) == 0 || differs >> (64 - bits) == 0

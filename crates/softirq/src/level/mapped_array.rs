@@ -15,7 +15,7 @@ pub struct MappedArray<T> {
     first: NonNull<T>,
     len: usize,
     bytes: usize,
-    of: PhantomData<T>,
+    marker: PhantomData<T>,
 }
 
 // SAFETY: it is memory of the process, accessed by volatile operations only.
@@ -48,7 +48,7 @@ impl<T: Copy> MappedArray<T> {
             first,
             len,
             bytes,
-            of: PhantomData,
+            marker: PhantomData,
         })
     }
 
@@ -108,8 +108,8 @@ impl<T: Copy> MappedArray<T> {
         );
         // SAFETY: within the value, which is within the mapping for as long as `self`, and aligned, as just checked.
         // All other accesses, also in the kernel, are of whole words.
-        let place = unsafe { AtomicU64::from_ptr(self.at(index).byte_add(offset).cast::<u64>()) };
-        place.store(word, Ordering::Release);
+        let target = unsafe { AtomicU64::from_ptr(self.at(index).byte_add(offset).cast::<u64>()) };
+        target.store(word, Ordering::Release);
     }
 
     /// Reads one word of a value; the offset is from `offset_of!`.

@@ -38,7 +38,7 @@ pub struct PublishRequest<'a> {
     /// Its status.
     pub status: u16,
     /// CLOCK_MONOTONIC: when its Age was 0.
-    pub born_ns: u64,
+    pub generated_ns: u64,
     /// CLOCK_MONOTONIC: the end of its freshness.
     pub expires_ns: u64,
 }
@@ -92,19 +92,19 @@ impl ResponsePublisher {
             next_id: 1,
         };
         let now_ns = crate::clock::now_ns();
-        for place in (0..level.response_places()).rev() {
-            let number = index_of(place);
+        for slot in (0..level.response_slots()).rev() {
+            let number = index_of(slot);
             let id: u32 = level.responses.get(number, offset_of!(response, id));
             // A response sent by the earlier daemon's level may have to be retransmitted.
             match id {
-                0 => publisher.free.push(place),
-                _ if publisher.store.take_at(extent_of(level, place)) => {
-                    publisher.retired.push_back((place, now_ns));
+                0 => publisher.free.push(slot),
+                _ if publisher.store.take_at(extent_of(level, slot)) => {
+                    publisher.retired.push_back((slot, now_ns));
                 }
                 // Its publication was interrupted.
                 _ => {
                     level.responses.set(number, offset_of!(response, id), 0u32);
-                    publisher.free.push(place);
+                    publisher.free.push(slot);
                 }
             }
             // Memos would find it without the index.
@@ -126,11 +126,11 @@ impl ResponsePublisher {
         &mut self,
         level: &SoftirqLevel,
         serial: ResponseSerial,
-        what: &PublishRequest<'_>,
+        request: &PublishRequest<'_>,
         replaces: Option<ResponseSerial>,
     ) -> Result<(), PublishRefusal> {
-        let hash = level.hash_of(what.key);
-        let (mut fresh, bytes) = form(what, hash).ok_or(PublishRefusal::Form)?;
+        let hash = level.hash_of(request.key);
+        let (mut record, bytes) = to_map_value(request, hash).ok_or(PublishRefusal::Form)?;
         let old = replaces.and_then(|old| self.by_serial.get(&old)).copied();
         let (bucket, way) = old
             .and_then(|old| find_entry(level, old))
@@ -138,22 +138,22 @@ impl ResponsePublisher {
             .ok_or(PublishRefusal::Full)?;
         // After all other checks, so that a refusal takes no slot.
         let (number, extent) = self.room(level, bytes.len()).ok_or(PublishRefusal::Full)?;
-        fresh.id = self.next_id;
-        fresh.at = extent.at;
+        record.id = self.next_id;
+        record.at = extent.at;
         // Id 0 marks a slot without a response.
         self.next_id = self.next_id.wrapping_add(1).max(1);
         level.write_store(extent.at, &bytes);
-        level.responses.write(index_of(number), fresh);
+        level.responses.write(index_of(number), record);
         level.clear_hits(index_of(number));
-        let place = ResponseSlot { number, hash };
+        let slot = ResponseSlot { number, hash };
         // The release store makes the complete response visible before its entry.
-        level.index.publish(bucket, way * 8, place.entry());
+        level.index.publish(bucket, way * 8, slot.entry());
         if let Some(old) = old {
             // Memos of the old response would hide the new one.
             forget(level, old);
         }
-        self.by_serial.insert(serial, place);
-        self.tell_count(level);
+        self.by_serial.insert(serial, slot);
+        self.update_published_count(level);
         Ok(())
     }
 
@@ -182,20 +182,20 @@ impl ResponsePublisher {
         level: &SoftirqLevel,
         serials: impl IntoIterator<Item = ResponseSerial>,
     ) -> Result<(), LevelError> {
-        let mut gone = Vec::new();
+        let mut freed = Vec::new();
         for serial in serials {
-            if let Some(place) = self.by_serial.remove(&serial) {
-                clear_entry(level, place);
-                forget(level, place);
-                gone.push(place.number);
+            if let Some(slot) = self.by_serial.remove(&serial) {
+                clear_entry(level, slot);
+                forget(level, slot);
+                freed.push(slot.number);
             }
         }
-        self.tell_count(level);
-        if !gone.is_empty() {
+        self.update_published_count(level);
+        if !freed.is_empty() {
             // Programs that have read an entry before may still answer with it.
             level.wait_for_programs()?;
             let now_ns = crate::clock::now_ns();
-            let retired = gone.into_iter().map(|number| (number, now_ns));
+            let retired = freed.into_iter().map(|number| (number, now_ns));
             self.retired.extend(retired);
         }
         Ok(())
@@ -214,20 +214,20 @@ impl ResponsePublisher {
     /// Frees this many slots, in the order of their retirement.
     fn reuse(&mut self, level: &SoftirqLevel, count: usize) -> Result<(), LevelError> {
         let count = count.min(self.retired.len());
-        let places: Vec<u32> = self.retired.drain(..count).map(|one| one.0).collect();
-        if places.is_empty() {
+        let slots: Vec<u32> = self.retired.drain(..count).map(|entry| entry.0).collect();
+        if slots.is_empty() {
             return Ok(());
         }
         // Without its id, a response is not retransmitted any more. After the grace period no program reads its bytes.
-        for number in &places {
+        for number in &slots {
             let id = offset_of!(response, id);
             level.responses.set(index_of(*number), id, 0u32);
         }
         level.wait_for_programs()?;
-        for number in &places {
-            self.store.give_back(extent_of(level, *number));
+        for number in &slots {
+            self.store.free(extent_of(level, *number));
         }
-        self.free.extend(places);
+        self.free.extend(slots);
         Ok(())
     }
 
@@ -236,13 +236,13 @@ impl ResponsePublisher {
         &self,
         level: &SoftirqLevel,
         serial: ResponseSerial,
-        born_ns: u64,
+        generated_ns: u64,
         expires_ns: u64,
     ) {
-        if let Some(place) = self.by_serial.get(&serial) {
+        if let Some(slot) = self.by_serial.get(&serial) {
             let set =
-                |offset, value: u64| level.responses.set(index_of(place.number), offset, value);
-            set(offset_of!(response, born_ns), born_ns);
+                |offset, value: u64| level.responses.set(index_of(slot.number), offset, value);
+            set(offset_of!(response, born_ns), generated_ns);
             set(offset_of!(response, expires_ns), expires_ns);
         }
     }
@@ -252,10 +252,10 @@ impl ResponsePublisher {
     pub fn hits(&self, level: &SoftirqLevel, serial: ResponseSerial) -> u64 {
         self.by_serial
             .get(&serial)
-            .map_or(0, |place| level.hits(index_of(place.number)))
+            .map_or(0, |slot| level.hits(index_of(slot.number)))
     }
 
-    fn tell_count(&self, level: &SoftirqLevel) {
+    fn update_published_count(&self, level: &SoftirqLevel) {
         // Bounded by the number of slots.
         let count = u32::try_from(self.by_serial.len());
         level.set_published(count.unwrap_or(u32::MAX));
@@ -275,34 +275,34 @@ pub struct PublishedResponse {
     pub len: u16,
     /// CLOCK_MONOTONIC.
     pub expires_ns: u64,
-    place: ResponseSlot,
+    slot: ResponseSlot,
 }
 
 /// Lists all responses in the index.
 #[must_use]
 pub fn published(level: &SoftirqLevel) -> Vec<PublishedResponse> {
-    let mut found = Vec::new();
+    let mut responses = Vec::new();
     for bucket in 0..level.index.len() {
         for entry in level.index.read(bucket).entry {
             // 0: the entry is free.
             let Some(number) = lower(entry).checked_sub(1) else {
                 continue;
             };
-            let place = level.responses.read(index_of(number));
-            found.push(PublishedResponse {
-                key: place.key[..usize::from(place.key_len)].to_vec(),
+            let stored = level.responses.read(index_of(number));
+            responses.push(PublishedResponse {
+                key: stored.key[..usize::from(stored.key_len)].to_vec(),
                 hits: level.hits(index_of(number)),
-                status: place.status,
-                len: place.len,
-                expires_ns: place.expires_ns,
-                place: ResponseSlot {
+                status: stored.status,
+                len: stored.len,
+                expires_ns: stored.expires_ns,
+                slot: ResponseSlot {
                     number,
-                    hash: place.hash,
+                    hash: stored.hash,
                 },
             });
         }
     }
-    found
+    responses
 }
 
 /// Increments of the purge counter for each purge.
@@ -313,11 +313,11 @@ pub const COUNTS_PER_PURGE: u32 = 2;
 ///
 /// # Errors
 /// When the grace period can't be waited for.
-pub fn purge(level: &SoftirqLevel, which: &[PublishedResponse]) -> Result<(), LevelError> {
+pub fn purge(level: &SoftirqLevel, targets: &[PublishedResponse]) -> Result<(), LevelError> {
     // First, so that the daemon publishes no older response while the entries are cleared.
     level.count_purge();
-    for one in which {
-        clear_entry(level, one.place);
+    for target in targets {
+        clear_entry(level, target.slot);
     }
     // Counted again, since a program may have made a memo after the first count. The expiry can't be used: the daemon,
     // which does not know of the purge yet, may extend it.
@@ -334,10 +334,10 @@ impl ResponseSlot {
 
 /// The response's extent in the store.
 fn extent_of(level: &SoftirqLevel, number: u32) -> StoreExtent {
-    let place = index_of(number);
-    let len: u16 = level.responses.get(place, offset_of!(response, len));
+    let slot = index_of(number);
+    let len: u16 = level.responses.get(slot, offset_of!(response, len));
     StoreExtent {
-        at: level.responses.get(place, offset_of!(response, at)),
+        at: level.responses.get(slot, offset_of!(response, at)),
         len: FreeExtents::rounded(usize::from(len)),
     }
 }
@@ -364,76 +364,74 @@ fn free_entry(level: &SoftirqLevel, hash: u64) -> Option<(usize, usize)> {
     Some((bucket, way))
 }
 
-fn find_entry(level: &SoftirqLevel, place: ResponseSlot) -> Option<(usize, usize)> {
-    let bucket = bucket_of(level, place.hash);
+fn find_entry(level: &SoftirqLevel, slot: ResponseSlot) -> Option<(usize, usize)> {
+    let bucket = bucket_of(level, slot.hash);
     let entries = level.index.read(bucket).entry;
-    let way = entries.iter().position(|entry| *entry == place.entry())?;
+    let way = entries.iter().position(|entry| *entry == slot.entry())?;
     Some((bucket, way))
 }
 
-fn clear_entry(level: &SoftirqLevel, place: ResponseSlot) {
-    if let Some((bucket, way)) = find_entry(level, place) {
+fn clear_entry(level: &SoftirqLevel, slot: ResponseSlot) {
+    if let Some((bucket, way)) = find_entry(level, slot) {
         level.index.set(bucket, way * 8, 0u64);
     }
 }
 
 /// Expires a response, which invalidates the memos that refer to it.
-fn forget(level: &SoftirqLevel, place: ResponseSlot) {
+fn forget(level: &SoftirqLevel, slot: ResponseSlot) {
     let expires_ns = offset_of!(response, expires_ns);
-    level
-        .responses
-        .set(index_of(place.number), expires_ns, 0u64);
+    level.responses.set(index_of(slot.number), expires_ns, 0u64);
 }
 
 /// The response in the map's form, and its bytes for the store.
-fn form(what: &PublishRequest<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
-    let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
+fn to_map_value(request: &PublishRequest<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
+    let (len, head_len) = (request.bytes.len(), usize::from(request.head_len));
     if len == 0
         || len > LEN_MAX
         || head_len > len
-        || what.key.is_empty()
-        || what.key.len() > KEY_LEN_MAX
+        || request.key.is_empty()
+        || request.key.len() > KEY_LEN_MAX
     {
         return None;
     }
-    let mut fresh = response {
-        expires_ns: what.expires_ns,
-        born_ns: what.born_ns,
+    let mut record = response {
+        expires_ns: request.expires_ns,
+        born_ns: request.generated_ns,
         hash,
         len: u16::try_from(len).ok()?,
-        head_len: what.head_len,
-        date_at: what.date_at.unwrap_or(0),
-        age_at: what.age_at.unwrap_or(0),
-        key_len: u16::try_from(what.key.len()).ok()?,
-        status: what.status,
+        head_len: request.head_len,
+        date_at: request.date_at.unwrap_or(0),
+        age_at: request.age_at.unwrap_or(0),
+        key_len: u16::try_from(request.key.len()).ok()?,
+        status: request.status,
         ..response::default()
     };
-    fresh.key[..what.key.len()].copy_from_slice(what.key);
-    let mut bytes = what.bytes.to_vec();
+    record.key[..request.key.len()].copy_from_slice(request.key);
+    let mut bytes = request.bytes.to_vec();
     // Date and Age must be in the first part. For shorter parts, the programs check that themselves.
-    let within = match len > PART_LENS[0] {
+    let limit = match len > PART_LENS[0] {
         true => head_len.min(PART_LENS[0]),
         false => head_len,
     };
-    for (at, len_there) in [
-        (what.date_at, layout::DATE_LEN),
-        (what.age_at, layout::AGE_LEN),
+    for (at, value_len) in [
+        (request.date_at, layout::DATE_LEN),
+        (request.age_at, layout::AGE_LEN),
     ] {
         let Some(at) = at else { continue };
-        let (at, len_there) = (usize::from(at), index(len_there));
-        if at == 0 || at + len_there > within {
+        let (at, value_len) = (usize::from(at), index(value_len));
+        if at == 0 || at + value_len > limit {
             return None;
         }
         // The checksums are computed over zeros: the programs add those of the actual values.
-        bytes[at..at + len_there].fill(0);
+        bytes[at..at + value_len].fill(0);
     }
-    for (sums, part_len) in fresh.sums.iter_mut().zip(PART_LENS) {
+    for (sums, part_len) in record.sums.iter_mut().zip(PART_LENS) {
         for (sum, part) in sums.iter_mut().zip(bytes.chunks(part_len)) {
             *sum = sum_of(part);
         }
     }
-    fresh.head_sum = sum_of(&bytes[..head_len]);
-    Some((fresh, bytes))
+    record.head_sum = sum_of(&bytes[..head_len]);
+    Some((record, bytes))
 }
 
 /// The lengths of parts into which a response may be cut.

@@ -19,7 +19,7 @@ const GET_CHANNELS: u32 = 0x3c;
 /// The device's MTU.
 pub fn mtu(name: &str) -> io::Result<u32> {
     let mut request = request_for(name)?;
-    ask(&mut request, libc::SIOCGIFMTU)?;
+    send_ioctl(&mut request, libc::SIOCGIFMTU)?;
     // SAFETY: the kernel has filled in the MTU.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
@@ -53,7 +53,7 @@ pub fn queues(name: &str) -> io::Result<(u32, u32)> {
     ethtool(name, &mut words)?;
     Ok(match words[4] {
         0 => (words[5], words[1]),
-        most => (words[8], most),
+        queues_max => (words[8], queues_max),
     })
 }
 
@@ -83,8 +83,8 @@ pub fn xdp(index: i32) -> io::Result<(u64, u32)> {
 /// interface index is compared.
 pub fn virtio(name: &str, index: i32) -> Option<u64> {
     let folder = format!("/sys/class/net/{name}");
-    let shown = fs::read_to_string(format!("{folder}/ifindex")).ok()?;
-    if shown.trim() != index.to_string() {
+    let ifindex = fs::read_to_string(format!("{folder}/ifindex")).ok()?;
+    if ifindex.trim() != index.to_string() {
         return None;
     }
     bits(
@@ -96,22 +96,22 @@ pub fn virtio(name: &str, index: i32) -> Option<u64> {
 
 /// Parses a digit per bit, the lowest first.
 fn bits(text: &str) -> Option<u64> {
-    let mut found = 0;
+    let mut value = 0;
     for (at, digit) in text.bytes().enumerate().take(64) {
         match digit {
-            b'1' => found |= 1 << at,
+            b'1' => value |= 1 << at,
             b'0' => {}
             _ => return None,
         }
     }
-    Some(found)
+    Some(value)
 }
 
 /// Sends a command with a buffer for the reply, as words.
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request_for(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    ask(&mut request, libc::SIOCETHTOOL)
+    send_ioctl(&mut request, libc::SIOCETHTOOL)
 }
 
 fn request_for(name: &str) -> io::Result<libc::ifreq> {
@@ -125,11 +125,11 @@ fn request_for(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn ask(request: &mut libc::ifreq, command: libc::Ioctl) -> io::Result<()> {
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+fn send_ioctl(request: &mut libc::ifreq, command: libc::Ioctl) -> io::Result<()> {
+    let control_socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     // SAFETY: the request names an interface; a buffer that it points to has the size that the command fills, and lives
     // in the caller until after the call.
-    match unsafe { libc::ioctl(any.as_raw_fd(), command, &raw mut *request) } {
+    match unsafe { libc::ioctl(control_socket.as_raw_fd(), command, &raw mut *request) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -29,27 +29,27 @@ const POLICY_DROP: u32 = 0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirewallRules {
     /// Whether there are any.
-    pub is_there: bool,
+    pub has_rules: bool,
     /// Changes with nftables rules, but not with those of legacy iptables.
     generation: u32,
 }
 
 impl FirewallRules {
-    /// The state in the network namespace of the thread; `before` if nothing has changed since.
+    /// The state in the network namespace of the thread; `previous` if nothing has changed since.
     ///
     /// # Errors
     /// When the kernel does not report it.
-    pub fn since(before: Option<FirewallRules>) -> io::Result<FirewallRules> {
+    pub fn read_since(previous: Option<FirewallRules>) -> io::Result<FirewallRules> {
         let generation = netlink::generation()?;
-        let has_old = has_old_tables();
+        let has_legacy = has_old_tables();
         // Legacy tables have no generation, so that their rules count as changed each time.
-        if let Some(before) = before.filter(|before| before.generation == generation)
-            && !has_old
+        if let Some(previous) = previous.filter(|before| before.generation == generation)
+            && !has_legacy
         {
-            return Ok(before);
+            return Ok(previous);
         }
         Ok(FirewallRules {
-            is_there: has_old || netlink::chains()?.iter().any(|chain| is_of_input(chain)),
+            has_rules: has_legacy || netlink::chains()?.iter().any(|chain| may_drop_input(chain)),
             generation,
         })
     }
@@ -60,7 +60,7 @@ impl FirewallRules {
     #[must_use]
     pub fn unknown() -> FirewallRules {
         FirewallRules {
-            is_there: true,
+            has_rules: true,
             generation: 0,
         }
     }
@@ -75,7 +75,7 @@ fn has_old_tables() -> bool {
 }
 
 /// Whether a chain may drop input: it has rules, or a drop policy.
-fn is_of_input(chain: &[u8]) -> bool {
+fn may_drop_input(chain: &[u8]) -> bool {
     // struct nfgenmsg: family, version, resource id.
     let Some((head, attributes)) = chain.split_at_checked(4) else {
         return false;
@@ -127,15 +127,15 @@ mod tests {
     #[test]
     fn chains_that_may_drop_what_comes_in_are_told() {
         for (family, hook) in [(1, 1), (2, 1), (10, 0), (1, 5), (5, 0)] {
-            assert!(is_of_input(&chain(family, hook, "filter", 1, 3)));
-            assert!(is_of_input(&chain(family, hook, "filter", 0, 0)));
-            assert!(!is_of_input(&chain(family, hook, "filter", 1, 0)));
-            assert!(!is_of_input(&chain(family, hook, "nat", 1, 3)));
+            assert!(may_drop_input(&chain(family, hook, "filter", 1, 3)));
+            assert!(may_drop_input(&chain(family, hook, "filter", 0, 0)));
+            assert!(!may_drop_input(&chain(family, hook, "filter", 1, 0)));
+            assert!(!may_drop_input(&chain(family, hook, "nat", 1, 3)));
         }
         // Forwarding, output, ARP.
         for (family, hook) in [(1, 2), (2, 3), (3, 0), (7, 1)] {
-            assert!(!is_of_input(&chain(family, hook, "filter", 0, 3)));
+            assert!(!may_drop_input(&chain(family, hook, "filter", 0, 3)));
         }
-        assert!(!is_of_input(&[2, 0, 0, 0]) && !is_of_input(&[]));
+        assert!(!may_drop_input(&[2, 0, 0, 0]) && !may_drop_input(&[]));
     }
 }

@@ -38,7 +38,7 @@ pub struct InterfaceDetails {
 impl InterfaceDetails {
     /// Why native XDP does not suit it, as far as that is known without an attempt.
     #[must_use]
-    pub fn why_not_xdp(&self) -> Option<&'static str> {
+    pub fn xdp_obstacle(&self) -> Option<&'static str> {
         if self.is_loopback {
             return Some("lo has no native XDP");
         }
@@ -97,7 +97,10 @@ pub fn all() -> io::Result<Vec<InterfaceDetails>> {
 /// # Errors
 /// When the kernel does not list them.
 pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
-    let mut found: Vec<_> = assigned()?.iter().map(|one| one.ip().octets()).collect();
+    let mut found: Vec<_> = assigned()?
+        .iter()
+        .map(|address| address.ip().octets())
+        .collect();
     found.sort_unstable();
     found.dedup();
     Ok(found)
@@ -107,32 +110,34 @@ pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
 ///
 /// # Errors
 /// `AddrNotAvailable` if it is not local, or exists on several devices, which may belong to different servers.
-pub fn own(local: SocketAddr) -> io::Result<SocketAddr> {
+pub fn with_scope(local: SocketAddr) -> io::Result<SocketAddr> {
     match local.ip().is_loopback() {
         // All of 127.0.0.0/8 is local, though only one of its addresses is assigned.
         true => Ok(local),
-        false => own_among(local, &assigned()?),
+        false => with_scope_from(local, &assigned()?),
     }
 }
 
-fn own_among(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<SocketAddr> {
+fn with_scope_from(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<SocketAddr> {
     let address = match local.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
     };
     let scopes = || {
-        let same = assigned.iter().filter(|one| *one.ip() == address);
-        same.map(SocketAddrV6::scope_id)
+        let matching = assigned
+            .iter()
+            .filter(|candidate| *candidate.ip() == address);
+        matching.map(SocketAddrV6::scope_id)
     };
     let first = scopes().next();
     // The same address on several devices is ambiguous.
     match first {
         Some(scope) if scopes().all(|other| other == scope) => {
-            let mut found = local;
-            if let SocketAddr::V6(v6) = &mut found {
+            let mut scoped = local;
+            if let SocketAddr::V6(v6) = &mut scoped {
                 v6.set_scope_id(scope);
             }
-            Ok(found)
+            Ok(scoped)
         }
         _ => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
@@ -140,7 +145,7 @@ fn own_among(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<SocketA
 
 /// All addresses, with their devices if they are bound to one; IPv4 as `::ffff:a.b.c.d`.
 fn assigned() -> io::Result<Vec<SocketAddrV6>> {
-    let of = |address: Ipv6Addr, scope| SocketAddrV6::new(address, 0, 0, scope);
+    let new_address = |address: Ipv6Addr, scope| SocketAddrV6::new(address, 0, 0, scope);
     let mut found = Vec::new();
     for entry in getifaddrs()? {
         let Some(address) = entry.address else {
@@ -148,9 +153,9 @@ fn assigned() -> io::Result<Vec<SocketAddrV6>> {
         };
         // Only link-local addresses have a scope.
         if let Some(v4) = address.as_sockaddr_in() {
-            found.push(of(v4.ip().to_ipv6_mapped(), 0));
+            found.push(new_address(v4.ip().to_ipv6_mapped(), 0));
         } else if let Some(v6) = address.as_sockaddr_in6() {
-            found.push(of(v6.ip(), v6.scope_id()));
+            found.push(new_address(v6.ip(), v6.scope_id()));
         }
     }
     Ok(found)
@@ -174,7 +179,7 @@ mod tests {
         .map(address);
         let own = |text: &str| {
             let local = text.parse().expect(text);
-            let found = own_among(local, &assigned);
+            let found = with_scope_from(local, &assigned);
             found.map_or("none".to_owned(), |found| found.to_string())
         };
         assert_eq!(own("192.0.2.1:80"), "192.0.2.1:80");

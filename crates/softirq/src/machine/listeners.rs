@@ -35,12 +35,12 @@ pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
 ///
 /// # Errors
 /// A text for the user.
-pub fn who_is_asked(port: u16, addresses: &[IpAddr]) -> Result<String, String> {
+pub fn describe_servers(port: u16, addresses: &[IpAddr]) -> Result<String, String> {
     match addresses {
         [] => Err(format!(
             "nothing listens on port {port} here; start the server first"
         )),
-        [one] if !one.is_unspecified() => Ok(format!("a server listens at {one}")),
+        [address] if !address.is_unspecified() => Ok(format!("a server listens at {address}")),
         _ if addresses.iter().all(IpAddr::is_unspecified) => Ok(
             "a server listens at all addresses; responses are fetched from the address of each request".to_owned(),
         ),
@@ -64,8 +64,8 @@ fn listening(table: &str, port: u16) -> Vec<IpAddr> {
             let (address, local_port) = fields.next()?.split_once(':')?;
             let state = fields.nth(1)?;
             // 0A: TCP_LISTEN.
-            let is_it = state == "0A" && u16::from_str_radix(local_port, 16) == Ok(port);
-            is_it.then(|| parse(address)).flatten()
+            let is_listening = state == "0A" && u16::from_str_radix(local_port, 16) == Ok(port);
+            is_listening.then(|| parse(address)).flatten()
         })
         .collect()
 }
@@ -108,7 +108,7 @@ mod tests {
     fn somebody_is_asked() {
         let any = IpAddr::from([0, 0, 0, 0]);
         let other = IpAddr::from([10, 0, 0, 1]);
-        let ask = |addresses: &[IpAddr]| who_is_asked(80, addresses);
+        let ask = |addresses: &[IpAddr]| describe_servers(80, addresses);
         let text = |addresses: &[IpAddr]| ask(addresses).expect("somebody");
         assert!(text(&[any, Ipv6Addr::UNSPECIFIED.into()]).contains("all addresses"));
         assert!(text(&[other]).ends_with("at 10.0.0.1"));

@@ -83,7 +83,7 @@ pub enum KernelSocket {
 /// # Errors
 /// When the kernel does not report it.
 pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<KernelSocket> {
-    Ok(find(local, remote)?.map_or(KernelSocket::None, |found| kind_of(&found)))
+    Ok(find(local, remote)?.map_or(KernelSocket::None, |info| kind_of(&info)))
 }
 
 /// Destroys a connection's socket: its program reads an error, its client gets an RST. False: there was none.
@@ -91,15 +91,14 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Kernel
 /// # Errors
 /// When the kernel can't (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
 pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
-    let Some(found) =
-        find(local, remote)?.filter(|found| kind_of(found) == KernelSocket::Connection)
+    let Some(info) = find(local, remote)?.filter(|info| kind_of(info) == KernelSocket::Connection)
     else {
         return Ok(false);
     };
     // By its cookie: if the connection has ended, the request would otherwise apply to its listener.
     let mut question = identity(local, remote);
     let cookie_at = question.len() - COOKIE_LEN;
-    question[cookie_at..].copy_from_slice(&found[COOKIE_AT..][..COOKIE_LEN]);
+    question[cookie_at..].copy_from_slice(&info[COOKIE_AT..][..COOKIE_LEN]);
     match first_answer(SOCK_DESTROY, REQUEST_ACK, &question) {
         Err(error) if is_gone(&error) => Ok(false),
         other => other.map(|_| true),
@@ -110,8 +109,8 @@ pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
 #[must_use]
 pub fn can_destroy() -> bool {
     // No connection has these addresses, so that only support is tested.
-    let nobody = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
-    match first_answer(SOCK_DESTROY, REQUEST_ACK, &identity(nobody, nobody)) {
+    let unused = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
+    match first_answer(SOCK_DESTROY, REQUEST_ACK, &identity(unused, unused)) {
         Ok(_) => true,
         Err(error) => is_gone(&error),
     }
@@ -132,10 +131,10 @@ fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>
     }
 }
 
-fn kind_of(found: &[u8]) -> KernelSocket {
-    match u32::from(found[1]) {
+fn kind_of(info: &[u8]) -> KernelSocket {
+    match u32::from(info[1]) {
         // Of a listening socket: length of the accept queue, and its maximum.
-        TCP_LISTEN if word(&found[56..]) >= word(&found[60..]) => KernelSocket::FullListener,
+        TCP_LISTEN if word(&info[56..]) >= word(&info[60..]) => KernelSocket::FullListener,
         TCP_LISTEN => KernelSocket::Listener,
         TCP_TIME_WAIT | TCP_FIN_WAIT2 => KernelSocket::Ended,
         _ => KernelSocket::Connection,
@@ -145,11 +144,11 @@ fn kind_of(found: &[u8]) -> KernelSocket {
 /// Sends a request about sockets, and returns the first message of the reply.
 fn first_answer(kind: u16, flags: u16, question: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let socket = open(netlink::SOCK_DIAG)?;
-    ask(&socket, kind, flags, question)?;
+    send_request(&socket, kind, flags, question)?;
     let mut buffer = vec![0; 8192];
     let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
     let mut messages = Vec::new();
-    take(&buffer[..len], &mut messages)?;
+    split_messages(&buffer[..len], &mut messages)?;
     Ok(messages.into_iter().next())
 }
 
@@ -167,8 +166,8 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
     question.extend(local.port().to_be_bytes());
     question.extend(remote.port().to_be_bytes());
     for (v4, v6) in [
-        (v4.map(|both| both.0), local),
-        (v4.map(|both| both.1), remote),
+        (v4.map(|pair| pair.0), local),
+        (v4.map(|pair| pair.1), remote),
     ] {
         let mut address = v6.ip().octets();
         if let Some(v4) = v4 {
@@ -188,7 +187,7 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
 /// # Errors
 /// When the kernel does not report it.
 pub fn has_tables() -> io::Result<bool> {
-    Ok(!unless_unknown(dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]))?.is_empty())
+    Ok(!empty_if_unsupported(dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]))?.is_empty())
 }
 
 /// The nftables chains in this thread's network namespace: the messages without their headers.
@@ -196,7 +195,7 @@ pub fn has_tables() -> io::Result<bool> {
 /// # Errors
 /// When the kernel does not report it.
 pub fn chains() -> io::Result<Vec<Vec<u8>>> {
-    unless_unknown(dump(netlink::NETFILTER, NFT_GET_CHAIN, &[0; 4]))
+    empty_if_unsupported(dump(netlink::NETFILTER, NFT_GET_CHAIN, &[0; 4]))
 }
 
 /// The generation of the nftables rules, which changes with each change; 0 if there are none.
@@ -205,12 +204,12 @@ pub fn chains() -> io::Result<Vec<Vec<u8>>> {
 /// When the kernel does not report it.
 pub fn generation() -> io::Result<u32> {
     let socket = open(netlink::NETFILTER);
-    let answer = unless_unknown(socket.and_then(|socket| {
-        ask(&socket, NFT_GET_GENERATION, REQUEST, &[0; 4])?;
+    let answer = empty_if_unsupported(socket.and_then(|socket| {
+        send_request(&socket, NFT_GET_GENERATION, REQUEST, &[0; 4])?;
         let mut buffer = vec![0; 4096];
         let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
         let mut messages = Vec::new();
-        take(&buffer[..len], &mut messages).map(|_| messages)
+        split_messages(&buffer[..len], &mut messages).map(|_| messages)
     }))?;
     let number = answer
         .first()
@@ -219,7 +218,7 @@ pub fn generation() -> io::Result<u32> {
 }
 
 /// A kernel without nftables, or a namespace in which it was never used, has no entries.
-fn unless_unknown(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> {
+fn empty_if_unsupported(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> {
     match answer {
         Err(error)
             if matches!(
@@ -251,9 +250,9 @@ pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     while bytes.len() >= 4 {
         let len = usize::from(half(bytes));
         // The upper two bits are flags of the encoding.
-        let found = half(&bytes[2..]) & 0x3fff;
+        let actual_kind = half(&bytes[2..]) & 0x3fff;
         let value = bytes.get(4..len)?;
-        if found == kind {
+        if actual_kind == kind {
             return Some(value);
         }
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
@@ -264,12 +263,12 @@ pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
 /// Dumps all objects of a kind. Returns the messages without their headers.
 fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket = open(protocol)?;
-    ask(&socket, kind, REQUEST_DUMP, question)?;
+    send_request(&socket, kind, REQUEST_DUMP, question)?;
     let mut messages = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-        if take(&buffer[..len], &mut messages)? {
+        if split_messages(&buffer[..len], &mut messages)? {
             return Ok(messages);
         }
     }
@@ -285,7 +284,7 @@ fn open(protocol: Protocol) -> io::Result<OwnedFd> {
     )?)
 }
 
-fn ask(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<()> {
+fn send_request(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<()> {
     let len = lower((HEADER_LEN + question.len()) as u64);
     let mut request = len.to_ne_bytes().to_vec();
     request.extend(kind.to_ne_bytes());
@@ -297,7 +296,7 @@ fn ask(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<(
 }
 
 /// Splits a datagram into messages. Returns whether the last one was among them.
-fn take(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+fn split_messages(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while datagram.len() >= HEADER_LEN {
         let len = index(word(datagram));
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
@@ -398,16 +397,16 @@ mod tests {
         };
         let mut found = Vec::new();
         let both = [message(20, &[7; 8]), message(MESSAGE_DONE, &[0; 4])].concat();
-        assert!(matches!(take(&both, &mut found), Ok(true)));
+        assert!(matches!(split_messages(&both, &mut found), Ok(true)));
         assert_eq!(found, [[7; 8]]);
         let error = message(MESSAGE_ERROR, &(-2i32).to_ne_bytes());
         assert_eq!(
-            take(&error, &mut found)
+            split_messages(&error, &mut found)
                 .expect_err("an error")
                 .raw_os_error(),
             Some(2)
         );
-        assert!(take(&[1; 20], &mut found).is_err());
-        assert!(matches!(take(&[], &mut found), Ok(false)));
+        assert!(split_messages(&[1; 20], &mut found).is_err());
+        assert!(matches!(split_messages(&[], &mut found), Ok(false)));
     }
 }

@@ -52,8 +52,8 @@ pub fn address(server: SocketAddr) -> SocketAddr {
     match server {
         SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::from(layout::OUTSIDER).into(), 0),
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
-            let near = Ipv6Addr::from(0xfe80_u128 << 112 | number);
-            SocketAddrV6::new(near, 0, 0, v6.scope_id()).into()
+            let link_local = Ipv6Addr::from(0xfe80_u128 << 112 | number);
+            SocketAddrV6::new(link_local, 0, 0, v6.scope_id()).into()
         }
         SocketAddr::V6(_) => {
             SocketAddr::new(Ipv6Addr::from(0x2001_0db8_u128 << 96 | number).into(), 0)
@@ -72,8 +72,8 @@ fn addresses() -> impl Iterator<Item = IpAddr> {
 
 /// Whether it is one of the probe source addresses.
 #[must_use]
-pub fn is_outsider(address: IpAddr) -> bool {
-    addresses().any(|one| one == address)
+pub fn is_probe_source(address: IpAddr) -> bool {
+    addresses().any(|source| source == address)
 }
 
 /// Routes the replies of this server back to this machine, in the network namespace of the thread. Idempotent.
@@ -93,8 +93,8 @@ pub fn add(server: SocketAddr) -> io::Result<()> {
 pub fn remove() {
     for from in addresses() {
         // A remaining route is harmless: the address is reserved.
-        let mut tries = 0..ROUTES_MAX;
-        while tries.next().is_some() && change(DELETE_ROUTE, FLAGS, from, None).is_ok() {}
+        let mut attempts = 0..ROUTES_MAX;
+        while attempts.next().is_some() && change(DELETE_ROUTE, FLAGS, from, None).is_ok() {}
     }
 }
 

@@ -22,7 +22,7 @@ pub struct TcpSettings {
     /// `net.ipv4.tcp_rfc1337`: 1, the kernel ignores RST in TIME_WAIT.
     pub rfc1337: Option<u32>,
     /// Whether the firewall tracks connections, by `net.netfilter.nf_conntrack_count`.
-    pub are_tracked: bool,
+    pub is_tracking: bool,
     /// The kernel can't destroy a socket for us (`CONFIG_INET_DIAG_DESTROY`).
     pub no_destroy: bool,
 }
@@ -38,7 +38,7 @@ impl TcpSettings {
             timestamps: number("ipv4/tcp_timestamps"),
             loose: number("netfilter/nf_conntrack_tcp_loose"),
             rfc1337: number("ipv4/tcp_rfc1337"),
-            are_tracked: number("netfilter/nf_conntrack_count").is_some_and(|count| count > 0),
+            is_tracking: number("netfilter/nf_conntrack_count").is_some_and(|count| count > 0),
             no_destroy: !netlink::can_destroy(),
         }
     }
@@ -46,19 +46,19 @@ impl TcpSettings {
     /// The level's settings that follow.
     #[must_use]
     pub fn bits(&self) -> u32 {
-        let when = |is_so: bool, bit| if is_so { bit } else { 0 };
+        let bit_if = |condition: bool, bit| if condition { bit } else { 0 };
         // Connection tracking has an entry for the socket in TIME_WAIT, and reopens it with the SYN; if the SYN
         // bypasses it, the migrated connection is invalid to it.
-        let keeps = self.are_tracked || self.rfc1337.is_some_and(|value| value != 0);
-        when(self.sack == Some(0), layout::SETTING_NO_SACK)
-            | when(self.scaling == Some(0), layout::SETTING_NO_SCALE)
-            | when(
+        let keeps_time_wait = self.is_tracking || self.rfc1337.is_some_and(|value| value != 0);
+        bit_if(self.sack == Some(0), layout::SETTING_NO_SACK)
+            | bit_if(self.scaling == Some(0), layout::SETTING_NO_SCALE)
+            | bit_if(
                 self.timestamps == Some(0),
                 layout::SETTING_NO_TIMESTAMPS,
             )
-            | when(keeps, layout::SETTING_KEEP_TIME_WAIT)
+            | bit_if(keeps_time_wait, layout::SETTING_KEEP_TIME_WAIT)
             // Sockets with translated numbers could not be closed when the level is detached.
-            | when(self.no_destroy, layout::SETTING_STAY_UP)
+            | bit_if(self.no_destroy, layout::SETTING_STAY_UP)
     }
 }
 

@@ -29,9 +29,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MigrationCounters {
     /// Segments from which the kernel was to create a socket.
-    pub handed: u64,
+    pub migrated: u64,
     /// Connections that were seen to have a socket.
-    pub kept: u64,
+    pub succeeded: u64,
     /// Segments for which it refused.
     pub refused: u64,
 }
@@ -44,9 +44,9 @@ pub struct MigratedConnection {
     /// The server's address.
     pub server: SocketAddrV6,
     /// Time of its last segment.
-    pub seen: u16,
+    pub last_seen: u16,
     /// Whether the kernel has its socket.
-    pub is_kept: bool,
+    pub has_kernel_socket: bool,
 }
 
 type AddressPair = (SocketAddrV6, SocketAddrV6);
@@ -55,7 +55,7 @@ type AddressPair = (SocketAddrV6, SocketAddrV6);
 #[derive(Debug, Default)]
 pub struct MigrationJudge {
     problem: layout::handover_problem,
-    before: Option<MigrationCounters>,
+    previous: Option<MigrationCounters>,
     /// Clients that may wait: time of the last segment, and number of retransmissions.
     suspects: HashMap<AddressPair, (u16, u32)>,
     /// Clients that wait in vain, over IPv4 and over IPv6: firewalls have separate rules for them.
@@ -80,9 +80,9 @@ impl MigrationJudge {
     }
 
     /// Whether connections must be sampled: fewer succeeded than were migrated.
-    pub fn wants_to_see(&self, counts: &MigrationCounters) -> bool {
-        let (handed, kept) = self.grown(counts);
-        !self.suspects.is_empty() || handed > 0 && kept * 4 < handed * 3
+    pub fn needs_samples(&self, counts: &MigrationCounters) -> bool {
+        let (migrated, succeeded) = self.grown(counts);
+        !self.suspects.is_empty() || migrated > 0 && succeeded * 4 < migrated * 3
     }
 
     /// Takes the kernel's settings. After a change, migration is tried again.
@@ -97,15 +97,15 @@ impl MigrationJudge {
     }
 
     /// Judges the last second. `has_socket` returns whether the pair of addresses may have a socket.
-    pub fn look(
+    pub fn update(
         &mut self,
         counts: &MigrationCounters,
-        seen: &[MigratedConnection],
+        connections: &[MigratedConnection],
         has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
         now_ns: u64,
     ) {
-        let (handed, kept) = self.grown(counts);
-        let before = self.before.replace(*counts).unwrap_or(*counts);
+        let (migrated, succeeded) = self.grown(counts);
+        let previous = self.previous.replace(*counts).unwrap_or(*counts);
         if self.problem != layout::HANDOVER_WORKS {
             if self.problem != layout::HANDOVER_NO_COOKIES && now_ns >= self.retry_ns {
                 self.problem = layout::HANDOVER_WORKS;
@@ -114,63 +114,72 @@ impl MigrationJudge {
             return;
         }
         // Clients that fell silent before a success had other reasons.
-        if kept > 0 {
+        if succeeded > 0 {
             self.silent.clear();
         }
-        self.follow(seen, has_socket);
-        if handed == 0 && counts.refused > before.refused + REFUSED_MAX {
-            self.give_up(layout::HANDOVER_REFUSED, now_ns);
-        } else if self.wait_in_vain() || self.silent.len() >= SILENT_MAX {
-            self.give_up(layout::HANDOVER_NOT_TAKEN, now_ns);
+        self.track(connections, has_socket);
+        if migrated == 0 && counts.refused > previous.refused + REFUSED_MAX {
+            self.begin_pause(layout::HANDOVER_REFUSED, now_ns);
+        } else if self.has_many_failures() || self.silent.len() >= SILENT_MAX {
+            self.begin_pause(layout::HANDOVER_NOT_TAKEN, now_ns);
         }
     }
 
     /// Follows clients that were seen before, and adds new ones.
-    fn follow(
+    fn track(
         &mut self,
-        seen: &[MigratedConnection],
+        connections: &[MigratedConnection],
         has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
     ) {
-        for kept in seen.iter().filter(|one| one.is_kept) {
-            self.failed[family(kept)].clear();
+        for successful in connections
+            .iter()
+            .filter(|connection| connection.has_kernel_socket)
+        {
+            self.failed[family(successful)].clear();
             // Migration works, so the next problem starts with the shortest pause.
             self.pause_s = 0;
         }
         let mut old = std::mem::take(&mut self.suspects);
-        for one in seen.iter().filter(|one| !one.is_kept) {
-            let ends = (one.client, one.server);
-            if self.failed[family(one)].contains(&ends) || self.suspects.len() >= SUSPECTS_MAX {
+        for connection in connections
+            .iter()
+            .filter(|connection| !connection.has_kernel_socket)
+        {
+            let endpoints = (connection.client, connection.server);
+            if self.failed[family(connection)].contains(&endpoints)
+                || self.suspects.len() >= SUSPECTS_MAX
+            {
                 continue;
             }
-            let (at, repeats) = old.remove(&ends).unwrap_or((one.seen, 0));
+            let (at, repeats) = old.remove(&endpoints).unwrap_or((connection.last_seen, 0));
             // Another segment of a client without a socket is a retransmission.
-            let repeats = repeats + u32::from(at != one.seen);
+            let repeats = repeats + u32::from(at != connection.last_seen);
             if repeats < REPEATS {
-                self.suspects.insert(ends, (one.seen, repeats));
-            } else if !has_socket(&one.client, &one.server) {
-                self.failed[family(one)].insert(ends);
+                self.suspects
+                    .insert(endpoints, (connection.last_seen, repeats));
+            } else if !has_socket(&connection.client, &connection.server) {
+                self.failed[family(connection)].insert(endpoints);
             }
         }
         // Those that were not seen this time.
-        let gone = old
+        let vanished = old
             .keys()
             .filter(|(client, server)| !has_socket(client, server));
         let room = SUSPECTS_MAX.saturating_sub(self.silent.len());
         self.silent
-            .extend(gone.map(|(client, _)| *client.ip()).take(room));
+            .extend(vanished.map(|(client, _)| *client.ip()).take(room));
     }
 
     /// After a pause, fewer clients suffice.
-    fn wait_in_vain(&self) -> bool {
-        let most = if self.pause_s == 0 {
+    fn has_many_failures(&self) -> bool {
+        let limit = if self.pause_s == 0 {
             NOT_TAKEN_MAX
         } else {
             NOT_TAKEN_MAX / 2
         };
-        self.failed.iter().any(|failed| failed.len() >= most)
+        self.failed.iter().any(|failed| failed.len() >= limit)
     }
 
-    fn give_up(&mut self, problem: layout::handover_problem, now_ns: u64) {
+    fn begin_pause(&mut self, problem: layout::handover_problem, now_ns: u64) {
         self.problem = problem;
         // Exponential backoff: each attempt makes some clients wait in vain.
         self.pause_s = (self.pause_s * 2).clamp(PAUSE_MIN_S, PAUSE_MAX_S);
@@ -186,16 +195,16 @@ impl MigrationJudge {
 
     /// Increases of migrated and of successful connections since the last sample.
     fn grown(&self, counts: &MigrationCounters) -> (u64, u64) {
-        let before = self.before.unwrap_or(*counts);
+        let previous = self.previous.unwrap_or(*counts);
         (
-            counts.handed.saturating_sub(before.handed),
-            counts.kept.saturating_sub(before.kept),
+            counts.migrated.saturating_sub(previous.migrated),
+            counts.succeeded.saturating_sub(previous.succeeded),
         )
     }
 }
 
-fn family(one: &MigratedConnection) -> usize {
-    usize::from(one.client.ip().to_ipv4_mapped().is_none())
+fn family(connection: &MigratedConnection) -> usize {
+    usize::from(connection.client.ip().to_ipv4_mapped().is_none())
 }
 
 #[cfg(test)]
@@ -209,20 +218,20 @@ mod tests {
         MigratedConnection {
             client: end("::ffff:10.0.0.1", port),
             server: end("::ffff:10.0.0.2", 80),
-            seen,
-            is_kept,
+            last_seen: seen,
+            has_kernel_socket: is_kept,
         }
     }
 
     /// A second in which these connections were seen, none with a socket.
     fn second(judge: &mut MigrationJudge, at: u64, all: &[MigratedConnection]) {
         let counts = MigrationCounters {
-            handed: at * 100,
+            migrated: at * 100,
             ..MigrationCounters::default()
         };
         let is_tried = judge.problem() == layout::HANDOVER_WORKS;
-        assert!(all.is_empty() || at == 0 || !is_tried || judge.wants_to_see(&counts));
-        judge.look(&counts, all, |_, _| false, NOW_NS + at * SECOND_NS);
+        assert!(all.is_empty() || at == 0 || !is_tried || judge.needs_samples(&counts));
+        judge.update(&counts, all, |_, _| false, NOW_NS + at * SECOND_NS);
     }
 
     fn waiting(at: u16) -> Vec<MigratedConnection> {
@@ -268,10 +277,10 @@ mod tests {
         let mut judge = MigrationJudge::default();
         for at in 0..10u16 {
             let counts = MigrationCounters {
-                handed: u64::from(at) * 100,
+                migrated: u64::from(at) * 100,
                 ..MigrationCounters::default()
             };
-            judge.look(&counts, &waiting(at), |_, _| true, NOW_NS);
+            judge.update(&counts, &waiting(at), |_, _| true, NOW_NS);
         }
         assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
     }
@@ -307,11 +316,11 @@ mod tests {
                 one.client
                     .set_ip(Ipv6Addr::from(u128::from(at) + (0xffff << 32)));
                 let counts = MigrationCounters {
-                    handed: u64::from(at),
-                    kept: u64::from(gets_through && at > 5),
+                    migrated: u64::from(at),
+                    succeeded: u64::from(gets_through && at > 5),
                     ..MigrationCounters::default()
                 };
-                judge.look(&counts, &[one], |_, _| false, NOW_NS);
+                judge.update(&counts, &[one], |_, _| false, NOW_NS);
             }
             let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
             assert_eq!(is_trouble, !gets_through);
@@ -326,13 +335,13 @@ mod tests {
             ..MigrationCounters::default()
         };
         // Nine refusals within a second exceed the limit of eight.
-        judge.look(&refused(0), &[], |_, _| false, NOW_NS);
-        judge.look(&refused(9), &[], |_, _| false, NOW_NS);
+        judge.update(&refused(0), &[], |_, _| false, NOW_NS);
+        judge.update(&refused(9), &[], |_, _| false, NOW_NS);
         assert_eq!(judge.problem(), layout::HANDOVER_REFUSED);
         judge.settings(false, true);
         assert_eq!(judge.problem(), layout::HANDOVER_NO_COOKIES);
         assert_eq!(judge.pause_s(), None);
-        judge.look(&refused(9), &[], |_, _| false, u64::MAX);
+        judge.update(&refused(9), &[], |_, _| false, u64::MAX);
         assert_eq!(judge.problem(), layout::HANDOVER_NO_COOKIES);
         judge.settings(true, true);
         assert_eq!(judge.problem(), layout::HANDOVER_WORKS);

@@ -18,13 +18,13 @@ const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
 /// Creates the maps of an interface if its driver transmits redirected frames, and removes those of interfaces that are
 /// gone. Errors are ignored: without the maps, the program at TC sends long responses.
 pub fn fill(loaded: &LoadedPrograms, interface: i32, folder: &Path) {
-    let Ok(all) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
+    let Ok(outer_map) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
         return;
     };
     // Earlier maps refer to the program of an earlier attachment.
-    remove_of(&all, interface);
-    if takes_copies(interface) && fill_anyway(loaded, interface, folder).is_err() {
-        remove_of(&all, interface);
+    remove_of(&outer_map, interface);
+    if supports_redirect(interface) && fill_anyway(loaded, interface, folder).is_err() {
+        remove_of(&outer_map, interface);
     }
 }
 
@@ -40,14 +40,14 @@ pub fn fill_anyway(
     let Some(program) = loaded.parts() else {
         return Ok(());
     };
-    let all = MapHandle::from_pinned_path(folder.join("fan_out"));
-    let all = all.map_err(LevelError::bpf("maps for copies of frames"))?;
-    fill_with(&all, program, interface)
+    let outer_map = MapHandle::from_pinned_path(folder.join("fan_out"));
+    let outer_map = outer_map.map_err(LevelError::bpf("maps for copies of frames"))?;
+    fill_with(&outer_map, program, interface)
 }
 
-/// Enters the maps through which `program` makes parts on an interface into `all`.
+/// Enters the maps through which `program` makes parts on an interface into `outer_map`.
 pub(crate) fn fill_with(
-    all: &MapHandle,
+    outer_map: &MapHandle,
     program: BorrowedFd<'_>,
     interface: i32,
 ) -> Result<(), LevelError> {
@@ -58,36 +58,39 @@ pub(crate) fn fill_with(
     for count in 2..=PARTS_MAX {
         let copies = copies(count, &value).map_err(failed())?;
         let fd = copies.as_fd().as_raw_fd().to_ne_bytes();
-        all.update(&key(interface, count), &fd, MapFlags::ANY)
+        outer_map
+            .update(&key(interface, count), &fd, MapFlags::ANY)
             .map_err(failed())?;
     }
     Ok(())
 }
 
 /// Removes the maps of this interface, and of interfaces that are gone.
-fn remove_of(all: &MapHandle, interface: i32) {
+fn remove_of(outer_map: &MapHandle, interface: i32) {
     // Without the list of interfaces, none is known to be gone.
-    let there = interfaces::all().unwrap_or_default();
-    let is_there = |index: u64| {
-        let mut indices = there.iter().map(|one| one.interface.index.unsigned_abs());
-        there.is_empty() || indices.any(|known| u64::from(known) == index)
+    let existing = interfaces::all().unwrap_or_default();
+    let exists = |index: u64| {
+        let mut indices = existing
+            .iter()
+            .map(|details| details.interface.index.unsigned_abs());
+        existing.is_empty() || indices.any(|existing_index| u64::from(existing_index) == index)
     };
-    for key in all.keys() {
+    for key in outer_map.keys() {
         let Ok(number) = <[u8; 8]>::try_from(key.as_slice()) else {
             continue;
         };
         let index = u64::from_ne_bytes(number) >> FAN_OUT_SHIFT;
-        if index == u64::from(interface.unsigned_abs()) || !is_there(index) {
+        if index == u64::from(interface.unsigned_abs()) || !exists(index) {
             // A remaining entry is harmless until the interface index is reused.
-            let _ = all.delete(&key);
+            let _ = outer_map.delete(&key);
         }
     }
 }
 
 /// Whether any interface has such maps.
 pub(crate) fn is_filled(folder: &Path) -> bool {
-    let all = MapHandle::from_pinned_path(folder.join("fan_out"));
-    all.is_ok_and(|all| all.keys().next().is_some())
+    let outer_map = MapHandle::from_pinned_path(folder.join("fan_out"));
+    outer_map.is_ok_and(|outer_map| outer_map.keys().next().is_some())
 }
 
 fn copies(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {
@@ -108,7 +111,7 @@ fn key(interface: i32, count: u32) -> [u8; 8] {
     (interface << FAN_OUT_SHIFT | u64::from(count)).to_ne_bytes()
 }
 
-fn takes_copies(interface: i32) -> bool {
+fn supports_redirect(interface: i32) -> bool {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
         ..Default::default()

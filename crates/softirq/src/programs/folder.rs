@@ -36,10 +36,13 @@ pub fn port_folder(port: u16) -> Result<PathBuf, LevelError> {
 /// # Errors
 /// When the thread's namespace can't be determined, or the process lacks permission: only root may read them.
 pub fn all() -> Result<Vec<PathBuf>, LevelError> {
-    let begin = port_folder(0)?;
-    let name = begin.file_name().expect("it has one").to_string_lossy();
+    let first_folder = port_folder(0)?;
+    let name = first_folder
+        .file_name()
+        .expect("it has one")
+        .to_string_lossy();
     // Without the port, the prefix of all levels of this namespace.
-    let begin = name.trim_end_matches('0').to_owned();
+    let prefix = name.trim_end_matches('0').to_owned();
     let entries = match fs::read_dir(base()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(LevelError::system(base().display().to_string())(error));
@@ -48,7 +51,7 @@ pub fn all() -> Result<Vec<PathBuf>, LevelError> {
     };
     let mut found: Vec<PathBuf> = entries
         .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&begin))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
         .map(|entry| entry.path())
         .collect();
     found.sort();
@@ -79,9 +82,9 @@ pub fn mount_pins() -> Result<(), LevelError> {
 /// # Errors
 /// When the parent folder can't be opened.
 pub fn lock_mount() -> Result<fs::File, LevelError> {
-    let above = Path::new(MOUNT).parent().expect("it has one");
-    let failed = || LevelError::system(above.display().to_string());
-    let file = fs::File::open(above).map_err(failed())?;
+    let parent = Path::new(MOUNT).parent().expect("it has one");
+    let failed = || LevelError::system(parent.display().to_string());
+    let file = fs::File::open(parent).map_err(failed())?;
     // The kernel releases the lock when the process ends.
     flock(&file, FlockOperation::LockExclusive).map_err(|error| failed()(error.into()))?;
     Ok(file)
@@ -91,49 +94,50 @@ pub fn lock_mount() -> Result<fs::File, LevelError> {
 pub fn unmount_pins() {
     let Ok(_locked) = lock_mount() else { return };
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
-    if is_ours(&mounts) && is_unused() {
+    if is_lowroad_mount(&mounts) && is_unused() {
         let _ = unmount(MOUNT, UnmountFlags::empty());
     }
 }
 
 /// Whether it contains only the files that the kernel creates in each mount.
 fn is_unused() -> bool {
-    let is_kernels = |entry: io::Result<fs::DirEntry>| {
+    let is_kernel_file = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| {
             ["maps.debug", "progs.debug"]
                 .iter()
                 .any(|name| entry.file_name() == *name)
         })
     };
-    fs::read_dir(MOUNT).is_ok_and(|mut entries| entries.all(is_kernels))
+    fs::read_dir(MOUNT).is_ok_and(|mut entries| entries.all(is_kernel_file))
 }
 
 /// Whether the topmost mount there is ours, by the kernel's list.
-fn is_ours(mounts: &str) -> bool {
-    let mut there = mounts.lines().filter_map(|line| {
+fn is_lowroad_mount(mounts: &str) -> bool {
+    let mut kinds = mounts.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
-        let is_there = mount.split(' ').nth(4)? == MOUNT;
-        is_there.then_some(kind)
+        let is_mount = mount.split(' ').nth(4)? == MOUNT;
+        is_mount.then_some(kind)
     });
-    let begin = format!("bpf {SOURCE} ");
-    there
+    let prefix = format!("bpf {SOURCE} ");
+    kinds
         .next_back()
-        .is_some_and(|kind| kind.starts_with(&begin))
+        .is_some_and(|kind| kind.starts_with(&prefix))
 }
 
 /// Explains why pins would not be visible to other processes, and the remedy: this process has a private mount
 /// namespace, which ends with it. `None`: it has not, or that can't be determined.
 #[must_use]
-pub fn why_not_lasting() -> Option<String> {
-    let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
-    let (outermost, others) = outermost_ancestor()?;
-    if own.ino() == others {
+pub fn pin_visibility_problem() -> Option<String> {
+    let namespace = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
+    let (outermost, outermost_inode) = outermost_ancestor()?;
+    if namespace.ino() == outermost_inode {
         return None;
     }
     // A separate mount namespace may still share this mount.
-    let theirs = fs::metadata(format!("/proc/{outermost}/root{MOUNT}")).ok()?;
-    let is_same = || fs::metadata(MOUNT).is_ok_and(|own| own.dev() == theirs.dev());
-    if is_mounted() && is_same() {
+    let outer_mount = fs::metadata(format!("/proc/{outermost}/root{MOUNT}")).ok()?;
+    let is_shared =
+        || fs::metadata(MOUNT).is_ok_and(|metadata| metadata.dev() == outer_mount.dev());
+    if is_mounted() && is_shared() {
         return None;
     }
     let name = name_of_namespace().unwrap_or_else(|| "NAME".to_owned());
@@ -168,11 +172,12 @@ fn parent_of(pid: u32) -> Option<u32> {
 
 /// The name that `ip netns` uses for the network namespace of this thread.
 fn name_of_namespace() -> Option<String> {
-    let own = fs::metadata("/proc/thread-self/ns/net").ok()?;
+    let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?;
     let mut names = fs::read_dir("/run/netns").ok()?.flatten();
-    let is_own =
-        |entry: &fs::DirEntry| fs::metadata(entry.path()).is_ok_and(|one| one.ino() == own.ino());
-    let found = names.find(is_own)?;
+    let is_current = |entry: &fs::DirEntry| {
+        fs::metadata(entry.path()).is_ok_and(|metadata| metadata.ino() == namespace.ino())
+    };
+    let found = names.find(is_current)?;
     Some(found.file_name().to_string_lossy().into_owned())
 }
 
@@ -180,24 +185,26 @@ fn name_of_namespace() -> Option<String> {
 ///
 /// # Errors
 /// When the process lacks permission.
-pub fn make(folder: &Path) -> Result<(), LevelError> {
+pub fn create(folder: &Path) -> Result<(), LevelError> {
     mount_pins()?;
     let failed = || LevelError::system(folder.display().to_string());
     let private = fs::Permissions::from_mode(MODE);
-    let make = || {
+    let create_folder = || {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(MODE)
             .create(folder)
     };
     // A concurrent detach of another level removes empty folders, so try twice.
-    make().or_else(|_| make()).map_err(failed())?;
+    create_folder()
+        .or_else(|_| create_folder())
+        .map_err(failed())?;
     // Folders made by earlier versions were readable for all users.
-    for made in folder
+    for ancestor in folder
         .ancestors()
-        .take_while(|made| *made != Path::new(MOUNT))
+        .take_while(|ancestor| *ancestor != Path::new(MOUNT))
     {
-        fs::set_permissions(made, private.clone()).map_err(failed())?;
+        fs::set_permissions(ancestor, private.clone()).map_err(failed())?;
     }
     Ok(())
 }
@@ -233,8 +240,8 @@ pub fn remove(folder: &Path) -> Result<(), LevelError> {
         _ => {}
     }
     // Removes the parent folders, too, as far as they are empty.
-    let above = folder.ancestors().skip(1);
-    for folder in above.take_while(|one| *one != Path::new(MOUNT)) {
+    let ancestors = folder.ancestors().skip(1);
+    for folder in ancestors.take_while(|ancestor| *ancestor != Path::new(MOUNT)) {
         if fs::remove_dir(folder).is_err() {
             break;
         }
@@ -251,7 +258,7 @@ mod tests {
         let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         let found = parent_of(std::process::id());
         assert_eq!(found.map(i64::from), own.map(i64::from));
-        assert_eq!(why_not_lasting(), None);
+        assert_eq!(pin_visibility_problem(), None);
     }
 
     #[test]
@@ -260,11 +267,11 @@ mod tests {
             format!("30 23 0:31 / {at} rw,relatime shared:9 - bpf {source} rw,mode=700\n")
         };
         let (ours, theirs) = (line(MOUNT, SOURCE), line(MOUNT, "bpf"));
-        assert!(is_ours(&ours));
-        assert!(!is_ours(&theirs));
-        assert!(!is_ours(&format!("{ours}{theirs}")));
-        assert!(is_ours(&format!("{theirs}{ours}")));
-        assert!(!is_ours(&line("/mnt", SOURCE)));
-        assert!(!is_ours(""));
+        assert!(is_lowroad_mount(&ours));
+        assert!(!is_lowroad_mount(&theirs));
+        assert!(!is_lowroad_mount(&format!("{ours}{theirs}")));
+        assert!(is_lowroad_mount(&format!("{theirs}{ours}")));
+        assert!(!is_lowroad_mount(&line("/mnt", SOURCE)));
+        assert!(!is_lowroad_mount(""));
     }
 }

@@ -41,7 +41,7 @@ const KEY_LEN: usize = size_of::<layout::intercepted_address>();
 #[derive(Debug)]
 pub struct InterceptAddress<'s> {
     /// The address of the intercepted server.
-    pub asked: SocketAddr,
+    pub address: SocketAddr,
     /// A listening socket, one of those that share its port.
     pub socket: BorrowedFd<'s>,
 }
@@ -61,37 +61,37 @@ impl SocketInterception {
     /// `LevelError::Verifier` with its last lines; `LevelError::Usage` when there are too many addresses; `LevelError::System`
     /// when the kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
     pub fn start(
-        all: &[InterceptAddress<'_>],
+        intercepted: &[InterceptAddress<'_>],
         denied: &[ClientPrefix],
         allowed: &[ClientPrefix],
     ) -> Result<SocketInterception, LevelError> {
-        if all.len() > index(layout::INTERCEPTED_MAX) {
-            let (count, max) = (all.len(), layout::INTERCEPTED_MAX);
+        if intercepted.len() > index(layout::INTERCEPTED_MAX) {
+            let (count, max) = (intercepted.len(), layout::INTERCEPTED_MAX);
             return Err(LevelError::Usage(format!(
                 "can't intercept {count} addresses; the maximum is {max}"
             )));
         }
         let object = load()?;
         let mut maps = object.maps();
-        let takers = maps.find(|map| map.name() == "listen_sockets");
-        let takers = takers.expect("the object has it");
-        for taken in all {
+        let sockets = maps.find(|map| map.name() == "listen_sockets");
+        let sockets = sockets.expect("the object has it");
+        for entry in intercepted {
             // A SOCKHASH is written with descriptors, and stores the sockets.
-            let socket = u64::try_from(taken.socket.as_raw_fd()).unwrap_or(u64::MAX);
-            takers
-                .update(&key(taken.asked), &socket.to_ne_bytes(), MapFlags::ANY)
-                .map_err(LevelError::bpf(format!("intercepting {}", taken.asked)))?;
+            let socket = u64::try_from(entry.socket.as_raw_fd()).unwrap_or(u64::MAX);
+            sockets
+                .update(&key(entry.address), &socket.to_ne_bytes(), MapFlags::ANY)
+                .map_err(LevelError::bpf(format!("intercepting {}", entry.address)))?;
         }
         let clients = maps.find(|map| map.name() == "denied_clients");
         let clients = clients.expect("the object has it");
         // Denials last: they overwrite equal prefixes.
-        for (prefixes, says) in [
+        for (prefixes, access) in [
             (allowed, level_layout::PREFIX_ALLOWED),
             (denied, level_layout::PREFIX_DENIED),
         ] {
             for prefix in prefixes {
                 clients
-                    .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
+                    .update(&prefix_key(prefix), &access.to_ne_bytes(), MapFlags::ANY)
                     .map_err(LevelError::bpf("a prefix of clients"))?;
             }
         }
@@ -139,14 +139,14 @@ pub fn is_available() -> Result<bool, LevelError> {
 
 fn load() -> Result<Object, LevelError> {
     // libbpf prints the verifier's log while it loads.
-    let said = messages();
+    let log = messages();
     let open = ObjectBuilder::default()
         .open_memory(&OBJECT.0)
         .map_err(LevelError::bpf("opening the program that intercepts"))?;
     open.load().map_err(|error| {
-        let lines = said
+        let lines = log
             .lock()
-            .map_or_else(|_| String::new(), |said| last_lines(&said));
+            .map_or_else(|_| String::new(), |text| last_lines(&text));
         match lines.is_empty() {
             true => LevelError::bpf("loading the program that intercepts")(error),
             false => LevelError::Verifier(lines),
@@ -173,14 +173,14 @@ fn attach(object: &Object) -> Result<OwnedFd, LevelError> {
 }
 
 /// `struct intercepted_address`.
-fn key(asked: SocketAddr) -> [u8; KEY_LEN] {
-    let address = match asked.ip() {
+fn key(intercepted: SocketAddr) -> [u8; KEY_LEN] {
+    let address = match intercepted.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
     };
     let mut key = [0; KEY_LEN];
-    let (begin, end) = key.split_at_mut(16);
-    begin.copy_from_slice(&address.octets());
-    end.copy_from_slice(&u32::from(asked.port()).to_ne_bytes());
+    let (start, end) = key.split_at_mut(16);
+    start.copy_from_slice(&address.octets());
+    end.copy_from_slice(&u32::from(intercepted.port()).to_ne_bytes());
     key
 }

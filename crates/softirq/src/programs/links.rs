@@ -34,28 +34,27 @@ pub fn attach(
 ) -> Result<(), LevelError> {
     let name = &interface.name;
     let out = folder.join(format!("out-{name}"));
-    place(loaded.out(), interface, AttachHook::TcEgress, &out)?;
-    let behind = folder.join(format!("behind-{name}"));
-    let answering = || match (loaded.tier(), loaded.behind()) {
+    attach_program(loaded.out(), interface, AttachHook::TcEgress, &out)?;
+    let after_xdp_path = folder.join(format!("behind-{name}"));
+    let attach_answering = || match (loaded.tier(), loaded.after_xdp()) {
         (ProgramTier::Xdp, Some(program)) => {
-            place(program, interface, AttachHook::TcIngress, &behind)?;
+            attach_program(program, interface, AttachHook::TcIngress, &after_xdp_path)?;
             let xdp = folder.join(format!("xdp-{name}"));
             // Without XDP, the program behind it has nothing to do.
-            place(loaded.answering(), interface, AttachHook::XdpDriver, &xdp).inspect_err(
-                |_| {
-                    let _ = fs::remove_file(&behind);
-                },
-            )?;
+            attach_program(loaded.answering(), interface, AttachHook::XdpDriver, &xdp)
+                .inspect_err(|_| {
+                    let _ = fs::remove_file(&after_xdp_path);
+                })?;
             // The driver reports only after attachment whether it sends redirected frames.
             fan_out::fill(loaded, interface.index, folder);
             Ok(())
         }
         _ => {
             let tc = folder.join(format!("tc-{name}"));
-            place(loaded.answering(), interface, AttachHook::TcIngress, &tc)
+            attach_program(loaded.answering(), interface, AttachHook::TcIngress, &tc)
         }
     };
-    answering().inspect_err(|_| {
+    attach_answering().inspect_err(|_| {
         // Programs of an earlier attachment may still need it.
         if !is_attached(name, folder) {
             let _ = fs::remove_file(&out);
@@ -65,8 +64,8 @@ pub fn attach(
 
 /// Whether the programs of a tier are attached.
 fn is_attached(interface_name: &str, folder: &Path) -> bool {
-    let is_there = |prefix| folder.join(format!("{prefix}{interface_name}")).exists();
-    is_there("xdp-") || is_there("tc-")
+    let exists = |prefix| folder.join(format!("{prefix}{interface_name}")).exists();
+    exists("xdp-") || exists("tc-")
 }
 
 /// Detaches the programs of one tier from an interface.
@@ -78,7 +77,7 @@ pub fn remove(interface_name: &str, tier: ProgramTier, folder: &Path) -> Result<
         ProgramTier::Xdp => ["xdp-", "behind-"].as_slice(),
         ProgramTier::Tc => &["tc-"],
     };
-    let gone = |prefix: &str| {
+    let remove_link = |prefix: &str| {
         let path = folder.join(format!("{prefix}{interface_name}"));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -87,11 +86,11 @@ pub fn remove(interface_name: &str, tier: ProgramTier, folder: &Path) -> Result<
             _ => Ok(()),
         }
     };
-    prefixes.iter().try_for_each(|prefix| gone(prefix))?;
+    prefixes.iter().try_for_each(|prefix| remove_link(prefix))?;
     // The egress program serves both tiers.
     match is_attached(interface_name, folder) {
         true => Ok(()),
-        false => gone("out-"),
+        false => remove_link("out-"),
     }
 }
 
@@ -113,7 +112,7 @@ pub fn attached(folder: &Path) -> Vec<(String, ProgramTier)> {
 
 /// Maximum number of segments of a response on connections that stay open, over all interfaces.
 #[must_use]
-pub fn kept_parts_max(folder: &Path) -> usize {
+pub fn keep_alive_parts_max(folder: &Path) -> usize {
     let is_native = attached(folder)
         .iter()
         .any(|(_, tier)| *tier == ProgramTier::Xdp);
@@ -132,18 +131,18 @@ enum AttachHook {
     TcEgress,
 }
 
-fn place(
+fn attach_program(
     program: BorrowedFd<'_>,
     interface: &NetworkInterface,
     hook: AttachHook,
     path: &Path,
 ) -> Result<(), LevelError> {
-    let what = || format!("{} on {}", hook.name(), interface.name);
+    let description = || format!("{} on {}", hook.name(), interface.name);
     let pinned = CString::new(path.as_os_str().as_bytes()).expect("no zero in a path");
     if path.exists() {
         // SAFETY: the path is a C string that lives until after the call.
         let link = owned(unsafe { libbpf_sys::bpf_obj_get(pinned.as_ptr()) })
-            .map_err(LevelError::system(what()))?;
+            .map_err(LevelError::system(description()))?;
         // SAFETY: both descriptors are open; no options.
         let status = unsafe {
             libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
@@ -153,7 +152,7 @@ fn place(
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {
                 fs::remove_file(path).map_err(LevelError::system(path.display().to_string()))?;
             }
-            other => return other.map_err(LevelError::system(what())),
+            other => return other.map_err(LevelError::system(description())),
         }
     }
     let mut options = libbpf_sys::bpf_link_create_opts {
@@ -165,7 +164,7 @@ fn place(
     let link = owned(unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), interface.index, hook.kind(), &options)
     })
-    .map_err(LevelError::system(what()))?;
+    .map_err(LevelError::system(description()))?;
     // SAFETY: the link's descriptor is open; the path is a C string.
     checked(unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), pinned.as_ptr()) })
         .map_err(LevelError::system(format!("pinning {}", path.display())))

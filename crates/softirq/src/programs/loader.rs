@@ -41,7 +41,7 @@ const TRIAL_FRAME_MAX: usize = 4096;
 pub struct LoadedPrograms {
     tier: ProgramTier,
     answering: LoadedProgram,
-    behind: Option<LoadedProgram>,
+    after_xdp: Option<LoadedProgram>,
     parts: Option<LoadedProgram>,
     out: LoadedProgram,
 }
@@ -55,8 +55,8 @@ impl LoadedPrograms {
 
     /// The program at TC behind native XDP, at the XDP tier.
     #[must_use]
-    pub fn behind(&self) -> Option<BorrowedFd<'_>> {
-        self.behind.as_ref().map(LoadedProgram::fd)
+    pub fn after_xdp(&self) -> Option<BorrowedFd<'_>> {
+        self.after_xdp.as_ref().map(LoadedProgram::fd)
     }
 
     /// The program at devmap egress that turns copies of a frame into parts of a response.
@@ -91,7 +91,7 @@ impl LoadedProgram {
     ///
     /// # Errors
     /// When the kernel does not run it.
-    pub(crate) fn try_on(&self, frame: &[u8]) -> Result<(i32, Vec<u8>), LevelError> {
+    pub(crate) fn run_on_frame(&self, frame: &[u8]) -> Result<(i32, Vec<u8>), LevelError> {
         let mut programs = self.object.progs_mut();
         let program = programs.find(|program| program.name() == self.name);
         let mut out = vec![0; TRIAL_FRAME_MAX];
@@ -100,10 +100,10 @@ impl LoadedProgram {
             data_out: Some(&mut out),
             ..ProgramInput::default()
         };
-        let tried = program.expect("the object has it").test_run(input);
-        let tried = tried.map_err(LevelError::bpf("trying a program"))?;
-        let verdict = tried.return_value.cast_signed();
-        let len = tried.data.map_or(0, |data| data.len());
+        let output = program.expect("the object has it").test_run(input);
+        let output = output.map_err(LevelError::bpf("trying a program"))?;
+        let verdict = output.return_value.cast_signed();
+        let len = output.data.map_or(0, |data| data.len());
         out.truncate(len);
         Ok((verdict, out))
     }
@@ -129,22 +129,22 @@ pub fn load(
     folder: &Path,
 ) -> Result<LoadedPrograms, LevelError> {
     let maps = PinnedMaps::new(folder);
-    let one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
+    let load_one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
     // XDP has no egress hook, so that both tiers use the one at TC.
-    let out = one(&TC.0, "lowroad_out")?;
+    let out = load_one(&TC.0, "lowroad_out")?;
     match tier {
         ProgramTier::Tc => Ok(LoadedPrograms {
             tier,
-            answering: one(&TC.0, "lowroad_tc")?,
-            behind: None,
+            answering: load_one(&TC.0, "lowroad_tc")?,
+            after_xdp: None,
             parts: None,
             out,
         }),
         ProgramTier::Xdp => Ok(LoadedPrograms {
             tier,
-            answering: one(&XDP.0, "lowroad_xdp")?,
-            behind: Some(one(&TC.0, "lowroad_marked")?),
-            parts: Some(one(&XDP.0, "lowroad_part")?),
+            answering: load_one(&XDP.0, "lowroad_xdp")?,
+            after_xdp: Some(load_one(&TC.0, "lowroad_marked")?),
+            parts: Some(load_one(&XDP.0, "lowroad_part")?),
             out,
         }),
     }
@@ -156,7 +156,7 @@ pub(crate) struct TrialPrograms {
     /// The program that answers.
     pub(crate) answering: LoadedProgram,
     /// At the XDP tier: the full TC program, for frames that XDP passes on.
-    pub(crate) behind: Option<LoadedProgram>,
+    pub(crate) after_xdp: Option<LoadedProgram>,
     /// At the XDP tier: the program for the parts of long responses.
     pub(crate) parts: Option<LoadedProgram>,
 }
@@ -170,17 +170,17 @@ pub(crate) fn load_for_trial(
     room: MapCapacity,
     maps: &FreshMaps,
 ) -> Result<TrialPrograms, LevelError> {
-    let one = |object: &[u8], name| load_as(object, name, room, maps, false);
+    let load_one = |object: &[u8], name| load_as(object, name, room, maps, false);
     match tier {
         ProgramTier::Tc => Ok(TrialPrograms {
-            answering: one(&TC.0, "lowroad_tc")?,
-            behind: None,
+            answering: load_one(&TC.0, "lowroad_tc")?,
+            after_xdp: None,
             parts: None,
         }),
         ProgramTier::Xdp => Ok(TrialPrograms {
-            answering: one(&XDP.0, "lowroad_xdp")?,
-            behind: Some(one(&TC.0, "lowroad_tc")?),
-            parts: Some(one(&XDP.0, "lowroad_part")?),
+            answering: load_one(&XDP.0, "lowroad_xdp")?,
+            after_xdp: Some(load_one(&TC.0, "lowroad_tc")?),
+            parts: Some(load_one(&XDP.0, "lowroad_part")?),
         }),
     }
 }
@@ -220,19 +220,19 @@ fn load_as(
     // libbpf needs the template until the maps are created.
     drop(inner);
     let mut object = loaded.map_err(|error| {
-        let said = messages
+        let lines = messages
             .lock()
-            .map_or_else(|_| String::new(), |said| last_lines(&said));
-        match said.is_empty() {
+            .map_or_else(|_| String::new(), |text| last_lines(&text));
+        match lines.is_empty() {
             true => LevelError::bpf("loading the programs")(error),
-            false => LevelError::Verifier(said),
+            false => LevelError::Verifier(lines),
         }
     })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         // Maps with a point in the name hold constants, and belong to one program.
         if !name.contains('.') {
-            maps.keep(&name, &mut map)?;
+            maps.store(&name, &mut map)?;
         }
     }
     Ok(LoadedProgram { object, name })
@@ -268,11 +268,11 @@ fn prepare(
             inner = Some(template);
         }
         // The programs' masks are derived from the requested sizes, so existing maps must match.
-        if let Some(there) = maps.find(&name)? {
-            let fits = wanted_entries.is_none_or(|entries| entries == there.max_entries())
-                && value_len.is_none_or(|len| len == there.value_size());
-            if !fits || map.reuse_fd(there.as_fd()).is_err() {
-                return Err(maps.unfit(&name));
+        if let Some(existing) = maps.find(&name)? {
+            let fits = wanted_entries.is_none_or(|entries| entries == existing.max_entries())
+                && value_len.is_none_or(|len| len == existing.value_size());
+            if !fits || map.reuse_fd(existing.as_fd()).is_err() {
+                return Err(maps.size_mismatch_error(&name));
             }
         }
     }
@@ -280,18 +280,18 @@ fn prepare(
 }
 
 fn write_constants(value: &mut [u8], room: MapCapacity) {
-    let wanted = constants {
+    let values = constants {
         connection_mask: room.connection_buckets - 1,
         index_mask: room.index_buckets - 1,
-        response_mask: room.response_places - 1,
+        response_mask: room.response_slots - 1,
         store_last: room.store_len - layout::STORE_MARGIN,
     };
     // In the order of the structure.
     let words = [
-        wanted.connection_mask,
-        wanted.index_mask,
-        wanted.response_mask,
-        wanted.store_last,
+        values.connection_mask,
+        values.index_mask,
+        values.response_mask,
+        values.store_last,
     ];
     assert_eq!(
         value.len(),
@@ -332,19 +332,19 @@ pub fn wait_for_programs(grace: &MapHandle) -> Result<(), LevelError> {
 /// Redirects libbpf's messages from standard error into a buffer.
 pub(super) fn messages() -> &'static Mutex<String> {
     static SAID: Mutex<String> = Mutex::new(String::new());
-    fn keep(_level: PrintLevel, text: String) {
-        if let Ok(mut said) = SAID.lock() {
-            said.push_str(&text);
+    fn append_message(_level: PrintLevel, text: String) {
+        if let Ok(mut log) = SAID.lock() {
+            log.push_str(&text);
         }
     }
-    libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
-    if let Ok(mut said) = SAID.lock() {
-        said.clear();
+    libbpf_rs::set_print(Some((PrintLevel::Info, append_message)));
+    if let Ok(mut log) = SAID.lock() {
+        log.clear();
     }
     &SAID
 }
 
-pub(super) fn last_lines(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().collect();
+pub(super) fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }

@@ -13,9 +13,9 @@ pub(super) trait MapSource {
     /// Finds an existing map.
     fn find(&self, name: &str) -> Result<Option<MapHandle>, LevelError>;
     /// Stores a map that a program created or uses.
-    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError>;
+    fn store(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError>;
     /// The error for an existing map of another size.
-    fn unfit(&self, name: &str) -> LevelError;
+    fn size_mismatch_error(&self, name: &str) -> LevelError;
 }
 
 /// Maps pinned in a folder, which outlive the process.
@@ -40,13 +40,13 @@ impl MapSource for PinnedMaps<'_> {
         if !path.exists() {
             return Ok(None);
         }
-        let there = MapHandle::from_pinned_path(&path);
-        there
+        let handle = MapHandle::from_pinned_path(&path);
+        handle
             .map(Some)
             .map_err(LevelError::bpf(format!("opening {}", path.display())))
     }
 
-    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
+    fn store(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
         let path = self.path(name);
         if path.exists() {
             return Ok(());
@@ -56,7 +56,7 @@ impl MapSource for PinnedMaps<'_> {
             .map_err(LevelError::bpf(format!("pinning {}", path.display())))
     }
 
-    fn unfit(&self, name: &str) -> LevelError {
+    fn size_mismatch_error(&self, name: &str) -> LevelError {
         LevelError::Usage(format!(
             "{}: the pinned maps have other sizes than requested; run `lowroad detach` first",
             self.path(name).display()
@@ -93,17 +93,17 @@ impl MapSource for FreshMaps {
         found.map_err(LevelError::bpf(format!("the map {name}")))
     }
 
-    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
+    fn store(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
         let mut maps = self.maps.borrow_mut();
         if !maps.contains_key(name) {
-            let kept =
+            let handle =
                 MapHandle::try_from(&*map).map_err(LevelError::bpf(format!("the map {name}")))?;
-            maps.insert(name.to_owned(), kept);
+            maps.insert(name.to_owned(), handle);
         }
         Ok(())
     }
 
-    fn unfit(&self, name: &str) -> LevelError {
+    fn size_mismatch_error(&self, name: &str) -> LevelError {
         LevelError::Usage(format!(
             "the map {name} belongs to another version of this program"
         ))

@@ -46,7 +46,7 @@ impl BpfStatsGuard {
 
 /// Whether counting is enabled for the whole machine, by `kernel.bpf_stats_enabled`.
 #[must_use]
-pub fn are_counted() -> bool {
+pub fn is_counting_enabled() -> bool {
     let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
     setting.is_ok_and(|value| value.trim() == "1")
 }
@@ -81,10 +81,10 @@ pub fn read_runs(folder: &Path) -> Vec<RunStats> {
 pub fn sum(runs: &[RunStats]) -> (u64, u64) {
     let mut seen = Vec::new();
     let mut sums = (0, 0);
-    for one in runs {
-        if !seen.contains(&one.program_id) {
-            seen.push(one.program_id);
-            sums = (sums.0 + one.time_ns, sums.1 + one.count);
+    for run in runs {
+        if !seen.contains(&run.program_id) {
+            seen.push(run.program_id);
+            sums = (sums.0 + run.time_ns, sums.1 + run.count);
         }
     }
     sums

@@ -38,15 +38,15 @@ impl MapSizes {
 
     /// Response slots: one for each four KiB of memory.
     #[must_use]
-    pub fn response_places(self) -> u32 {
+    pub fn response_slots(self) -> u32 {
         (self.memory() / 4096).next_power_of_two()
     }
 
     /// Bytes of the store, with its margin: the memory that the slots leave.
     #[must_use]
     pub fn store_len(self) -> u32 {
-        let place = len_of::<layout::response>();
-        (self.memory() - self.response_places() * place).next_multiple_of(4096)
+        let slot_len = len_of::<layout::response>();
+        (self.memory() - self.response_slots() * slot_len).next_multiple_of(4096)
     }
 
     /// The upper limit is the range that the verifier can follow.
@@ -57,7 +57,7 @@ impl MapSizes {
     /// Buckets of eight entries, at most a quarter full.
     #[must_use]
     pub fn index_buckets(self) -> u32 {
-        self.response_places() / 2
+        self.response_slots() / 2
     }
 
     /// The sizes of the maps.
@@ -65,7 +65,7 @@ impl MapSizes {
         MapCapacity {
             connection_buckets: self.connection_buckets(),
             index_buckets: self.index_buckets(),
-            response_places: self.response_places(),
+            response_slots: self.response_slots(),
             store_len: self.store_len(),
         }
     }
@@ -79,7 +79,7 @@ pub(crate) struct MapCapacity {
     /// A power of two.
     pub(crate) index_buckets: u32,
     /// A power of two.
-    pub(crate) response_places: u32,
+    pub(crate) response_slots: u32,
     /// Bytes of the store, with its margin.
     pub(crate) store_len: u32,
 }
@@ -90,7 +90,7 @@ impl MapCapacity {
         Ok(match map {
             "connections" => Some(self.connection_buckets),
             "response_index" => Some(self.index_buckets),
-            "responses" => Some(self.response_places),
+            "responses" => Some(self.response_slots),
             "response_hits" => Some(processors()?),
             _ => None,
         })
@@ -100,7 +100,7 @@ impl MapCapacity {
     pub(super) fn value_len(self, map: &str) -> Option<u32> {
         match map {
             "response_store" => Some(self.store_len),
-            "response_hits" => Some(self.response_places * HIT_COUNTER_LEN),
+            "response_hits" => Some(self.response_slots * HIT_COUNTER_LEN),
             _ => None,
         }
     }

@@ -86,15 +86,15 @@ impl std::error::Error for PrepareError {}
 /// When it is too long, or invalid.
 pub fn prepare(
     response: &FetchedResponse,
-    form: &PrepareOptions,
+    options: &PrepareOptions,
 ) -> Result<EncodedResponse, PrepareError> {
     check(response)?;
     let mut head = HeadDraft::new(response);
     // In the origin's order, which is significant for fields of one name (RFC 9110 §5.3).
     for (name, value) in response.fields() {
-        head.copy(response, form, name, value)?;
+        head.copy(response, options, name, value)?;
     }
-    head.add_missing(response, form);
+    head.add_missing(response, options);
     let HeadDraft {
         mut bytes,
         date_at,
@@ -104,7 +104,7 @@ pub fn prepare(
     let head_len = bytes.len();
     bytes.extend_from_slice(&response.body);
     // Offsets have 16 bits, regardless of the operator's limit.
-    let len_max = form.len_max.min(usize::from(u16::MAX));
+    let len_max = options.len_max.min(usize::from(u16::MAX));
     if bytes.len() > len_max {
         return Err(PrepareError::TooLong {
             len: bytes.len(),
@@ -162,23 +162,23 @@ impl HeadDraft {
     fn copy(
         &mut self,
         response: &FetchedResponse,
-        form: &PrepareOptions,
+        options: &PrepareOptions,
         name: &[u8],
         value: &[u8],
     ) -> Result<(), PrepareError> {
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let is_named = |candidate: &str| name.eq_ignore_ascii_case(candidate.as_bytes());
         // The programs write the current age, which includes the origin's.
-        if is_hop_by_hop(response, name) || (form.with_age && is("age")) {
+        if is_hop_by_hop(response, name) || (options.with_age && is_named("age")) {
             return Ok(());
         }
-        if is("content-length") {
+        if is_named("content-length") {
             return self.copy_length(response, name, value);
         }
-        if is("date") {
+        if is_named("date") {
             self.copy_date(name, value);
             return Ok(());
         }
-        self.put(name, value);
+        self.write_field(name, value);
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl HeadDraft {
             _ => {}
         }
         self.has_length = true;
-        self.put(name, value);
+        self.write_field(name, value);
         Ok(())
     }
 
@@ -208,36 +208,36 @@ impl HeadDraft {
         // The two obsolete formats never have 29 bytes with a comma after the day's name.
         let fits = value.len() == DATE_LEN && value[3] == b',' && date::parse(value, 0).is_some();
         if self.date_at.is_none() && fits {
-            self.date_at = Some(self.put(name, value));
+            self.date_at = Some(self.write_field(name, value));
         }
     }
 
     /// Adds the fields that the client's connection needs, and the empty line.
-    fn add_missing(&mut self, response: &FetchedResponse, form: &PrepareOptions) {
+    fn add_missing(&mut self, response: &FetchedResponse, options: &PrepareOptions) {
         let is_bodiless = matches!(response.status, 204 | 304);
         if !self.has_length && !is_bodiless {
             let len = response.body.len().to_string();
-            self.put(b"Content-Length", len.as_bytes());
+            self.write_field(b"Content-Length", len.as_bytes());
         }
         // The programs need its position, and overwrite it in each transmission.
         if self.date_at.is_none() {
             let now = date::format(response.at_unix_secs);
-            self.date_at = Some(self.put(b"Date", &now));
+            self.date_at = Some(self.write_field(b"Date", &now));
         }
-        if form.with_age {
-            self.age_at = Some(self.put(b"Age", AGE));
+        if options.with_age {
+            self.age_at = Some(self.write_field(b"Age", AGE));
         }
         // HTTP/1.1 connections persist by default, HTTP/1.0 ones only with the option (RFC 9112 §9.3).
-        if form.class.closes() {
-            self.put(b"Connection", b"close");
-        } else if form.class.is_http10() {
-            self.put(b"Connection", b"keep-alive");
+        if options.class.closes() {
+            self.write_field(b"Connection", b"close");
+        } else if options.class.is_http10() {
+            self.write_field(b"Connection", b"keep-alive");
         }
         self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// Writes a line. Returns the offset of its value.
-    fn put(&mut self, name: &[u8], value: &[u8]) -> usize {
+    fn write_field(&mut self, name: &[u8], value: &[u8]) -> usize {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(b": ");
         let value_at = self.bytes.len();
@@ -258,10 +258,10 @@ fn check(response: &FetchedResponse) -> Result<(), PrepareError> {
     // Control characters except HTAB (RFC 9110 §5.5).
     let ends_line = |b: &u8| matches!(b, 0..0x20 | 0x7f) && *b != b'\t';
     let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|b| b.is_ascii_graphic());
-    let fits = |(name, value): (&[u8], &[u8])| {
+    let is_valid = |(name, value): (&[u8], &[u8])| {
         is_name(name) && !name.contains(&b':') && !value.iter().any(ends_line)
     };
-    if response.reason.iter().any(ends_line) || !response.fields().all(fits) {
+    if response.reason.iter().any(ends_line) || !response.fields().all(is_valid) {
         return Err(PrepareError::Field);
     }
     Ok(())
@@ -277,19 +277,21 @@ fn is_hop_by_hop(response: &FetchedResponse, name: &[u8]) -> bool {
         "transfer-encoding",
         "upgrade",
     ];
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let is_named = |candidate: &[u8]| name.eq_ignore_ascii_case(candidate);
     let is_proxy = name
         .get(..6)
         .is_some_and(|s| s.eq_ignore_ascii_case(b"proxy-"));
     // Fields named by Connection are hop-by-hop, too (RFC 9110 §7.6.1).
-    let named_by = |(_, options): (&[u8], &[u8])| {
+    let is_named_by = |(_, options): (&[u8], &[u8])| {
         let mut options = options.split(|b| *b == b',');
-        options.any(|option| is(option.trim_ascii()))
+        options.any(|option| is_named(option.trim_ascii()))
     };
     let mut connection = response
         .fields()
         .filter(|(other, _)| other.eq_ignore_ascii_case(b"connection"));
-    is_proxy || KNOWN.iter().any(|known| is(known.as_bytes())) || connection.any(named_by)
+    is_proxy
+        || KNOWN.iter().any(|candidate| is_named(candidate.as_bytes()))
+        || connection.any(is_named_by)
 }
 
 fn decimal(digits: &[u8]) -> Option<usize> {

@@ -38,7 +38,7 @@ pub enum FetchError {
         /// The status that this machine gets.
         machine: u16,
         /// The status that others get.
-        outsider: u16,
+        probe: u16,
     },
 }
 
@@ -82,7 +82,9 @@ impl fmt::Display for FetchError {
                  be truncated; let the server send Content-Length or chunks",
             ),
             FetchError::Version => f.write_str("the origin's response is not HTTP/1.1"),
-            FetchError::Malformed(what) => write!(f, "the origin's response is malformed: {what}"),
+            FetchError::Malformed(reason) => {
+                write!(f, "the origin's response is malformed: {reason}")
+            }
             FetchError::HeadTooLong { len_max } => write!(
                 f,
                 "the head of the origin's response has more than {len_max} bytes"
@@ -91,9 +93,9 @@ impl fmt::Display for FetchError {
                 f,
                 "the body of the origin's response has more than {len_max} bytes"
             ),
-            FetchError::ForFew { machine, outsider } => write!(
+            FetchError::ForFew { machine, probe } => write!(
                 f,
-                "the origin sends status {machine} to this machine and {outsider} to other \
+                "the origin sends status {machine} to this machine and {probe} to other \
                  clients, so the response depends on the client"
             ),
         }

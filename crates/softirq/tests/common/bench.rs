@@ -67,7 +67,7 @@ pub fn lacks() -> Option<String> {
     if !std::path::Path::new("/sys/fs/bpf").is_dir() {
         return Some("there is no /sys/fs/bpf".to_owned());
     }
-    net::lacks()
+    net::missing_requirement()
 }
 
 impl Bench {
@@ -157,7 +157,8 @@ impl Bench {
 
     /// Writes a heartbeat of this age.
     pub fn beat(&self, age_ns: u64) {
-        self.level.beat(lowroad_softirq::now_ns() - age_ns, DATE);
+        self.level
+            .write_heartbeat(lowroad_softirq::now_ns() - age_ns, DATE);
     }
 
     /// Sets whether there is a listener on the port.

@@ -139,7 +139,7 @@ impl Line {
     /// Writes a heartbeat.
     pub fn beat(&self) {
         let date = b"Sun, 22 Nov 2026 12:00:00 GMT";
-        self.level.beat(lowroad_softirq::now_ns(), date);
+        self.level.write_heartbeat(lowroad_softirq::now_ns(), date);
     }
 
     /// The counter of a reason.

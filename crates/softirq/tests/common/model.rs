@@ -120,16 +120,16 @@ impl SegmentContext for Values {
     fn mode(&self) -> LevelMode {
         self.mode
     }
-    fn is_kept(&self) -> bool {
+    fn is_daemon_alive(&self) -> bool {
         self.is_kept
     }
-    fn ignore(&self) -> IgnoredFields {
+    fn ignored_fields(&self) -> IgnoredFields {
         self.ignore
     }
     fn mtu(&self) -> usize {
         1500
     }
-    fn kept_parts_max(&self) -> u32 {
+    fn keep_alive_parts_max(&self) -> u32 {
         self.kept_parts_max
     }
     fn is_served(&self, port: u16) -> bool {
@@ -155,7 +155,7 @@ impl SegmentContext for Values {
     fn rules(&self) -> u32 {
         self.rules
     }
-    fn is_here(&self, tuple: &FourTuple) -> bool {
+    fn is_local(&self, tuple: &FourTuple) -> bool {
         [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)].contains(&tuple.local)
     }
     fn socket(&self, _: &FourTuple) -> SocketState {
@@ -188,7 +188,7 @@ impl SegmentContext for Values {
             date_at: Some(one.what.date_at),
             age_at: Some(one.what.age_at),
             // Before the clock's start.
-            born_ns: NOW_NS.wrapping_sub(AGE_S * 1_000_000_000),
+            generated_ns: NOW_NS.wrapping_sub(AGE_S * 1_000_000_000),
             expires_ns: one.expires_ns,
         })
     }

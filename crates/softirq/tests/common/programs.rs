@@ -128,7 +128,7 @@ impl Subject for Programs<'_> {
             ["mode", "drain"] => level.set_mode(layout::MODE_DRAIN),
             ["mode", "serve"] => level.set_mode(layout::MODE_SERVE),
             ["mode", "off"] => level.set_mode(layout::MODE_OFF),
-            ["rest"] => level.rest(u64::MAX, 0, 0),
+            ["rest"] => level.begin_bypass(u64::MAX, 0, 0),
             ["wake"] => level.wake(),
             ["sleep"] => level.fall_asleep().expect("a grace period"),
             // Beyond the limit of 30 s.

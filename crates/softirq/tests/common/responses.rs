@@ -253,7 +253,7 @@ impl Shelf {
             date_at: Some(at(what.date_at)),
             age_at: Some(at(what.age_at)),
             status: 200,
-            born_ns: born_ns(now),
+            generated_ns: born_ns(now),
             expires_ns: now + lives_ns,
         };
         self.count += 1;

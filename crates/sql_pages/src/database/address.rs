@@ -88,13 +88,13 @@ impl DatabaseAddress {
 }
 
 /// The message for an unknown parameter of an address: ignored, a misspelt name could turn verification off.
-pub(super) fn unknown_parameter(name: &str, query: &str, known: &str) -> String {
+pub(super) fn unknown_parameter(name: &str, query: &str, known_names: &str) -> String {
     // A raw `?` in a password turns its rest into parameters, up to the `@` before the host.
-    let named = match query.contains('@') {
+    let message = match query.contains('@') {
         true => "a parameter is unknown".to_owned(),
         false => format!("unknown parameter {name:?}"),
     };
-    format!("{named}; the parameters are {known}")
+    format!("{message}; the parameters are {known_names}")
 }
 
 fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {

@@ -19,11 +19,11 @@ pub enum DatabaseAnswer {
 
 impl DatabaseAnswer {
     /// Converts it to a template's value.
-    pub fn value(self, want: ResultShape) -> Value {
-        match (self, want) {
+    pub fn value(self, shape: ResultShape) -> Value {
+        match (self, shape) {
             (DatabaseAnswer::Rows(table), ResultShape::Row) => table::first_row(table),
             (DatabaseAnswer::Rows(table), _) => table::rows(table),
-            (DatabaseAnswer::Done(done), _) => done.value(),
+            (DatabaseAnswer::Done(result), _) => result.value(),
         }
     }
 

@@ -17,7 +17,7 @@ pub struct DatabaseCall {
     /// A value for each `?`.
     pub params: Vec<SqlParam>,
     /// The expected result.
-    pub want: ResultShape,
+    pub shape: ResultShape,
     /// The protection against writes.
     pub mode: CallMode,
     /// The maximum of bytes of its rows.
@@ -30,7 +30,7 @@ pub struct DatabaseCall {
 
 impl DatabaseCall {
     /// Whether it only reads, so that a retry after a failure is safe.
-    pub fn reads(&self) -> bool {
+    pub fn is_read_only(&self) -> bool {
         self.mode != CallMode::Write
     }
 }
@@ -52,12 +52,12 @@ impl CallMode {
     pub fn from_sql(
         sql: &str,
         dialect: SqlDialect,
-        want: ResultShape,
+        shape: ResultShape,
         safe: bool,
     ) -> Option<CallMode> {
         match (statement::effect(sql, dialect), safe) {
-            (StatementEffect::Reads, _) if want != ResultShape::Done => Some(CallMode::Read),
-            (StatementEffect::Unsure, true) if want != ResultShape::Done => {
+            (StatementEffect::Reads, _) if shape != ResultShape::Done => Some(CallMode::Read),
+            (StatementEffect::Unsure, true) if shape != ResultShape::Done => {
                 Some(CallMode::ReadGuarded)
             }
             (_, true) => None,

@@ -13,12 +13,14 @@ pub fn date(text: &str) -> Option<Cow<'_, str>> {
     };
     // chrono, which formats PostgreSQL's values, prints 0, 3 or 6 digits.
     let significant = fraction.trim_end_matches('0').len();
-    let wanted = significant.next_multiple_of(3);
-    Some(match (wanted, wanted.checked_sub(fraction.len())) {
-        (0, _) => whole.into(),
-        (_, Some(missing @ 1..)) => format!("{text}{:0missing$}", 0).into(),
-        _ => text[..=whole.len() + wanted].into(),
-    })
+    let digit_count = significant.next_multiple_of(3);
+    Some(
+        match (digit_count, digit_count.checked_sub(fraction.len())) {
+            (0, _) => whole.into(),
+            (_, Some(missing @ 1..)) => format!("{text}{:0missing$}", 0).into(),
+            _ => text[..=whole.len() + digit_count].into(),
+        },
+    )
 }
 
 /// A time, without zeros before the hours and at the fraction's end.

@@ -49,10 +49,10 @@ impl MySqlLink {
             stream: stream.map_err(DriverError::lost)?,
             client: MySqlClient::new(address.login.clone(), LIMITS, random),
         };
-        let mut heard = StatementReply::default();
-        link.finish(&mut heard).await?;
+        let mut reply = StatementReply::default();
+        link.finish(&mut reply).await?;
         // MySQL asks for TLS before the login, so the password is only sent encrypted.
-        if heard.starts_tls {
+        if reply.starts_tls {
             link.send_output().await?;
             // Read per connection, so that renewed files are used.
             let connector = address.connector()?;
@@ -77,14 +77,14 @@ impl MySqlLink {
     pub async fn call(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
         self.client
             .execute(&call.sql, call.params.iter().map(value))?;
-        let mut heard = StatementReply {
-            rows: (call.want != ResultShape::Done).then(|| AnswerRows::new(call)),
+        let mut reply = StatementReply {
+            rows: (call.shape != ResultShape::Done).then(|| AnswerRows::new(call)),
             ..StatementReply::default()
         };
-        let done = self.finish(&mut heard).await?;
-        Ok(heard
+        let result = self.finish(&mut reply).await?;
+        Ok(reply
             .rows
-            .map_or(DatabaseAnswer::Done(done), AnswerRows::answer))
+            .map_or(DatabaseAnswer::Done(result), AnswerRows::answer))
     }
 
     /// Runs a statement without parameters and rows.
@@ -99,19 +99,21 @@ impl MySqlLink {
     /// Exchanges bytes until the current command is complete.
     async fn finish(
         &mut self,
-        heard: &mut StatementReply<'_>,
+        reply: &mut StatementReply<'_>,
     ) -> Result<StatementResult, DriverError> {
         loop {
             self.send_output().await?;
             let bytes = self.stream.receive().await?;
             // The server's reason is more useful than a protocol error behind it.
-            let taken = self.client.input(bytes, &mut |event| heard.hear(event));
-            if let Some(trouble) = heard.trouble.take() {
-                return Err(trouble);
+            let consumed = self
+                .client
+                .input(bytes, &mut |event| reply.handle_event(event));
+            if let Some(driver_error) = reply.driver_error.take() {
+                return Err(driver_error);
             }
-            taken?;
-            if let Some(done) = heard.done {
-                return Ok(done);
+            consumed?;
+            if let Some(result) = reply.result {
+                return Ok(result);
             }
         }
     }
@@ -139,23 +141,23 @@ struct StatementReply<'c> {
     is_further: bool,
     /// The connection switches to TLS now.
     starts_tls: bool,
-    done: Option<StatementResult>,
-    trouble: Option<DriverError>,
+    result: Option<StatementResult>,
+    driver_error: Option<DriverError>,
 }
 
 impl StatementReply<'_> {
     #[inline]
-    fn hear(&mut self, event: MySqlEvent<'_>) {
+    fn handle_event(&mut self, event: MySqlEvent<'_>) {
         match (event, &mut self.rows) {
             (MySqlEvent::Value(value), Some(rows)) if !self.is_further => {
                 let kind = self.kinds.get(self.column).copied();
                 self.column += 1;
-                put(value, kind.unwrap_or(ColumnType::Null), &mut rows.table);
+                push_value(value, kind.unwrap_or(ColumnType::Null), &mut rows.table);
             }
-            (MySqlEvent::RowEnd, Some(rows)) if !self.is_further && self.trouble.is_none() => {
+            (MySqlEvent::RowEnd, Some(rows)) if !self.is_further && self.driver_error.is_none() => {
                 // Rows behind a failure may arrive in the same input.
                 self.column = 0;
-                self.trouble = rows.end_row().err();
+                self.driver_error = rows.end_row().err();
             }
             (MySqlEvent::Columns(columns), Some(rows)) => {
                 // Procedures send several results.
@@ -170,15 +172,15 @@ impl StatementReply<'_> {
                 // 0 stands for no AUTO_INCREMENT value.
                 let id = i64::try_from(last_id).ok().filter(|id| *id != 0);
                 let count = affected;
-                self.done = Some(StatementResult { count, id });
+                self.result = Some(StatementResult { count, id });
             }
             (MySqlEvent::StartTls, _) => {
                 self.starts_tls = true;
-                self.done = Some(StatementResult::default());
+                self.result = Some(StatementResult::default());
             }
-            (MySqlEvent::Ready, _) => self.done = Some(StatementResult::default()),
+            (MySqlEvent::Ready, _) => self.result = Some(StatementResult::default()),
             (MySqlEvent::Failed(failure), _) => {
-                self.trouble = Some(DriverError::Refused {
+                self.driver_error = Some(DriverError::Refused {
                     code: failure.code,
                     message: failure.message.to_owned(),
                 });
@@ -189,23 +191,23 @@ impl StatementReply<'_> {
 }
 
 #[inline]
-fn put(value: SqlValue<'_>, kind: ColumnType, to: &mut RowTable) {
+fn push_value(value: SqlValue<'_>, kind: ColumnType, table: &mut RowTable) {
     match (value, kind) {
         (SqlValue::Text(it), ColumnType::Date | ColumnType::DateTime) => {
-            to.push(
+            table.push(
                 date_time::date(it)
                     .as_deref()
                     .map_or(Cell::Null, Cell::Text),
             );
         }
-        (SqlValue::Text(it), ColumnType::Time) => to.push(Cell::Text(&date_time::time(it))),
-        (SqlValue::Text(it), _) => to.push(Cell::Text(it)),
-        (SqlValue::Null, _) => to.push(Cell::Null),
-        (SqlValue::Int(it), _) => to.push(Cell::Int(it)),
-        (SqlValue::UInt(it), _) => to.push(Cell::UInt(it)),
-        (SqlValue::Float(it), _) => to.push(Cell::Float(it)),
+        (SqlValue::Text(it), ColumnType::Time) => table.push(Cell::Text(&date_time::time(it))),
+        (SqlValue::Text(it), _) => table.push(Cell::Text(it)),
+        (SqlValue::Null, _) => table.push(Cell::Null),
+        (SqlValue::Int(it), _) => table.push(Cell::Int(it)),
+        (SqlValue::UInt(it), _) => table.push(Cell::UInt(it)),
+        (SqlValue::Float(it), _) => table.push(Cell::Float(it)),
         (SqlValue::Bytes(it), _) => {
-            to.push(std::str::from_utf8(it).map_or(Cell::Bytes(it), Cell::Text));
+            table.push(std::str::from_utf8(it).map_or(Cell::Bytes(it), Cell::Text));
         }
     }
 }
@@ -228,8 +230,8 @@ impl From<MySqlError> for DriverError {
 }
 
 impl From<StatementRefusal> for DriverError {
-    fn from(refused: StatementRefusal) -> DriverError {
-        match refused {
+    fn from(refusal: StatementRefusal) -> DriverError {
+        match refusal {
             StatementRefusal::TooLong => DriverError::Unfit(format!(
                 "the statement and its values are longer than {} bytes",
                 LIMITS.packet_len_max

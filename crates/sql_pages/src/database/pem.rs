@@ -38,12 +38,12 @@ impl PemSource {
     pub fn read(&self) -> Result<Vec<u8>, DriverError> {
         match self {
             PemSource::Text(text) => Ok(text.clone().into_bytes()),
-            PemSource::File(path) => fs::read(path).map_err(|error| self.trouble(error)),
+            PemSource::File(path) => fs::read(path).map_err(|error| self.driver_error(error)),
         }
     }
 
     /// The error of a fault in it.
-    pub fn trouble(&self, reason: impl std::fmt::Display) -> DriverError {
+    pub fn driver_error(&self, reason: impl std::fmt::Display) -> DriverError {
         DriverError::lost(format_args!("{}: {reason}", self.path().display()))
     }
 }

@@ -15,12 +15,12 @@ pub struct DatabasePool {
     idle: Mutex<Vec<DatabaseConnection>>,
 }
 
-/// A connection in use. Dropping it closes the connection; `DatabasePool::give_back` returns it to the pool.
+/// A connection in use. Dropping it closes the connection; `DatabasePool::release` returns it to the pool.
 pub struct DatabaseLease {
     /// The connection.
     pub link: DatabaseConnection,
     /// The connection has not been used since it was idle, and may have been lost meanwhile.
-    pub unsure: bool,
+    pub is_unverified: bool,
     _permit: Permit,
 }
 
@@ -29,40 +29,40 @@ impl DatabasePool {
     pub fn new(address: DatabaseAddress, connections_max: usize) -> DatabasePool {
         DatabasePool {
             address,
-            concurrency: ConcurrencyLimit::in_line(connections_max),
+            concurrency: ConcurrencyLimit::with_unbounded_queue(connections_max),
             idle: Mutex::default(),
         }
     }
 
-    /// Takes an idle connection, or makes one; waits while all are in use. If `sure`, idle connections must first
+    /// Takes an idle connection, or makes one; waits while all are in use. If `must_ping`, idle connections must first
     /// answer a ping.
     ///
     /// # Errors
     /// A new connection cannot be made.
-    pub async fn take(&self, sure: bool) -> Result<DatabaseLease, DriverError> {
+    pub async fn take(&self, must_ping: bool) -> Result<DatabaseLease, DriverError> {
         // In line: pages wait in the order of their arrival.
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
         // After a restart of the database all idle connections are dead, so the loop goes on to a new one.
         while let Some(mut link) = self.pop() {
             // A dead connection is dropped, and the next idle one is tried.
-            if !sure || link.is_alive().await {
+            if !must_ping || link.is_alive().await {
                 return Ok(DatabaseLease {
                     link,
-                    unsure: !sure,
+                    is_unverified: !must_ping,
                     _permit: permit,
                 });
             }
         }
         Ok(DatabaseLease {
             link: self.address.connect().await?,
-            unsure: false,
+            is_unverified: false,
             _permit: permit,
         })
     }
 
     /// Returns a connection without a command in progress.
-    pub fn give_back(&self, lease: DatabaseLease) {
+    pub fn release(&self, lease: DatabaseLease) {
         self.idle().push(lease.link);
     }
 

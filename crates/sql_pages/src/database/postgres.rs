@@ -32,7 +32,7 @@ pub async fn call(
     let sql = statement::numbered(&call.sql);
     let arguments = arguments(link, &sql, &call.params).await?;
     let query = sqlx::query_with(&sql, arguments);
-    if call.want == ResultShape::Done {
+    if call.shape == ResultShape::Done {
         let count = query.execute(link).await?.rows_affected();
         // No id: PostgreSQL reports none, statements have RETURNING for it.
         return Ok(DatabaseAnswer::Done(StatementResult { count, id: None }));
@@ -41,7 +41,7 @@ pub async fn call(
     let mut rows = AnswerRows::new(call);
     while let Some(row) = stream.try_next().await? {
         rows.begin_row(row.columns().iter().map(Column::name));
-        put(&row, &mut rows.table)?;
+        push_row(&row, &mut rows.table)?;
         rows.end_row()?;
     }
     Ok(rows.answer())
@@ -63,9 +63,12 @@ async fn arguments(
     let Some(Either::Left(types)) = prepared.parameters() else {
         return Ok(arguments);
     };
-    for (at, (param, wanted)) in params.iter().zip(types).enumerate() {
-        add(&mut arguments, param, wanted.name()).map_err(|reason| {
-            DriverError::Unfit(format!("parameter {} of the statement: {reason}", at + 1))
+    for (index, (param, inferred_type)) in params.iter().zip(types).enumerate() {
+        add(&mut arguments, param, inferred_type.name()).map_err(|reason| {
+            DriverError::Unfit(format!(
+                "parameter {} of the statement: {reason}",
+                index + 1
+            ))
         })?;
     }
     Ok(arguments)
@@ -85,39 +88,41 @@ pub fn data_fault(sqlstate: &str) -> Option<DataFault> {
     })
 }
 
-fn add(to: &mut PgArguments, param: &SqlParam, wanted: &str) -> Result<(), String> {
+fn add(pg_arguments: &mut PgArguments, param: &SqlParam, sql_type: &str) -> Result<(), String> {
     // NULL fits each type.
     if *param == SqlParam::Null {
-        return to.add(None::<String>).map_err(|error| error.to_string());
+        return pg_arguments
+            .add(None::<String>)
+            .map_err(|error| error.to_string());
     }
-    let added = match wanted {
-        "BOOL" => to.add(truth(param).ok_or_else(|| unfit(param, wanted))?),
-        "INT2" => to.add(parsed::<i16>(param, wanted)?),
-        "INT4" => to.add(parsed::<i32>(param, wanted)?),
-        "INT8" => to.add(parsed::<i64>(param, wanted)?),
-        "FLOAT4" => to.add(parsed::<f32>(param, wanted)?),
-        "FLOAT8" => to.add(parsed::<f64>(param, wanted)?),
-        "NUMERIC" => to.add(parsed::<BigDecimal>(param, wanted)?),
-        "DATE" => to.add(parsed::<NaiveDate>(param, wanted)?),
-        "TIME" => to.add(parsed::<NaiveTime>(param, wanted)?),
-        "TIMESTAMP" => to.add(moment(param, wanted)?),
-        "TIMESTAMPTZ" => to.add(moment(param, wanted)?.and_utc()),
-        "BYTEA" => to.add(bytes(param)),
+    let result = match sql_type {
+        "BOOL" => pg_arguments.add(to_bool(param).ok_or_else(|| type_mismatch(param, sql_type))?),
+        "INT2" => pg_arguments.add(parse_param::<i16>(param, sql_type)?),
+        "INT4" => pg_arguments.add(parse_param::<i32>(param, sql_type)?),
+        "INT8" => pg_arguments.add(parse_param::<i64>(param, sql_type)?),
+        "FLOAT4" => pg_arguments.add(parse_param::<f32>(param, sql_type)?),
+        "FLOAT8" => pg_arguments.add(parse_param::<f64>(param, sql_type)?),
+        "NUMERIC" => pg_arguments.add(parse_param::<BigDecimal>(param, sql_type)?),
+        "DATE" => pg_arguments.add(parse_param::<NaiveDate>(param, sql_type)?),
+        "TIME" => pg_arguments.add(parse_param::<NaiveTime>(param, sql_type)?),
+        "TIMESTAMP" => pg_arguments.add(parse_date_time(param, sql_type)?),
+        "TIMESTAMPTZ" => pg_arguments.add(parse_date_time(param, sql_type)?.and_utc()),
+        "BYTEA" => pg_arguments.add(bytes(param)),
         "TEXT" | "VARCHAR" | "CHAR" | "BPCHAR" | "NAME" | "UNKNOWN" | "\"CHAR\"" => {
-            to.add(text(param).ok_or_else(|| unfit(param, wanted))?)
+            pg_arguments.add(text(param).ok_or_else(|| type_mismatch(param, sql_type))?)
         }
         // Types without a conversion here can be passed as text with a cast.
         _ => {
             return Err(format!(
-                "its type is {wanted}: write CAST(CAST(? AS text) AS {wanted})"
+                "its type is {sql_type}: write CAST(CAST(? AS text) AS {sql_type})"
             ));
         }
     };
-    added.map_err(|error| error.to_string())
+    result.map_err(|error| error.to_string())
 }
 
-fn unfit(param: &SqlParam, wanted: &str) -> String {
-    format!("{} was given, which is not {wanted}", param.kind())
+fn type_mismatch(param: &SqlParam, sql_type: &str) -> String {
+    format!("{} was given, which is not {sql_type}", param.kind())
 }
 
 /// A parameter as text, if it has a text form.
@@ -138,7 +143,7 @@ fn bytes(param: &SqlParam) -> Vec<u8> {
     }
 }
 
-fn truth(param: &SqlParam) -> Option<bool> {
+fn to_bool(param: &SqlParam) -> Option<bool> {
     match param {
         SqlParam::Bool(value) => Some(*value),
         SqlParam::Int(value) => Some(*value != 0),
@@ -147,13 +152,13 @@ fn truth(param: &SqlParam) -> Option<bool> {
     }
 }
 
-fn parsed<T: std::str::FromStr>(param: &SqlParam, wanted: &str) -> Result<T, String> {
+fn parse_param<T: std::str::FromStr>(param: &SqlParam, sql_type: &str) -> Result<T, String> {
     let parsed = text(param).and_then(|text| text.trim().parse().ok());
-    parsed.ok_or_else(|| unfit(param, wanted))
+    parsed.ok_or_else(|| type_mismatch(param, sql_type))
 }
 
 /// Parses `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
-fn moment(param: &SqlParam, wanted: &str) -> Result<NaiveDateTime, String> {
+fn parse_date_time(param: &SqlParam, sql_type: &str) -> Result<NaiveDateTime, String> {
     // Browsers send `datetime-local` inputs with `T` and without seconds.
     let text = text(param).unwrap_or_default().replacen('T', " ", 1);
     // Browsers send dates and times without seconds or zone from input fields.
@@ -162,13 +167,13 @@ fn moment(param: &SqlParam, wanted: &str) -> Result<NaiveDateTime, String> {
         .map(|date| date.and_time(NaiveTime::MIN))
         .or_else(|_| NaiveDateTime::parse_from_str(&text, "%Y-%m-%d %H:%M:%S%.f"))
         .or_else(|_| NaiveDateTime::parse_from_str(&text, "%Y-%m-%d %H:%M"));
-    moment.map_err(|_| unfit(param, wanted))
+    moment.map_err(|_| type_mismatch(param, sql_type))
 }
 
-fn put(row: &PgRow, to: &mut RowTable) -> Result<(), DriverError> {
+fn push_row(row: &PgRow, table: &mut RowTable) -> Result<(), DriverError> {
     for column in row.columns() {
         let raw = row.try_get_raw(column.ordinal())?;
-        cell(raw, column.type_info().name(), to).map_err(|error| {
+        cell(raw, column.type_info().name(), table).map_err(|error| {
             let name = column.name();
             DriverError::Unknown(format!(
                 "column {name} can't be read: {error}; write CAST({name} AS text)"
@@ -178,29 +183,29 @@ fn put(row: &PgRow, to: &mut RowTable) -> Result<(), DriverError> {
     Ok(())
 }
 
-fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut RowTable) -> Result<(), BoxDynError> {
+fn cell(raw: PgValueRef<'_>, kind: &str, table: &mut RowTable) -> Result<(), BoxDynError> {
     if raw.is_null() {
-        to.push(Cell::Null);
+        table.push(Cell::Null);
         return Ok(());
     }
-    to.push(match kind {
+    table.push(match kind {
         "BOOL" => Cell::Bool(<bool as Decode<Postgres>>::decode(raw)?),
         "INT2" => Cell::Int(<i16 as Decode<Postgres>>::decode(raw)?.into()),
         "INT4" => Cell::Int(<i32 as Decode<Postgres>>::decode(raw)?.into()),
         "INT8" => Cell::Int(<i64 as Decode<Postgres>>::decode(raw)?),
         "FLOAT4" => Cell::Float(<f32 as Decode<Postgres>>::decode(raw)?.into()),
         "FLOAT8" => Cell::Float(<f64 as Decode<Postgres>>::decode(raw)?),
-        "NUMERIC" => return shown(to, numeric(raw)?),
-        "DATE" => return shown(to, <NaiveDate as Decode<Postgres>>::decode(raw)?),
-        "TIME" => return shown(to, <NaiveTime as Decode<Postgres>>::decode(raw)?),
-        "TIMESTAMP" => return shown(to, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
+        "NUMERIC" => return push_text(table, numeric(raw)?),
+        "DATE" => return push_text(table, <NaiveDate as Decode<Postgres>>::decode(raw)?),
+        "TIME" => return push_text(table, <NaiveTime as Decode<Postgres>>::decode(raw)?),
+        "TIMESTAMP" => return push_text(table, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMPTZ" => {
             // Like TIMESTAMP, so that templates show one format; the session's time zone does not matter.
             let moment = <DateTime<Utc> as Decode<Postgres>>::decode(raw)?;
-            return shown(to, moment.naive_utc());
+            return push_text(table, moment.naive_utc());
         }
         "BYTEA" => Cell::Bytes(raw.as_bytes()?),
-        "UUID" => return shown(to, uuid(raw.as_bytes()?)),
+        "UUID" => return push_text(table, uuid(raw.as_bytes()?)),
         // One byte, the version, comes before the text.
         "JSONB" => Cell::Text(std::str::from_utf8(
             raw.as_bytes()?.get(1..).unwrap_or_default(),
@@ -227,16 +232,16 @@ fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
     Ok(number.with_scale(scale).to_plain_string())
 }
 
-fn shown(to: &mut RowTable, value: impl std::fmt::Display) -> Result<(), BoxDynError> {
-    to.push(Cell::Text(&value.to_string()));
+fn push_text(table: &mut RowTable, value: impl std::fmt::Display) -> Result<(), BoxDynError> {
+    table.push(Cell::Text(&value.to_string()));
     Ok(())
 }
 
 fn uuid(bytes: &[u8]) -> String {
     let mut out = String::new();
-    for (at, byte) in bytes.iter().enumerate() {
+    for (index, byte) in bytes.iter().enumerate() {
         // The groups of a UUID are 4, 2, 2, 2 and 6 bytes long.
-        if matches!(at, 4 | 6 | 8 | 10) {
+        if matches!(index, 4 | 6 | 8 | 10) {
             out.push('-');
         }
         let _ = write!(out, "{byte:02x}");

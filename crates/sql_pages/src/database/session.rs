@@ -15,7 +15,7 @@ use super::{DatabaseFault, PageDatabase};
 /// connections that wrote.
 #[derive(Default)]
 pub struct PageSession {
-    open: Vec<SessionConnection>,
+    connections: Vec<SessionConnection>,
 }
 
 struct SessionConnection {
@@ -35,9 +35,9 @@ impl PageSession {
         database: &Arc<PageDatabase>,
         call: &DatabaseCall,
     ) -> Result<DatabaseAnswer, DatabaseFault> {
-        let end = Instant::now() + call.timeout;
-        let at = self.place(database);
-        self.open[at].call(call, end).await
+        let deadline = Instant::now() + call.timeout;
+        let index = self.connection_index(database);
+        self.connections[index].call(call, deadline).await
     }
 
     /// Commits all writes, and returns the connections.
@@ -45,22 +45,25 @@ impl PageSession {
     /// # Errors
     /// A database did not confirm the commit.
     pub async fn end(mut self) -> Result<(), DatabaseFault> {
-        for open in &mut self.open {
-            open.end().await?;
+        for connection in &mut self.connections {
+            connection.end().await?;
         }
         Ok(())
     }
 
-    fn place(&mut self, database: &Arc<PageDatabase>) -> usize {
-        let known = |open: &SessionConnection| Arc::ptr_eq(&open.database, database);
-        self.open.iter().position(known).unwrap_or_else(|| {
-            self.open.push(SessionConnection {
-                database: database.clone(),
-                lease: None,
-                writing: false,
-            });
-            self.open.len() - 1
-        })
+    fn connection_index(&mut self, database: &Arc<PageDatabase>) -> usize {
+        let is_same = |connection: &SessionConnection| Arc::ptr_eq(&connection.database, database);
+        self.connections
+            .iter()
+            .position(is_same)
+            .unwrap_or_else(|| {
+                self.connections.push(SessionConnection {
+                    database: database.clone(),
+                    lease: None,
+                    writing: false,
+                });
+                self.connections.len() - 1
+            })
     }
 }
 
@@ -68,37 +71,37 @@ impl SessionConnection {
     async fn call(
         &mut self,
         call: &DatabaseCall,
-        end: Instant,
+        deadline: Instant,
     ) -> Result<DatabaseAnswer, DatabaseFault> {
-        let answer = match self.attempt(call, end).await? {
+        let answer = match self.attempt(call, deadline).await? {
             // The connection was lost while it was idle. Only reads may be repeated: a write may have been executed.
             // A guard on `writing`: a new connection would not be in the transaction.
-            Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {
-                self.lease = Some(self.take(true, end).await?);
-                self.attempt(call, end).await?
+            Err(error) if error.is_lost() && call.is_read_only() && !self.writing => {
+                self.lease = Some(self.take(true, deadline).await?);
+                self.attempt(call, deadline).await?
             }
             answer => answer,
         };
-        answer.map_err(|trouble| self.database.fault(trouble))
+        answer.map_err(|error| self.database.fault(error))
     }
 
     /// Makes one attempt; drops a connection that it broke.
     async fn attempt(
         &mut self,
         call: &DatabaseCall,
-        end: Instant,
+        deadline: Instant,
     ) -> Result<Result<DatabaseAnswer, DriverError>, DatabaseFault> {
-        let writes = !call.reads();
+        let is_write = !call.is_read_only();
         // Taken out during the call: if it fails or is cancelled, the connection is not reused.
         let mut lease = match self.lease.take() {
-            Some(lease) if !writes || self.writing || !lease.unsure => lease,
+            Some(lease) if !is_write || self.writing || !lease.is_unverified => lease,
             // A write must not be repeated, so its connection is pinged first.
-            _ => self.take(writes, end).await?,
+            _ => self.take(is_write, deadline).await?,
         };
-        let started = self.writing;
-        let asked = async {
+        let has_begun = self.writing;
+        let execution = async {
             // The transaction begins with the first write, so that pages that only read take no locks.
-            if writes && !started {
+            if is_write && !has_begun {
                 // Within the first write's attempt, so that a page that only reads needs no transaction.
                 lease.link.begin().await?;
             }
@@ -107,19 +110,23 @@ impl SessionConnection {
                 CallMode::Read | CallMode::Write => lease.link.call(call).await,
             }
         };
-        let result = timeout_at(end, asked).await;
+        let result = timeout_at(deadline, execution).await;
         // On a timeout the lease is dropped here: the reply of an abandoned statement would be read as the next one's.
         let result = result.map_err(|_| self.database.slow())?;
-        self.writing |= writes;
+        self.writing |= is_write;
         // A reply proves that the connection is alive.
         if !result.as_ref().is_err_and(DriverError::breaks_connection) {
-            lease.unsure = false;
+            lease.is_unverified = false;
             self.lease = Some(lease);
         }
         Ok(result)
     }
 
-    async fn take(&self, sure: bool, end: Instant) -> Result<DatabaseLease, DatabaseFault> {
+    async fn take(
+        &self,
+        must_ping: bool,
+        deadline: Instant,
+    ) -> Result<DatabaseLease, DatabaseFault> {
         // The writes of the transaction are rolled back with its connection; a new one would commit only the later
         // writes.
         if self.writing {
@@ -127,9 +134,9 @@ impl SessionConnection {
                 .database
                 .unreachable("the connection was lost during a write"));
         }
-        match timeout_at(end, self.database.pool.take(sure)).await {
+        match timeout_at(deadline, self.database.pool.take(must_ping)).await {
             Ok(Ok(lease)) => Ok(lease),
-            Ok(Err(trouble)) => Err(self.database.unreachable(trouble)),
+            Ok(Err(error)) => Err(self.database.unreachable(error)),
             Err(_) => Err(self.database.unreachable(format_args!(
                 "no connection within its timeout of {} ms",
                 self.database.timeout.as_millis()
@@ -146,9 +153,9 @@ impl SessionConnection {
             // worst outcome.
             let committed = tokio::time::timeout(self.database.timeout, lease.link.commit()).await;
             let committed = committed.map_err(|_| self.database.slow())?;
-            committed.map_err(|trouble| self.database.fault(trouble))?;
+            committed.map_err(|error| self.database.fault(error))?;
         }
-        self.database.pool.give_back(lease);
+        self.database.pool.release(lease);
         Ok(())
     }
 }
@@ -157,7 +164,7 @@ impl Drop for SessionConnection {
     fn drop(&mut self) {
         // Closing a connection that wrote makes the database roll back.
         if let Some(lease) = self.lease.take().filter(|_| !self.writing) {
-            self.database.pool.give_back(lease);
+            self.database.pool.release(lease);
         }
     }
 }

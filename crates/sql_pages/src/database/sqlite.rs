@@ -39,7 +39,7 @@ impl QueryTimer {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn end_after(&self, time: Duration) {
+    fn set_timeout(&self, time: Duration) {
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.end_ms
             .store(self.now_ms().saturating_add(time_ms), Relaxed);
@@ -55,13 +55,11 @@ impl SqliteLink {
             end_ms: AtomicU64::new(u64::MAX),
         });
         // SQLite does not wait for a network, so dropping the future would not end a statement: the handler must.
-        let watched = clock.clone();
+        let timer = clock.clone();
         // SQLite calls this every `STEPS` steps; false interrupts the statement.
         link.lock_handle()
             .await?
-            .set_progress_handler(STEPS, move || {
-                watched.now_ms() < watched.end_ms.load(Relaxed)
-            });
+            .set_progress_handler(STEPS, move || timer.now_ms() < timer.end_ms.load(Relaxed));
         Ok(SqliteLink { link, clock })
     }
 
@@ -74,18 +72,18 @@ impl SqliteLink {
 
     /// Makes a call.
     pub async fn call(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
-        self.clock.end_after(call.timeout);
+        self.clock.set_timeout(call.timeout);
         let mut arguments = SqliteArguments::default();
         for param in &call.params {
             add(&mut arguments, param).map_err(sqlx::Error::Encode)?;
         }
         let query = sqlx::query_with(&call.sql, arguments);
-        if call.want == ResultShape::Done {
-            let done = query.execute(&mut self.link).await?;
+        if call.shape == ResultShape::Done {
+            let result = query.execute(&mut self.link).await?;
             return Ok(DatabaseAnswer::Done(StatementResult {
-                count: done.rows_affected(),
+                count: result.rows_affected(),
                 // Also set after other statements than INSERT; pages know whether it is meaningful.
-                id: Some(done.last_insert_rowid()),
+                id: Some(result.last_insert_rowid()),
             }));
         }
         // A stream: rows beyond the limit are never fetched.
@@ -93,7 +91,7 @@ impl SqliteLink {
         let mut rows = AnswerRows::new(call);
         while let Some(row) = stream.try_next().await? {
             rows.begin_row(row.columns().iter().map(Column::name));
-            put(&row, &mut rows.table)?;
+            push_row(&row, &mut rows.table)?;
             rows.end_row()?;
         }
         Ok(rows.answer())
@@ -128,9 +126,9 @@ fn add(arguments: &mut SqliteArguments<'_>, param: &SqlParam) -> Result<(), BoxD
     }
 }
 
-fn put(row: &SqliteRow, to: &mut RowTable) -> Result<(), DriverError> {
+fn push_row(row: &SqliteRow, table: &mut RowTable) -> Result<(), DriverError> {
     for column in row.columns() {
-        cell(row.try_get_raw(column.ordinal())?, to).map_err(|error| {
+        cell(row.try_get_raw(column.ordinal())?, table).map_err(|error| {
             DriverError::Unknown(format!("column {} can't be read: {error}", column.name()))
         })?;
     }
@@ -138,14 +136,14 @@ fn put(row: &SqliteRow, to: &mut RowTable) -> Result<(), DriverError> {
 }
 
 /// Appends a value. In SQLite each value has its own type, independent of its column's.
-fn cell(raw: SqliteValueRef<'_>, to: &mut RowTable) -> Result<(), BoxDynError> {
+fn cell(raw: SqliteValueRef<'_>, table: &mut RowTable) -> Result<(), BoxDynError> {
     if raw.is_null() {
-        to.push(Cell::Null);
+        table.push(Cell::Null);
         return Ok(());
     }
     let kind = raw.type_info().into_owned();
     // By the value's type, since a column may hold all of them.
-    to.push(match kind.name() {
+    table.push(match kind.name() {
         "INTEGER" => Cell::Int(<i64 as Decode<Sqlite>>::decode(raw)?),
         "REAL" => Cell::Float(<f64 as Decode<Sqlite>>::decode(raw)?),
         "BLOB" => Cell::Bytes(<&[u8] as Decode<Sqlite>>::decode(raw)?),

@@ -64,13 +64,13 @@ struct BodyWrite {
     primary: PrimaryKey,
     response: StoredMeta,
     len: Option<u64>,
-    from: BodyReceiver,
+    receiver: BodyReceiver,
     cancelled: Arc<AtomicBool>,
     /// For readers during the write.
     unfinished: Arc<UnfinishedBody>,
     /// The body is complete and readable.
-    is_whole: bool,
-    _held: Option<Arc<PendingWrite>>,
+    is_complete: bool,
+    _pending_write: Option<Arc<PendingWrite>>,
     /// `None` until the write begins.
     writer: Option<ObjectWriter>,
 }
@@ -78,28 +78,28 @@ struct BodyWrite {
 impl DiskCache {
     /// Begins to write a response, of `len` bytes if known. Returns the sender for its body and the source for readers
     /// during the write. The response becomes visible when the body is complete, unless it was purged or deleted in
-    /// the meantime; `held` is released then. `None`: it is too long, already being written, or too many are. A write
+    /// the meantime; `pending_write` is released then. `None`: it is too long, already being written, or too many are. A write
     /// of a purged or stale response is cancelled in favour of this one.
     pub fn write(
         self: &Arc<Self>,
         source: &WriteSource<'_>,
         response: StoredMeta,
         len: Option<u64>,
-        held: Option<Arc<PendingWrite>>,
+        pending_write: Option<Arc<PendingWrite>>,
     ) -> Option<(BodySender, Arc<UnfinishedBody>)> {
         let WriteSource { store, primary, .. } = source;
         // Refused before the body is buffered.
         let is_too_long = len.is_some_and(|len| len > self.body_len_max());
-        let begun = (!is_too_long).then(|| self.writings.begin(primary, &response));
-        let Some(cancelled) = begun.flatten() else {
+        let cancellation = (!is_too_long).then(|| self.active_writes.begin(primary, &response));
+        let Some(cancelled) = cancellation.flatten() else {
             self.refused.fetch_add(1, Relaxed);
             return None;
         };
         // No gap: a deletion counts itself first, and then cancels the writes that have begun.
-        if store.may_be_forgotten(source.hash, source.purges.forgotten) {
+        if store.may_be_deleted(source.hash, source.purges.deletion_count) {
             return None;
         }
-        let (to, from) = stream(WAITING_LEN_MAX);
+        let (sender, receiver) = stream(WAITING_LEN_MAX);
         let unfinished = UnfinishedBody::new(self.late.clone());
         let writing = BodyWrite {
             tier: self.clone(),
@@ -107,40 +107,40 @@ impl DiskCache {
             primary: primary.clone(),
             response,
             len,
-            from,
+            receiver,
             cancelled,
             unfinished: unfinished.clone(),
-            is_whole: false,
-            _held: held,
+            is_complete: false,
+            _pending_write: pending_write,
             writer: None,
         };
         // Own threads: a slow disk must not delay readers.
         HelperPump::start(writing, self.writers.clone());
-        Some((to, unfinished))
+        Some((sender, unfinished))
     }
 }
 
 impl PumpWork for BodyWrite {
     /// Writes the received bytes.
     fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
-        let mut done = 0;
+        let mut written_len = 0;
         // Bounded, so that several bodies share the writers.
-        while done < QUANTUM_LEN {
-            match self.from.poll_next(context) {
+        while written_len < QUANTUM_LEN {
+            match self.receiver.poll_next(context) {
                 Poll::Pending => return StepProgress::Waits,
                 Poll::Ready(StreamItem::Bytes(bytes)) => {
                     // The store counts the failure.
                     let appended = self.writer().map(|writer| writer.append(&bytes));
                     let Some(Ok(())) = appended else {
-                        self.tier.forget_older(&self.primary);
+                        self.tier.delete_older_copy(&self.primary);
                         return StepProgress::Over;
                     };
-                    self.show();
-                    done += bytes.len();
+                    self.expose_written();
+                    written_len += bytes.len();
                 }
                 Poll::Ready(StreamItem::End) => {
                     if !self.commit() {
-                        self.tier.forget_older(&self.primary);
+                        self.tier.delete_older_copy(&self.primary);
                     }
                     return StepProgress::Over;
                 }
@@ -160,22 +160,22 @@ impl BodyWrite {
                 selecting,
                 ..
             } = &self.response;
-            let key = DiskReader::new(tier, &self.store).place_of(
+            let key = DiskReader::new(tier, &self.store).variant_key(
                 &self.primary,
                 selecting,
                 *generation,
             )?;
             let (meta, expires_ms) = (self.response.encode(now), self.response.expires_ms(now));
-            let begun = tier.store.begin(&key, &meta, expires_ms, self.len);
-            self.writer = begun.ok();
+            let opened = tier.store.begin(&key, &meta, expires_ms, self.len);
+            self.writer = opened.ok();
         }
         self.writer.as_mut()
     }
 
     /// Makes the written bytes readable.
-    fn show(&self) {
+    fn expose_written(&self) {
         if let Some(body) = self.writer.as_ref().and_then(ObjectWriter::written) {
-            self.unfinished.is_at(body);
+            self.unfinished.set_written(body);
         }
     }
 
@@ -184,13 +184,13 @@ impl BodyWrite {
         let Some(writer) = self.writer() else {
             return false;
         };
-        writer.keep_place();
+        writer.retain_location();
         // Before the commit: late readers find all bytes on disk.
         if writer.write_rest().is_err() {
             return false;
         }
-        self.show();
-        self.is_whole = true;
+        self.expose_written();
+        self.is_complete = true;
         true
     }
 
@@ -201,12 +201,12 @@ impl BodyWrite {
             return false;
         }
         // Held until the commit: a deletion waits for it and then finds the object.
-        let _committing = self.tier.commits();
+        let _commit_guard = self.tier.lock_commits();
         let (since, lifetime) = (self.response.generation, &self.response.lifetime);
-        let purging = self.store.purging();
+        let store_purges = self.store.store_purges();
         // Checked at the end, too: the body may have taken long.
         let is_wanted = !self.cancelled.load(SeqCst)
-            && ban(purging, since, &self.primary, Some(lifetime)) == BanVerdict::None;
+            && ban(store_purges, since, &self.primary, Some(lifetime)) == BanVerdict::None;
         match self.writer.take() {
             Some(writer) if is_wanted => writer.commit().is_ok(), // counted there
             // Not wanted any more, which is no failure.
@@ -217,9 +217,9 @@ impl BodyWrite {
 
 impl Drop for BodyWrite {
     fn drop(&mut self) {
-        let is_read = !self.is_whole && self.unfinished.give_up();
+        let is_read = !self.is_complete && self.unfinished.abandon();
         if let Some(writer) = self.writer.as_mut().filter(|_| is_read) {
-            writer.keep_place();
+            writer.retain_location();
         }
     }
 }

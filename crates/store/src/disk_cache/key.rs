@@ -30,22 +30,22 @@ const RENEWAL: u8 = 2;
 const OVER_TLS: &[u8] = b" ";
 
 /// The short form of a fingerprint.
-pub fn site_identity(described: &str) -> SiteIdentity {
-    let half = |seed| {
+pub fn site_identity(fingerprint: &str) -> SiteIdentity {
+    let half_hash = |seed| {
         let mut hasher = FixedState::with_seed(seed).build_hasher();
-        hasher.write(described.as_bytes());
+        hasher.write(fingerprint.as_bytes());
         hasher.finish().to_le_bytes()
     };
     let mut identity = [0; 16];
-    identity[..8].copy_from_slice(&half(1));
-    identity[8..].copy_from_slice(&half(2));
+    identity[..8].copy_from_slice(&half_hash(1));
+    identity[8..].copy_from_slice(&half_hash(2));
     identity
 }
 
 /// The key on disk for a key in memory; `None` if it is not a handler's.
-pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<PrimaryKey> {
-    let (host, target) = key::parts_of_program(in_memory)?;
-    let scheme = match key::is_over_tls(in_memory) {
+pub fn primary(site: &SiteIdentity, memory_key: &[u8]) -> Option<PrimaryKey> {
+    let (host, target) = key::handler_key_parts(memory_key)?;
+    let scheme = match key::is_over_tls(memory_key) {
         true => OVER_TLS,
         false => b"",
     };
@@ -62,10 +62,10 @@ pub fn variant(primary: &[u8], family: u64, selecting: &SelectingFields) -> Opti
     let resource = resource.strip_prefix(&[RESOURCE])?;
     let mut key = [&site[..], &[VARIANT], &family.to_le_bytes()].concat();
     // With its length: a resource and the values must not run into one another.
-    put(&mut key, resource);
+    append_bytes(&mut key, resource);
     for (name, value) in selecting.iter() {
-        put(&mut key, name);
-        put(&mut key, value);
+        append_bytes(&mut key, name);
+        append_bytes(&mut key, value);
     }
     Some(key.into())
 }
@@ -77,7 +77,7 @@ pub fn renewal(response: &[u8]) -> Option<Box<[u8]>> {
 }
 
 /// The key of the response to which an update belongs; `None` if `key` is not an update's.
-pub fn renewed(key: &[u8]) -> Option<Box<[u8]>> {
+pub fn base_key(key: &[u8]) -> Option<Box<[u8]>> {
     let (site, rest) = key.split_first_chunk::<16>()?;
     let rest = rest.strip_prefix(&[RENEWAL])?;
     Some([&site[..], rest].concat().into())
@@ -105,7 +105,7 @@ pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(resource.split_at(slash))
 }
 
-fn put(key: &mut Vec<u8>, bytes: &[u8]) {
+fn append_bytes(key: &mut Vec<u8>, bytes: &[u8]) {
     // The cast is exact: keys come from request heads, which are far shorter.
     key.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     key.extend_from_slice(bytes);
@@ -134,7 +134,7 @@ mod tests {
         let renewal = renewal(&variant_of(1)).expect("a response");
         assert_eq!(parts(&renewal), parts(&primary));
         assert_eq!(
-            (renewed(&renewal), renewed(&primary)),
+            (base_key(&renewal), base_key(&primary)),
             (Some(variant_of(1)), None)
         );
         assert_eq!(parts(b"short"), None);

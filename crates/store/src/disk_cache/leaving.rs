@@ -42,8 +42,8 @@ impl EvictionQueue {
         let mut recent = lock(&self.0);
         // In the order of their recall, so the first is the oldest.
         let first = recent.front()?;
-        let is_over = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
-        is_over.then(|| recent.pop_front())?
+        let is_expired = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
+        is_expired.then(|| recent.pop_front())?
     }
 }
 

@@ -29,7 +29,7 @@ const SCANNED: u32 = 1024;
 const SCAN_PAUSES: u32 = 9;
 
 impl EvictionQueue {
-    fn let_go(&self, store: &SharedStore) {
+    fn remove_expired(&self, store: &SharedStore) {
         while let Some(recent) = self.next() {
             let (hash, key) = (recent.hash, &*recent.key);
             // The object may have been replaced or evicted meanwhile.
@@ -37,11 +37,12 @@ impl EvictionQueue {
             else {
                 continue;
             };
-            let is_own = |own: &Arc<DiskSegment>| Arc::ptr_eq(own, &segment);
-            let own = entry
+            let has_segment =
+                |variant_segment: &Arc<DiskSegment>| Arc::ptr_eq(variant_segment, &segment);
+            let found = entry
                 .variants()
-                .find(|it| segment_of(it).is_some_and(is_own));
-            if let Some(object) = own {
+                .find(|it| segment_of(it).is_some_and(has_segment));
+            if let Some(object) = found {
                 store.remove(hash, key, object);
             }
         }
@@ -49,14 +50,14 @@ impl EvictionQueue {
 
     /// Marks the objects on disk that memory uses, so that they are not evicted there.
     fn touch(&self, tier: &DiskCache) {
-        let used: Vec<Arc<DiskSegment>> = {
+        let used_segments: Vec<Arc<DiskSegment>> = {
             let recent = lock(&self.0);
             recent
                 .iter()
                 .filter_map(|it| it.segment.upgrade())
                 .collect()
         };
-        for segment in used {
+        for segment in used_segments {
             tier.store.touch(&segment.renewable.key);
         }
     }
@@ -64,9 +65,9 @@ impl EvictionQueue {
 
 /// The time of the next scan, and the faults logged so far.
 struct ScanState {
-    scan_from: Instant,
-    said: DiskCounters,
-    say_from: Instant,
+    next_scan: Instant,
+    logged: DiskCounters,
+    next_report: Instant,
 }
 
 impl DiskCache {
@@ -74,33 +75,33 @@ impl DiskCache {
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn keep_up(
+    pub fn start_maintenance(
         self: &Arc<Self>,
-        unsaved: PurgeWaiters,
+        waiters: PurgeWaiters,
         store: Arc<SharedStore>,
         logger: ErrorLogger,
     ) -> std::io::Result<()> {
-        self.start_saving(unsaved)?;
+        self.start_purge_writer(waiters)?;
         let (tier, now) = (self.clone(), Instant::now());
         let state = Mutex::new(ScanState {
-            scan_from: now,
-            said: DiskCounters::default(),
-            say_from: now,
+            next_scan: now,
+            logged: DiskCounters::default(),
+            next_report: now,
         });
         panic_policy::start("disk-cache", move || {
             let mut state = lock(&state);
             loop {
-                tier.remove_purged(&store, &mut state.scan_from);
+                tier.remove_purged(&store, &mut state.next_scan);
                 // Deletions for which the helpers' queue had no room.
                 tier.remove_overdue();
-                tier.leaving.let_go(&store);
+                tier.eviction_queue.remove_expired(&store);
                 // Before evictions: hits in memory must count on disk, too.
-                tier.leaving.touch(&tier);
+                tier.eviction_queue.touch(&tier);
                 tier.shrink();
                 if tier.store.wants_checkpoint() {
                     let _ = tier.store.checkpoint(); // counted there
                 }
-                tier.say(&mut state, &logger);
+                tier.log_faults(&mut state, &logger);
                 thread::sleep(INTERVAL);
             }
         })
@@ -114,83 +115,83 @@ impl DiskCache {
     /// Drops a segment if the disk exceeds its maximum size. Blocks on the disk.
     fn shrink(&self) {
         if self.store.shrink().is_err() {
-            self.failed();
+            self.count_error();
         }
     }
 
     /// Removes the objects of unfinished purges.
-    fn remove_purged(&self, store: &SharedStore, from: &mut Instant) {
+    fn remove_purged(&self, store: &SharedStore, next_scan: &mut Instant) {
         // Before the scan: later purges need another one.
-        let generation = store.purging().generation();
-        let begun = Instant::now();
-        if begun < *from || self.purges.rules().is_empty() {
+        let generation = store.store_purges().generation();
+        let started = Instant::now();
+        if started < *next_scan || self.purges.rules().is_empty() {
             return;
         }
         // An object checked before is visible now, and later checks see these purges.
         self.wait_for_commits();
         self.scan(store);
         // A rule may be dropped only when its removals are durable.
-        let over = self.store.sync().and_then(|()| self.purges.end(generation));
-        if over.is_err() {
-            self.failed();
+        let finished = self.store.sync().and_then(|()| self.purges.end(generation));
+        if finished.is_err() {
+            self.count_error();
         }
-        let took = begun.elapsed();
+        let elapsed = started.elapsed();
         // Scans take at most a tenth of the time, however many purges come.
-        *from = Instant::now() + took * SCAN_PAUSES;
+        *next_scan = Instant::now() + elapsed * SCAN_PAUSES;
     }
 
     fn scan(&self, store: &SharedStore) {
         let (now, scanned) = (ClockReading::read(), self.purges.scanned());
-        let mut renewed = Vec::new();
-        let mut is_meant = |key: &[u8], meta: &[u8]| {
-            let is_meant = ObjectMeta::decode(meta, now).is_none_or(|meta| {
+        let mut base_keys = Vec::new();
+        let mut is_purged = |key: &[u8], meta: &[u8]| {
+            let is_purged = ObjectMeta::decode(meta, now).is_none_or(|meta| {
                 let since = meta.generation().max(scanned);
                 // Soft-purged objects are removed, too: there is no place on disk for a mark.
-                ban(store.purging(), since, key, meta.lifetime()) != BanVerdict::None
+                ban(store.store_purges(), since, key, meta.lifetime()) != BanVerdict::None
             });
-            renewed.extend(key::renewed(key).filter(|_| is_meant));
-            is_meant
+            base_keys.extend(key::base_key(key).filter(|_| is_purged));
+            is_purged
         };
         let mut cursor = WalkCursor::default();
-        while self.store.purge(&mut cursor, SCANNED, &mut is_meant) {}
+        while self.store.purge(&mut cursor, SCANNED, &mut is_purged) {}
         // The base response of a purged update.
-        for key in renewed {
+        for key in base_keys {
             let _ = self.store.remove(&key); // counted there
         }
     }
 
     /// Logs the disk's faults since the last report.
-    fn say(&self, state: &mut ScanState, logger: &ErrorLogger) {
+    fn log_faults(&self, state: &mut ScanState, logger: &ErrorLogger) {
         let now = Instant::now();
-        let (counters, said) = (self.store.counters(), state.said);
-        if now < state.say_from {
+        let (counters, logged) = (self.store.counters(), state.logged);
+        if now < state.next_report {
             return;
         }
-        let news = [
+        let new_faults = [
             (
-                counters.disk_full - said.disk_full,
+                counters.disk_full - logged.disk_full,
                 "writes failed because the disk is full: responses are cached without it",
             ),
-            (counters.write_errors - said.write_errors, "writes failed"),
+            (counters.write_errors - logged.write_errors, "writes failed"),
             (
-                counters.read_errors - said.read_errors,
+                counters.read_errors - logged.read_errors,
                 "reads failed; the responses are fetched again",
             ),
             (
-                counters.corrupt - said.corrupt,
+                counters.corrupt - logged.corrupt,
                 "stored responses were damaged and have been deleted",
             ),
             (
-                counters.journal_errors - said.journal_errors,
+                counters.journal_errors - logged.journal_errors,
                 "changes could not be written to the journal",
             ),
         ];
         // One line at a time; the more specific faults come first.
-        let Some((count, what)) = news.iter().find(|(count, _)| *count > 0) else {
+        let Some((count, what)) = new_faults.iter().find(|(count, _)| *count > 0) else {
             return;
         };
         logger.error(format_args!("disk cache: {count} {what}"));
-        state.said = counters;
-        state.say_from = now + SAID_INTERVAL;
+        state.logged = counters;
+        state.next_report = now + SAID_INTERVAL;
     }
 }

@@ -48,16 +48,16 @@ impl ClockReading {
 
     /// Converts a monotonic time to the calendar; `u64::MAX` (never) is unchanged.
     pub fn unix_of(&self, monotonic_ms: u64) -> u64 {
-        moved(monotonic_ms, self.monotonic_ms, self.unix_ms)
+        convert(monotonic_ms, self.monotonic_ms, self.unix_ms)
     }
 
     /// Converts a calendar time to the monotonic clock; times before its start become 0.
     pub fn monotonic_of(&self, unix_ms: u64) -> u64 {
-        moved(unix_ms, self.unix_ms, self.monotonic_ms)
+        convert(unix_ms, self.unix_ms, self.monotonic_ms)
     }
 }
 
-fn moved(ms: u64, from: u64, to: u64) -> u64 {
+fn convert(ms: u64, from: u64, to: u64) -> u64 {
     match ms {
         // "Never" stays never.
         u64::MAX => ms,
@@ -122,18 +122,19 @@ impl ObjectMeta {
 
     /// Decodes the metadata; `None` if it is invalid.
     pub fn decode(bytes: &[u8], now: ClockReading) -> Option<ObjectMeta> {
-        let mut from = MetaReader(bytes);
+        let mut reader = MetaReader(bytes);
         // Written by another version of the server: the object is dropped.
-        if from.byte()? != VERSION {
+        if reader.byte()? != VERSION {
             return None;
         }
-        match from.byte()? {
+        match reader.byte()? {
             RESPONSE => Some(ObjectMeta::Response(Box::new(StoredMeta::decode(
-                &mut from, now,
+                &mut reader,
+                now,
             )?))),
             VARIES => {
-                let (generation, family) = (from.u64()?, from.u64()?);
-                let names = from.list(|from| Some(from.bytes()?.into()))?;
+                let (generation, family) = (reader.u64()?, reader.u64()?);
+                let names = reader.list(|reader| Some(reader.bytes()?.into()))?;
                 Some(ObjectMeta::Varies(VaryMeta {
                     generation,
                     family,
@@ -151,7 +152,7 @@ impl VaryMeta {
         put_u64(&mut out, self.generation);
         put_u64(&mut out, self.family);
         put_count(&mut out, self.names.len());
-        self.names.iter().for_each(|name| put(&mut out, name));
+        self.names.iter().for_each(|name| put_bytes(&mut out, name));
         out
     }
 }
@@ -177,31 +178,31 @@ impl StoredMeta {
         put_u64(&mut out, self.generation);
         put_u64(&mut out, self.id);
         out.extend_from_slice(&head.status().code().to_le_bytes());
-        put(&mut out, head.date(text).map_or(&[], |date| &date[..]));
+        put_bytes(&mut out, head.date(text).map_or(&[], |date| &date[..]));
         put_fields(&mut out, head.shared(text));
         put_fields(&mut out, head.content(text));
         put_u64(&mut out, self.modified_s.unwrap_or(u64::MAX));
         put_lifetime(&mut out, &self.lifetime, now);
         put_count(&mut out, self.selecting.iter().count());
         for (name, value) in self.selecting.iter() {
-            put(&mut out, name);
-            put(&mut out, value);
+            put_bytes(&mut out, name);
+            put_bytes(&mut out, value);
         }
         out
     }
 
-    fn decode(from: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredMeta> {
-        let (generation, id) = (from.u64()?, from.u64()?);
-        let mut head = HeadEncoder::start(StatusCode::new(from.u16()?)?);
-        if let Ok(date) = from.bytes()?.try_into() {
+    fn decode(reader: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredMeta> {
+        let (generation, id) = (reader.u64()?, reader.u64()?);
+        let mut head = HeadEncoder::start(StatusCode::new(reader.u16()?)?);
+        if let Ok(date) = reader.bytes()?.try_into() {
             head.set_date(date);
         }
-        from.fields(&mut head)?;
+        reader.fields(&mut head)?;
         head.begin_content();
-        from.fields(&mut head)?;
-        let modified_s = Some(from.u64()?).filter(|s| *s != u64::MAX);
-        let lifetime = read_lifetime(from, now)?;
-        let pairs = from.list(|from| Some((from.bytes()?, from.bytes()?)))?;
+        reader.fields(&mut head)?;
+        let modified_s = Some(reader.u64()?).filter(|s| *s != u64::MAX);
+        let lifetime = read_lifetime(reader, now)?;
+        let pairs = reader.list(|reader| Some((reader.bytes()?, reader.bytes()?)))?;
         let names = pairs.iter().map(|(name, _)| *name);
         Some(StoredMeta {
             generation,
@@ -222,31 +223,37 @@ fn put_lifetime(out: &mut Vec<u8>, lifetime: &StoredExpiry, now: ClockReading) {
     for ms in [times.until_ms, times.swr_until_ms, times.sie_until_ms] {
         put_u64(out, now.unix_of(ms));
     }
-    let flags = [times.no_cache, times.must_revalidate, lifetime.is_for_all()];
+    let flags = [
+        times.no_cache,
+        times.must_revalidate,
+        lifetime.is_shareable(),
+    ];
     out.extend(flags.map(u8::from));
-    let source = SOURCES.iter().position(|known| *known == lifetime.source);
+    let source = SOURCES
+        .iter()
+        .position(|candidate| *candidate == lifetime.source);
     out.push(source.unwrap_or(SOURCES.len()) as u8);
-    put(out, lifetime.names());
+    put_bytes(out, lifetime.names());
 }
 
-fn read_lifetime(from: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredExpiry> {
-    let (at_unix_ms, age_ms) = (from.u64()?, from.u64()?);
+fn read_lifetime(reader: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredExpiry> {
+    let (at_unix_ms, age_ms) = (reader.u64()?, reader.u64()?);
     // Calendar time: the machine may have been started after the response was received.
     let age_ms = age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms));
-    let mut until = || Some(now.monotonic_of(from.u64()?));
+    let mut until = || Some(now.monotonic_of(reader.u64()?));
     let (until_ms, swr_until_ms, sie_until_ms) = (until()?, until()?, until()?);
-    let no_cache = from.byte()? != 0;
+    let no_cache = reader.byte()? != 0;
     let times = Times {
-        born_ms: lifetime::born_ms(now.monotonic_ms, age_ms),
+        generated_ms: lifetime::generated_ms(now.monotonic_ms, age_ms),
         until_ms,
         swr_until_ms,
         sie_until_ms,
         no_cache,
-        must_revalidate: from.byte()? != 0,
-        was_useful: !no_cache && until_ms.max(swr_until_ms) > now.monotonic_ms,
+        must_revalidate: reader.byte()? != 0,
+        was_reusable: !no_cache && until_ms.max(swr_until_ms) > now.monotonic_ms,
     };
-    let is_for_all = from.byte()? != 0;
-    let source = *SOURCES.get(usize::from(from.byte()?))?;
+    let is_shareable = reader.byte()? != 0;
+    let source = *SOURCES.get(usize::from(reader.byte()?))?;
     // The clock was set back: the age is unknown, so the response counts as stale.
     let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
     // RFC 9111 §4.2.3: age can't be computed without a sound clock.
@@ -254,15 +261,15 @@ fn read_lifetime(from: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredE
         true => times.expired(now.monotonic_ms),
         false => times,
     };
-    let lifetime = StoredExpiry::new(&times, source).for_all(is_for_all);
-    Some(lifetime.named(from.bytes()?.to_vec()))
+    let lifetime = StoredExpiry::new(&times, source).with_shareable(is_shareable);
+    Some(lifetime.with_names(reader.bytes()?.to_vec()))
 }
 
 fn put_fields(out: &mut Vec<u8>, section: StoredSection<'_>) {
     put_count(out, section.fields().count());
     for (name, value) in section.fields() {
-        put(out, name.as_str().as_bytes());
-        put(out, value);
+        put_bytes(out, name.as_str().as_bytes());
+        put_bytes(out, value);
     }
 }
 
@@ -275,7 +282,7 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&(count as u32).to_le_bytes());
 }
 
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_count(out, bytes.len());
     out.extend_from_slice(bytes);
 }
@@ -285,9 +292,9 @@ struct MetaReader<'b>(&'b [u8]);
 
 impl<'b> MetaReader<'b> {
     fn take(&mut self, len: usize) -> Option<&'b [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
+        let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
-        Some(taken)
+        Some(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -360,7 +367,7 @@ mod tests {
         head.begin_content();
         head.field("Content-Type", b"text/css");
         let times = Times {
-            born_ms: 4_900,
+            generated_ms: 4_900,
             must_revalidate: true,
             ..StoredExpiry::until(65_000).times()
         };
@@ -369,7 +376,8 @@ mod tests {
             id: 8,
             head: head.finish_open(),
             modified_s: Some(12),
-            lifetime: StoredExpiry::new(&times, LifetimeSource::MaxAge).named(b"a,b\nc".to_vec()),
+            lifetime: StoredExpiry::new(&times, LifetimeSource::MaxAge)
+                .with_names(b"a,b\nc".to_vec()),
             selecting: SelectingFields::from_vary(
                 [&b"x"[..]],
                 [(&b"X"[..], &b"1"[..])].into_iter(),

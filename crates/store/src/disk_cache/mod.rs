@@ -4,7 +4,7 @@
 //!  storing ─► writing ─► lowroad_disk ─► recalling ─► SharedStore ─► the way of every stored response
 //!   as it comes, or whole    segments       head in memory, body where it lies
 //! ```
-//! Memory is searched first. If it has no object but the disk may (`DiskCache::may_have`, which does not block), a
+//! Memory is searched first. If it has no object but the disk may (`DiskCache::may_contain`, which does not block), a
 //! helper recalls it: the head is loaded into memory, with the body if it is short; a long body is sent from disk.
 //! Freshness, validation, ranges and HEAD are thus decided in one place, by the object in memory. Recalled heads with
 //! their body on disk leave memory after a while, so that the disk learns which objects are used and can evict the

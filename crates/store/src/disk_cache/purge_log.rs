@@ -15,56 +15,59 @@ impl DiskCache {
     /// Adds a purge to the log. Does not block on the disk.
     pub fn note_purge(&self, generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         self.purges.record_purge(generation, purge, kind);
-        let _ = self.saver.send(None); // without a thread it holds in this process all the same
+        let _ = self.purge_sender.send(None); // without a thread it holds in this process all the same
     }
 
     /// Calls back once all purges so far are durable, even if the process is killed. Does not block.
-    pub fn when_purges_are_kept(&self, told: Box<dyn FnOnce(bool) + Send>) {
+    pub fn on_purges_durable(&self, callback: Box<dyn FnOnce(bool) + Send>) {
         // The thread has ended: the purge can't become durable.
-        if let Err(unsent) = self.saver.send(Some(told))
-            && let Some(told) = unsent.0
+        if let Err(unsent) = self.purge_sender.send(Some(callback))
+            && let Some(callback) = unsent.0
         {
-            told(false);
+            callback(false);
         }
     }
 
     /// Waits until all purges so far are durable; for threads that may block.
-    pub fn keep_purges(&self) -> bool {
-        let (tell, told) = channel();
-        self.when_purges_are_kept(Box::new(move |are_kept| {
-            let _ = tell.send(are_kept); // it waits below
+    pub fn wait_for_durable_purges(&self) -> bool {
+        let (sender, receiver) = channel();
+        self.on_purges_durable(Box::new(move |is_durable| {
+            let _ = sender.send(is_durable); // it waits below
         }));
-        told.recv().unwrap_or(false)
+        receiver.recv().unwrap_or(false)
     }
 
     /// Applies the purges of earlier processes.
-    pub fn replay_purges(&self, purging: &StorePurges) {
+    pub fn replay_purges(&self, store_purges: &StorePurges) {
         let now = ClockReading::read();
         for rule in self.purges.rules() {
-            purging.replay(rule.generation, &rule.purge(), rule.kind(now));
+            store_purges.replay(rule.generation, &rule.purge(), rule.kind(now));
         }
         // Later generations must be greater than those in the objects of earlier processes.
-        purging.begin_at(self.purges.first_generation());
+        store_purges.resume_after(self.purges.first_generation());
     }
 
     /// Starts the thread.
     ///
     /// # Errors
     /// The thread can't be started.
-    pub(super) fn start_saving(self: &Arc<Self>, unsaved: PurgeWaiters) -> std::io::Result<()> {
-        let (tier, unsaved) = (self.clone(), Mutex::new(unsaved));
+    pub(super) fn start_purge_writer(
+        self: &Arc<Self>,
+        waiters: PurgeWaiters,
+    ) -> std::io::Result<()> {
+        let (tier, waiters) = (self.clone(), Mutex::new(waiters));
         panic_policy::start("disk-purges", move || {
-            let unsaved = lock(&unsaved);
-            while let Ok(first) = unsaved.0.recv() {
+            let waiters = lock(&waiters);
+            while let Ok(first) = waiters.0.recv() {
                 let waiting: Vec<SaveCallback> =
                     // Group commit: one sync confirms all purges that wait.
-                    std::iter::once(first).chain(unsaved.0.try_iter()).collect();
-                let are_kept = tier.purges.save().is_ok();
-                if !are_kept {
-                    tier.failed();
+                    std::iter::once(first).chain(waiters.0.try_iter()).collect();
+                let is_durable = tier.purges.save().is_ok();
+                if !is_durable {
+                    tier.count_error();
                 }
-                for told in waiting.into_iter().flatten() {
-                    told(are_kept);
+                for callback in waiting.into_iter().flatten() {
+                    callback(is_durable);
                 }
             }
         })

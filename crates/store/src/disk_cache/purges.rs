@@ -44,7 +44,7 @@ pub struct PurgeLog {
     /// All objects purged up to this generation are removed.
     scanned: AtomicU64,
     /// A deletion was not recorded: everything counts as purged after the next start.
-    is_lost: AtomicBool,
+    has_lost_deletion: AtomicBool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ struct PendingPurges {
     /// The block from which this run takes its generations.
     run: u64,
     /// The purges that are not finished, in order.
-    kept: Vec<PurgeRule>,
+    unfinished: Vec<PurgeRule>,
     /// The number of them in the file.
-    written: usize,
+    written_count: usize,
 }
 
 /// A purge that may not be finished.
@@ -62,7 +62,7 @@ struct PendingPurges {
 pub struct PurgeRule {
     /// Its generation.
     pub generation: u64,
-    what: PurgeScope,
+    scope: PurgeScope,
     /// The time of a soft purge, ms since 1970.
     soft_at_unix_ms: Option<u64>,
 }
@@ -81,30 +81,33 @@ impl PurgeLog {
     /// # Errors
     /// The folder can't be read or written.
     pub fn open(folder: &Path, now: ClockReading) -> io::Result<PurgeLog> {
-        let known = match fs::read(folder.join(FILE_NAME)) {
+        let loaded = match fs::read(folder.join(FILE_NAME)) {
             Ok(bytes) => parse(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         // Without the file, earlier purges are unknown, so everything counts as purged.
-        let (run, scanned, mut kept) = known.unwrap_or_else(|| {
+        let (run, scanned, mut unfinished) = loaded.unwrap_or_else(|| {
             let run = now.unix_ms / RUN_MS;
-            (run, 0, vec![PurgeRule::for_all(run << RUN_BITS)])
+            (run, 0, vec![PurgeRule::purge_all(run << RUN_BITS)])
         });
-        kept.sort_by_key(|rule| rule.generation);
+        unfinished.sort_by_key(|rule| rule.generation);
         // If the calendar was set back, the run continues after the known generations.
-        let last = kept.last().map_or(0, |rule| rule.generation).max(scanned);
+        let last = unfinished
+            .last()
+            .map_or(0, |rule| rule.generation)
+            .max(scanned);
         let run = run.max(last >> RUN_BITS);
         let log = PurgeLog {
             folder: folder.into(),
             rules: Mutex::new(PendingPurges {
                 run: run + 1,
-                kept,
-                written: 0,
+                unfinished,
+                written_count: 0,
             }),
             file: Mutex::new(None),
             scanned: AtomicU64::new(scanned),
-            is_lost: AtomicBool::new(false),
+            has_lost_deletion: AtomicBool::new(false),
         };
         log.rewrite(&mut lock(&log.file))?;
         Ok(log)
@@ -112,7 +115,7 @@ impl PurgeLog {
 
     /// The purges that are not finished, in order.
     pub fn rules(&self) -> Vec<PurgeRule> {
-        lock(&self.rules).kept.clone()
+        lock(&self.rules).unfinished.clone()
     }
 
     /// The first generation of this run: greater than all of earlier runs.
@@ -128,7 +131,7 @@ impl PurgeLog {
     /// Adds a purge, which is written later. Does not block on the disk.
     pub fn record_purge(&self, generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         let rule = PurgeRule::new(generation, purge, kind, ClockReading::read());
-        lock(&self.rules).kept.push(rule);
+        lock(&self.rules).unfinished.push(rule);
     }
 
     /// Writes all added purges. Blocks on the disk.
@@ -138,11 +141,11 @@ impl PurgeLog {
     pub fn save(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
         // Without the file, the next start discards everything, which includes this purge.
-        if self.is_lost.load(Acquire) {
-            return self.give_up();
+        if self.has_lost_deletion.load(Acquire) {
+            return self.invalidate_all();
         }
         let Some(open) = file.as_mut() else {
-            return self.rewrite(&mut file).or_else(|_| self.give_up());
+            return self.rewrite(&mut file).or_else(|_| self.invalidate_all());
         };
         let text = lock(&self.rules).new_text();
         if text.is_empty() {
@@ -153,7 +156,7 @@ impl PurgeLog {
         written.and_then(|()| open.sync_data()).or_else(|_| {
             // The file may end in a partial line, so the next save rewrites it.
             *file = None;
-            self.give_up()
+            self.invalidate_all()
         })
     }
 
@@ -165,7 +168,7 @@ impl PurgeLog {
         self.scanned.fetch_max(scanned, AcqRel);
         let mut file = lock(&self.file);
         lock(&self.rules).end(scanned);
-        match self.is_lost.load(Acquire) {
+        match self.has_lost_deletion.load(Acquire) {
             true => Ok(()),
             false => self.rewrite(&mut file),
         }
@@ -176,36 +179,36 @@ impl PurgeLog {
     ///
     /// # Errors
     /// After the next start, the deleted object may be there again.
-    pub fn lose(&self) -> io::Result<()> {
+    pub fn record_lost_deletion(&self) -> io::Result<()> {
         let _file = lock(&self.file);
-        match self.is_lost.swap(true, AcqRel) {
+        match self.has_lost_deletion.swap(true, AcqRel) {
             true => Ok(()),
-            false => self.give_up(),
+            false => self.invalidate_all(),
         }
     }
 
     /// Rewrites the file. The new file is used once its name is durable; until then, no purge is appended to it.
     fn rewrite(&self, open: &mut Option<File>) -> io::Result<()> {
         *open = None;
-        let new = self.folder.join(FILE_NAME_NEW);
-        let mut file = File::create(&new)?;
+        let new_path = self.folder.join(FILE_NAME_NEW);
+        let mut file = File::create(&new_path)?;
         let text = {
             let mut rules = lock(&self.rules);
-            rules.written = 0;
+            rules.written_count = 0;
             let (text, scanned) = (rules.new_text(), self.scanned());
             format!("{TITLE} {} {scanned}\n{text}", rules.run)
         };
         file.write_all(text.as_bytes())?;
         // Durable before the rename, so that a crash can't leave a truncated file under the final name.
         file.sync_data()?;
-        fs::rename(new, self.folder.join(FILE_NAME))?;
+        fs::rename(new_path, self.folder.join(FILE_NAME))?;
         // The rename is durable only when the folder is synced.
         self.sync_folder()?;
         *open = Some(file);
         Ok(())
     }
 
-    fn give_up(&self) -> io::Result<()> {
+    fn invalidate_all(&self) -> io::Result<()> {
         give_up(&self.folder)
     }
 
@@ -229,17 +232,17 @@ impl PendingPurges {
     /// The text of the purges that are not in the file; marks them as written.
     fn new_text(&mut self) -> String {
         let mut text = String::new();
-        for rule in &self.kept[self.written..] {
+        for rule in &self.unfinished[self.written_count..] {
             let _ = writeln!(text, "{}", rule.line()); // into memory
         }
-        self.written = self.kept.len();
+        self.written_count = self.unfinished.len();
         text
     }
 
     fn end(&mut self, scanned: u64) {
         // The scan has removed everything that the older rules mean.
-        self.kept.retain(|rule| rule.generation > scanned);
-        self.written = 0;
+        self.unfinished.retain(|rule| rule.generation > scanned);
+        self.written_count = 0;
         self.run = self.run.max(scanned >> RUN_BITS);
     }
 }
@@ -269,7 +272,7 @@ impl PurgeRule {
     ) -> PurgeRule {
         PurgeRule {
             generation,
-            what: match purge {
+            scope: match purge {
                 PurgeRequest::Urls(pattern) => PurgeScope::Urls((*pattern).clone()),
                 PurgeRequest::Tag(name) => PurgeScope::Tag(name.to_vec()),
                 PurgeRequest::Group(authority, name) => {
@@ -283,17 +286,17 @@ impl PurgeRule {
         }
     }
 
-    fn for_all(generation: u64) -> PurgeRule {
+    fn purge_all(generation: u64) -> PurgeRule {
         PurgeRule {
             generation,
-            what: PurgeScope::Urls(RequestPattern::All),
+            scope: PurgeScope::Urls(RequestPattern::All),
             soft_at_unix_ms: None,
         }
     }
 
     /// The target of the purge.
     pub fn purge(&self) -> PurgeRequest<'_> {
-        match &self.what {
+        match &self.scope {
             PurgeScope::Urls(pattern) => PurgeRequest::Urls(pattern),
             PurgeScope::Tag(name) => PurgeRequest::Tag(name),
             PurgeScope::Group(authority, name) => PurgeRequest::Group(authority, name),
@@ -315,11 +318,11 @@ impl PurgeRule {
             None => "hard".into(),
             Some(unix_ms) => format!("soft:{unix_ms}"),
         };
-        let what = match &self.what {
+        let what = match &self.scope {
             PurgeScope::Urls(pattern) => format!("urls {pattern}"),
-            PurgeScope::Tag(name) => format!("tag {}", escaped(name)),
+            PurgeScope::Tag(name) => format!("tag {}", escape(name)),
             PurgeScope::Group(authority, name) => {
-                format!("group {} {}", escaped(authority), escaped(name))
+                format!("group {} {}", escape(authority), escape(name))
             }
         };
         format!("{} {how} {what}", self.generation)
@@ -333,25 +336,25 @@ impl PurgeRule {
             soft => Some(soft.strip_prefix("soft:")?.parse().ok()?),
         };
         let (kind, text) = (words.next()?, words.next()?);
-        let what = match kind {
+        let scope = match kind {
             "urls" => PurgeScope::Urls(RequestPattern::parse(text).ok()?),
-            "tag" => PurgeScope::Tag(plain(text)?),
+            "tag" => PurgeScope::Tag(unescape(text)?),
             "group" => {
                 let (authority, name) = text.split_once(' ')?;
-                PurgeScope::Group(plain(authority)?, plain(name)?)
+                PurgeScope::Group(unescape(authority)?, unescape(name)?)
             }
             _ => return None,
         };
         Some(PurgeRule {
             generation,
-            what,
+            scope,
             soft_at_unix_ms,
         })
     }
 }
 
 /// Escapes spaces and line feeds.
-fn escaped(bytes: &[u8]) -> String {
+fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
         let _ = match byte {
@@ -363,7 +366,7 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-fn plain(text: &str) -> Option<Vec<u8>> {
+fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

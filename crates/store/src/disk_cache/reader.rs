@@ -14,7 +14,7 @@ use crate::validity::StoredExpiry;
 #[derive(Clone, Copy)]
 pub struct DiskReader<'t> {
     tier: &'t DiskCache,
-    purging: &'t StorePurges,
+    store_purges: &'t StorePurges,
     /// Read before any look-up: a scan may remove an object and end in between.
     scanned: u64,
     now: ClockReading,
@@ -26,7 +26,7 @@ pub type DiskMatch = lowroad_disk::DiskObject<std::fs::File>;
 pub struct DiskResponse {
     pub key: Box<[u8]>,
     /// The location of its body.
-    pub found: DiskMatch,
+    pub disk_match: DiskMatch,
     pub response: Box<StoredMeta>,
     /// The purge generation up to which it was compared.
     pub since: u64,
@@ -35,7 +35,7 @@ pub struct DiskResponse {
 /// The result of a search.
 #[derive(Default)]
 pub struct DiskSearch {
-    pub found: Option<DiskResponse>,
+    pub hit: Option<DiskResponse>,
     /// The resource varies, so its key alone does not select an object.
     pub varies: bool,
 }
@@ -44,7 +44,7 @@ impl<'t> DiskReader<'t> {
     pub fn new(tier: &'t DiskCache, store: &'t SharedStore) -> DiskReader<'t> {
         DiskReader {
             tier,
-            purging: store.purging(),
+            store_purges: store.store_purges(),
             scanned: tier.purges.scanned(),
             now: ClockReading::read(),
         }
@@ -53,23 +53,23 @@ impl<'t> DiskReader<'t> {
     /// Finds an object for a request with these field lines. Blocks on the disk.
     pub fn find(&self, primary: &[u8], lines: &[u8]) -> DiskSearch {
         let mut search = DiskSearch::default();
-        let Some((found, meta)) = self.find_one(primary, primary) else {
+        let Some((disk_match, meta)) = self.find_one(primary, primary) else {
             return search;
         };
         match meta {
             ObjectMeta::Response(response) => {
-                search.found = self.latest(primary, found, response);
+                search.hit = self.latest(primary, disk_match, response);
             }
             ObjectMeta::Varies(varies) => {
                 search.varies = true;
                 let names = varies.names.iter().map(|name| &**name);
                 let variant = SelectingFields::from_vary(names, FieldLines::new(lines))
-                    .and_then(|own| key::variant(primary, varies.family, &own));
+                    .and_then(|selecting| key::variant(primary, varies.family, &selecting));
                 if let Some(variant) = variant
-                    && let Some((found, ObjectMeta::Response(response))) =
+                    && let Some((disk_match, ObjectMeta::Response(response))) =
                         self.find_one(primary, &variant)
                 {
-                    search.found = self.latest(&variant, found, response);
+                    search.hit = self.latest(&variant, disk_match, response);
                 }
             }
         }
@@ -77,8 +77,13 @@ impl<'t> DiskReader<'t> {
     }
 
     /// A response with its last update; `None` if that was purged.
-    fn latest(&self, key: &[u8], found: DiskMatch, first: Box<StoredMeta>) -> Option<DiskResponse> {
-        let renewal = key::renewal(key).filter(|renewal| self.tier.may_have(renewal));
+    fn latest(
+        &self,
+        key: &[u8],
+        disk_match: DiskMatch,
+        original: Box<StoredMeta>,
+    ) -> Option<DiskResponse> {
+        let renewal = key::renewal(key).filter(|renewal| self.tier.may_contain(renewal));
         let newer = renewal.and_then(|renewal| {
             let newer = self.tier.store.find(&renewal, self.now.unix_ms)?;
             Some((renewal, ObjectMeta::decode(&newer.meta, self.now)?))
@@ -87,12 +92,12 @@ impl<'t> DiskReader<'t> {
         let response = match newer {
             Some((key, newer)) if self.ban(&key, &newer) == BanVerdict::Hard => return None,
             // An update with another id belongs to an earlier body.
-            Some((_, ObjectMeta::Response(newer))) if newer.id == first.id => newer,
-            _ => first,
+            Some((_, ObjectMeta::Response(newer))) if newer.id == original.id => newer,
+            _ => original,
         };
         Some(DiskResponse {
             key: key.into(),
-            found,
+            disk_match,
             // A scan has compared everything on disk with the rules up to `scanned`.
             since: response.generation.max(self.scanned),
             response,
@@ -103,26 +108,26 @@ impl<'t> DiskReader<'t> {
     fn find_one(&self, primary: &[u8], key: &[u8]) -> Option<(DiskMatch, ObjectMeta)> {
         // Checked before the look-up: a key stays in this list until its object is removed, so one that has left it is
         // not found.
-        if self.tier.is_forgotten(primary) {
+        if self.tier.is_being_deleted(primary) {
             return None;
         }
-        let found = self.tier.store.find(key, self.now.unix_ms)?;
-        let Some(meta) = ObjectMeta::decode(&found.meta, self.now) else {
+        let disk_match = self.tier.store.find(key, self.now.unix_ms)?;
+        let Some(meta) = ObjectMeta::decode(&disk_match.meta, self.now) else {
             // Another version wrote it.
             let _ = self.tier.store.remove(key); // counted there
             return None;
         };
-        (self.ban(key, &meta) != BanVerdict::Hard).then_some((found, meta))
+        (self.ban(key, &meta) != BanVerdict::Hard).then_some((disk_match, meta))
     }
 
     /// The effect of purges on an object that no scan has removed yet.
     fn ban(&self, key: &[u8], meta: &ObjectMeta) -> BanVerdict {
         let since = meta.generation().max(self.scanned);
-        ban(self.purging, since, key, meta.lifetime())
+        ban(self.store_purges, since, key, meta.lifetime())
     }
 
     /// The key at which the variant with these values is written. Blocks on the disk.
-    pub fn place_of(
+    pub fn variant_key(
         &self,
         primary: &[u8],
         selecting: &SelectingFields,
@@ -133,46 +138,53 @@ impl<'t> DiskReader<'t> {
             return Some(primary.into());
         }
         let names = || selecting.iter().map(|(name, _)| name);
-        let known = match self.find_one(primary, primary) {
+        let existing = match self.find_one(primary, primary) {
             Some((_, ObjectMeta::Varies(varies))) => Some(varies),
             _ => None,
         };
         // Other selecting fields begin a new family: variants of the old one can't be found any more.
         let is_same = |varies: &VaryMeta| varies.names.iter().map(|name| &**name).eq(names());
-        let family = match known.filter(is_same) {
+        let family = match existing.filter(is_same) {
             Some(varies) => varies.family,
-            None => self.put_varies(primary, names().map(Into::into).collect(), generation)?,
+            None => {
+                self.write_vary_marker(primary, names().map(Into::into).collect(), generation)?
+            }
         };
         key::variant(primary, family, selecting)
     }
 
-    fn put_varies(&self, primary: &[u8], names: Vec<Box<[u8]>>, generation: u64) -> Option<u64> {
+    fn write_vary_marker(
+        &self,
+        primary: &[u8],
+        names: Vec<Box<[u8]>>,
+        generation: u64,
+    ) -> Option<u64> {
         let varies = VaryMeta {
             generation,
             family: self.tier.number(),
             names,
         };
-        let begun = self
+        let writer = self
             .tier
             .store
             .begin(primary, &varies.encode(), u64::MAX, Some(0))
             .ok()?;
-        let _committing = self.tier.commits();
+        let _commit_guard = self.tier.lock_commits();
         // Under the commit lock: a purge from now on is seen by the readers.
-        let is_purged = ban(self.purging, generation, primary, None) != BanVerdict::None;
-        (!is_purged && begun.commit().is_ok()).then_some(varies.family)
+        let is_purged = ban(self.store_purges, generation, primary, None) != BanVerdict::None;
+        (!is_purged && writer.commit().is_ok()).then_some(varies.family)
     }
 }
 
 /// The effect of purges after generation `since` on an object.
 pub fn ban(
-    purging: &StorePurges,
+    store_purges: &StorePurges,
     since: u64,
     key: &[u8],
     lifetime: Option<&StoredExpiry>,
 ) -> BanVerdict {
     match key::parts(key) {
-        Some((authority, target)) => purging.ban(since, authority, target, lifetime),
+        Some((authority, target)) => store_purges.ban(since, authority, target, lifetime),
         None => BanVerdict::Hard, // not written here
     }
 }

@@ -61,12 +61,12 @@ impl DiskCache {
     /// Recalls an object, unless it was purged in the meantime. Blocks on the disk.
     pub fn recall(&self, store: &SharedStore, recall: &RecallRequest) -> RecallOutcome {
         let search = DiskReader::new(self, store).find(&recall.primary, &recall.lines);
-        if let Some(on_disk) = search.found
+        if let Some(on_disk) = search.hit
             && let Some(object) = object(store, recall, on_disk)
         {
             let object = ObjectArc::new(object);
             if store.insert_selected(recall.hash, &recall.key, object.clone()) {
-                self.leaving.add(recall.hash, &recall.key, &object);
+                self.eviction_queue.add(recall.hash, &recall.key, &object);
             }
         }
         RecallOutcome {
@@ -75,39 +75,43 @@ impl DiskCache {
     }
 
     /// The length of the object on disk for a request, for `lowroad explain`. Blocks on the disk.
-    pub fn look(&self, store: &SharedStore, primary: &PrimaryKey, lines: &[u8]) -> Option<u64> {
+    pub fn find_len(&self, store: &SharedStore, primary: &PrimaryKey, lines: &[u8]) -> Option<u64> {
         let search = DiskReader::new(self, store).find(primary, lines);
-        search.found.map(|on_disk| on_disk.found.body.len)
+        search.hit.map(|on_disk| on_disk.disk_match.body.len)
     }
 
-    /// Writes the update of a validated response, which is `in_memory`. Runs on a helper; if none is free, the
+    /// Writes the update of a validated response, which is `memory_object`. Runs on a helper; if none is free, the
     /// response is validated again after the next recall.
     pub fn renew(
         self: &Arc<Self>,
         store: &Arc<SharedStore>,
         renewable: &RenewalHandle,
         response: StoredMeta,
-        in_memory: MemoryObject<'_>,
+        memory_object: MemoryObject<'_>,
     ) {
-        let MemoryObject { hash, key, object } = in_memory;
-        self.leaving.add(hash, key, object);
+        let MemoryObject { hash, key, object } = memory_object;
+        self.eviction_queue.add(hash, key, object);
         let Some(renewal) = key::renewal(&renewable.key) else {
             return;
         };
         let (tier, store) = (self.clone(), store.clone());
         // Compared later: a deletion before the helper runs must win.
-        let forgotten = object.validity.lifetime().map(|known| known.forgotten);
+        let deletion_count = object
+            .validity
+            .lifetime()
+            .map(|expiry| expiry.deletion_count);
         let _ = self.helpers.submit(move || {
             let now = ClockReading::read();
             let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
             // Held until the commit: a deletion waits for it and then finds the update.
-            let _committing = tier.commits();
+            let _commit_guard = tier.lock_commits();
             let (since, lifetime) = (response.generation, Some(&response.lifetime));
-            let is_wanted = ban(store.purging(), since, &renewal, lifetime) == BanVerdict::None
-                && forgotten.is_some_and(|since| !store.may_be_forgotten(hash, since));
+            let is_wanted = ban(store.store_purges(), since, &renewal, lifetime)
+                == BanVerdict::None
+                && deletion_count.is_some_and(|since| !store.may_be_deleted(hash, since));
             if is_wanted {
-                let begun = tier.store.begin(&renewal, &meta, expires_ms, Some(0));
-                let _ = begun.and_then(|writer| writer.commit()); // counted there
+                let started = tier.store.begin(&renewal, &meta, expires_ms, Some(0));
+                let _ = started.and_then(|writer| writer.commit()); // counted there
             }
         });
     }
@@ -120,7 +124,7 @@ fn object(
 ) -> Option<StoredObject> {
     let DiskResponse {
         key,
-        found,
+        disk_match,
         response,
         since,
     } = on_disk;
@@ -129,7 +133,7 @@ fn object(
         key,
         id: response.id,
     };
-    let lifetime = response.lifetime.since(PurgeEpoch {
+    let lifetime = response.lifetime.with_purge_epoch(PurgeEpoch {
         generation: since,
         ..recall.purges
     });
@@ -137,8 +141,8 @@ fn object(
         hash: recall.hash,
         bytes: &recall.key,
     };
-    let placed = place_body(store, key, &found, renewable, response.head)?;
-    let (len, modified) = (found.body.len, response.modified_s);
+    let placed = place_body(store, key, &disk_match, renewable, response.head)?;
+    let (len, modified) = (disk_match.body.len, response.modified_s);
     let representation = Representation::new(placed, len, modified, response.selecting);
     Some(StoredObject {
         kind: ObjectKind::Representation(representation),
@@ -149,17 +153,17 @@ fn object(
 fn place_body(
     store: &SharedStore,
     key: HashedKey<'_>,
-    found: &DiskMatch,
+    disk_match: &DiskMatch,
     renewable: RenewalHandle,
     mut head: EncodedHead,
 ) -> Option<PlacedResponse> {
-    let body = &found.body;
+    let body = &disk_match.body;
     head.map.set_length(&mut head.text, body.len);
     // Into memory, so that the next hits need no helper.
     if body.len <= COPIED_LEN_MAX {
         use std::os::unix::fs::FileExt;
-        let read = |into: &mut [u8]| {
-            let read = body.file.read_exact_at(into, body.offset);
+        let read = |buffer: &mut [u8]| {
+            let read = body.file.read_exact_at(buffer, body.offset);
             read.map_err(|_| PlacementError::Failed)
         };
         return placement::in_memory(store, key, head, body.len as usize, read).ok();

@@ -30,15 +30,15 @@ pub struct DiskCache {
     pub(super) late: Arc<LateReaders>,
     pub(super) purges: PurgeLog,
     /// Wakes the thread that writes purges.
-    pub(super) saver: Sender<SaveCallback>,
+    pub(super) purge_sender: Sender<SaveCallback>,
     /// Bodies being written.
-    pub(super) writings: WriteTable,
+    pub(super) active_writes: WriteTable,
     /// Read-locked while a checked object becomes visible. Workers never lock it.
-    pub(super) committing: RwLock<()>,
+    pub(super) commit_lock: RwLock<()>,
     /// Deleted keys that are not removed from disk yet.
-    pub(super) forgetting: Mutex<Vec<DeletionQueue>>,
+    pub(super) deletions: Mutex<Vec<DeletionQueue>>,
     /// Recalled objects that will leave memory.
-    pub(super) leaving: EvictionQueue,
+    pub(super) eviction_queue: EvictionQueue,
     /// The next number for a varying resource or a body. Starts above the numbers of earlier runs.
     pub(super) numbers: AtomicU64,
     pub(super) errors: AtomicU64,
@@ -65,29 +65,29 @@ impl DiskCache {
         len_max: u64,
         helpers: HelperPool,
     ) -> io::Result<(Arc<DiskCache>, PurgeWaiters)> {
-        let (saver, unsaved) = channel();
+        let (purge_sender, waiters) = channel();
         let tier = DiskCache {
             store: DiskStore::open(folder, DiskOptions::with_capacity(len_max))?,
             helpers,
             writers: HelperPool::start_as("disk-cache", WRITERS)?,
             late: LateReaders::start()?,
             purges: PurgeLog::open(path, ClockReading::read())?,
-            saver,
-            writings: WriteTable::default(),
-            committing: RwLock::default(),
-            forgetting: Mutex::default(),
-            leaving: EvictionQueue::default(),
+            purge_sender,
+            active_writes: WriteTable::default(),
+            commit_lock: RwLock::default(),
+            deletions: Mutex::default(),
+            eviction_queue: EvictionQueue::default(),
             numbers: AtomicU64::new(crate::clock::unix_ns() as u64),
             errors: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
         };
-        Ok((Arc::new(tier), PurgeWaiters(unsaved)))
+        Ok((Arc::new(tier), PurgeWaiters(waiters)))
     }
 
     /// Whether the disk may have an object under a key. Does not block, so workers may call it.
-    pub fn may_have(&self, primary: &[u8]) -> bool {
-        self.store.may_have(primary)
+    pub fn may_contain(&self, primary: &[u8]) -> bool {
+        self.store.may_contain(primary)
     }
 
     /// The length of the longest body that is stored.
@@ -113,7 +113,7 @@ impl DiskCache {
     /// The numbers of readers of unfinished bodies: admitted and refused.
     pub fn late_readers(&self) -> (u64, u64) {
         let late = &self.late;
-        (late.begun.load(Relaxed), late.refused.load(Relaxed))
+        (late.admitted.load(Relaxed), late.refused.load(Relaxed))
     }
 
     /// A number that was never used before.
@@ -121,7 +121,7 @@ impl DiskCache {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn count_error(&self) {
         self.errors.fetch_add(1, Relaxed);
     }
 }
@@ -134,7 +134,7 @@ pub struct DeletionQueue {
 }
 
 impl DeletionQueue {
-    pub(super) fn is(&self, primary: &PrimaryKey, is_overdue: bool) -> bool {
+    pub(super) fn is_for(&self, primary: &PrimaryKey, is_overdue: bool) -> bool {
         self.primary == *primary && self.is_overdue == is_overdue
     }
 }

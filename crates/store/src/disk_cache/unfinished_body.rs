@@ -35,7 +35,7 @@ pub struct LateReaders {
     helpers: HelperPool,
     limit: Arc<ConcurrencyLimit>,
     /// Readers admitted.
-    pub begun: AtomicU64,
+    pub admitted: AtomicU64,
     /// Readers refused.
     pub refused: AtomicU64,
 }
@@ -44,17 +44,17 @@ pub struct LateReaders {
 pub struct UnfinishedBody {
     state: Mutex<UnfinishedState>,
     /// The written length, up to which the body may leave memory.
-    kept_len: Arc<AtomicU64>,
+    written_len: Arc<AtomicU64>,
     readers: Arc<LateReaders>,
 }
 
 #[derive(Default)]
 struct UnfinishedState {
-    place: Option<UnfinishedReader>,
+    location: Option<UnfinishedReader>,
     /// It has late readers.
     is_read: bool,
     /// The write was abandoned.
-    is_over: bool,
+    is_abandoned: bool,
 }
 
 #[derive(Clone)]
@@ -74,7 +74,7 @@ impl LateReaders {
         Ok(Arc::new(LateReaders {
             helpers: HelperPool::start_as("disk-reader", 2)?,
             limit: ConcurrencyLimit::new(WORKS_MAX),
-            begun: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }))
     }
@@ -85,46 +85,46 @@ impl UnfinishedBody {
     pub fn new(readers: Arc<LateReaders>) -> Arc<UnfinishedBody> {
         Arc::new(UnfinishedBody {
             state: Mutex::default(),
-            kept_len: Arc::default(),
+            written_len: Arc::default(),
             readers,
         })
     }
 
     /// The written length.
-    pub fn kept_len(&self) -> Arc<AtomicU64> {
-        self.kept_len.clone()
+    pub fn written_len(&self) -> Arc<AtomicU64> {
+        self.written_len.clone()
     }
 
     /// Sets the location and length of the written bytes.
-    pub fn is_at(&self, body: StoredBody<File>) {
+    pub fn set_written(&self, body: StoredBody<File>) {
         let StoredBody { file, offset, len } = body;
-        lock(&self.state).place = Some(UnfinishedReader { file, offset, len });
+        lock(&self.state).location = Some(UnfinishedReader { file, offset, len });
         // After the location: memory frees only what a reader can find on disk.
-        self.kept_len.store(len, Release);
+        self.written_len.store(len, Release);
     }
 
     /// Abandons the write. Returns whether there are late readers; no more are admitted.
-    pub fn give_up(&self) -> bool {
+    pub fn abandon(&self) -> bool {
         let mut state = lock(&self.state);
-        state.is_over = true;
+        state.is_abandoned = true;
         // Memory no longer needs to hold bytes until they are written.
-        self.kept_len.store(u64::MAX, Release);
+        self.written_len.store(u64::MAX, Release);
         state.is_read
     }
 
     /// Adds a reader from the start; `None`: the write was abandoned, or there are too many readers.
-    pub fn read(self: &Arc<Self>, growing: &SharedBody) -> Option<SharedBodyReader> {
+    pub fn read(self: &Arc<Self>, shared_body: &SharedBody) -> Option<SharedBodyReader> {
         {
             let mut state = lock(&self.state);
             // The written bytes may be overwritten from now on.
-            if state.is_over {
+            if state.is_abandoned {
                 return None;
             }
             state.is_read = true;
         }
         let LateReaders {
             limit,
-            begun,
+            admitted,
             refused,
             helpers,
         } = &*self.readers;
@@ -133,32 +133,32 @@ impl UnfinishedBody {
             refused.fetch_add(1, Relaxed);
             return None;
         };
-        begun.fetch_add(1, Relaxed);
-        let (to, own) = stream(WAITING_LEN_MAX);
+        admitted.fetch_add(1, Relaxed);
+        let (sender, receiver) = stream(WAITING_LEN_MAX);
         let seat = ReaderSeat::default();
-        let late = LateReader {
-            of: self.clone(),
-            at: 0,
-            to,
-            tail: growing.tail(),
+        let reader = LateReader {
+            body: self.clone(),
+            position: 0,
+            sender,
+            tail: shared_body.tail(),
             seat: seat.clone(),
             _permit: permit,
         };
-        HelperPump::start(late, helpers.clone());
-        Some(growing.late_reader(own, seat))
+        HelperPump::start(reader, helpers.clone());
+        Some(shared_body.late_reader(receiver, seat))
     }
 
-    fn place(&self) -> Option<UnfinishedReader> {
-        lock(&self.state).place.clone()
+    fn location(&self) -> Option<UnfinishedReader> {
+        lock(&self.state).location.clone()
     }
 }
 
 /// A reader that has not caught up.
 struct LateReader {
-    of: Arc<UnfinishedBody>,
-    at: u64,
+    body: Arc<UnfinishedBody>,
+    position: u64,
     /// The stream to its client.
-    to: BodySender,
+    sender: BodySender,
     tail: SharedBodyTail,
     seat: ReaderSeat,
     _permit: Permit,
@@ -167,7 +167,7 @@ struct LateReader {
 impl PumpWork for LateReader {
     fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
         for _ in 0..QUANTUM {
-            match self.to.poll_room(context) {
+            match self.sender.poll_room(context) {
                 Poll::Pending => return StepProgress::Waits,
                 Poll::Ready(Err(_)) => return StepProgress::Over,
                 Poll::Ready(Ok(())) => {}
@@ -182,8 +182,8 @@ impl PumpWork for LateReader {
             let Some(Ok(piece)) = piece else {
                 return StepProgress::Over;
             };
-            self.at += piece.len() as u64;
-            let _ = self.to.push(piece); // whether its client is gone is asked before the next
+            self.position += piece.len() as u64;
+            let _ = self.sender.push(piece); // whether its client is gone is asked before the next
         }
         StepProgress::More
     }
@@ -192,19 +192,24 @@ impl PumpWork for LateReader {
 impl LateReader {
     /// The next piece, if it is on disk.
     fn piece(&self) -> Option<io::Result<Bytes>> {
-        let place = self.of.place()?;
-        let len = place.len.checked_sub(self.at).filter(|len| *len > 0)?;
+        let location = self.body.location()?;
+        let len = location
+            .len
+            .checked_sub(self.position)
+            .filter(|len| *len > 0)?;
         let mut bytes = vec![0; PIECE_LEN.min(usize::try_from(len).unwrap_or(PIECE_LEN))];
-        let read = place.file.read_exact_at(&mut bytes, place.offset + self.at);
+        let read = location
+            .file
+            .read_exact_at(&mut bytes, location.offset + self.position);
         Some(read.map(|()| bytes.into()))
     }
 
     /// Whether the next bytes are in memory; if so, the client continues there.
     fn has_caught_up(&self) -> bool {
-        let found = self.tail.reader(self.at);
-        let is_found = found.is_some();
+        let reader = self.tail.reader(self.position);
+        let has_reader = reader.is_some();
         // The client's reader continues from this seat when the stream ends.
-        *lock(&self.seat) = found;
-        is_found
+        *lock(&self.seat) = reader;
+        has_reader
     }
 }

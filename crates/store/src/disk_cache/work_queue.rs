@@ -35,7 +35,7 @@ pub enum StepProgress {
 
 /// Runs work on helpers when it can proceed, on one at a time.
 pub struct HelperPump<W> {
-    turn: AtomicU8,
+    state: AtomicU8,
     work: Mutex<Option<W>>,
     helpers: HelperPool,
 }
@@ -52,7 +52,7 @@ impl<W: PumpWork> HelperPump<W> {
     /// Starts work. The helpers must have no jobs other than up to [`WORKS_MAX`] works.
     pub fn start(work: W, helpers: HelperPool) {
         let pump = Arc::new(HelperPump {
-            turn: AtomicU8::new(IDLE),
+            state: AtomicU8::new(IDLE),
             work: Mutex::new(Some(work)),
             helpers,
         });
@@ -67,26 +67,28 @@ impl<W: PumpWork> HelperPump<W> {
 
     fn run(self: Arc<Self>) {
         // Before the step, so that a wake-up during the step is recorded as WORKS_AND_MORE.
-        self.turn.store(WORKS, Release);
+        self.state.store(WORKS, Release);
         let waker = Waker::from(self.clone());
         let mut work = lock(&self.work);
-        let Some(own) = work.as_mut() else { return };
-        let stepped = own.step(&mut Context::from_waker(&waker));
-        if stepped == StepProgress::Over {
+        let Some(active_work) = work.as_mut() else {
+            return;
+        };
+        let progress = active_work.step(&mut Context::from_waker(&waker));
+        if progress == StepProgress::Over {
             // Dropped without the lock, since the drop of a writer may remove a file.
-            let over = work.take();
+            let finished = work.take();
             drop(work);
-            return drop(over);
+            return drop(finished);
         }
         drop(work);
         // The exchange fails if a wake-up arrived during the step: then another step is due.
-        let is_idle = stepped == StepProgress::Waits
+        let is_idle = progress == StepProgress::Waits
             && self
-                .turn
+                .state
                 .compare_exchange(WORKS, IDLE, AcqRel, Acquire)
                 .is_ok();
         if !is_idle {
-            self.turn.store(QUEUED, Release);
+            self.state.store(QUEUED, Release);
             self.submit();
         }
     }
@@ -94,13 +96,13 @@ impl<W: PumpWork> HelperPump<W> {
 
 impl<W: PumpWork> Wake for HelperPump<W> {
     fn wake(self: Arc<Self>) {
-        let next = |turn| match turn {
+        let next = |state| match state {
             IDLE => Some(QUEUED),
             WORKS => Some(WORKS_AND_MORE),
             _ => None,
         };
         // Only the wake-up that leaves IDLE queues the work, so it is queued once.
-        if self.turn.fetch_update(AcqRel, Acquire, next) == Ok(IDLE) {
+        if self.state.fetch_update(AcqRel, Acquire, next) == Ok(IDLE) {
             self.submit();
         }
     }

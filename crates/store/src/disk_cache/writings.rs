@@ -39,18 +39,18 @@ impl WriteTable {
             }
         }
         let now_ms = clock::now_ms();
-        let mut known = lock(&self.0);
+        let mut writes = lock(&self.0);
         // A write holds its flag as long as it runs.
-        known.retain(|other| other.cancelled.strong_count() > 0);
+        writes.retain(|write| write.cancelled.strong_count() > 0);
         // Each write holds a buffer, and the work queue is bounded.
-        if known.len() >= WRITINGS_MAX {
+        if writes.len() >= WRITINGS_MAX {
             return None;
         }
         let is_same =
-            |other: &&WriteVariant| other.primary == *primary && other.selected == selected;
-        for other in known.iter().filter(is_same) {
-            let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
-            let Some(cancelled) = other.cancelled.upgrade() else {
+            |write: &&WriteVariant| write.primary == *primary && write.selected == selected;
+        for write in writes.iter().filter(is_same) {
+            let is_outdated = write.generation < response.generation || write.until_ms <= now_ms;
+            let Some(cancelled) = write.cancelled.upgrade() else {
                 continue;
             };
             // The newer response replaces one that is still being written.
@@ -61,7 +61,7 @@ impl WriteTable {
             }
         }
         let cancelled = Arc::default();
-        known.push(WriteVariant {
+        writes.push(WriteVariant {
             primary: primary.clone(),
             selected,
             generation: response.generation,
@@ -73,20 +73,20 @@ impl WriteTable {
 
     /// Cancels the writes for a resource. Returns whether there were any; they may have just become visible.
     pub fn cancel(&self, primary: &PrimaryKey) -> bool {
-        let known = lock(&self.0);
-        let own = known.iter().filter(|other| other.primary == *primary);
-        let mut is_any = false;
-        for cancelled in own.filter_map(|other| other.cancelled.upgrade()) {
+        let writes = lock(&self.0);
+        let matching = writes.iter().filter(|write| write.primary == *primary);
+        let mut has_cancelled = false;
+        for cancelled in matching.filter_map(|write| write.cancelled.upgrade()) {
             cancelled.store(true, SeqCst);
-            is_any = true;
+            has_cancelled = true;
         }
-        is_any
+        has_cancelled
     }
 
     /// Whether something is being written for a resource.
-    pub fn have(&self, primary: &PrimaryKey) -> bool {
-        let is_own =
-            |other: &WriteVariant| other.primary == *primary && other.cancelled.strong_count() > 0;
-        lock(&self.0).iter().any(is_own)
+    pub fn contains(&self, primary: &PrimaryKey) -> bool {
+        let is_active =
+            |write: &WriteVariant| write.primary == *primary && write.cancelled.strong_count() > 0;
+        lock(&self.0).iter().any(is_active)
     }
 }

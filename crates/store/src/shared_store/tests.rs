@@ -14,7 +14,7 @@ use crate::{key, object};
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";
 const ZERO: PurgeEpoch = PurgeEpoch {
     generation: 0,
-    forgotten: 0,
+    deletion_count: 0,
 };
 
 /// An object that answers requests with this language.
@@ -40,7 +40,7 @@ fn keyed(key: &[u8], purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     let filling = StreamingObject::new(head, 1 << 20, 0);
     ObjectArc::new(StoredObject {
         kind: object::ObjectKind::Filling(Box::new(filling), key.into()),
-        validity: ObjectValidity::Lifetime(StoredExpiry::until(1000).since(purges)),
+        validity: ObjectValidity::Lifetime(StoredExpiry::until(1000).with_purge_epoch(purges)),
     })
 }
 
@@ -61,7 +61,7 @@ fn key_of(host: &str, target: &str) -> Vec<u8> {
         site_id: 1,
         is_https: false,
     };
-    key::write_of_program(&mut key, site, host.as_bytes(), target.as_bytes(), None);
+    key::write_handler_key(&mut key, site, host.as_bytes(), target.as_bytes(), None);
     key
 }
 
@@ -89,7 +89,7 @@ fn named(store: &SharedStore, key: &[u8], names: &str) -> ObjectArc {
     };
     let lifetime = object.validity.lifetime().expect("it has one").clone();
     ObjectArc::new(StoredObject {
-        validity: ObjectValidity::Lifetime(lifetime.named(names.as_bytes().to_vec())),
+        validity: ObjectValidity::Lifetime(lifetime.with_names(names.as_bytes().to_vec())),
         ..object
     })
 }
@@ -106,9 +106,9 @@ fn a_purge_takes_what_it_means_and_what_is_being_made() {
         assert!(store_one(&store, before, key));
     }
     purge(&store, "a/2*", PurgeMode::Hard);
-    let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+    let there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
     // An explanation finds the same, and changes nothing.
-    let peeked = |key: &[u8]| store.peek_kept(store.hash(key), key).is_some();
+    let peeked = |key: &[u8]| store.peek_valid(store.hash(key), key).is_some();
     let left: Vec<&Vec<u8>> = keys.iter().filter(|key| peeked(key)).collect();
     assert_eq!(
         left,
@@ -136,7 +136,7 @@ fn a_purge_takes_a_path_in_all_forms_of_its_slashes() {
         for key in keys.iter().chain([&key_of("a", other)]) {
             assert!(store_one(&store, store.purges(0), key), "{what}");
         }
-        let is_there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+        let is_there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
         assert!(keys.iter().all(|key| is_there(key)), "{what}");
         purge(&store, what, PurgeMode::Hard);
         assert!(!keys.iter().any(|key| is_there(key)), "{what}");
@@ -168,21 +168,21 @@ fn a_purge_takes_by_url_host_tag_and_group() {
     ] {
         assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
         purge(&store, what, PurgeMode::Hard);
-        let found = store.find_kept(store.hash(&key), &key);
+        let found = store.find_valid(store.hash(&key), &key);
         assert_eq!(found.is_none(), is_meant, "{what}");
     }
     // Groups belong to one host, and a Host without a port may stand for any port.
     for (authority, is_meant) in [(&b"b"[..], false), (b"a:81", false), (b"a:8080", true)] {
         assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
         store.purge(&PurgeRequest::Group(authority, b"g,1"), PurgeMode::Hard);
-        assert_eq!(store.find_kept(store.hash(&key), &key).is_none(), is_meant);
+        assert_eq!(store.find_valid(store.hash(&key), &key).is_none(), is_meant);
     }
     for host in ["a", ""] {
         let key = key_of(host, "/");
         assert!(store_one(&store, store.purges(0), &key));
         purge(&store, "a:8080/", PurgeMode::Hard);
         assert!(
-            store.find_kept(store.hash(&key), &key).is_none(),
+            store.find_valid(store.hash(&key), &key).is_none(),
             "{host:?}"
         );
     }
@@ -195,8 +195,8 @@ fn a_soft_purge_leaves_what_is_stale() {
     let before = store.purges(0);
     assert!(store_one(&store, before, &key));
     let holds = |at_ms| {
-        let found = store.find_kept(store.hash(&key), &key).expect("it stays");
-        found.base.validity.holds(at_ms)
+        let found = store.find_valid(store.hash(&key), &key).expect("it stays");
+        found.base.validity.is_valid(at_ms)
     };
     assert!(holds(999) && !holds(1000));
     purge(&store, "host:a", PurgeMode::Soft { at_ms: 500 });
@@ -206,7 +206,7 @@ fn a_soft_purge_leaves_what_is_stale() {
     assert!(store_one(&store, before, &key) && !holds(500));
     assert!(store_one(&store, store.purges(0), &key) && holds(500));
     let counted = store.purge_counters();
-    assert_eq!((counted.purges, counted.gone, counted.stale), (1, 0, 2));
+    assert_eq!((counted.purges, counted.deleted, counted.stale), (1, 0, 2));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn variants_lie_under_one_key() {
     assert!(store.insert_selected(hash, KEY, plain.clone()));
     assert!(is("de", &plain) && is("fr", &plain));
     purge(&store, "all", PurgeMode::Hard);
-    assert!(store.find_kept(hash, KEY).is_none());
+    assert!(store.find_valid(hash, KEY).is_none());
 }
 
 /// Distinguished languages.
@@ -301,7 +301,7 @@ fn what_is_forgotten_is_one_key() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let (one, other) = (store.hash(b"one"), store.hash(b"other"));
     let before = (store.purges(one), store.purges(other));
-    store.forget(one, b"one");
+    store.delete(one, b"one");
     assert!(!store.insert_selected(one, b"one", keyed(b"one", before.0, "")));
     assert!(store.insert_selected(other, b"other", keyed(b"other", before.1, "")));
 }
@@ -311,7 +311,7 @@ fn what_was_fetched_while_its_key_was_forgotten_is_outdated() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let (own, hash) = (b"own", store.hash(b"own"));
     let since = store.purges(hash);
-    store.forget(hash, own);
+    store.delete(hash, own);
     assert!(!store.insert_selected(hash, own, keyed(own, since, "")));
     let since = store.purges(hash);
     assert!(store.insert_selected(hash, own, keyed(own, since, "")));
@@ -329,10 +329,10 @@ fn variants_that_take_too_much_drive_out_each_other_only() {
         let request = [(&b"accept-language"[..], language.as_bytes())];
         entry.selected(request.into_iter()).is_some()
     };
-    let (left, evicted) = entry.within(16, 2 * one);
+    let (left, evicted) = entry.evict_to_limits(16, 2 * one);
     assert_eq!((left.size(), evicted), (2 * one, 1));
     assert!(there(&left, "c") && there(&left, "b") && !there(&left, "a"));
-    let (left, evicted) = left.within(16, 1);
+    let (left, evicted) = left.evict_to_limits(16, 1);
     assert_eq!(evicted, 1);
     assert!(there(&left, "c") && !there(&left, "b"));
 }
@@ -356,7 +356,7 @@ fn many_prefix_purges_take_only_what_they_mean() {
     }
     let counters = store.purge_counters();
     assert_eq!((counters.purges, counters.dropped), (10_000, 0));
-    let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+    let there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
     assert!(there(&kept) && !there(&gone));
 }
 
@@ -377,7 +377,7 @@ fn prefix_purges_of_any_length_take_what_begins_with_them() {
             &format!("http://a.example{}*", &long[..len]),
             PurgeMode::Hard,
         );
-        let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+        let there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
         assert!(there(&other) && !there(&own), "{len}");
     }
     assert_eq!(store.purge_counters().dropped, 0);

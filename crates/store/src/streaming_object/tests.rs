@@ -56,7 +56,7 @@ fn read(
 
 fn wanted(filling: &StreamingObject) -> Poll<bool> {
     let mut context = Context::from_waker(Waker::noop());
-    filling.poll_wanted(&mut context, |_| panic!("nobody is slow"))
+    filling.poll_demand(&mut context, |_| panic!("nobody is slow"))
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn who_comes_late_gets_all_of_it() {
     let parts = body.end(&StreamItem::End).expect("it is whole");
     assert_eq!(parts.concat(), b"abc");
     let mut third = body.read().expect("it is there");
-    body.tell_end(&StreamItem::End);
+    body.notify_end(&StreamItem::End);
     assert_eq!(waiting(&mut third), ("abc".into(), Some(StreamItem::End)));
     assert_eq!(waiting(&mut first), (String::new(), Some(StreamItem::End)));
 }
@@ -88,7 +88,7 @@ fn what_is_cut_is_cut_for_all_and_read_by_nobody_else() {
     let (first, second) = (body.read(), body.read());
     body.grow(Bytes::from_static(b"ab"), true, 0);
     assert_eq!(body.end(&StreamItem::Cut), None);
-    body.tell_end(&StreamItem::Cut);
+    body.notify_end(&StreamItem::Cut);
     for mut reader in [first, second].into_iter().flatten() {
         assert_eq!(waiting(&mut reader), ("ab".into(), Some(StreamItem::Cut)));
     }
@@ -125,7 +125,7 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
     assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
     let parts = vec![half.clone(), half.clone()];
     assert_eq!(body.grow(half, true, 0), GrowthOutcome::TooLong(parts));
-    body.let_go();
+    body.release_consumed();
     assert!(body.read().is_none());
     assert_eq!(waiting(&mut first).0.len(), BODY_LEN_MAX + 2);
     let mut context = Context::from_waker(Waker::noop());
@@ -137,7 +137,7 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
         elsewhere.take().expect("one is slow")
     };
     assert_eq!(
-        body.poll_wanted(&mut context, &mut behind),
+        body.poll_demand(&mut context, &mut behind),
         Poll::Ready(true)
     );
     assert_eq!(
@@ -163,10 +163,10 @@ fn without_memory_it_is_for_those_who_read_it_only() {
     let parts = [b"ab", b"cd"].map(|part| Bytes::from_static(part)).to_vec();
     let grown = body.grow(Bytes::from_static(b"cd"), false, 0);
     assert_eq!(grown, GrowthOutcome::TooLong(parts));
-    body.let_go();
+    body.release_consumed();
     assert!(body.read().is_none());
     assert_eq!(body.end(&StreamItem::End), None);
-    body.tell_end(&StreamItem::End);
+    body.notify_end(&StreamItem::End);
     assert_eq!(waiting(&mut first), ("abcd".into(), Some(StreamItem::End)));
 }
 
@@ -197,7 +197,7 @@ fn who_joins_is_answered_once_something_comes() {
     let late = joining(&body, QUIET_MS + 1);
     assert!(late.try_recv().is_err());
     body.end(&StreamItem::End);
-    body.tell_end(&StreamItem::End);
+    body.notify_end(&StreamItem::End);
     let mut late = late.try_recv().expect("it is told").expect("a body");
     assert_eq!(waiting(&mut late), ("ab".into(), Some(StreamItem::End)));
 }
@@ -224,7 +224,7 @@ fn who_joins_what_is_then_cut_asks_for_itself() {
     let body = filling(None);
     let first = joining(&body, 0);
     body.end(&StreamItem::Cut);
-    body.tell_end(&StreamItem::Cut);
+    body.notify_end(&StreamItem::Cut);
     assert!(first.try_recv().expect("it is told").is_none());
 }
 
@@ -233,12 +233,12 @@ fn one_reader_alone_sets_the_pace() {
     let body = filling(None);
     let mut reader = body.read().expect("open");
     body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true, 0);
-    body.let_go();
+    body.release_consumed();
     assert!(wanted(&body).is_pending());
     assert_eq!(waiting(&mut reader).0.len(), BODY_LEN_MAX + 1);
     assert_eq!(wanted(&body), Poll::Ready(true));
     assert_eq!(body.end(&StreamItem::End), None);
-    body.tell_end(&StreamItem::End);
+    body.notify_end(&StreamItem::End);
     assert_eq!(waiting(&mut reader), (String::new(), Some(StreamItem::End)));
 }
 
@@ -252,8 +252,8 @@ fn what_is_kept_sets_the_pace_and_is_not_wanted_for_itself() {
     };
     let (to, kept) = stream(10);
     let readers = LateReaders::start().expect("threads");
-    body.keep(to, UnfinishedBody::new(readers), parts);
-    body.let_go();
+    body.write_to_disk(to, UnfinishedBody::new(readers), parts);
+    body.release_consumed();
     assert_eq!(waiting(&mut client).0.len(), BODY_LEN_MAX + 1);
     assert!(wanted(&body).is_pending(), "the other end is slow");
     assert_eq!(waiting_in(&kept).0.len(), BODY_LEN_MAX + 1);

@@ -23,7 +23,7 @@ impl PathWatch {
         watcher: &FolderWatcher,
         paths: impl IntoIterator<Item = PathBuf>,
     ) -> Option<PathWatch> {
-        let before = watcher.folders().forgotten;
+        let removed_before = watcher.folders().removed_count;
         let mut watch = PathWatch {
             folders: Vec::new(),
         };
@@ -31,7 +31,7 @@ impl PathWatch {
             watch.add(watcher, &path).ok()?;
         }
         // A folder removed in the meantime would never report another change.
-        (watcher.folders().forgotten == before).then_some(watch)
+        (watcher.folders().removed_count == removed_before).then_some(watch)
     }
 
     /// Whether no folder has changed.
@@ -42,10 +42,10 @@ impl PathWatch {
 
     fn add(&mut self, watcher: &FolderWatcher, path: &Path) -> io::Result<()> {
         let mut folder = PathBuf::from("/");
-        let mut rest = PendingParts::default();
-        rest.push(&std::path::absolute(path)?);
+        let mut pending = PendingParts::default();
+        pending.push(&std::path::absolute(path)?);
         let mut links = 0;
-        while let Some(part) = rest.take() {
+        while let Some(part) = pending.take() {
             // `folder` has no links left, so its textual parent is the real one.
             if part == ".." {
                 folder.pop();
@@ -66,7 +66,7 @@ impl PathWatch {
                     if links > LINKS_MAX {
                         return Err(rustix::io::Errno::LOOP.into());
                     }
-                    rest.push(&fs::read_link(&next)?);
+                    pending.push(&fs::read_link(&next)?);
                 }
                 Ok(_) => folder = next,
                 // The folder reports when the entry is created.

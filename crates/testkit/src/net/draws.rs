@@ -12,7 +12,7 @@ impl RandomDraws {
     pub fn new(seed: u64, stream: u64) -> RandomDraws {
         RandomDraws {
             // Both are mixed, so that neighbouring seeds and streams give unrelated numbers.
-            state: mixed(seed) ^ mixed(!stream),
+            state: mix(seed) ^ mix(!stream),
         }
     }
 
@@ -20,7 +20,7 @@ impl RandomDraws {
     pub fn number(&mut self) -> u64 {
         // The constants are those of SplitMix64.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed(self.state)
+        mix(self.state)
     }
 
     /// A number below `end`, which is not 0. The slight bias does not matter for tests.
@@ -37,7 +37,7 @@ impl RandomDraws {
     }
 }
 
-fn mixed(state: u64) -> u64 {
+fn mix(state: u64) -> u64 {
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

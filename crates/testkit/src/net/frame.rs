@@ -121,10 +121,10 @@ pub fn checksums_hold(frame: &[u8], segment: &FrameSegment) -> bool {
         sum(&frame[segment.addresses.clone()]) + u32::from(PROTOCOL_TCP) + u32::from(tcp_len);
     let head_holds = match &segment.ipv4_head {
         // A correct checksum makes the one's complement sum 0xffff (RFC 1071).
-        Some(head) => folded(sum(&frame[head.clone()])) == 0xffff,
+        Some(head) => fold(sum(&frame[head.clone()])) == 0xffff,
         None => true,
     };
-    head_holds && folded(pseudo_header + sum(tcp)) == 0xffff
+    head_holds && fold(pseudo_header + sum(tcp)) == 0xffff
 }
 
 /// Edits the options if the segment is a SYN; returns whether anything was changed. A correct checksum stays correct, a
@@ -134,12 +134,12 @@ pub fn edit_syn(frame: &mut [u8], segment: &FrameSegment, edits: &SynEdits) -> b
         return false;
     }
     let mut changed = false;
-    for (kind, at) in options(frame, segment.options.clone()) {
-        let value = at.start + 2..at.end;
+    for (kind, range) in options(frame, segment.options.clone()) {
+        let value = range.start + 2..range.end;
         // Replaced by NOPs, so that the header keeps its length.
         if edits.strips(kind) {
-            let nops = vec![OPTION_NOP; at.len()];
-            replace(frame, segment, at.start, &nops);
+            let nops = vec![OPTION_NOP; range.len()];
+            replace(frame, segment, range.start, &nops);
             changed = true;
         } else if let (OPTION_MSS, Some(max)) = (kind, edits.mss_max)
             && value.len() == 2
@@ -160,9 +160,9 @@ fn ipv4(frame: &[u8]) -> Option<FrameMatch> {
     let end = start + usize::from(be16(frame, start + 2)?);
     // More fragments, or an offset: the TCP header may be missing.
     let fragment = be16(frame, start + 6)? & 0x3fff != 0;
-    let other = *frame.get(start + 9)? != PROTOCOL_TCP;
+    let is_other_protocol = *frame.get(start + 9)? != PROTOCOL_TCP;
     let tcp = start + head_len;
-    if head_len < 20 || fragment || other || end > frame.len() || tcp > end {
+    if head_len < 20 || fragment || is_other_protocol || end > frame.len() || tcp > end {
         return None;
     }
     Some((tcp..end, start + 12..start + 20, Some(start..tcp)))
@@ -180,50 +180,53 @@ fn ipv6(frame: &[u8]) -> Option<FrameMatch> {
 }
 
 /// Each option with a length: its kind, and its range including kind and length.
-fn options(frame: &[u8], within: Range<usize>) -> Vec<(u8, Range<usize>)> {
+fn options(frame: &[u8], section: Range<usize>) -> Vec<(u8, Range<usize>)> {
     let mut found = Vec::new();
-    let mut at = within.start;
-    while at < within.end && frame[at] != OPTION_END {
-        if frame[at] == OPTION_NOP {
-            at += 1;
+    let mut offset = section.start;
+    while offset < section.end && frame[offset] != OPTION_END {
+        if frame[offset] == OPTION_NOP {
+            offset += 1;
             continue;
         }
         // A malformed length would loop for ever or leave the header.
-        let len = frame.get(at + 1).map_or(0, |len| usize::from(*len));
-        if len < 2 || at + len > within.end {
+        let len = frame.get(offset + 1).map_or(0, |len| usize::from(*len));
+        if len < 2 || offset + len > section.end {
             break;
         }
-        found.push((frame[at], at..at + len));
-        at += len;
+        found.push((frame[offset], offset..offset + len));
+        offset += len;
     }
     found
 }
 
 /// Overwrites bytes of the segment and updates its checksum: RFC 1624, equation 3, HC' = ~(~HC + ~m + m'), byte by
 /// byte.
-fn replace(frame: &mut [u8], segment: &FrameSegment, at: usize, new: &[u8]) {
-    let checksum_at = segment.tcp.start + TCP_CHECKSUM_AT;
-    let mut checksum = be16(frame, checksum_at).expect("within the segment");
-    for (at, new) in (at..).zip(new) {
+fn replace(frame: &mut [u8], segment: &FrameSegment, offset: usize, new: &[u8]) {
+    let checksum_offset = segment.tcp.start + TCP_CHECKSUM_AT;
+    let mut checksum = be16(frame, checksum_offset).expect("within the segment");
+    for (position, new) in (offset..).zip(new) {
         // The position of the byte in its 16-bit word.
-        let shift = if (at - segment.tcp.start).is_multiple_of(2) {
+        let shift = if (position - segment.tcp.start).is_multiple_of(2) {
             8
         } else {
             0
         };
-        let (before, after) = (u16::from(frame[at]) << shift, u16::from(*new) << shift);
-        checksum = !folded(u32::from(!checksum) + u32::from(!before) + u32::from(after));
-        frame[at] = *new;
+        let (before, after) = (
+            u16::from(frame[position]) << shift,
+            u16::from(*new) << shift,
+        );
+        checksum = !fold(u32::from(!checksum) + u32::from(!before) + u32::from(after));
+        frame[position] = *new;
     }
-    frame[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+    frame[checksum_offset..checksum_offset + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
 fn ethertype(frame: &[u8]) -> Option<u16> {
     be16(frame, 12)
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    let two = bytes.get(at..at + 2)?;
+fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
+    let two = bytes.get(offset..offset + 2)?;
     Some(u16::from_be_bytes(two.try_into().expect("two bytes")))
 }
 
@@ -237,7 +240,7 @@ fn sum(bytes: &[u8]) -> u32 {
     words.sum()
 }
 
-fn folded(sum: u32) -> u16 {
+fn fold(sum: u32) -> u16 {
     // Adding the carries can carry once more.
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);

@@ -75,8 +75,8 @@ pub fn fate(mangling: &ManglingRule, seed: u64, n: u64) -> FrameFate {
     let mut draws = RandomDraws::new(seed, n);
     // All numbers are drawn for each frame, so that changing one setting does not change the other decisions.
     let lost = draws.percent(mangling.loss_percent);
-    let twice = draws.percent(mangling.duplication_percent);
-    let held = draws.percent(mangling.reorder_percent);
+    let is_duplicated = draws.percent(mangling.duplication_percent);
+    let is_delayed = draws.percent(mangling.reorder_percent);
     let frames_max = match mangling.reorder_frames_max {
         0 => 3,
         frames => frames,
@@ -84,8 +84,8 @@ pub fn fate(mangling: &ManglingRule, seed: u64, n: u64) -> FrameFate {
     let behind_frames = draws.below(frames_max) as u64 + 1;
     let jitter_us = draws.number() % (mangling.jitter_ms * 1000 + 1);
     FrameFate {
-        copies: if lost { 0 } else { 1 + u8::from(twice) },
-        behind_frames: if held { behind_frames } else { 0 },
+        copies: if lost { 0 } else { 1 + u8::from(is_duplicated) },
+        behind_frames: if is_delayed { behind_frames } else { 0 },
         jitter: Duration::from_micros(jitter_us),
     }
 }
@@ -99,13 +99,13 @@ pub struct LinkLane {
     /// Frames in transit; `due` is monotonic.
     queue: VecDeque<(Duration, Vec<u8>)>,
     /// Held frames, by the frame count that releases them and their number.
-    held: BTreeMap<(u64, u64), DelayedFrame>,
+    delayed: BTreeMap<(u64, u64), DelayedFrame>,
 }
 
 struct DelayedFrame {
     frame: Vec<u8>,
     copies: u8,
-    until: Duration,
+    release_at: Duration,
 }
 
 impl LinkLane {
@@ -117,7 +117,7 @@ impl LinkLane {
             frame_len_max: usize::from(mtu) + 14,
             counts: LaneCounts::default(),
             queue: VecDeque::new(),
-            held: BTreeMap::new(),
+            delayed: BTreeMap::new(),
         }
     }
 
@@ -127,7 +127,7 @@ impl LinkLane {
     }
 
     /// Takes a frame that arrived at `now` (time since any fixed point).
-    pub fn take(&mut self, now: Duration, mut frame: Vec<u8>) {
+    pub fn receive(&mut self, now: Duration, mut frame: Vec<u8>) {
         // Not counted either, since the number of such frames varies between runs.
         if frame::resolves_addresses(&frame) {
             self.send(now, frame, 1, Duration::ZERO);
@@ -140,13 +140,13 @@ impl LinkLane {
         let fate = fate(&self.mangling, self.seed, n);
         self.count(fate);
         if fate.copies > 0 && fate.behind_frames > 0 {
-            let held = DelayedFrame {
+            let delayed = DelayedFrame {
                 frame,
                 copies: fate.copies,
-                until: now + HOLD_MAX,
+                release_at: now + HOLD_MAX,
             };
             // The key orders frames by their release, then by their arrival.
-            self.held.insert((n + fate.behind_frames, n), held);
+            self.delayed.insert((n + fate.behind_frames, n), delayed);
         } else {
             self.send(now, frame, fate.copies, fate.jitter);
         }
@@ -156,7 +156,7 @@ impl LinkLane {
     /// The next frame that is due at `now`.
     pub fn ready(&mut self, now: Duration) -> Option<Vec<u8>> {
         // A lane without further frames must still release the held ones.
-        self.release_late(now);
+        self.release_expired(now);
         if self.queue.front().is_none_or(|(due, _)| *due > now) {
             return None;
         }
@@ -164,14 +164,14 @@ impl LinkLane {
     }
 
     /// Reports that the device did not accept a frame returned by `ready`.
-    pub fn not_sent(&mut self) {
+    pub fn record_overflow(&mut self) {
         self.counts.overflowed += 1;
     }
 
     /// The time of the next due frame.
     pub fn next_due(&self) -> Option<Duration> {
-        let held = self.held.values().map(|held| held.until);
-        held.chain(self.queue.front().map(|(due, _)| *due)).min()
+        let delayed = self.delayed.values().map(|delayed| delayed.release_at);
+        delayed.chain(self.queue.front().map(|(due, _)| *due)).min()
     }
 
     fn inspect(&mut self, frame: &mut [u8]) {
@@ -185,27 +185,27 @@ impl LinkLane {
     }
 
     fn count(&mut self, fate: FrameFate) {
-        let goes_on = fate.copies > 0;
-        self.counts.lost += u64::from(!goes_on);
+        let is_forwarded = fate.copies > 0;
+        self.counts.lost += u64::from(!is_forwarded);
         self.counts.duplicated += u64::from(fate.copies > 1);
-        self.counts.reordered += u64::from(goes_on && fate.behind_frames > 0);
+        self.counts.reordered += u64::from(is_forwarded && fate.behind_frames > 0);
     }
 
     /// Frame `n` has passed: releases the frames that waited for it.
     fn release(&mut self, now: Duration, n: u64) {
-        while let Some(first) = self.held.first_entry()
+        while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= n
         {
-            let held = first.remove();
-            self.send(now, held.frame, held.copies, Duration::ZERO);
+            let delayed = first.remove();
+            self.send(now, delayed.frame, delayed.copies, Duration::ZERO);
         }
     }
 
-    fn release_late(&mut self, now: Duration) {
-        let late = |(_, held): &(&(u64, u64), &DelayedFrame)| held.until <= now;
-        while let Some((&key, _)) = self.held.iter().find(late) {
-            let held = self.held.remove(&key).expect("just found");
-            self.send(now, held.frame, held.copies, Duration::ZERO);
+    fn release_expired(&mut self, now: Duration) {
+        let is_expired = |(_, delayed): &(&(u64, u64), &DelayedFrame)| delayed.release_at <= now;
+        while let Some((&key, _)) = self.delayed.iter().find(is_expired) {
+            let delayed = self.delayed.remove(&key).expect("just found");
+            self.send(now, delayed.frame, delayed.copies, Duration::ZERO);
         }
     }
 

@@ -111,8 +111,8 @@ impl MangledLink {
         while !self.wait() {
             // Both sides in turn, in batches, so that a busy side cannot starve the other.
             for side in 0..2 {
-                self.take_in(side);
-                self.pass_on(side);
+                self.receive_frames(side);
+                self.send_frames(side);
             }
             let counts = self.lanes.each_ref().map(LinkLane::counts);
             *self.counts.lock().expect("no holder panics") = counts;
@@ -131,21 +131,21 @@ impl MangledLink {
         !fds[0].revents().is_empty()
     }
 
-    fn take_in(&mut self, side: usize) {
+    fn receive_frames(&mut self, side: usize) {
         for _ in 0..BATCH_LEN {
             // A device that went down is reported as an error here; the test sees silence.
             let Ok(Some(frame)) = self.sockets[side].receive() else {
                 return;
             };
-            self.lanes[side].take(self.start.elapsed(), frame);
+            self.lanes[side].receive(self.start.elapsed(), frame);
         }
     }
 
-    fn pass_on(&mut self, side: usize) {
+    fn send_frames(&mut self, side: usize) {
         let now = self.start.elapsed();
         while let Some(frame) = self.lanes[side].ready(now) {
             if !self.sockets[1 - side].send(&frame) {
-                self.lanes[side].not_sent();
+                self.lanes[side].record_overflow();
             }
         }
     }

@@ -44,11 +44,13 @@ const fn addresses(host: u8) -> (Ipv4Addr, Ipv6Addr) {
 }
 
 /// The requirement for tests with namespaces that this machine lacks, for [`crate::skip`]; `None` if it lacks none.
-pub fn lacks() -> Option<String> {
+pub fn missing_requirement() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
     }
-    let missing = ["ip", "ethtool"].into_iter().find(|name| !starts(name));
+    let missing = ["ip", "ethtool"]
+        .into_iter()
+        .find(|name| !is_installed(name));
     if let Some(name) = missing {
         return Some(format!("there is no `{name}`"));
     }
@@ -59,7 +61,7 @@ pub fn lacks() -> Option<String> {
 }
 
 /// Whether a program exists: whether it starts, with any result.
-pub fn starts(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -77,7 +79,7 @@ pub struct TestPath {
     /// The mangler's namespace; without addresses.
     pub middle: NetNamespace,
     /// Lets programs at both ends send frames back.
-    _passing: [XdpVerdict; 2],
+    _pass_programs: [XdpVerdict; 2],
 }
 
 impl TestPath {
@@ -104,14 +106,14 @@ impl TestPath {
             middle.offload_off(inner)?;
         }
         // Frames that XDP programs send back arrive only with a program at the other end; see `xdp_verdict`.
-        let passing = [middle.accept_xdp("up0")?, middle.accept_xdp("down0")?];
+        let pass_programs = [middle.accept_xdp("up0")?, middle.accept_xdp("down0")?];
         let mangler = LinkMangler::start(&middle, ["up0", "down0"], manglings, mtu)?;
         Ok(TestPath {
             mangler,
             client,
             server,
             middle,
-            _passing: passing,
+            _pass_programs: pass_programs,
         })
     }
 }

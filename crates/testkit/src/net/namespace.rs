@@ -51,7 +51,7 @@ impl fmt::Display for NetError {
             NetError::Start(program, error) => {
                 write!(f, "{program} does not start ({error}): install it")
             }
-            NetError::Failed(line, said) => write!(f, "`{line}` failed: {said}"),
+            NetError::Failed(line, output) => write!(f, "`{line}` failed: {output}"),
             NetError::Setting(path, error) => write!(f, "{path} can't be written: {error}"),
             NetError::Socket(device, error) => {
                 write!(f, "no packet socket on {device} ({error}): run as root")
@@ -79,7 +79,7 @@ impl NetNamespace {
     /// Creates a namespace. The name is for messages only.
     pub fn new(name: &str) -> Result<NetNamespace, NetError> {
         // A separate thread: unsharing moves the calling thread for good.
-        let file = thread::spawn(unshared).join().expect("it does not panic");
+        let file = thread::spawn(unshare).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
         let name = name.to_owned();
         let namespace = NetNamespace { name, file };
@@ -126,14 +126,14 @@ impl NetNamespace {
         command.process_group(0);
         // SAFETY: between fork and exec the closure makes only system calls, by rustix without libc's state; it
         // allocates no memory and takes no lock.
-        unsafe { command.pre_exec(move || child_enters(&file, parent)) };
+        unsafe { command.pre_exec(move || enter_in_child(&file, parent)) };
     }
 
     /// Starts a command in the namespace; it and its children are killed on drop.
     pub fn spawn(&self, mut command: Command) -> Result<NamespaceProgram, NetError> {
         self.prepare(&mut command);
         let child = command.spawn();
-        let child = child.map_err(|error| NetError::Start(line_of(&command), error))?;
+        let child = child.map_err(|error| NetError::Start(command_line(&command), error))?;
         Ok(NamespaceProgram { child })
     }
 
@@ -144,11 +144,11 @@ impl NetNamespace {
         self.prepare(&mut command);
         let output = command.output();
         let output = output.map_err(|error| NetError::Start(program.to_owned(), error))?;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
-            Err(NetError::Failed(line_of(&command), said))
+            Err(NetError::Failed(command_line(&command), stderr))
         }
     }
 
@@ -156,17 +156,17 @@ impl NetNamespace {
     pub fn set(&self, parameter: &str, value: &str) -> Result<(), NetError> {
         let path = format!("/proc/sys/net/{parameter}");
         // /proc/sys/net shows the parameters of the namespace of the thread that opens it.
-        let written = self.enter(|| std::fs::write(&path, value));
-        written.map_err(|error| NetError::Setting(path, error))
+        let result = self.enter(|| std::fs::write(&path, value));
+        result.map_err(|error| NetError::Setting(path, error))
     }
 
     /// Turns offloads of a device off: frames that it sends are complete, with checksums and not above the MTU, and
     /// received frames are not merged.
     pub fn offload_off(&self, device: &str) -> Result<(), NetError> {
-        let off = [
+        let features = [
             "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off",
         ];
-        let arguments = [["-K", device].as_slice(), off.as_slice()].concat();
+        let arguments = [["-K", device].as_slice(), features.as_slice()].concat();
         self.run("ethtool", &arguments).map(drop)
     }
 
@@ -250,7 +250,7 @@ pub fn pair(a: &CableEnd, b: &CableEnd, mtu: u16) -> Result<(), NetError> {
 }
 
 /// Moves the calling thread, which is to end afterwards, to a new namespace, and returns that as a file.
-fn unshared() -> io::Result<File> {
+fn unshare() -> io::Result<File> {
     // SAFETY: file descriptors are not unshared, only the network of a thread that is about to end.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
     File::open("/proc/thread-self/ns/net")
@@ -265,7 +265,7 @@ fn move_into(file: &File) -> io::Result<()> {
 }
 
 /// Runs in the child before exec: system calls only.
-fn child_enters(file: &File, parent: Pid) -> io::Result<()> {
+fn enter_in_child(file: &File, parent: Pid) -> io::Result<()> {
     // The signal comes when the starting thread ends, not the process.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(parent) {
@@ -275,7 +275,7 @@ fn child_enters(file: &File, parent: Pid) -> io::Result<()> {
     move_into(file)
 }
 
-fn line_of(command: &Command) -> String {
+fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
     words.join(" ")

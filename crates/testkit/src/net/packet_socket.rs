@@ -45,7 +45,7 @@ impl PacketSocket {
         let index = rustix::net::netdevice::name_to_index(&fd, device)?;
         // Forced beyond the system's limit: a full buffer would lose frames that the mangler did not choose.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_LEN)?;
-        rustix::net::bind(&fd, &FrameDevice(all_of(index)))?;
+        rustix::net::bind(&fd, &FrameDevice(all_frames_address(index)))?;
         Ok(PacketSocket {
             fd,
             buffer: vec![0; FRAME_LEN_MAX],
@@ -75,7 +75,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-fn all_of(index: u32) -> libc::sockaddr_ll {
+fn all_frames_address(index: u32) -> libc::sockaddr_ll {
     let protocol = u16::try_from(libc::ETH_P_ALL).expect("3");
     libc::sockaddr_ll {
         sll_family: u16::try_from(libc::AF_PACKET).expect("17"),

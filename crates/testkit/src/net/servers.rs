@@ -67,9 +67,9 @@ impl WebServer {
         // Apache runs without root rights, and must open its port all the same.
         namespace.set("ipv4/ip_unprivileged_port_start", "0")?;
         let run = site.folder().path().join("run");
-        let made = std::fs::create_dir_all(&run)
+        let created = std::fs::create_dir_all(&run)
             .and_then(|()| std::fs::set_permissions(&run, Permissions::from_mode(0o777)));
-        made.map_err(|error| NetError::Setting(run.display().to_string(), error))?;
+        created.map_err(|error| NetError::Setting(run.display().to_string(), error))?;
         let config = apache_config(site, port, directives);
         let path = site.folder().file("apache.conf", config);
         // Apache does not serve as root. A process that drops root rights itself loses its parent-death signal, so
@@ -93,16 +93,16 @@ impl WebServer {
         wait_until("the web server", || {
             let status = program.child().try_wait().expect("a child of ours");
             // The first check finds a server that has refused its configuration.
-            let said = || std::fs::read_to_string(site.folder().path().join(APACHE_LOG));
-            assert_eq!(status, None, "it ended; see above, and {:?}", said());
-            namespace.enter(|| answers(port)).ok()
+            let error_log = || std::fs::read_to_string(site.folder().path().join(APACHE_LOG));
+            assert_eq!(status, None, "it ended; see above, and {:?}", error_log());
+            namespace.enter(|| probe(port)).ok()
         });
         Ok(WebServer { program })
     }
 }
 
 /// Makes a request. A successful connect is not enough: a server may fail on its configuration after it listens.
-fn answers(port: u16) -> std::io::Result<()> {
+fn probe(port: u16) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"GET /ready-yet HTTP/1.0\r\n\r\n")?;

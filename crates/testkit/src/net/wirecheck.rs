@@ -103,27 +103,27 @@ impl WireCheck {
         let is_hot = draws.percent(self.hot_percent);
         let mut connection = None;
         for turn in 0..turns {
-            let last = turn + 1 == turns;
+            let is_last = turn + 1 == turns;
             let is_hot =
                 is_hot || self.hot_turn_percent > 0.0 && draws.percent(self.hot_turn_percent);
             let plan = match is_hot {
-                true => plan::draw_hot(self, shared, &mut draws, last),
-                false => plan::draw(self, shared, &mut draws, last),
+                true => plan::draw_hot(self, shared, &mut draws, is_last),
+                false => plan::draw(self, shared, &mut draws, is_last),
             };
             // A failed turn leaves no connection; the next turn opens another.
-            let told = format!("connection {number}, turn {turn}, {plan}");
+            let context = format!("connection {number}, turn {turn}, {plan}");
             let connected = match connection.take() {
                 Some(connection) => Ok(connection),
                 None => CheckConnection::open(self.address, self.deadline),
             };
             shared.count(&plan, &connected);
             let outcome = connected.and_then(|mut connection| {
-                let goes_on = connection.turn(&plan, self.deadline, shared)?;
-                Ok(goes_on.then_some(connection))
+                let is_open = connection.turn(&plan, self.deadline, shared)?;
+                Ok(is_open.then_some(connection))
             });
             match outcome {
-                Ok(left) => connection = left,
-                Err(trouble) => shared.note(&told, trouble),
+                Ok(open_connection) => connection = open_connection,
+                Err(failure) => shared.record_failure(&context, failure),
             }
         }
     }
@@ -135,7 +135,7 @@ pub struct CheckReport {
     /// Requests sent.
     pub requests: u64,
     /// Complete and correct responses.
-    pub right: u64,
+    pub correct: u64,
     /// Connections.
     pub connections: u64,
     /// Turns of each kind.
@@ -143,7 +143,7 @@ pub struct CheckReport {
     /// The first 50 wrong responses, with their faults.
     pub wrong: Vec<String>,
     /// The first 50 other failures below.
-    pub troubles: Vec<String>,
+    pub other_failures: Vec<String>,
     /// Wrong responses.
     pub wrong_count: u64,
     /// Requests (and connections) without a complete response at the deadline.
@@ -158,7 +158,7 @@ impl CheckReport {
     /// Whether there were no failures.
     pub fn is_clean(&self) -> bool {
         self.wrong_count + self.hung + self.reset + self.closed_early == 0
-            && self.right == self.requests
+            && self.correct == self.requests
     }
 }
 
@@ -176,13 +176,13 @@ impl CheckContext {
         etags.get(path).cloned()
     }
 
-    fn learn(&self, path: &str, etag: &str) {
+    fn store_etag(&self, path: &str, etag: &str) {
         let mut etags = self.etags.lock().expect("no holder panics");
         etags.insert(path.to_owned(), etag.to_owned());
     }
 
-    fn right(&self) {
-        self.report.lock().expect("no holder panics").right += 1;
+    fn count_correct(&self) {
+        self.report.lock().expect("no holder panics").correct += 1;
     }
 
     fn count(&self, plan: &TurnPlan, connected: &Result<CheckConnection, CheckFailure>) {
@@ -192,18 +192,18 @@ impl CheckContext {
         report.connections += u64::from(connected.as_ref().is_ok_and(CheckConnection::is_new));
     }
 
-    fn note(&self, told: &str, trouble: CheckFailure) {
+    fn record_failure(&self, context: &str, failure: CheckFailure) {
         let mut report = self.report.lock().expect("no holder panics");
         let report = &mut *report;
-        let (count, messages) = match &trouble {
+        let (count, messages) = match &failure {
             CheckFailure::Wrong(_) => (&mut report.wrong_count, &mut report.wrong),
-            CheckFailure::Hung(_) => (&mut report.hung, &mut report.troubles),
-            CheckFailure::Reset(_) => (&mut report.reset, &mut report.troubles),
-            CheckFailure::ClosedEarly(_) => (&mut report.closed_early, &mut report.troubles),
+            CheckFailure::Hung(_) => (&mut report.hung, &mut report.other_failures),
+            CheckFailure::Reset(_) => (&mut report.reset, &mut report.other_failures),
+            CheckFailure::ClosedEarly(_) => (&mut report.closed_early, &mut report.other_failures),
         };
         *count += 1;
         if messages.len() < MESSAGES_MAX {
-            messages.push(format!("{told}: {trouble}"));
+            messages.push(format!("{context}: {failure}"));
         }
     }
 }

@@ -85,12 +85,12 @@ impl XdpVerdict {
     /// Attaches a program to a device of the calling thread's namespace.
     pub fn attach(device: &str, verdict: FrameVerdict) -> io::Result<XdpVerdict> {
         // Any socket will do for the ioctl that finds the interface index.
-        let any = rustix::net::socket(
+        let any_socket = rustix::net::socket(
             rustix::net::AddressFamily::INET,
             rustix::net::SocketType::DGRAM,
             None,
         )?;
-        let interface_index = rustix::net::netdevice::name_to_index(&any, device)?;
+        let interface_index = rustix::net::netdevice::name_to_index(&any_socket, device)?;
         let program = load(verdict)?;
         let link = LinkCreate {
             prog_fd: u32::try_from(program.as_raw_fd()).expect("an open descriptor"),

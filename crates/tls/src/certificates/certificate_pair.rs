@@ -50,35 +50,35 @@ impl CertificatePair {
     ) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
         let in_certificates = |reason| CertificateProblem::new(texts.certificates_file, reason);
         let in_key = |reason| CertificateProblem::new(texts.key_file, reason);
-        let chain = all(texts.certificates).map_err(in_certificates)?;
+        let chain = read_all(texts.certificates).map_err(in_certificates)?;
         let key = signing_key(texts.key).map_err(in_key)?;
-        let Some(own) = chain.first().and_then(|own| X509Certificate::parse(own)) else {
+        let Some(leaf) = chain.first().and_then(|leaf| X509Certificate::parse(leaf)) else {
             return Err(in_certificates(ProblemReason::Malformed(
                 "the first certificate is malformed".into(),
             )));
         };
-        let doubts = chain::doubts(&chain, unix_s);
+        let warnings = chain::warnings(&chain, unix_s);
         // Compared by bytes, for certificates that `webpki` refuses.
-        let is_its_key = key
+        let is_matching_key = key
             .public_key()
-            .is_some_and(|public| *public == *own.public_key);
-        let (names, not_after_s) = (own.names, own.not_after_s);
+            .is_some_and(|public| *public == *leaf.public_key);
+        let (names, not_after_s) = (leaf.names, leaf.not_after_s);
         let fingerprint = fingerprint(&chain[0]);
         let mut certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             // `webpki` refuses unknown critical extensions, as an ACME challenge has one (RFC 8737); clients may know
             // them.
-            Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_its_key => {}
+            Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_matching_key => {}
             Err(Error::InconsistentKeys(_)) => return Err(in_key(ProblemReason::KeyMismatch)),
             Err(error) => return Err(in_certificates(ProblemReason::Malformed(error.to_string()))),
         }
-        let mut doubts: Vec<_> = doubts.into_iter().map(in_certificates).collect();
+        let mut warnings: Vec<_> = warnings.into_iter().map(in_certificates).collect();
         match texts.staple {
             Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
             // An unusable staple is reported and left out.
             Some((file, _)) => {
-                doubts.push(CertificateProblem::new(file, ProblemReason::NoResponse))
+                warnings.push(CertificateProblem::new(file, ProblemReason::NoResponse))
             }
             None => {}
         }
@@ -88,7 +88,7 @@ impl CertificatePair {
             not_after_s,
             fingerprint,
         };
-        Ok((pair, doubts))
+        Ok((pair, warnings))
     }
 
     /// The subject alternative names.
@@ -128,17 +128,17 @@ impl CertificatePair {
 fn is_response(staple: &[u8]) -> bool {
     const SUCCESSFUL: &[u8] = &[0];
     let response = DerReader(staple).expect(der::SEQUENCE);
-    let status = response.and_then(|response| response.inside().expect(der::ENUMERATED));
+    let status = response.and_then(|response| response.reader().expect(der::ENUMERATED));
     status.is_some_and(|status| status.content == SUCCESSFUL)
 }
 
 /// All certificates of a PEM text, at least one.
-pub(crate) fn all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ProblemReason> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(|error| ProblemReason::Malformed(error.to_string()))?;
-    match found.is_empty() {
+pub(crate) fn read_all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ProblemReason> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let certificates = parsed.map_err(|error| ProblemReason::Malformed(error.to_string()))?;
+    match certificates.is_empty() {
         true => Err(ProblemReason::NoCertificate),
-        false => Ok(found),
+        false => Ok(certificates),
     }
 }
 
@@ -160,6 +160,6 @@ fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, ProblemReason> {
 /// Whether a PEM text holds an encrypted key, of PKCS #8 or of OpenSSL's older format.
 fn is_encrypted(text: &[u8]) -> bool {
     // PKCS #8, and the older encapsulation of OpenSSL (RFC 1421).
-    let has = |what: &[u8]| text.windows(what.len()).any(|part| part == what);
-    has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
+    let contains = |marker: &[u8]| text.windows(marker.len()).any(|part| part == marker);
+    contains(b"BEGIN ENCRYPTED PRIVATE KEY") || contains(b"Proc-Type: 4,ENCRYPTED")
 }

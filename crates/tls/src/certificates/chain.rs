@@ -7,26 +7,26 @@ use super::problem::ProblemReason;
 use crate::x509::{AltName, X509Certificate, display_name};
 
 /// All problems of a chain at this time. A later certificate that cannot be parsed counts as a wrong link.
-pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<ProblemReason> {
+pub(super) fn warnings(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<ProblemReason> {
     let parsed: Vec<_> = chain
         .iter()
         .map(|der| X509Certificate::parse(der))
         .collect();
     // The caller reports a first certificate that can't be parsed.
-    let Some(Some(own)) = parsed.first() else {
+    let Some(Some(leaf)) = parsed.first() else {
         return Vec::new();
     };
-    let mut doubts = Vec::new();
+    let mut found = Vec::new();
     // A self-signed certificate is its own authority, so its CA flag is no mistake.
-    if own.is_authority && !own.is_self_issued() {
-        doubts.push(ProblemReason::Authority);
+    if leaf.is_authority && !leaf.is_self_issued() {
+        found.push(ProblemReason::Authority);
     }
-    if !own.names.iter().any(is_of_host) {
-        doubts.push(ProblemReason::NoName);
+    if !leaf.names.iter().any(is_of_host) {
+        found.push(ProblemReason::NoName);
     }
-    doubts.extend(check_time(&parsed, unix_s));
-    doubts.extend(check_links(&parsed));
-    doubts
+    found.extend(check_time(&parsed, unix_s));
+    found.extend(check_links(&parsed));
+    found
 }
 
 fn is_of_host(name: &AltName) -> bool {
@@ -53,18 +53,18 @@ fn check_time(chain: &[Option<X509Certificate<'_>>], unix_s: u64) -> Option<Prob
 /// root. Private authorities do, without such a place, and clients that trust the root need no more.
 fn check_links(chain: &[Option<X509Certificate<'_>>]) -> Option<ProblemReason> {
     // RFC 8446, section 4.4.2: each certificate certifies the one before it.
-    for (place, pair) in chain.windows(2).enumerate() {
+    for (index, pair) in chain.windows(2).enumerate() {
         let [Some(link), Some(next)] = pair else {
-            return Some(ProblemReason::WrongOrder(place + 2));
+            return Some(ProblemReason::WrongOrder(index + 2));
         };
         if link.issuer != next.subject {
-            return Some(ProblemReason::WrongOrder(place + 2));
+            return Some(ProblemReason::WrongOrder(index + 2));
         }
     }
     // Without an intermediate, clients that do not cache it fail.
     match chain {
-        [Some(own)] if !own.is_self_issued() && own.names_issuer => {
-            Some(ProblemReason::IncompleteChain(display_name(own.issuer)))
+        [Some(root)] if !root.is_self_issued() && root.names_issuer => {
+            Some(ProblemReason::IncompleteChain(display_name(root.issuer)))
         }
         _ => None,
     }

@@ -58,11 +58,11 @@ pub fn read_with(
             .as_ref()
             .map(|(path, staple)| (path.as_path(), &staple[..])),
     };
-    let (pair, mut doubts) = CertificatePair::load(&texts, unix_s)?;
+    let (pair, mut warnings) = CertificatePair::load(&texts, unix_s)?;
     // The mode of the open file, not of the path: the path may have been replaced in between.
     let mode = key_meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
-        doubts.push(CertificateProblem::new(
+        warnings.push(CertificateProblem::new(
             &files.key,
             ProblemReason::OpenToAll(mode),
         ));
@@ -70,12 +70,12 @@ pub fn read_with(
     let mode = certificates_meta.permissions().mode() & 0o7777;
     // A file that holds the key too is judged as a key, above.
     if mode & 0o022 != 0 && files.certificates != files.key {
-        doubts.push(CertificateProblem::new(
+        warnings.push(CertificateProblem::new(
             &files.certificates,
             ProblemReason::WritableByOthers(mode),
         ));
     }
-    Ok((pair, doubts))
+    Ok((pair, warnings))
 }
 
 fn contents(

@@ -80,52 +80,52 @@ impl CertificateProblem {
 }
 
 impl fmt::Display for CertificateProblem {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}: {}", self.file.display(), self.reason)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.reason)
     }
 }
 
 impl fmt::Display for ProblemReason {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ProblemReason::Unreadable(why) => write!(to, "cannot be read: {why}"),
-            ProblemReason::Malformed(why) => write!(to, "cannot be parsed: {why}"),
-            ProblemReason::NoCertificate => to.write_str("it contains no certificate"),
-            ProblemReason::NoKey => to.write_str("it contains no private key"),
-            ProblemReason::EncryptedKey => to.write_str("the key is protected by a passphrase"),
-            ProblemReason::UnusableKey(why) => write!(to, "the key cannot be used: {why}"),
-            ProblemReason::KeyMismatch => to.write_str("the key does not match the certificate"),
-            ProblemReason::NoName => to.write_str("the certificate names no host"),
-            ProblemReason::Expired(when) => {
-                write!(to, "the certificate has expired: {}", display_time(*when))
+            ProblemReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            ProblemReason::Malformed(error) => write!(f, "cannot be parsed: {error}"),
+            ProblemReason::NoCertificate => f.write_str("it contains no certificate"),
+            ProblemReason::NoKey => f.write_str("it contains no private key"),
+            ProblemReason::EncryptedKey => f.write_str("the key is protected by a passphrase"),
+            ProblemReason::UnusableKey(error) => write!(f, "the key cannot be used: {error}"),
+            ProblemReason::KeyMismatch => f.write_str("the key does not match the certificate"),
+            ProblemReason::NoName => f.write_str("the certificate names no host"),
+            ProblemReason::Expired(unix_s) => {
+                write!(f, "the certificate has expired: {}", display_time(*unix_s))
             }
-            ProblemReason::NotYetValid(when) => {
+            ProblemReason::NotYetValid(unix_s) => {
                 write!(
-                    to,
+                    f,
                     "the certificate is not valid before {}",
-                    display_time(*when)
+                    display_time(*unix_s)
                 )
             }
-            ProblemReason::WrongOrder(place) => write!(
-                to,
-                "certificate {place} did not sign the one before it; put the issuer of each certificate after it"
+            ProblemReason::WrongOrder(index) => write!(
+                f,
+                "certificate {index} did not sign the one before it; put the issuer of each certificate after it"
             ),
             ProblemReason::IncompleteChain(issuer) => write!(
-                to,
+                f,
                 "the chain is incomplete: append the certificate of {issuer}"
             ),
-            ProblemReason::Authority => to.write_str(
+            ProblemReason::Authority => f.write_str(
                 "the first certificate is an authority's; the server's own must come first",
             ),
             ProblemReason::NoResponse => {
-                to.write_str("not an OCSP response, or one without a status")
+                f.write_str("not an OCSP response, or one without a status")
             }
             ProblemReason::OpenToAll(mode) => write!(
-                to,
+                f,
                 "every user can read the key (mode {mode:o}); run chmod o-rwx"
             ),
             ProblemReason::WritableByOthers(mode) => write!(
-                to,
+                f,
                 "other users can change it (mode {mode:o}); run chmod go-w"
             ),
         }

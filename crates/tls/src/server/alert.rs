@@ -9,8 +9,8 @@ const PLAIN_ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];
 pub(super) const PROTOCOL_VERSION: [u8; 7] = [21, 3, 0, 0, 2, 2, 70];
 
 /// Corrects the alert at the end of `to_send` after an error.
-pub(super) fn correct(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
-    let Some(alert) = wanted(error, is_tls13) else {
+pub(super) fn correct_alert(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
+    let Some(alert) = expected_alert(error, is_tls13) else {
         return;
     };
     // An alert is the last record that `rustls` writes; encrypted ones do not match.
@@ -23,7 +23,7 @@ pub(super) fn correct(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
     }
 }
 
-fn wanted(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
+fn expected_alert(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
     use PeerIncompatible::{
         KeyShareExtensionRequired, NamedGroupsExtensionRequired,
         SignatureAlgorithmsExtensionRequired,

@@ -117,7 +117,7 @@ impl TlsAcceptor {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         if let Some(tickets) = &settings.tickets {
-            config.ticketer = tickets.under(rules(&settings.clients));
+            config.ticketer = tickets.with_rules(rules(&settings.clients));
             config.send_tls13_tickets = TICKETS;
         }
         if let Some(log) = &settings.key_log {
@@ -128,10 +128,10 @@ impl TlsAcceptor {
         // For `TlsServer::settle` and kernel TLS.
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
-        let asks = settings.clients != ClientVerification::None;
+        let asks_for_certificate = settings.clients != ClientVerification::None;
         Ok(TlsAcceptor {
             config: Arc::new(config),
-            clock: asks.then(|| settings.clock.clone()),
+            clock: asks_for_certificate.then(|| settings.clock.clone()),
         })
     }
 
@@ -160,8 +160,8 @@ fn verifier(clients: &ClientVerification) -> Result<Arc<dyn ClientCertVerifier>,
         ClientVerification::Require(authorities) => (authorities, true),
     };
     let mut roots = RootCertStore::empty();
-    let found = crate::certificates::all(authorities);
-    for certificate in found.map_err(|reason| Error::General(reason.to_string()))? {
+    let parsed = crate::certificates::read_all(authorities);
+    for certificate in parsed.map_err(|reason| Error::General(reason.to_string()))? {
         roots.add(certificate)?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());

@@ -20,15 +20,15 @@ pub(super) struct SniResolver(pub CertificateStore);
 impl ResolvesServerCert for SniResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(Box::from);
-        ASKED.with(|asked| asked.replace(name));
+        ASKED.with(|server_name| server_name.replace(name));
         self.0.resolve(hello)
     }
 }
 
 /// Calls `process` and returns the name that was requested in this call.
-pub(super) fn noting<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
+pub(super) fn record_sni<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
     // A name of another connection on this thread must not remain.
-    ASKED.with(|asked| asked.replace(None));
+    ASKED.with(|server_name| server_name.replace(None));
     let done = process();
-    (done, ASKED.with(|asked| asked.replace(None)))
+    (done, ASKED.with(|server_name| server_name.replace(None)))
 }

@@ -32,16 +32,16 @@ pub fn display(name: &[u8]) -> String {
     let Some(name) = DerReader(name).expect(der::SEQUENCE) else {
         return hex(name);
     };
-    let mut parts: Vec<String> = name.inside().map(|set| display_set(&set)).collect();
+    let mut parts: Vec<String> = name.reader().map(|set| display_set(&set)).collect();
     parts.reverse();
     parts.join(",")
 }
 
 /// The common name within a DER name, unescaped.
 pub(crate) fn common_name(name: &[u8]) -> Option<String> {
-    let mut sets = DerReader(name).expect(der::SEQUENCE)?.inside();
+    let mut sets = DerReader(name).expect(der::SEQUENCE)?.reader();
     sets.find_map(|set| {
-        let mut fields = set.inside().expect(der::SEQUENCE)?.inside();
+        let mut fields = set.reader().expect(der::SEQUENCE)?.reader();
         let id = fields.expect(der::OID)?;
         text(&fields.next()?).filter(|_| id.content == TYPES[0].0)
     })
@@ -50,24 +50,24 @@ pub(crate) fn common_name(name: &[u8]) -> Option<String> {
 /// Joins several attributes of one part by `+`.
 fn display_set(set: &DerElement<'_>) -> String {
     if set.tag != der::SET {
-        return hex(set.whole);
+        return hex(set.encoded);
     }
-    let attributes = set.inside().map(|attribute| {
-        let mut fields = attribute.inside();
+    let attributes = set.reader().map(|attribute| {
+        let mut fields = attribute.reader();
         match (fields.next(), fields.next()) {
             (Some(id), Some(value)) if id.tag == der::OID => display_attribute(&id, &value),
-            _ => hex(attribute.whole),
+            _ => hex(attribute.encoded),
         }
     });
     attributes.collect::<Vec<_>>().join("+")
 }
 
 fn display_attribute(id: &DerElement<'_>, value: &DerElement<'_>) -> String {
-    let known = TYPES.iter().find(|(bytes, _)| *bytes == id.content);
-    match (known, text(value)) {
+    let attribute_type = TYPES.iter().find(|(bytes, _)| *bytes == id.content);
+    match (attribute_type, text(value)) {
         (Some((_, name)), Some(value)) => format!("{name}={}", escaped(&value)),
         (None, Some(value)) => format!("{}={}", dotted(id.content), escaped(&value)),
-        _ => format!("{}=#{}", dotted(id.content), hex(value.whole)),
+        _ => format!("{}=#{}", dotted(id.content), hex(value.encoded)),
     }
 }
 
@@ -95,10 +95,10 @@ fn text(value: &DerElement<'_>) -> Option<String> {
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);
-    for (place, char) in value.chars().enumerate() {
+    for (index, char) in value.chars().enumerate() {
         match char {
-            ' ' if place == 0 || place == last => text.push_str("\\ "),
-            '#' if place == 0 => text.push_str("\\#"),
+            ' ' if index == 0 || index == last => text.push_str("\\ "),
+            '#' if index == 0 => text.push_str("\\#"),
             ',' | '+' | '"' | '\\' | '<' | '>' | ';' => {
                 text.push('\\');
                 text.push(char);

@@ -69,7 +69,7 @@ mod tests {
         parse(DerElement {
             tag,
             content,
-            whole: content,
+            encoded: content,
         })
     }
 

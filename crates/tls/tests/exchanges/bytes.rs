@@ -64,7 +64,7 @@ fn progress_is_told_once() {
         }
     }
     assert_eq!((established, closed), (1, 1));
-    assert_eq!(exchange.server.ended(), PeerClose::Cleanly);
+    assert_eq!(exchange.server.peer_close(), PeerClose::Cleanly);
 }
 
 #[test]
@@ -148,18 +148,18 @@ fn nothing_is_sealed_before_the_handshake_is_over() {
 #[test]
 fn the_end_is_clean_only_if_it_was_said() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
-    assert_eq!(exchange.server.ended(), PeerClose::InHandshake);
+    assert_eq!(exchange.server.peer_close(), PeerClose::InHandshake);
     exchange.run().unwrap();
-    assert_eq!(exchange.server.ended(), PeerClose::Truncated);
+    assert_eq!(exchange.server.peer_close(), PeerClose::Truncated);
     exchange.client.close(&mut exchange.to_server).unwrap();
     exchange.run().unwrap();
-    assert_eq!(exchange.server.ended(), PeerClose::Cleanly);
+    assert_eq!(exchange.server.peer_close(), PeerClose::Cleanly);
     // The other direction stays open.
     exchange.say(b"the rest");
     exchange.server.close(&mut exchange.to_client).unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"the rest");
-    assert_eq!(exchange.client.ended(), PeerClose::Cleanly);
+    assert_eq!(exchange.client.peer_close(), PeerClose::Cleanly);
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_last_word_is_said_once() {
 fn a_client_that_wants_other_keys_of_the_kernel_wears_it_out() {
     let (mut server, mut client) = settled_with_each_suite().next().unwrap();
     handed_over(&mut server, &mut client);
-    assert!(!server.is_worn());
+    assert!(!server.is_key_worn());
     client.refresh_traffic_keys().unwrap();
     client.writer().write_all(b"with the next key").unwrap();
     let (mut plain, mut words) = (Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ fn a_client_that_wants_other_keys_of_the_kernel_wears_it_out() {
     server.receive(&mut wire, &mut plain, &mut words).unwrap();
     assert_eq!(plain, b"with the next key");
     // The server can't answer by its own key update, since the kernel has the keys.
-    assert!(server.is_worn() && words.is_empty());
+    assert!(server.is_key_worn() && words.is_empty());
 }
 
 #[test]

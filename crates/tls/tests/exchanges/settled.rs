@@ -57,18 +57,18 @@ fn what_breaks_the_rules_ends_it_with_an_alert() {
 #[test]
 fn the_end_is_clean_only_if_it_was_said() {
     let mut exchange = settled();
-    assert_eq!(exchange.server.ended(), PeerClose::Truncated);
+    assert_eq!(exchange.server.peer_close(), PeerClose::Truncated);
     exchange.client.close(&mut exchange.to_server).unwrap();
     // Bytes behind close_notify are ignored.
     exchange.to_server.extend_from_slice(b"whatever");
     exchange.run().unwrap();
-    assert_eq!(exchange.server.ended(), PeerClose::Cleanly);
+    assert_eq!(exchange.server.peer_close(), PeerClose::Cleanly);
     // The server may still send.
     exchange.say(b"bye");
     exchange.server.close(&mut exchange.to_client).unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"bye");
-    assert_eq!(exchange.client.ended(), PeerClose::Cleanly);
+    assert_eq!(exchange.client.peer_close(), PeerClose::Cleanly);
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl AutomaticTls {
     ) -> Result<(), String> {
         // Set first, so that changes during the following steps reach the new endpoints.
         *lock(&self.current) = Arc::downgrade(offers);
-        let sites = wanted(config);
+        let sites = automatic_names(config);
         // Without names there is nothing to order, unless clients' names are ordered on demand.
         let Some(acme) = config
             .acme
@@ -135,7 +135,7 @@ impl AutomaticTls {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) =
             manager.as_ref().map(|manager| manager.tokens());
         if let Some(manager) = manager {
-            offers.show(Some(&*manager));
+            offers.publish(Some(&*manager));
         }
         Ok(())
     }
@@ -150,23 +150,23 @@ impl AutomaticTls {
         let settings = settings(acme, sites)?;
         let runtime = self.runtime()?;
         // A weak reference: the manager is owned by this value, and must not keep it alive.
-        let (this, logger) = (Arc::downgrade(self), logger.clone());
-        let told = move |view: &CertificateView, event: AcmeEvent<'_>| match event {
+        let (weak_self, logger) = (Arc::downgrade(self), logger.clone());
+        let on_event = move |view: &CertificateView, event: AcmeEvent<'_>| match event {
             AcmeEvent::Message(severity, text) => {
                 logger.log(level(severity), format_args!("certificates: {text}"));
             }
             AcmeEvent::Changed => {
-                let offers = this
+                let offers = weak_self
                     .upgrade()
-                    .and_then(|this| lock(&this.current).upgrade());
+                    .and_then(|automatic| lock(&automatic.current).upgrade());
                 if let Some(offers) = offers {
-                    offers.show(Some(view));
+                    offers.publish(Some(view));
                 }
             }
         };
         let manager = match previous {
-            Some(previous) => CertificateManager::succeed(previous, settings, runtime, told),
-            None => CertificateManager::start(settings, runtime, told),
+            Some(previous) => CertificateManager::succeed(previous, settings, runtime, on_event),
+            None => CertificateManager::start(settings, runtime, on_event),
         };
         Ok(AcmeRuntime {
             acme: acme.clone(),
@@ -217,7 +217,7 @@ impl AutomaticTls {
     }
 
     /// Requests a certificate for a client's name that has none; the client may get it at its next attempt.
-    pub fn wish(&self, name: &str) {
+    pub fn request_on_demand(&self, name: &str) {
         let running = self.running();
         let Some(running) = running.as_ref().filter(|it| it.acme.on_demand.is_some()) else {
             return;
@@ -284,7 +284,7 @@ fn level(severity: Severity) -> LogLevel {
 }
 
 /// The names of each wanted certificate.
-pub fn wanted(config: &Config) -> Vec<Vec<String>> {
+pub fn automatic_names(config: &Config) -> Vec<Vec<String>> {
     let is_automatic =
         |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| tls.automatic);
     let names = |site: &config::SiteConfig| -> Vec<String> {
@@ -363,8 +363,9 @@ fn runtime() -> Result<Handle, String> {
         }
     })
     .map_err(text)?;
-    let made = receiver.recv_timeout(START_TIMEOUT);
-    made.map_err(|_| "acme: the runtime did not start in time".to_owned())?
+    let result = receiver.recv_timeout(START_TIMEOUT);
+    result
+        .map_err(|_| "acme: the runtime did not start in time".to_owned())?
         .map_err(text)
 }
 

@@ -16,11 +16,11 @@ pub fn for_address(
     automatic: Option<&dyn CertificateSource>,
 ) -> CertificateMap {
     let mut certificates = CertificateMap::new();
-    let here = || {
-        let here = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
-        sites.iter().filter(here)
+    let sites_here = || {
+        let has_address = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
+        sites.iter().filter(has_address)
     };
-    for site in here() {
+    for site in sites_here() {
         for pair in pairs.site_pairs(site) {
             certificates.add(pair);
         }
@@ -30,7 +30,10 @@ pub fn for_address(
     }
     // Clients without SNI get the certificates of the default site, or of the first.
     let is_default = |site: &&config::SiteConfig| site.names.contains(&SiteName::Default);
-    if let Some(site) = here().find(is_default).or_else(|| here().next()) {
+    if let Some(site) = sites_here()
+        .find(is_default)
+        .or_else(|| sites_here().next())
+    {
         for pair in pairs.site_pairs(site) {
             certificates.add_default(pair);
         }

@@ -19,17 +19,17 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites: Vec<config::SiteConfig> = sites.cloned().collect();
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     match KeyPairSet::read(&sites, unix_s(), None) {
-        Ok((_, doubts)) => warnings.extend(doubts),
+        Ok((_, found)) => warnings.extend(found),
         Err(fatal) => problems.push(fatal),
     }
-    let names = super::acme::wanted(config);
+    let names = super::acme::automatic_names(config);
     let is_wanted = |acme: &&AcmeConfig| !names.is_empty() || acme.on_demand.is_some();
     if let Some(acme) = config.acme.as_ref().filter(is_wanted) {
         // The server has dropped root rights when it writes these files, so they are checked without them.
         match account::test_as_server(config, || check_acme(acme, names)) {
-            Ok(Ok(doubts)) => warnings.extend(doubts),
+            Ok(Ok(found)) => warnings.extend(found),
             Ok(Err(problem)) => problems.push(problem),
-            Err(doubt) => warnings.push(format!("acme: {doubt}")),
+            Err(warning) => warnings.push(format!("acme: {warning}")),
         }
     }
     match ClientAuthorities::read(&sites, None) {
@@ -72,6 +72,6 @@ fn check_acme(acme: &AcmeConfig, names: Vec<Vec<String>>) -> Result<Vec<String>,
     settings
         .check()
         .map_err(|problem| format!("acme: {problem}"))?;
-    let doubts = settings.file_problems().into_iter();
-    Ok(doubts.map(|doubt| format!("acme: {doubt}")).collect())
+    let found = settings.file_problems().into_iter();
+    Ok(found.map(|warning| format!("acme: {warning}")).collect())
 }

@@ -11,14 +11,14 @@ use lowroad_privileges::helper;
 pub struct ClientAuthorities(HashMap<PathBuf, Vec<u8>>);
 
 impl ClientAuthorities {
-    /// Reads the files of all sites. If a file has become unreadable, its contents in `before` stay in use, with a
+    /// Reads the files of all sites. If a file has become unreadable, its contents in `previous` stay in use, with a
     /// warning.
     ///
     /// # Errors
     /// The unreadable files, a line each.
     pub fn read(
         sites: &[config::SiteConfig],
-        before: Option<&ClientAuthorities>,
+        previous: Option<&ClientAuthorities>,
     ) -> Result<(ClientAuthorities, Vec<String>), String> {
         let (mut read, mut fatal) = (ClientAuthorities::default(), Vec::new());
         let mut warnings = Vec::new();
@@ -28,15 +28,15 @@ impl ClientAuthorities {
             if read.0.contains_key(path) {
                 continue;
             }
-            let used = before.and_then(|before| before.0.get(path));
-            let pem = match (helper::read(path), used) {
+            let in_use = previous.and_then(|previous| previous.0.get(path));
+            let pem = match (helper::read(path), in_use) {
                 (Ok(pem), _) => pem,
-                (Err(error), Some(used)) => {
+                (Err(error), Some(in_use)) => {
                     warnings.push(format!(
                         "the previous client authorities stay in use: {}: {error}",
                         path.display()
                     ));
-                    used.clone()
+                    in_use.clone()
                 }
                 (Err(error), None) => {
                     fatal.push(format!("client_ca: {}: {error}", path.display()));

@@ -41,7 +41,7 @@ impl TlsFaultLog {
     }
 
     /// Counts a failure, and logs it.
-    pub fn note(&self, failure: &TlsFailure) {
+    pub fn record(&self, failure: &TlsFailure) {
         let kind = kind(failure.fault);
         self.counts[kind].fetch_add(1, Relaxed);
         let now_ms = clock::now_ms();

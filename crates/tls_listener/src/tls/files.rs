@@ -28,10 +28,10 @@ struct LoadedCertificate {
     files: CertificatePaths,
     pair: CertificatePair,
     /// The stamps at the time of reading.
-    read: FileStampSet,
+    loaded_stamps: FileStampSet,
     /// The stamps at the last check. Files are read once their stamps are stable between two checks, since a key is
     /// written after its certificate.
-    seen: FileStampSet,
+    seen_stamps: FileStampSet,
     /// Reports changes since the last check; `None`: the next check looks at the files.
     watch: Option<PathWatch>,
     is_lost: bool,
@@ -42,7 +42,7 @@ struct LoadedCertificate {
 type FileStampSet = Vec<Option<FileStamp>>;
 
 impl KeyPairSet {
-    /// Reads the certificates of all sites. If files have become unreadable, the certificate of `before` stays in use.
+    /// Reads the certificates of all sites. If files have become unreadable, the certificate of `previous` stays in use.
     /// Returns warnings too.
     ///
     /// # Errors
@@ -50,14 +50,14 @@ impl KeyPairSet {
     pub fn read(
         sites: &[config::SiteConfig],
         unix_s: u64,
-        before: Option<&KeyPairSet>,
+        previous: Option<&KeyPairSet>,
     ) -> Result<(KeyPairSet, Vec<String>), String> {
         let mut pairs = KeyPairSet {
             files: Vec::new(),
             by_files: HashMap::new(),
             local: HashMap::new(),
         };
-        let (mut doubts, mut fatal) = (Vec::new(), Vec::new());
+        let (mut warnings, mut fatal) = (Vec::new(), Vec::new());
         for site in sites {
             let Some(tls) = &site.tls else { continue };
             for named in &tls.certificates {
@@ -65,20 +65,20 @@ impl KeyPairSet {
                 if pairs.by_files.contains_key(&files) {
                     continue;
                 }
-                let used = before.and_then(|before| before.find_files(&files));
-                let (read, problems) = match (LoadedCertificate::read(files, unix_s), used) {
+                let in_use = previous.and_then(|previous| previous.find_files(&files));
+                let (read, problems) = match (LoadedCertificate::read(files, unix_s), in_use) {
                     (Ok(read), _) => read,
                     // Only an unreadable file is tolerated; an invalid one is reported as an error.
-                    (Err(problem), Some(used)) if problem.is_unreadable() => {
-                        doubts.push(format!("the previous certificate stays in use: {problem}"));
-                        (used.in_use(), Vec::new())
+                    (Err(problem), Some(in_use)) if problem.is_unreadable() => {
+                        warnings.push(format!("the previous certificate stays in use: {problem}"));
+                        (in_use.clone_in_use(), Vec::new())
                     }
                     (Err(problem), _) => {
                         fatal.push(problem.to_string());
                         continue;
                     }
                 };
-                doubts.extend(problems.iter().map(CertificateProblem::to_string));
+                warnings.extend(problems.iter().map(CertificateProblem::to_string));
                 pairs.by_files.insert(read.files.clone(), pairs.files.len());
                 pairs.files.push(read);
             }
@@ -93,11 +93,11 @@ impl KeyPairSet {
             return Err(fatal.join("\n"));
         }
         // Names of automatic sites get their certificates later.
-        let is_own =
+        let uses_own_files =
             |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
-        let own = sites.iter().filter(is_own);
-        doubts.extend(own.flat_map(|site| pairs.uncovered(site)));
-        Ok((pairs, doubts))
+        let own_sites = sites.iter().filter(uses_own_files);
+        warnings.extend(own_sites.flat_map(|site| pairs.uncovered(site)));
+        Ok((pairs, warnings))
     }
 
     fn find_files(&self, files: &CertificatePaths) -> Option<&LoadedCertificate> {
@@ -107,20 +107,22 @@ impl KeyPairSet {
     /// The certificates of a site.
     pub fn site_pairs(&self, site: &config::SiteConfig) -> impl Iterator<Item = &CertificatePair> {
         let named = site.tls.iter().flat_map(|tls| &tls.certificates);
-        let of_files = named.filter_map(|named| Some(&self.find_files(&files(named))?.pair));
+        let from_files = named.filter_map(|named| Some(&self.find_files(&files(named))?.pair));
         let is_local = site.tls.as_ref().is_some_and(|tls| tls.local);
         let local = is_local.then(|| self.local.get(&site.names)).flatten();
-        of_files.chain(local)
+        from_files.chain(local)
     }
 
     /// Names of a site that its certificates do not cover.
     fn uncovered(&self, site: &config::SiteConfig) -> Vec<String> {
-        let mut known = lowroad_tls::certificates::CertificateMap::new();
-        self.site_pairs(site).for_each(|pair| known.add(pair));
+        let mut covered = lowroad_tls::certificates::CertificateMap::new();
+        self.site_pairs(site).for_each(|pair| covered.add(pair));
         let names = site.names.iter().filter_map(|name| match name {
-            SiteName::Exact(host) if !is_address(host) && !known.covers(host) => Some(host.clone()),
+            SiteName::Exact(host) if !is_address(host) && !covered.covers(host) => {
+                Some(host.clone())
+            }
             // A wildcard name is covered by a wildcard certificate, so any host of its level is tested.
-            SiteName::Wildcard(host) if !known.covers(&format!("any.{host}")) => {
+            SiteName::Wildcard(host) if !covered.covers(&format!("any.{host}")) => {
                 Some(format!("*.{host}"))
             }
             _ => None,
@@ -166,12 +168,12 @@ impl KeyPairSet {
 
     /// Each certificate and its source.
     fn pairs(&self) -> impl Iterator<Item = (&CertificatePair, String)> {
-        let of_files = self
+        let from_files = self
             .files
             .iter()
             .map(|it| (&it.pair, it.files.certificates.display().to_string()));
         let local = self.local.values().map(|pair| (pair, "local".into()));
-        of_files.chain(local)
+        from_files.chain(local)
     }
 }
 
@@ -188,26 +190,26 @@ impl LoadedCertificate {
         // Taken before the files are read, so that a change in between causes another read.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
-        let (pair, doubts) = certificates::read_with(&files, unix_s, helper::open)?;
+        let (pair, warnings) = certificates::read_with(&files, unix_s, helper::open)?;
         let read = LoadedCertificate {
             files,
             pair,
-            seen: stamps.clone(),
-            read: stamps,
+            seen_stamps: stamps.clone(),
+            loaded_stamps: stamps,
             watch: None,
             is_lost: false,
             is_hidden,
         };
-        Ok((read, doubts))
+        Ok((read, warnings))
     }
 
     /// The same certificate without a watch.
-    fn in_use(&self) -> LoadedCertificate {
+    fn clone_in_use(&self) -> LoadedCertificate {
         LoadedCertificate {
             files: self.files.clone(),
             pair: self.pair.clone(),
-            read: self.read.clone(),
-            seen: self.seen.clone(),
+            loaded_stamps: self.loaded_stamps.clone(),
+            seen_stamps: self.seen_stamps.clone(),
             watch: None,
             is_lost: self.is_lost,
             is_hidden: self.is_hidden,
@@ -248,21 +250,21 @@ impl LoadedCertificate {
         self.is_lost = false;
         // The next check of hidden files is a minute away, so they are read at once; a key that does not match yet is
         // read again then.
-        let is_at_rest = now == self.seen || self.is_hidden;
-        self.seen = now.clone();
-        if !is_at_rest {
+        let is_settled = now == self.seen_stamps || self.is_hidden;
+        self.seen_stamps = now.clone();
+        if !is_settled {
             return false;
         }
         self.watch = watch;
-        if now == self.read {
+        if now == self.loaded_stamps {
             return false;
         }
         // Recorded before the attempt: a faulty pair is not read again until it changes.
-        self.read = now;
+        self.loaded_stamps = now;
         match certificates::read_with(&self.files, unix_s, helper::open) {
-            Ok((pair, doubts)) => {
-                for doubt in doubts {
-                    logger.warn(format_args!("{doubt}"));
+            Ok((pair, warnings)) => {
+                for warning in warnings {
+                    logger.warn(format_args!("{warning}"));
                 }
                 let until = x509::display_time(pair.not_after_s());
                 logger.info(format_args!(

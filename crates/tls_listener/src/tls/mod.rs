@@ -57,7 +57,7 @@ struct TlsContext {
     sites: Vec<config::SiteConfig>,
     pairs: Mutex<KeyPairSet>,
     client_authorities: ClientAuthorities,
-    offers: HashMap<SocketAddr, Arc<TlsEndpoint>>,
+    endpoints: HashMap<SocketAddr, Arc<TlsEndpoint>>,
     kernel: KernelTls,
 }
 
@@ -89,7 +89,7 @@ pub struct TlsEndpoint {
     store: CertificateStore,
     process: TlsProcess,
     /// Kernel TLS is configured and supported.
-    may_offload: bool,
+    can_offload: bool,
 }
 
 impl TlsListeners {
@@ -114,30 +114,37 @@ impl TlsListeners {
     pub fn reload(
         config: &Config,
         logger: &ErrorLogger,
-        before: &TlsListeners,
+        previous: &TlsListeners,
     ) -> Result<TlsListeners, String> {
-        let before = &*before.0;
-        TlsListeners::open(config, logger, before.process.clone(), Some(before))
+        let previous_context = &*previous.0;
+        TlsListeners::open(
+            config,
+            logger,
+            previous_context.process.clone(),
+            Some(previous_context),
+        )
     }
 
     fn open(
         config: &Config,
         logger: &ErrorLogger,
         process: TlsProcess,
-        before: Option<&TlsContext>,
+        previous: Option<&TlsContext>,
     ) -> Result<TlsListeners, String> {
         process.clock.set(unix_s());
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
         let sites: Vec<config::SiteConfig> = sites.cloned().collect();
-        let (pairs, doubts) = {
+        let (pairs, warnings) = {
             // The lock is held only while certificates in use are compared with the new configuration.
-            let used = before.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
-            KeyPairSet::read(&sites, process.clock.unix_s(), used.as_deref())?
+            let previous_pairs =
+                previous.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
+            KeyPairSet::read(&sites, process.clock.unix_s(), previous_pairs.as_deref())?
         };
-        let used = before.map(|before| &before.client_authorities);
-        let (client_authorities, more) = ClientAuthorities::read(&sites, used)?;
-        for doubt in doubts.into_iter().chain(more) {
-            logger.warn(format_args!("{doubt}"));
+        let previous_authorities = previous.map(|context| &context.client_authorities);
+        let (client_authorities, authority_warnings) =
+            ClientAuthorities::read(&sites, previous_authorities)?;
+        for warning in warnings.into_iter().chain(authority_warnings) {
+            logger.warn(format_args!("{warning}"));
         }
         let kernel = KernelTls::new(config.server.kernel_tls, logger);
         let mut offers = HashMap::new();
@@ -146,7 +153,7 @@ impl TlsListeners {
             if !offers.contains_key(address) {
                 let mut offer =
                     TlsEndpoint::new(*address, &sites, &pairs, &client_authorities, &process)?;
-                offer.may_offload = matches!(kernel, KernelTls::On);
+                offer.can_offload = matches!(kernel, KernelTls::On);
                 offers.insert(*address, Arc::new(offer));
             }
         }
@@ -155,14 +162,14 @@ impl TlsListeners {
             sites,
             pairs: Mutex::new(pairs),
             client_authorities,
-            offers,
+            endpoints: offers,
             kernel,
         })))
     }
 
     /// The endpoint of an address of the configuration, if it uses TLS.
-    pub fn offer(&self, address: SocketAddr) -> Option<Arc<TlsEndpoint>> {
-        self.0.offers.get(&address).cloned()
+    pub fn endpoint(&self, address: SocketAddr) -> Option<Arc<TlsEndpoint>> {
+        self.0.endpoints.get(&address).cloned()
     }
 
     /// Reloads changed certificates and keys; connections keep theirs. Unchanged files in watched folders are not
@@ -174,11 +181,11 @@ impl TlsListeners {
         if !pairs.follow(watcher, unix_s(), logger) {
             return;
         }
-        // Released, since `show` takes the lock again.
+        // Released, since `publish` takes the lock again.
         drop(pairs);
         let automatic = self.0.process.automatic.source();
         self.0
-            .show(automatic.as_deref().map(|it| it as &dyn CertificateSource));
+            .publish(automatic.as_deref().map(|it| it as &dyn CertificateSource));
     }
 
     /// Obtains and renews the automatic certificates. Must be called when this configuration is in force and root
@@ -198,14 +205,14 @@ impl TlsListeners {
 
     /// The lines for `lowroad status`.
     pub fn status(&self) -> Vec<(&'static str, String)> {
-        if self.0.offers.is_empty() {
+        if self.0.endpoints.is_empty() {
             return Vec::new();
         }
         let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let automatic = self.0.process.automatic.texts();
         let certificates = pairs.texts().chain(automatic);
         let certificates = certificates.map(|text| ("certificate", text));
-        let kernel = self.0.kernel.text().map(|text| ("tls.kernel", text));
+        let kernel = self.0.kernel.status_text().map(|text| ("tls.kernel", text));
         let counts = self.0.process.automatic.counts().into_iter();
         let counts = counts.map(|(name, value)| (name, value.to_string()));
         let faults = self.0.process.faults.texts();
@@ -231,8 +238,8 @@ impl TlsListeners {
 
 impl KernelTls {
     /// Tests kernel support, if kernel TLS is configured. With root rights the kernel may load the module.
-    fn new(is_wanted: bool, logger: &ErrorLogger) -> KernelTls {
-        if !is_wanted {
+    fn new(is_enabled: bool, logger: &ErrorLogger) -> KernelTls {
+        if !is_enabled {
             return KernelTls::Off;
         }
         // Tested once here, since a missing module would fail for each connection.
@@ -248,20 +255,20 @@ impl KernelTls {
         }
     }
 
-    fn text(&self) -> Option<String> {
+    fn status_text(&self) -> Option<String> {
         match self {
             KernelTls::Off => None,
             KernelTls::On => Some("in use".into()),
-            KernelTls::Lacking(why) => Some(format!("not in use: {why}")),
+            KernelTls::Lacking(reason) => Some(format!("not in use: {reason}")),
         }
     }
 }
 
 impl TlsContext {
     /// Sets the current certificates of all endpoints.
-    fn show(&self, automatic: Option<&dyn CertificateSource>) {
+    fn publish(&self, automatic: Option<&dyn CertificateSource>) {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (address, offer) in &self.offers {
+        for (address, offer) in &self.endpoints {
             let certificates = certificates::for_address(*address, &self.sites, &pairs, automatic);
             // Replaced as a whole, so that a handshake sees either the old or the new set.
             offer.store.replace(certificates);
@@ -292,7 +299,8 @@ impl TlsProcess {
         };
         let read =
             opened.and_then(|file| TicketFile::read(file, PERIOD_S_MAX, process.clock.unix_s()));
-        let (file, keys) = read.map_err(|why| format!("ticket_keys: {}: {why}", path.display()))?;
+        let (file, keys) =
+            read.map_err(|reason| format!("ticket_keys: {}: {reason}", path.display()))?;
         process.make_tickets(keys)?;
         Ok(TlsProcess {
             ticket_file: Some(Arc::new(file)),
@@ -322,7 +330,7 @@ impl TlsProcess {
         };
         // The period of a key depends on the time, which only handshakes set otherwise.
         self.clock.set(unix_s());
-        if let Err(error) = file.keep(&tickets.keys()) {
+        if let Err(error) = file.store(&tickets.keys()) {
             logger.error(format_args!("ticket_keys can't be written: {error}"));
         }
     }
@@ -344,8 +352,11 @@ impl TlsEndpoint {
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
         settings.tickets = Some(process.tickets()?);
         // The check of the configuration ensures that all sites of an address have the same settings.
-        let of_address = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
-        let tls = sites.iter().find(of_address).and_then(|it| it.tls.as_ref());
+        let has_address = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
+        let tls = sites
+            .iter()
+            .find(has_address)
+            .and_then(|it| it.tls.as_ref());
         if let Some(tls) = tls {
             settings.version_min = match tls.version_min {
                 TlsVersion::Tls12 => MinimumVersion::Tls12,
@@ -358,21 +369,21 @@ impl TlsEndpoint {
             acceptor: acceptor.map_err(|error| format!("TLS at {address}: client_ca: {error}"))?,
             store,
             process: process.clone(),
-            may_offload: false,
+            can_offload: false,
         })
     }
 
     /// The TLS session of a new connection.
-    pub fn layer(self: &Arc<Self>) -> Box<dyn TlsSession> {
+    pub fn new_session(self: &Arc<Self>) -> Box<dyn TlsSession> {
         self.process.clock.set(unix_s());
         Box::new(session::ListenerSession::new(self))
     }
 
     /// Requests a certificate for the name of a failed handshake.
-    fn wish(&self, server_name: &str) {
+    fn request_on_demand(&self, server_name: &str) {
         let name = server_name.to_ascii_lowercase();
         if !self.store.current().covers(&name) {
-            self.process.automatic.wish(&name);
+            self.process.automatic.request_on_demand(&name);
         }
     }
 

@@ -28,22 +28,22 @@ thread_local! {
 pub struct ListenerSession {
     /// `None` if the session could not be created, for example without a random source.
     server: Option<TlsServer>,
-    secured: Option<Arc<TlsInfo>>,
+    info: Option<Arc<TlsInfo>>,
     /// Kernel TLS may be used. False after the kernel has refused it.
-    may_offload: bool,
-    offer: Arc<TlsEndpoint>,
+    can_offload: bool,
+    endpoint: Arc<TlsEndpoint>,
 }
 
 impl ListenerSession {
     /// Starts a session.
-    pub fn new(offer: &Arc<TlsEndpoint>) -> ListenerSession {
-        let server = offer.acceptor.accept();
-        let server = server.inspect_err(|failure| offer.process.faults.note(failure));
+    pub fn new(endpoint: &Arc<TlsEndpoint>) -> ListenerSession {
+        let server = endpoint.acceptor.accept();
+        let server = server.inspect_err(|failure| endpoint.process.faults.record(failure));
         ListenerSession {
             server: server.ok(),
-            secured: None,
-            may_offload: offer.may_offload,
-            offer: offer.clone(),
+            info: None,
+            can_offload: endpoint.can_offload,
+            endpoint: endpoint.clone(),
         }
     }
 }
@@ -51,7 +51,7 @@ impl ListenerSession {
 impl TlsSession for ListenerSession {
     fn open(
         &mut self,
-        came: &[u8],
+        ciphertext: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
     ) -> Result<LayerState, LayerFault> {
@@ -59,14 +59,14 @@ impl TlsSession for ListenerSession {
         let server = self.server.as_mut().ok_or(LayerFault::Broken)?;
         let progress = SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
-            scratch.extend_from_slice(came);
+            scratch.extend_from_slice(ciphertext);
             server.receive(scratch, plain, wire)
         });
         let progress = progress.map_err(|failure| {
-            self.offer.process.faults.note(&failure);
+            self.endpoint.process.faults.record(&failure);
             // The name is known even if the handshake failed for lack of a certificate.
             if let Some(name) = server.server_name() {
-                self.offer.wish(name);
+                self.endpoint.request_on_demand(name);
             }
             match failure.fault {
                 TlsFault::PlainHttp => LayerFault::ClearText,
@@ -76,17 +76,17 @@ impl TlsSession for ListenerSession {
         if !server.is_established() {
             return Ok(LayerState::Handshake);
         }
-        match &self.secured {
+        match &self.info {
             Some(_) if progress.closed => Ok(LayerState::Ended),
             Some(secured) => Ok(LayerState::Ready(secured.clone())),
             // Requests that arrived with the end of the handshake are processed first; the socket reports the client's
             // close.
             None => {
                 let secured = Arc::new(agreed(server));
-                self.secured = Some(secured.clone());
+                self.info = Some(secured.clone());
                 if !progress.closed {
                     server.settle().map_err(|failure| {
-                        self.offer.process.faults.note(&failure);
+                        self.endpoint.process.faults.record(&failure);
                         LayerFault::Broken
                     })?;
                 }
@@ -96,11 +96,11 @@ impl TlsSession for ListenerSession {
     }
 
     fn encrypt(&mut self, pieces: &[&[u8]], now_ms: u64, wire: &mut Vec<u8>) -> usize {
-        let mut chosen: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
+        let mut slices: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
         let (mut count, mut len) = (0, 0);
-        for (place, piece) in chosen.iter_mut().zip(pieces) {
-            *place = &piece[..piece.len().min(SEALED_LEN_MAX - len)];
-            len += place.len();
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = &piece[..piece.len().min(SEALED_LEN_MAX - len)];
+            len += slice.len();
             count += 1;
             if len == SEALED_LEN_MAX {
                 break;
@@ -110,9 +110,9 @@ impl TlsSession for ListenerSession {
         let Some(server) = &mut self.server else {
             return len;
         };
-        if let Err(failure) = server.encrypt(&chosen[..count], wire, now_ms) {
+        if let Err(failure) = server.encrypt(&slices[..count], wire, now_ms) {
             // The engine sends no more after this failure, so the missing bytes cannot pass as an empty response.
-            self.offer.process.faults.note(&failure);
+            self.endpoint.process.faults.record(&failure);
         }
         len
     }
@@ -124,32 +124,34 @@ impl TlsSession for ListenerSession {
         }
     }
 
-    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-        if !self.may_offload || len < KERNEL_LEN_MIN {
+    fn offload(&mut self, len: u64, enable: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        if !self.can_offload || len < KERNEL_LEN_MIN {
             return false;
         }
         // Tried once per connection.
-        self.may_offload = false;
+        self.can_offload = false;
         let Some(server) = &mut self.server else {
             return false;
         };
-        let is_told = server.kernel_keys().is_some_and(|it| tell(it.as_bytes()));
-        if is_told {
+        let is_enabled = server
+            .kernel_keys()
+            .is_some_and(|keys| enable(keys.as_bytes()));
+        if is_enabled {
             // From here on only the kernel may encrypt, since both would use the same sequence numbers.
             server.leave_to_kernel();
         }
-        is_told
+        is_enabled
     }
 
-    fn is_worn(&self) -> bool {
-        self.server.as_ref().is_some_and(TlsServer::is_worn)
+    fn is_key_worn(&self) -> bool {
+        self.server.as_ref().is_some_and(TlsServer::is_key_worn)
     }
 }
 
 /// The negotiated parameters.
 fn agreed(server: &TlsServer) -> TlsInfo {
     TlsInfo {
-        inside: match server.protocol() {
+        alpn: match server.protocol() {
             Some(b"h2") => AlpnProtocol::Http2,
             _ => AlpnProtocol::Http1,
         },
@@ -161,13 +163,13 @@ fn agreed(server: &TlsServer) -> TlsInfo {
             _ => "TLSv1.3",
         },
         cipher: server.cipher().map_or("", cipher),
-        client: server.client_certificate().map(|it| {
+        client: server.client_certificate().map(|certificate| {
             Arc::new(ClientIdentity {
-                subject: it.subject.into(),
-                issuer: it.issuer.into(),
-                serial: it.serial.into(),
-                fingerprint: it.fingerprint.into(),
-                pem: it.pem.into(),
+                subject: certificate.subject.into(),
+                issuer: certificate.issuer.into(),
+                serial: certificate.serial.into(),
+                fingerprint: certificate.fingerprint.into(),
+                pem: certificate.pem.into(),
             })
         }),
     }
@@ -179,6 +181,6 @@ fn cipher(name: &'static str) -> &'static str {
         "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",
         "TLS13_AES_256_GCM_SHA384" => "TLS_AES_256_GCM_SHA384",
         "TLS13_CHACHA20_POLY1305_SHA256" => "TLS_CHACHA20_POLY1305_SHA256",
-        other => other,
+        suite => suite,
     }
 }

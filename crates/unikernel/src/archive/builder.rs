@@ -21,7 +21,7 @@ pub struct NewVariant {
     /// Field lines, `name: value\r\n` each, that a 304 has too.
     pub shared_fields: Vec<u8>,
     /// Field lines of responses with content only, without Content-Length.
-    pub own_fields: Vec<u8>,
+    pub content_fields: Vec<u8>,
     /// The value of ETag in the field lines.
     pub etag: String,
     /// The value of Content-Type in the field lines.
@@ -90,17 +90,17 @@ impl ArchiveBuilder {
     /// # Errors
     /// A path is invalid or taken, or identity is not the first of different content codings.
     pub fn file(&mut self, paths: &[&[u8]], variants: Vec<NewVariant>) -> Result<(), BuildError> {
-        let mut seen = CodingSet::EMPTY;
+        let mut codings = CodingSet::EMPTY;
         for (at, variant) in variants.iter().enumerate() {
             let is_first = at == 0;
             let is_identity = variant.encoding == ContentCoding::Identity;
             // Identity first, and only there: readers use the first variant as the fallback.
-            if is_first != is_identity || seen.contains(variant.encoding) {
-                return Err(BuildError::Encodings(shown(
+            if is_first != is_identity || codings.contains(variant.encoding) {
+                return Err(BuildError::Encodings(to_lossy_string(
                     paths.first().unwrap_or(&&[][..]),
                 )));
             }
-            seen.insert(variant.encoding);
+            codings.insert(variant.encoding);
         }
         if variants.is_empty() {
             return Err(BuildError::Encodings(String::new()));
@@ -168,40 +168,42 @@ impl ArchiveBuilder {
     pub fn finish(self) -> Result<Vec<u8>, BuildError> {
         let mut writer = ArchiveWriter::default();
         writer.out.resize(HEADER_LEN, 0);
-        let firsts = self.files.iter().map(|file| writer.file(file));
-        let firsts: Vec<u32> = firsts.collect::<Result<_, _>>()?;
+        let first_variants = self.files.iter().map(|file| writer.file(file));
+        let first_variants: Vec<u32> = first_variants.collect::<Result<_, _>>()?;
         for (path, entry) in &self.entries {
             let entry = match entry {
-                NewEntry::File(file) => {
-                    [kind::FILE, firsts[*file], number(self.files[*file].len())?]
-                }
+                NewEntry::File(file) => [
+                    kind::FILE,
+                    first_variants[*file],
+                    number(self.files[*file].len())?,
+                ],
                 NewEntry::Redirect(location) => writer.redirect(location)?,
                 NewEntry::Forbidden => [kind::FORBIDDEN, 0, 0],
                 // A `BTreeMap` is sorted, so the number of smaller names is the index among the sources.
                 NewEntry::Page(name) => {
-                    let before = self.sources.range::<String, _>(..name);
-                    [kind::PAGE, number(before.count())?, 0]
+                    let smaller = self.sources.range::<String, _>(..name);
+                    [kind::PAGE, number(smaller.count())?, 0]
                 }
             };
-            let path = writer.put(path)?;
+            let path = writer.append(path)?;
             writer.entries.extend(path.into_iter().chain(entry));
         }
         for (name, text) in &self.sources {
-            let name = writer.put(name.as_bytes())?;
-            let text = writer.put(text.as_bytes())?;
+            let name = writer.append(name.as_bytes())?;
+            let text = writer.append(text.as_bytes())?;
             writer.sources.extend(name.into_iter().chain(text));
         }
         for (status, (content_type, body)) in &self.error_pages {
-            let content_type = writer.put(content_type.as_bytes())?;
-            let body = writer.put(body)?;
+            let content_type = writer.append(content_type.as_bytes())?;
+            let body = writer.append(body)?;
             writer.error_pages.push(u32::from(*status));
             writer
                 .error_pages
                 .extend(content_type.into_iter().chain(body));
         }
         for (key, value) in &self.settings {
-            let key = writer.put(key.as_bytes())?;
-            let value = writer.put(value.as_bytes())?;
+            let key = writer.append(key.as_bytes())?;
+            let value = writer.append(value.as_bytes())?;
             writer.settings.extend(key.into_iter().chain(value));
         }
         writer.slots = slots(self.entries.keys());
@@ -210,17 +212,17 @@ impl ArchiveBuilder {
 
     fn insert(&mut self, path: &[u8], entry: NewEntry) -> Result<(), BuildError> {
         if path.first() != Some(&b'/') {
-            return Err(BuildError::NotAPath(shown(path)));
+            return Err(BuildError::NotAPath(to_lossy_string(path)));
         }
         if self.entries.contains_key(path) {
-            return Err(BuildError::Twice(shown(path)));
+            return Err(BuildError::Twice(to_lossy_string(path)));
         }
         self.entries.insert(path.to_vec(), entry);
         Ok(())
     }
 }
 
-fn shown(path: &[u8]) -> String {
+fn to_lossy_string(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
@@ -229,7 +231,7 @@ fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
     let count = (paths.len() * 2 + 1).next_power_of_two();
     let mut slots = alloc::vec![[0; layout::SLOT]; count];
     for (number, path) in (1..).zip(paths) {
-        let (mut at, mark) = hash::place(path);
+        let (mut at, mark) = hash::probe_start(path);
         // Linear probing; the table is at most half full.
         while slots[at & (count - 1)][1] != 0 {
             at = at.wrapping_add(1);
@@ -253,7 +255,7 @@ struct ArchiveWriter {
 
 impl ArchiveWriter {
     /// Appends bytes and returns their offset and length.
-    fn put(&mut self, bytes: &[u8]) -> Result<[u32; 2], BuildError> {
+    fn append(&mut self, bytes: &[u8]) -> Result<[u32; 2], BuildError> {
         let at = number(self.out.len())?;
         self.out.extend_from_slice(bytes);
         number(self.out.len())?;
@@ -270,13 +272,13 @@ impl ArchiveWriter {
     }
 
     fn variant(&mut self, variant: &NewVariant) -> Result<(), BuildError> {
-        let [etag_at, etag_len] = self.put(variant.etag.as_bytes())?;
-        let [type_at, type_len] = self.put(variant.content_type.as_bytes())?;
+        let [etag_at, etag_len] = self.append(variant.etag.as_bytes())?;
+        let [type_at, type_len] = self.append(variant.content_type.as_bytes())?;
         let mut response = head(variant);
         let head_len = number(response.len())?;
         response.extend_from_slice(&variant.body);
         self.out.resize(self.out.len().next_multiple_of(ALIGN), 0);
-        let [at, len] = self.put(&response)?;
+        let [at, len] = self.append(&response)?;
         let first_sum = number(self.sums.len())?;
         self.sums.extend(variant.body.chunks(SUMMED_LEN).map(sum));
         let modified_s = variant.last_modified_s.unwrap_or(layout::NO_TIME);
@@ -286,7 +288,7 @@ impl ArchiveWriter {
             len,
             head_len,
             number(variant.shared_fields.len())?,
-            number(variant.own_fields.len())?,
+            number(variant.content_fields.len())?,
             etag_at,
             etag_len,
             type_at,
@@ -299,7 +301,7 @@ impl ArchiveWriter {
     }
 
     fn redirect(&mut self, location: &str) -> Result<[u32; 3], BuildError> {
-        let [at, len] = self.put(location.as_bytes())?;
+        let [at, len] = self.append(location.as_bytes())?;
         Ok([kind::REDIRECT, at, len])
     }
 
@@ -318,9 +320,9 @@ impl ArchiveWriter {
         header.resize(HEADER_LEN, 0);
         for (table, bytes) in tables {
             self.out.resize(self.out.len().next_multiple_of(ALIGN), 0);
-            let place = self.put(&bytes)?.map(u32::to_le_bytes).concat();
+            let location = self.append(&bytes)?.map(u32::to_le_bytes).concat();
             let at = MAGIC.len() + 4 + table as usize * 8;
-            header[at..at + 8].copy_from_slice(&place);
+            header[at..at + 8].copy_from_slice(&location);
         }
         let len = number(self.out.len())?.to_le_bytes();
         header[MAGIC.len()..MAGIC.len() + 4].copy_from_slice(&len);
@@ -334,7 +336,7 @@ fn head(variant: &NewVariant) -> Vec<u8> {
     let mut out = Vec::new();
     let mut head = HeadWriter::start(&mut out, StatusCode::OK, &[0; 29]);
     head.lines(&variant.shared_fields);
-    head.lines(&variant.own_fields);
+    head.lines(&variant.content_fields);
     head.field_u64("Content-Length", variant.body.len() as u64);
     head.finish();
     out

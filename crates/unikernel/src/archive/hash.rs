@@ -5,7 +5,7 @@ const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The first slot of a path's probe sequence, to be reduced modulo the table's length, and the mark of its slot.
 #[inline]
-pub fn place(path: &[u8]) -> (usize, u32) {
+pub fn probe_start(path: &[u8]) -> (usize, u32) {
     let hash = hash(path);
     let low = (hash & 0xffff_ffff) as usize;
     (low, (hash >> 32) as u32) // both halves fit

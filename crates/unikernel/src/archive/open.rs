@@ -51,15 +51,15 @@ pub(super) fn tables(bytes: &'static [u8]) -> ArchiveResult<ArchiveTables> {
     let reader = ArchiveReader::new(bytes)?;
     let variants: &'static [FileVariant] = Box::leak(reader.variants()?.into_boxed_slice());
     let sources = reader.sources()?;
-    let named = reader.named(variants, &sources)?;
-    let slots = reader.slots(named.len())?;
+    let path_entries = reader.path_entries(variants, &sources)?;
+    let slots = reader.slots(path_entries.len())?;
     let settings = reader.records::<{ layout::SETTING }>(TableKind::Settings)?;
     let settings = settings.map(|[key_at, key_len, at, len]| {
         Ok((reader.text(key_at, key_len)?, reader.text(at, len)?))
     });
     Ok(ArchiveTables {
         slots,
-        named,
+        path_entries,
         settings: settings.collect::<ArchiveResult<_>>()?,
         error_pages: reader.error_pages()?,
         sources,
@@ -93,16 +93,16 @@ impl ArchiveReader {
     /// A table, with a length that is a multiple of `len` bytes.
     fn table(&self, table: TableKind, len: usize) -> ArchiveResult<&'static [u8]> {
         let at = MAGIC.len() + 4 + table as usize * 8;
-        let place = self.bytes.get(at..).ok_or(OpenError::Damaged)?;
-        let ([at, place_len], _) = place
+        let location = self.bytes.get(at..).ok_or(OpenError::Damaged)?;
+        let ([at, table_len], _) = location
             .as_chunks::<4>()
             .0
             .split_first_chunk()
             .ok_or(OpenError::Damaged)?;
-        let whole = self.slice(u32::from_le_bytes(*at), u32::from_le_bytes(*place_len))?;
+        let table_bytes = self.slice(u32::from_le_bytes(*at), u32::from_le_bytes(*table_len))?;
         // A partial record at the end would be ignored silently.
-        match whole.len().is_multiple_of(len) {
-            true => Ok(whole),
+        match table_bytes.len().is_multiple_of(len) {
+            true => Ok(table_bytes),
             false => Err(OpenError::Damaged),
         }
     }
@@ -129,7 +129,15 @@ impl ArchiveReader {
         record: [u32; layout::VARIANT],
         sums: &'static [u16],
     ) -> ArchiveResult<FileVariant> {
-        let [encoding, at, len, head_len, shared_len, own_len, ..] = record;
+        let [
+            encoding,
+            at,
+            len,
+            head_len,
+            shared_len,
+            content_fields_len,
+            ..,
+        ] = record;
         let [
             ..,
             etag_at,
@@ -148,7 +156,7 @@ impl ArchiveReader {
             .get(..shared_len as usize)
             .ok_or(OpenError::Damaged)?;
         // Lengths of a damaged archive may overflow.
-        let fields_len = (shared_len as usize).checked_add(own_len as usize);
+        let fields_len = (shared_len as usize).checked_add(content_fields_len as usize);
         let fields = fields_len
             .and_then(|len| fields.get(..len))
             .ok_or(OpenError::Damaged)?;
@@ -170,18 +178,18 @@ impl ArchiveReader {
         })
     }
 
-    fn named(
+    fn path_entries(
         &self,
         variants: &'static [FileVariant],
         sources: &[PageSource],
     ) -> ArchiveResult<Vec<PathEntry>> {
         let records = self.records::<{ layout::ENTRY }>(TableKind::Entries)?;
-        let named = records.map(|[at, len, kind, first, second]| {
+        let path_entries = records.map(|[at, len, kind, first, second]| {
             let path = self.slice(at, len)?;
             let entry = self.entry([kind, first, second], variants, sources)?;
             Ok(PathEntry { path, entry })
         });
-        named.collect()
+        path_entries.collect()
     }
 
     fn entry(
@@ -192,10 +200,12 @@ impl ArchiveReader {
     ) -> ArchiveResult<ArchiveEntry> {
         match kind {
             kind::FILE => {
-                let own = variants
+                let file_variants = variants
                     .get(first as usize..)
-                    .and_then(|own| own.get(..second as usize));
-                Ok(ArchiveEntry::File(file(own.ok_or(OpenError::Damaged)?)?))
+                    .and_then(|file_variants| file_variants.get(..second as usize));
+                Ok(ArchiveEntry::File(file(
+                    file_variants.ok_or(OpenError::Damaged)?,
+                )?))
             }
             kind::REDIRECT => {
                 let location = self.text(first, second)?;
@@ -224,15 +234,17 @@ impl ArchiveReader {
         }
     }
 
-    fn slots(&self, named: usize) -> ArchiveResult<Vec<HashSlot>> {
+    fn slots(&self, entry_count: usize) -> ArchiveResult<Vec<HashSlot>> {
         let records = self.records::<{ layout::SLOT }>(TableKind::Slots)?;
         let slots: Vec<HashSlot> = records
-            .map(|[mark, named]| HashSlot { mark, named })
+            .map(|[mark, path_index]| HashSlot { mark, path_index })
             .collect();
         // Without an empty slot, the search for a missing path would not end.
-        let leads_somewhere = slots.iter().all(|slot| slot.named as usize <= named);
-        let ends = slots.iter().any(|slot| slot.named == 0);
-        match leads_somewhere && ends && slots.len().is_power_of_two() {
+        let has_valid_indices = slots
+            .iter()
+            .all(|slot| slot.path_index as usize <= entry_count);
+        let has_empty_slot = slots.iter().any(|slot| slot.path_index == 0);
+        match has_valid_indices && has_empty_slot && slots.len().is_power_of_two() {
             true => Ok(slots),
             false => Err(OpenError::Damaged),
         }
@@ -256,9 +268,9 @@ impl ArchiveReader {
 
 /// Checks that a file begins with identity and has each content coding once.
 fn file(variants: &'static [FileVariant]) -> ArchiveResult<ArchivedFile> {
-    let (first, others) = variants.split_first().ok_or(OpenError::Damaged)?;
+    let (first, encoded) = variants.split_first().ok_or(OpenError::Damaged)?;
     let mut encodings = CodingSet::EMPTY;
-    for variant in others {
+    for variant in encoded {
         if variant.encoding == ContentCoding::Identity || encodings.contains(variant.encoding) {
             return Err(OpenError::Damaged);
         }

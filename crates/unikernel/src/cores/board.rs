@@ -33,17 +33,17 @@ impl StatusBoard {
     }
 
     /// Publishes these words, as many as fit, in place of the old ones. Only one core may call it.
-    pub fn show(&self, words: impl Iterator<Item = u64>) {
+    pub fn publish(&self, words: impl Iterator<Item = u64>) {
         let version = self.version.load(Ordering::Relaxed).wrapping_add(1);
         // Pairs with the fence in `read`: a reader that sees a word of this write also sees the version before it on
         // its check.
         fence(Ordering::Release);
-        let Some((len, places)) = self.half(version).split_first() else {
+        let Some((len, slots)) = self.half(version).split_first() else {
             return;
         };
         let mut count = 0;
-        for (place, word) in places.iter().zip(words) {
-            place.store(word, Ordering::Relaxed);
+        for (slot, word) in slots.iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
             count += 1;
         }
         len.store(count, Ordering::Relaxed);
@@ -61,10 +61,10 @@ impl StatusBoard {
         for _ in 0..TRIES {
             let version = self.version.load(Ordering::Acquire);
             words.clear();
-            if let Some((len, places)) = self.half(version).split_first() {
+            if let Some((len, slots)) = self.half(version).split_first() {
                 let len = len.load(Ordering::Relaxed) as usize;
-                let places = places.iter().take(len);
-                words.extend(places.map(|place| place.load(Ordering::Relaxed)));
+                let slots = slots.iter().take(len);
+                words.extend(slots.map(|slot| slot.load(Ordering::Relaxed)));
             }
             fence(Ordering::Acquire);
             // After a change, the writer may be overwriting this half.
@@ -88,12 +88,12 @@ mod tests {
         let board = StatusBoard::new(3);
         let mut words = Vec::from([9]);
         assert_eq!((board.read(&mut words), &words[..]), (0, &[][..]));
-        board.show([1, 2].into_iter());
+        board.publish([1, 2].into_iter());
         assert_eq!((board.read(&mut words), &words[..]), (1, &[1, 2][..]));
-        board.show(5..);
+        board.publish(5..);
         // Only as many words as there is room for.
         assert_eq!((board.read(&mut words), &words[..]), (2, &[5, 6, 7][..]));
-        board.show([].into_iter());
+        board.publish([].into_iter());
         assert_eq!((board.read(&mut words), &words[..]), (3, &[][..]));
         assert_eq!(board.version(), 3);
     }
@@ -124,7 +124,7 @@ mod tests {
             }
             for turn in 1..=TURNS {
                 let len = 1 + turn as usize % 40;
-                board.show(core::iter::repeat_n(turn, len));
+                board.publish(core::iter::repeat_n(turn, len));
                 if turn % 64 == 0 {
                     std::thread::yield_now();
                 }

@@ -49,7 +49,7 @@ struct CoreState {
     /// By writer, without the core itself.
     rings: Box<[FrameRing]>,
     /// The core may be asleep and needs a wake-up.
-    sleeps: CacheLine<AtomicBool>,
+    is_asleep: CacheLine<AtomicBool>,
     traffic: CacheLine<[AtomicU64; TRAFFIC.len()]>,
     numbers: StatusBoard,
     log: StatusBoard,
@@ -75,14 +75,14 @@ impl CoreSet {
     #[must_use]
     pub fn new(count: u16, secret: &[u8; 32]) -> CoreSet {
         let count = count.clamp(1, CoreSet::COUNT_MAX);
-        let others = usize::from(count) - 1;
+        let other_count = usize::from(count) - 1;
         // The largest power of two within an equal share.
         let ring_len = RINGS_LEN
-            .checked_div(others)
+            .checked_div(other_count)
             .map_or(0, |len| (1 << len.ilog2()).min(RING_LEN_MAX));
         let core = |_| CoreState {
-            rings: (0..others).map(|_| FrameRing::new(ring_len)).collect(),
-            sleeps: CacheLine::default(),
+            rings: (0..other_count).map(|_| FrameRing::new(ring_len)).collect(),
+            is_asleep: CacheLine::default(),
             traffic: CacheLine::default(),
             numbers: StatusBoard::new(NUMBERS_MAX),
             log: StatusBoard::new(LOG_WORDS_MAX),
@@ -122,9 +122,9 @@ impl CoreSet {
     }
 
     /// Passes a frame to another core. False: its ring is full.
-    pub fn put(&self, from: u16, to: u16, frame: &[u8], sum_is_good: bool) -> bool {
+    pub fn push_frame(&self, from: u16, to: u16, frame: &[u8], sum_is_good: bool) -> bool {
         self.ring(from, to)
-            .is_some_and(|ring| ring.put(frame, sum_is_good))
+            .is_some_and(|ring| ring.push(frame, sum_is_good))
     }
 
     /// Takes a frame from another core. Returns its length in `buffer`, and whether its checksums are good.
@@ -138,7 +138,7 @@ impl CoreSet {
     }
 
     /// Increments a counter of the calling core.
-    pub fn count_one(&self, core: u16, traffic: CrossCoreCounter) {
+    pub fn increment(&self, core: u16, traffic: CrossCoreCounter) {
         // Load and store suffice: each counter has one writer.
         let count = &self.core(core).traffic[traffic as usize];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl CoreSet {
     }
 
     /// All cores but one, as bits.
-    pub fn others(&self, core: u16) -> u64 {
+    pub fn other_cores(&self, core: u16) -> u64 {
         let all = u64::MAX >> (64 - u32::from(self.count()));
         all & !(1 << core)
     }
@@ -204,7 +204,7 @@ impl CoreSet {
     /// Announces that a core will sleep. The core must check for work once more after this call; work that arrives
     /// later is followed by a wake-up.
     pub fn sleep(&self, core: u16) {
-        self.core(core).sleeps.store(true, Ordering::Relaxed);
+        self.core(core).is_asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence in `to_wake` (Dekker): either this core sees the other's write, or the other sees this
         // flag.
         fence(Ordering::SeqCst);
@@ -212,7 +212,7 @@ impl CoreSet {
 
     /// Marks a core as awake.
     pub fn wake(&self, core: u16) {
-        self.core(core).sleeps.store(false, Ordering::Relaxed);
+        self.core(core).is_asleep.store(false, Ordering::Relaxed);
     }
 
     /// The cores among `cores` that need a wake-up, after work was written for them; each is returned to one caller
@@ -220,14 +220,14 @@ impl CoreSet {
     pub fn to_wake(&self, cores: u64) -> u64 {
         // The frames were written before; see `sleep`.
         fence(Ordering::SeqCst);
-        let mut left = cores;
+        let mut remaining = cores;
         let mut wakes = 0;
-        while left != 0 {
-            let core = left.trailing_zeros();
-            left &= left - 1;
-            let sleeps = &self.core(core as u16).sleeps;
+        while remaining != 0 {
+            let core = remaining.trailing_zeros();
+            remaining &= remaining - 1;
+            let is_asleep = &self.core(core as u16).is_asleep;
             // The load leaves the cache line shared while the core is awake; the swap gives the wake-up to one caller.
-            if sleeps.load(Ordering::Relaxed) && sleeps.swap(false, Ordering::Relaxed) {
+            if is_asleep.load(Ordering::Relaxed) && is_asleep.swap(false, Ordering::Relaxed) {
                 wakes |= 1 << core;
             }
         }
@@ -242,17 +242,15 @@ impl CoreSet {
 
 /// Converts bytes to words: their number, then the bytes, padded with zeros.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let (whole, rest) = bytes.as_chunks::<8>();
+    let (full, rest) = bytes.as_chunks::<8>();
     let last = rest
         .iter()
         .rev()
         .fold(0, |word, byte| word << 8 | u64::from(*byte));
     let last = (!rest.is_empty()).then_some(last);
-    let whole = whole.iter().map(|word| u64::from_le_bytes(*word));
+    let full = full.iter().map(|word| u64::from_le_bytes(*word));
     // The length in bytes goes first, since the last word may be padded.
-    core::iter::once(bytes.len() as u64)
-        .chain(whole)
-        .chain(last)
+    core::iter::once(bytes.len() as u64).chain(full).chain(last)
 }
 
 /// Converts the words of [`words`] back to bytes; also returns the words behind them.
@@ -262,8 +260,8 @@ pub fn bytes(words: &[u64]) -> (Vec<u8>, &[u64]) {
     };
     // The board may hold fewer words than the length demands.
     let len = (*len as usize).min(words.len() * 8);
-    let (own, rest) = words.split_at(len.div_ceil(8));
-    let mut bytes: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (payload, rest) = words.split_at(len.div_ceil(8));
+    let mut bytes: Vec<u8> = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
     bytes.truncate(len);
     (bytes, rest)
 }

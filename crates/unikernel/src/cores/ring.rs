@@ -2,7 +2,7 @@
 //! producer would garble frames but not violate memory safety.
 //!
 //! A record is a word with the frame's length and its checksum flag, followed by the frame in words of 8 bytes. A word
-//! is written before `put` passes it, and read before `taken` does.
+//! is written before `put` passes it, and read before `consumed` does.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ pub struct FrameRing {
     /// A power of two in number.
     words: Box<[AtomicU64]>,
     /// Words written since the start. 0 <= put - taken <= words.len().
-    put: CacheLine<AtomicU64>,
+    written: CacheLine<AtomicU64>,
     /// Words read since the start.
-    taken: CacheLine<AtomicU64>,
+    consumed: CacheLine<AtomicU64>,
 }
 
 impl FrameRing {
@@ -30,8 +30,8 @@ impl FrameRing {
         let count = (len / 8).max(2 * FRAME_LEN_MAX / 8).next_power_of_two();
         FrameRing {
             words: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            put: CacheLine::default(),
-            taken: CacheLine::default(),
+            written: CacheLine::default(),
+            consumed: CacheLine::default(),
         }
     }
 
@@ -41,22 +41,22 @@ impl FrameRing {
 
     /// Adds a frame. False: the ring is full, or the frame too long.
     #[must_use]
-    pub fn put(&self, frame: &[u8], sum_is_good: bool) -> bool {
-        let put = self.put.load(Ordering::Relaxed);
+    pub fn push(&self, frame: &[u8], sum_is_good: bool) -> bool {
+        let written = self.written.load(Ordering::Relaxed);
         // Acquire: the consumer's reads of these words precede our overwriting them.
-        let taken = self.taken.load(Ordering::Acquire);
-        let free = self.words.len() as u64 - put.wrapping_sub(taken);
+        let consumed = self.consumed.load(Ordering::Acquire);
+        let free = self.words.len() as u64 - written.wrapping_sub(consumed);
         let needed = 1 + frame.len().div_ceil(8) as u64;
         // A full ring drops the frame, as a network would; TCP retransmits.
         if needed > free || frame.len() > FRAME_LEN_MAX {
             return false;
         }
         let flag = if sum_is_good { SUM_IS_GOOD } else { 0 };
-        self.word(put)
+        self.word(written)
             .store(frame.len() as u64 | flag, Ordering::Relaxed);
-        let (whole, rest) = frame.as_chunks::<8>();
-        let mut at = put.wrapping_add(1);
-        for bytes in whole {
+        let (full_words, rest) = frame.as_chunks::<8>();
+        let mut at = written.wrapping_add(1);
+        for bytes in full_words {
             self.word(at)
                 .store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
             at = at.wrapping_add(1);
@@ -68,20 +68,21 @@ impl FrameRing {
                 .store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
         // Release: the consumer sees the words before it sees the new count.
-        self.put.store(put.wrapping_add(needed), Ordering::Release);
+        self.written
+            .store(written.wrapping_add(needed), Ordering::Release);
         true
     }
 
     /// Takes the oldest frame. Returns its length in `buffer`, and whether its checksums are good.
     pub fn take(&self, buffer: &mut [u8; FRAME_LEN_MAX]) -> Option<(usize, bool)> {
-        let taken = self.taken.load(Ordering::Relaxed);
-        if self.put.load(Ordering::Acquire) == taken {
+        let consumed = self.consumed.load(Ordering::Relaxed);
+        if self.written.load(Ordering::Acquire) == consumed {
             return None;
         }
-        let head = self.word(taken).load(Ordering::Relaxed);
+        let head = self.word(consumed).load(Ordering::Relaxed);
         // A second producer, against the contract, could garble the length.
         let len = (head as u32 as usize).min(FRAME_LEN_MAX);
-        let mut at = taken.wrapping_add(1);
+        let mut at = consumed.wrapping_add(1);
         for bytes in buffer
             .as_chunks_mut::<8>()
             .0
@@ -92,13 +93,13 @@ impl FrameRing {
             at = at.wrapping_add(1);
         }
         // Release: the words are read before the producer may overwrite them.
-        self.taken.store(at, Ordering::Release);
+        self.consumed.store(at, Ordering::Release);
         Some((len, head & SUM_IS_GOOD != 0))
     }
 
     /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
-        self.put.load(Ordering::Acquire) == self.taken.load(Ordering::Relaxed)
+        self.written.load(Ordering::Acquire) == self.consumed.load(Ordering::Relaxed)
     }
 }
 
@@ -142,7 +143,7 @@ mod tests {
         assert!(ring.is_empty() && take(&ring).is_none());
         let mut next = 0;
         for number in 0..2000 {
-            while !ring.put(&frame(number), number % 3 == 0) {
+            while !ring.push(&frame(number), number % 3 == 0) {
                 assert_eq!(take(&ring), Some((frame(next), next % 3 == 0)));
                 next += 1;
             }
@@ -160,16 +161,16 @@ mod tests {
     #[test]
     fn a_full_ring_refuses_and_loses_nothing() {
         let ring = FrameRing::new(4096);
-        let count = (0..).take_while(|_| ring.put(&[7; 56], false)).count();
+        let count = (0..).take_while(|_| ring.push(&[7; 56], false)).count();
         // A record of 56 bytes takes 64: its length precedes it.
         assert_eq!(count, 4096 / 64);
-        assert!(!ring.put(&[], false));
-        assert!(take(&ring).is_some() && ring.put(&[8; 56], true) && !ring.put(&[], false));
+        assert!(!ring.push(&[], false));
+        assert!(take(&ring).is_some() && ring.push(&[8; 56], true) && !ring.push(&[], false));
         let taken: Vec<_> = core::iter::from_fn(|| take(&ring)).collect();
         assert_eq!(taken.len(), count);
         assert_eq!(taken[count - 1], ([8; 56].to_vec(), true));
-        assert!(!ring.put(&[0; FRAME_LEN_MAX + 1], false));
-        assert!(ring.put(&[], true));
+        assert!(!ring.push(&[0; FRAME_LEN_MAX + 1], false));
+        assert!(ring.push(&[], true));
         assert_eq!(take(&ring), Some((Vec::new(), true)));
     }
 
@@ -184,7 +185,7 @@ mod tests {
                     let mut refused = 0u64;
                     for number in 0..COUNT {
                         let frame = frame(number);
-                        while !ring.put(&frame, number % 2 == 0) {
+                        while !ring.push(&frame, number % 2 == 0) {
                             refused += 1;
                             std::thread::yield_now();
                             if is_over.load(Ordering::Relaxed) {

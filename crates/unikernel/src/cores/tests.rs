@@ -16,7 +16,7 @@ fn each_pair_of_cores_has_a_ring_of_its_own() {
     for from in 0..COUNT {
         for to in 0..COUNT {
             let frame = [from as u8, to as u8, 7];
-            assert_eq!(cores.put(from, to, &frame, from > 2), from != to);
+            assert_eq!(cores.push_frame(from, to, &frame, from > 2), from != to);
         }
     }
     for to in 0..COUNT {
@@ -36,12 +36,12 @@ fn each_pair_of_cores_has_a_ring_of_its_own() {
 fn counts_are_bounded_and_one_core_has_nobody() {
     assert_eq!(CoreSet::new(0, &[1; 32]).count(), 1);
     let one = CoreSet::new(1, &[1; 32]);
-    assert_eq!((one.others(0), one.has_frames(0)), (0, false));
+    assert_eq!((one.other_cores(0), one.has_frames(0)), (0, false));
     let most = CoreSet::new(u16::MAX, &[1; 32]);
     assert_eq!(most.count(), CoreSet::COUNT_MAX);
-    assert_eq!(most.others(0), u64::MAX - 1);
-    assert_eq!(most.others(63), u64::MAX >> 1);
-    assert!(most.put(63, 0, &[1; 1514], true) && most.put(0, 63, &[1; 1514], true));
+    assert_eq!(most.other_cores(0), u64::MAX - 1);
+    assert_eq!(most.other_cores(63), u64::MAX >> 1);
+    assert!(most.push_frame(63, 0, &[1; 1514], true) && most.push_frame(0, 63, &[1; 1514], true));
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn the_end_is_when_all_are_done() {
 #[test]
 fn counts_of_all_cores_are_summed() {
     let cores = CoreSet::new(3, &[1; 32]);
-    cores.count_one(0, CrossCoreCounter::Forwarded);
-    cores.count_one(2, CrossCoreCounter::Forwarded);
-    cores.count_one(1, CrossCoreCounter::Dropped);
+    cores.increment(0, CrossCoreCounter::Forwarded);
+    cores.increment(2, CrossCoreCounter::Forwarded);
+    cores.increment(1, CrossCoreCounter::Dropped);
     let all: Vec<u64> = cores.traffic().map(|(_, count)| count).collect();
     assert_eq!(all, [2, 1, 0]);
 }
@@ -117,7 +117,7 @@ fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
         scope.spawn(|| {
             for number in 1..=ROUNDS {
                 wait(&round, number);
-                cores.put(0, 1, &[], true);
+                cores.push_frame(0, 1, &[], true);
                 let wakes = cores.to_wake(0b10);
                 done.store(number << 1 | wakes >> 1, Ordering::Release);
             }
@@ -185,7 +185,7 @@ fn nobody_sleeps_over_what_has_come() {
                     let mut buffer = [0; FRAME_LEN_MAX];
                     if core == 0 {
                         for _ in 0..balls {
-                            assert!(cores.put(0, next, &0u64.to_le_bytes(), true));
+                            assert!(cores.push_frame(0, next, &0u64.to_le_bytes(), true));
                         }
                     }
                     let mut wanted = u64::from(core == 0) << next;
@@ -195,10 +195,15 @@ fn nobody_sleeps_over_what_has_come() {
                             if number == ROUNDS {
                                 over.fetch_add(1, Ordering::Relaxed);
                                 // The end concerns all cores, wherever they sleep.
-                                wanted = cores.others(core);
+                                wanted = cores.other_cores(core);
                                 continue;
                             }
-                            assert!(cores.put(core, next, &(number + 1).to_le_bytes(), true));
+                            assert!(cores.push_frame(
+                                core,
+                                next,
+                                &(number + 1).to_le_bytes(),
+                                true
+                            ));
                             wanted |= 1 << next;
                         }
                         let mut wakes = cores.to_wake(core::mem::take(&mut wanted));

@@ -44,12 +44,12 @@ pub struct PageEngine {
     /// Connections with an unread request that wait for a free task.
     queue: VecDeque<ConnectionId>,
     /// Tasks that wait for a database connection, in order.
-    wanting: VecDeque<usize>,
+    waiting: VecDeque<usize>,
     database: Option<DatabaseClient>,
     /// The database connections were closed for the shutdown.
     is_stopped: bool,
-    trouble: Option<String>,
-    made: u64,
+    problem: Option<String>,
+    finished_count: u64,
 }
 
 impl PageEngine {
@@ -70,7 +70,7 @@ impl PageEngine {
                 let page = CompiledPage::parse_with(source.name, source.text, &mut |name| {
                     site.source(name)
                 })
-                .map_err(|error| format!("{}:{}: {}", source.name, error.line, error.what))?;
+                .map_err(|error| format!("{}:{}: {}", source.name, error.line, error.message))?;
                 pages.push((source, page));
             }
         }
@@ -82,11 +82,11 @@ impl PageEngine {
             free: (0..count).rev().collect(),
             ready: VecDeque::with_capacity(TASKS_MAX),
             queue: VecDeque::with_capacity(QUEUE_MAX),
-            wanting: VecDeque::with_capacity(TASKS_MAX),
-            database: DatabaseClient::of(site, secret, cores)?,
+            waiting: VecDeque::with_capacity(TASKS_MAX),
+            database: DatabaseClient::from_settings(site, secret, cores)?,
             is_stopped: false,
-            trouble: None,
-            made: 0,
+            problem: None,
+            finished_count: 0,
         })
     }
 
@@ -101,12 +101,12 @@ impl PageEngine {
         head: &H1RequestHead<'_>,
         peer: SocketAddrV4,
     ) -> Result<bool, SendQueueFull> {
-        let wanted = core::ptr::from_ref(source).addr();
-        let place = |known: &(&'static archive::PageSource, CompiledPage)| {
-            core::ptr::from_ref(known.0).addr()
+        let address = core::ptr::from_ref(source).addr();
+        let source_address = |entry: &(&'static archive::PageSource, CompiledPage)| {
+            core::ptr::from_ref(entry.0).addr()
         };
         // A source is identified by its address: the archive gives the same reference at each lookup.
-        let page = self.pages.binary_search_by_key(&wanted, place);
+        let page = self.pages.binary_search_by_key(&address, source_address);
         let page = page.map_err(|_| SendQueueFull)?;
         let Some(at) = self.free.pop() else {
             if self.queue.len() == QUEUE_MAX {
@@ -117,7 +117,7 @@ impl PageEngine {
         };
         let task = &mut self.tasks[at];
         task.visit = visit;
-        task.asked.set(head, peer);
+        task.input.set(head, peer);
         task.page = page;
         task.run.begin(&self.pages[page].1);
         task.text.clear();
@@ -131,16 +131,16 @@ impl PageEngine {
     /// called until `None`.
     pub fn run(&mut self, calls: &mut impl StackCalls) -> Option<FinishedPage> {
         // Queries first, so that the database works while other pages run.
-        self.ask(calls);
+        self.send_queries(calls);
         while let Some(at) = self.ready.pop_front() {
             if let Some(result) = self.step(at) {
-                self.made += 1;
+                self.finished_count += 1;
                 self.tasks[at].state = PageState::Ended;
                 let visit = self.tasks[at].visit;
                 return Some(FinishedPage { visit, at, result });
             }
             // The step may have asked for a query.
-            self.ask(calls);
+            self.send_queries(calls);
         }
         None
     }
@@ -150,9 +150,9 @@ impl PageEngine {
         &self.tasks[at]
     }
 
-    /// The next queued connection for which a task is free; `begun` were returned since the last page began.
-    pub fn next_queued(&mut self, begun: usize) -> Option<ConnectionId> {
-        match begun < self.free.len() {
+    /// The next queued connection for which a task is free; `started` were returned since the last page began.
+    pub fn next_queued(&mut self, started: usize) -> Option<ConnectionId> {
+        match started < self.free.len() {
             true => self.queue.pop_front(),
             false => None,
         }
@@ -173,7 +173,7 @@ impl PageEngine {
         }
         let (source, page) = &self.pages[task.page];
         let name = source.name;
-        let (failure, reason) = match task.run.step(page, &task.asked, &mut task.text) {
+        let (failure, reason) = match task.run.step(page, &task.input, &mut task.text) {
             RunStep::Done => return Some(Ok(())),
             RunStep::Query { .. } => match &mut self.database {
                 _ if self.is_stopped => (
@@ -186,7 +186,7 @@ impl PageEngine {
                 ),
                 // A page must not wait for a server that is known to be away.
                 Some(database) if database.is_unreachable() => {
-                    database.ask_for_retry();
+                    database.request_retry();
                     (
                         PageFailure::NoDatabase,
                         format!("{name}: {}", database.reason),
@@ -194,19 +194,19 @@ impl PageEngine {
                 }
                 Some(_) => {
                     task.state = PageState::Wants;
-                    self.wanting.push_back(at);
+                    self.waiting.push_back(at);
                     return None;
                 }
             },
             RunStep::Failed(failure) => (
                 PageFailure::Page,
-                format!("{name}:{}: {}", failure.line, failure.what),
+                format!("{name}:{}: {}", failure.line, failure.message),
             ),
         };
         task.reason = reason;
         // Only faults of the page itself concern the operator; the database reports its own.
         if failure == PageFailure::Page {
-            self.trouble = Some(task.reason.clone());
+            self.problem = Some(task.reason.clone());
         }
         Some(Err(failure))
     }
@@ -218,36 +218,36 @@ impl PageEngine {
         task.state = PageState::Fails(failure);
         task.reason = format!("{name}: {reason}");
         if failure == PageFailure::Page {
-            self.trouble = Some(task.reason.clone());
+            self.problem = Some(task.reason.clone());
         }
         self.ready.push_back(at);
     }
 
     /// Sends the queries of waiting tasks while database connections are free.
-    fn ask(&mut self, calls: &mut impl StackCalls) {
+    fn send_queries(&mut self, calls: &mut impl StackCalls) {
         let Some(database) = &mut self.database else {
             return;
         };
         // Collected, since `fail` needs the whole engine.
         let mut too_long = Vec::new();
-        while !self.wanting.is_empty() && database.has_free() {
-            let Some(at) = self.wanting.pop_front() else {
+        while !self.waiting.is_empty() && database.has_free() {
+            let Some(at) = self.waiting.pop_front() else {
                 break;
             };
             let task = &mut self.tasks[at];
             let page = &self.pages[task.page].1;
             // A repeated step returns the same query as before.
-            let step = task.run.step(page, &task.asked, &mut task.text);
+            let step = task.run.step(page, &task.input, &mut task.text);
             let RunStep::Query { statement, values } = step else {
                 task.state = PageState::Runs;
                 self.ready.push_back(at);
                 continue;
             };
-            match database.ask(calls, at, statement, values.map(to_database)) {
+            match database.send_query(calls, at, statement, values.map(to_database)) {
                 Ok(()) => task.state = PageState::Asks,
                 Err(StatementRefusal::Busy) => {
                     // The task keeps its turn.
-                    self.wanting.push_front(at);
+                    self.waiting.push_front(at);
                     break;
                 }
                 Err(StatementRefusal::TooLong) => too_long.push(at),
@@ -271,9 +271,9 @@ impl PageEngine {
             return;
         };
         let (tasks, pages) = (&mut self.tasks, &self.pages);
-        let (ready, trouble) = (&mut self.ready, &mut self.trouble);
-        let taken = database.input(calls, now_us, id, bytes, |asker, event| {
-            let task: &mut PageTask = &mut tasks[asker];
+        let (ready, problem) = (&mut self.ready, &mut self.problem);
+        let result = database.input(calls, now_us, id, bytes, |owner, event| {
+            let task: &mut PageTask = &mut tasks[owner];
             match event {
                 MySqlEvent::Columns(columns) => {
                     task.run
@@ -282,9 +282,9 @@ impl PageEngine {
                 MySqlEvent::Value(value) => task.run.value(from_database(value)),
                 MySqlEvent::RowEnd => task.run.row_end(),
                 MySqlEvent::Done { .. } => {
-                    task.run.answered();
+                    task.run.finish_query();
                     task.state = PageState::Runs;
-                    ready.push_back(asker);
+                    ready.push_back(owner);
                 }
                 MySqlEvent::Failed(failure) => {
                     let name = pages[task.page].0.name;
@@ -292,18 +292,18 @@ impl PageEngine {
                         "{name}: the database reports {}: {}",
                         failure.code, failure.message
                     );
-                    *trouble = Some(task.reason.clone());
+                    *problem = Some(task.reason.clone());
                     let fault = DataFault::from_number(failure.code);
                     task.state =
                         PageState::Fails(fault.map_or(PageFailure::Page, PageFailure::Data));
-                    ready.push_back(asker);
+                    ready.push_back(owner);
                 }
                 MySqlEvent::StartTls | MySqlEvent::Ready => {}
             }
         });
-        if let Err(lost) = taken {
-            if let Some(lost) = lost {
-                self.lose(&lost);
+        if let Err(lost_query) = result {
+            if let Some(lost_query) = lost_query {
+                self.handle_lost_query(&lost_query);
             }
             self.fail_if_unreachable();
         }
@@ -317,13 +317,13 @@ impl PageEngine {
     }
 
     /// Handles the end of a database connection.
-    pub fn lost(&mut self, now_us: u64, id: ConnectionId) {
-        let lost = self
+    pub fn on_connection_lost(&mut self, now_us: u64, id: ConnectionId) {
+        let lost_query = self
             .database
             .as_mut()
-            .and_then(|database| database.lost(now_us, id));
-        if let Some(lost) = lost {
-            self.lose(&lost);
+            .and_then(|database| database.on_connection_lost(now_us, id));
+        if let Some(lost_query) = lost_query {
+            self.handle_lost_query(&lost_query);
         }
         self.fail_if_unreachable();
     }
@@ -333,28 +333,28 @@ impl PageEngine {
         let Some(database) = &mut self.database else {
             return;
         };
-        if self.wanting.is_empty() || !database.is_unreachable() {
+        if self.waiting.is_empty() || !database.is_unreachable() {
             return;
         }
-        database.ask_for_retry();
+        database.request_retry();
         // Each page's log entry gets the same reason.
         let reason = database.reason.clone();
-        for at in core::mem::take(&mut self.wanting) {
+        for at in core::mem::take(&mut self.waiting) {
             self.fail(at, PageFailure::NoDatabase, &reason);
         }
     }
 
     /// Repeats a lost query once if that is safe; otherwise fails its page.
-    fn lose(&mut self, lost: &LostQuery) {
-        let asker = lost.asker;
-        let task = &mut self.tasks[asker];
-        let (failure, reason) = match &lost.cause {
+    fn handle_lost_query(&mut self, lost_query: &LostQuery) {
+        let owner = lost_query.owner;
+        let task = &mut self.tasks[owner];
+        let (failure, reason) = match &lost_query.cause {
             // Once: a server that closes each connection must not cause a loop.
             LossCause::Stale if !task.is_repeated => {
                 task.is_repeated = true;
                 task.state = PageState::Wants;
                 // To the front: the page has waited already.
-                return self.wanting.push_front(asker);
+                return self.waiting.push_front(owner);
             }
             LossCause::Stale | LossCause::Server => {
                 let reason = self.database.as_ref().map(|database| &database.reason);
@@ -362,7 +362,7 @@ impl PageEngine {
             }
             LossCause::Answer(error) => (PageFailure::Page, error.to_string()),
         };
-        self.fail(asker, failure, &reason);
+        self.fail(owner, failure, &reason);
     }
 
     /// Removes a queued connection that has ended.
@@ -379,10 +379,10 @@ impl PageEngine {
 
     fn drop_task(&mut self, calls: &mut impl StackCalls, at: usize) {
         if let (PageState::Asks, Some(database)) = (&self.tasks[at].state, &mut self.database) {
-            database.give_up(calls, at);
+            database.abandon_query(calls, at);
         }
-        self.ready.retain(|one| *one != at);
-        self.wanting.retain(|one| *one != at);
+        self.ready.retain(|index| *index != at);
+        self.waiting.retain(|index| *index != at);
         self.end(at);
     }
 
@@ -392,25 +392,25 @@ impl PageEngine {
         let Some(database) = self.database.as_mut() else {
             return next_us;
         };
-        let mut late = Vec::new();
+        let mut overdue = Vec::new();
         if self.free.len() < self.tasks.len() {
             next_us = Some(now_us + 1_000_000);
             for at in 0..self.tasks.len() {
                 let task = &mut self.tasks[at];
                 let waits = matches!(task.state, PageState::Asks | PageState::Wants);
                 // Running pages end by their limit of steps.
-                if !waits || now_us < task.visit.begun_us + TASK_TIMEOUT_US {
+                if !waits || now_us < task.visit.start_us + TASK_TIMEOUT_US {
                     continue;
                 }
                 if matches!(task.state, PageState::Asks) {
-                    database.give_up(calls, at);
+                    database.abandon_query(calls, at);
                 }
-                self.wanting.retain(|one| *one != at);
-                late.push(at);
+                self.waiting.retain(|index| *index != at);
+                overdue.push(at);
             }
         }
-        let database_us = database.tick(calls, now_us, self.wanting.len());
-        for at in late {
+        let database_us = database.tick(calls, now_us, self.waiting.len());
+        for at in overdue {
             let reason = format!("it took longer than {} s", TASK_TIMEOUT_US / 1_000_000);
             self.fail(at, PageFailure::TimedOut, &reason);
         }
@@ -444,26 +444,28 @@ impl PageEngine {
     }
 
     /// The last problem, for the operator; returned once.
-    pub fn take_trouble(&mut self) -> Option<String> {
-        let of_database = || {
+    pub fn take_problem(&mut self) -> Option<String> {
+        let database_problem = || {
             self.database
                 .as_mut()
-                .and_then(DatabaseClient::take_trouble)
+                .and_then(DatabaseClient::take_problem)
         };
-        self.trouble.take().or_else(of_database)
+        self.problem.take().or_else(database_problem)
     }
 
     /// Names and values of the counters.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let own = [
-            ("pages_made", self.made),
+        let page_counters = [
+            ("pages_made", self.finished_count),
             ("pages_now", (self.tasks.len() - self.free.len()) as u64),
             ("pages_max", self.tasks.len() as u64),
-            ("pages_waiting", self.wanting.len() as u64),
+            ("pages_waiting", self.waiting.len() as u64),
             ("pages_queued", self.queue.len() as u64),
         ];
         let counts = self.database.as_ref().map(|database| database.counts);
-        let of_database = counts.map(|counts| database::COUNTS.into_iter().zip(counts));
-        own.into_iter().chain(of_database.into_iter().flatten())
+        let database_counters = counts.map(|counts| database::COUNTS.into_iter().zip(counts));
+        page_counters
+            .into_iter()
+            .chain(database_counters.into_iter().flatten())
     }
 }

@@ -79,7 +79,7 @@ pub struct PageVisit {
     /// The connection persists after the response.
     pub keep_alive: bool,
     /// The arrival of the request, in microseconds.
-    pub begun_us: u64,
+    pub start_us: u64,
 }
 
 impl PageVisit {
@@ -90,7 +90,7 @@ impl PageVisit {
             generation: 0,
         },
         keep_alive: false,
-        begun_us: 0,
+        start_us: 0,
     };
 }
 
@@ -115,7 +115,7 @@ pub struct PageTask {
     /// The request that it is for.
     pub visit: PageVisit,
     /// The request's data.
-    pub asked: PageInput,
+    pub input: PageInput,
     /// The index of the page.
     pub page: usize,
     /// The page's interpreter: variables and position.
@@ -135,7 +135,7 @@ impl PageTask {
     pub fn new() -> PageTask {
         PageTask {
             visit: PageVisit::NOBODY,
-            asked: PageInput::new(),
+            input: PageInput::new(),
             page: 0,
             run: PageRun::new(LIMITS),
             text: Vec::new(),
@@ -156,22 +156,22 @@ impl PageTask {
     }
 
     /// Writes the response.
-    pub fn write(&self, about: &ResponseContext, out: &mut UnikernelResponse) {
+    pub fn write(&self, context: &ResponseContext, out: &mut UnikernelResponse) {
         let reply = self.run.reply();
         let status = reply
             .status
             .and_then(StatusCode::new)
             .unwrap_or(StatusCode::OK);
         out.status(status);
-        let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
-        let has = |name: &str| {
+        let mut head = HeadWriter::start(&mut out.copied, status, &context.date);
+        let has_field = |name: &str| {
             let mut fields = reply.fields.iter();
-            fields.any(|(known, _)| known.eq_ignore_ascii_case(name))
+            fields.any(|(field_name, _)| field_name.eq_ignore_ascii_case(name))
         };
-        if !has("content-type") {
+        if !has_field("content-type") {
             head.field("Content-Type", b"text/html; charset=utf-8");
         }
-        if !has("cache-control") {
+        if !has_field("cache-control") {
             match reply.cache_s {
                 Some(cache_s) => {
                     let kind = if reply.is_personal { "private, " } else { "" };
@@ -191,8 +191,8 @@ impl PageTask {
             head.field_u64("Content-Length", self.text.len() as u64);
         }
         head.finish_open();
-        out.copied.extend_from_slice(about.head_end());
-        if self.asked.method != Method::Head && !status.is_bodiless() {
+        out.copied.extend_from_slice(context.head_end());
+        if self.input.method != Method::Head && !status.is_bodiless() {
             out.copied.extend_from_slice(&self.text);
             out.body_len = self.text.len();
         }

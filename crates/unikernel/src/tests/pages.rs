@@ -41,7 +41,7 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
     assert_eq!(net.calls.resumed, [VISITOR]);
     assert!(
         net.web
-            .take_trouble()
+            .take_problem()
             .expect("a word")
             .contains("192.0.2.1:3306")
     );
@@ -122,14 +122,14 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     net.web
         .ended(&mut net.calls, link(18), ConnectionEnd::Reset);
     assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 5_000_000));
-    assert!(net.web.take_trouble().is_some());
+    assert!(net.web.take_problem().is_some());
     let fails = |net: &mut Net| {
         let answer = net.ask("GET /page.lrp", "");
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
     };
     fails(&mut net);
-    assert_eq!(net.web.take_trouble(), None, "the console has it already");
+    assert_eq!(net.web.take_problem(), None, "the console has it already");
     // A request brings the next attempt forward.
     assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 1_000_000));
     set_now(&mut net, now_us + 1_000_000);
@@ -164,7 +164,7 @@ fn a_silent_database_fails_all_pages_with_the_first_attempt() {
     let opened = ConnectionInitiator {
         peer: PEER,
         port: 80,
-        by_us: false,
+        is_active_open: false,
     };
     net.web.opened(&mut net.calls, other, opened);
     net.web.set_now(CurrentTime {
@@ -225,7 +225,7 @@ fn a_page_that_comes_when_the_database_was_left_is_not_there() {
     let answers = net.send(&request);
     assert!(answers[0].starts_with("HTTP/1.1 503 "), "{answers:?}");
     // The shutdown is no problem for the operator.
-    assert_eq!(net.web.take_trouble(), None);
+    assert_eq!(net.web.take_problem(), None);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn visitors_that_have_gone_keep_no_place_in_the_queue() {
     let opened = ConnectionInitiator {
         peer: PEER,
         port: 80,
-        by_us: false,
+        is_active_open: false,
     };
     let ask = |net: &mut Net, index: u32, generation: u32| {
         let id = ConnectionId { index, generation };

@@ -45,25 +45,25 @@ impl WebService {
     ) -> usize {
         // Memoized responses keep the connection open, which draining must not.
         if !self.is_draining
-            && let Some(found) = self.known.find(bytes)
+            && let Some(hit) = self.memo.find(bytes)
         {
-            self.answer_known(calls, id, &found);
+            self.answer_from_memo(calls, id, &hit);
             return bytes.len();
         }
         // An incomplete head is not parsed again before its end has arrived.
-        let place = self.places.get(id);
-        if place.is_partial() {
-            let seen_len = core::mem::replace(&mut place.seen_len, bytes.len());
-            let is_due = match place.needed_len {
+        let slot = self.connections.get(id);
+        if slot.is_partial() {
+            let searched_len = core::mem::replace(&mut slot.searched_len, bytes.len());
+            let is_due = match slot.needed_len {
                 // Only the new bytes are searched for the end of the head: a slow client's head is not parsed with
                 // each byte.
-                0 => h1::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX,
+                0 => h1::head_complete(bytes, searched_len) || bytes.len() >= WAITING_MAX,
                 needed_len => bytes.len() >= needed_len,
             };
-            if !is_due && !place.is_finished {
+            if !is_due && !slot.is_finished {
                 return 0;
             }
-            place.needed_len = 0;
+            slot.needed_len = 0;
         }
         match h1::parse(bytes, &self.limits) {
             Ok(Some(head)) => {
@@ -74,14 +74,14 @@ impl WebService {
                         Ok(BodyHandling::Here { end }) => used_len = Some(end),
                         Ok(BodyHandling::Unread) => used_len = None,
                         Ok(BodyHandling::Coming { end }) => {
-                            self.places.get(id).needed_len = end;
+                            self.connections.get(id).needed_len = end;
                             return self.wait_for_more(calls, id, bytes.len());
                         }
                         Err(refusal) => return self.refuse_request(calls, id, refusal, bytes),
                     }
                 }
                 // The request is complete, so the head's timeout no longer applies.
-                self.places.set_begun(id, 0);
+                self.connections.set_request_start(id, 0);
                 match self.answer(calls, id, &head, bytes, used_len.is_some()) {
                     true => used_len.unwrap_or(head.len),
                     false => 0,
@@ -121,32 +121,37 @@ impl WebService {
         len: usize,
     ) -> usize {
         let now_us = self.now.mono_us;
-        let place = self.places.get(id);
-        if place.is_finished {
+        let slot = self.connections.get(id);
+        if slot.is_finished {
             self.close(calls, id);
             return len;
         }
-        place.seen_len = len;
-        if !place.is_partial() {
+        slot.searched_len = len;
+        if !slot.is_partial() {
             // 0 stands for no incomplete request.
-            self.places.set_begun(id, now_us.max(1));
+            self.connections.set_request_start(id, now_us.max(1));
         }
         0
     }
 
     /// Responds to a request that is in the memo.
     #[inline]
-    fn answer_known(&mut self, calls: &mut impl StackCalls, id: ConnectionId, found: &MemoHit<'_>) {
-        if self.places.get(id).is_partial() {
-            self.places.set_begun(id, 0);
+    fn answer_from_memo(
+        &mut self,
+        calls: &mut impl StackCalls,
+        id: ConnectionId,
+        hit: &MemoHit<'_>,
+    ) {
+        if self.connections.get(id).is_partial() {
+            self.connections.set_request_start(id, 0);
         }
-        response_fields::kept(found.file, &self.date, &mut self.out);
+        response_fields::write_persistent(hit.file, &self.date, &mut self.out);
         self.counters.add(UnikernelCounter::Requests);
-        self.log(id, 0, found.texts);
+        self.log(id, 0, hit.texts);
         self.send(calls, id, true);
     }
 
-    /// Responds to a request, or begins its page. False: the request stays unread. `may_keep`: the start of the next
+    /// Responds to a request, or begins its page. False: the request stays unread. `can_persist`: the start of the next
     /// request is known.
     fn answer(
         &mut self,
@@ -154,49 +159,56 @@ impl WebService {
         id: ConnectionId,
         head: &H1RequestHead<'_>,
         bytes: &[u8],
-        may_keep: bool,
+        can_persist: bool,
     ) -> bool {
         let request = &head.request;
         self.serial = self.serial.wrapping_mul(6_364_136_223_846_793_005) | 1;
-        let peer = self.places.get(id).peer;
-        let keep_alive = head.keep_alive && may_keep;
-        let (about, mut out) = self.begin(keep_alive, head.version);
+        let peer = self.connections.get(id).peer;
+        let keep_alive = head.keep_alive && can_persist;
+        let (context, mut out) = self.begin(keep_alive, head.version);
         // Without trusted networks, the usual case, the address is not looked at.
-        let is_trusted = !self.trusted.is_empty() && self.trusted.has(*peer.ip());
-        match decision::decide(&self.site, request, is_trusted, &about, &mut out) {
+        let is_trusted = !self.trusted.is_empty() && self.trusted.contains(*peer.ip());
+        match decision::decide(&self.site, request, is_trusted, &context, &mut out) {
             SiteDecision::Answered => {}
-            SiteDecision::Own(own) => {
+            SiteDecision::Own(resource) => {
                 let has_body = request.method != Method::Head;
-                let of_net = calls.counters();
-                self.own(own, of_net, has_body, &about, &mut out);
+                let net_counters = calls.counters();
+                self.write_builtin(resource, net_counters, has_body, &context, &mut out);
             }
             SiteDecision::Page(page) => {
                 let visit = PageVisit {
                     id,
-                    keep_alive: about.keep_alive,
-                    begun_us: self.now.mono_us,
+                    keep_alive: context.keep_alive,
+                    start_us: self.now.mono_us,
                 };
                 match self.pages.begin(visit, page, head, peer) {
-                    Ok(is_begun) => {
+                    Ok(is_started) => {
                         // The object returns to its place, to keep its allocation.
                         self.out = out;
-                        self.page_begun(calls, id, is_begun);
-                        return is_begun;
+                        self.record_page_start(calls, id, is_started);
+                        return is_started;
                     }
                     Err(SendQueueFull) => {
                         // The queue is full: 503 at once is better than a timeout later.
                         self.counters.add(UnikernelCounter::PagesRefused);
                         let status = StatusCode::SERVICE_UNAVAILABLE;
-                        self.say(status, None, request.method, NO_STORE, &about, &mut out);
+                        self.write_refusal(
+                            status,
+                            None,
+                            request.method,
+                            NO_STORE,
+                            &context,
+                            &mut out,
+                        );
                     }
                 }
             }
         }
         // Only whole files are memoized: their response depends on nothing else in the head.
-        if let Some(file) = out.whole {
-            self.known.keep(bytes, head, file);
+        if let Some(file) = out.whole_file {
+            self.memo.insert(bytes, head, file);
         }
-        let keep_alive = about.keep_alive && !out.closes;
+        let keep_alive = context.keep_alive && !out.closes;
         self.out = out;
         self.counters.add(UnikernelCounter::Requests);
         let [referer, user_agent] = [request.referer(), request.user_agent()];
@@ -210,51 +222,56 @@ impl WebService {
         true
     }
 
-    fn page_begun(&mut self, calls: &mut impl StackCalls, id: ConnectionId, is_begun: bool) {
-        if !is_begun {
-            self.places.get(id).used = SlotUse::Queued;
+    fn record_page_start(
+        &mut self,
+        calls: &mut impl StackCalls,
+        id: ConnectionId,
+        is_started: bool,
+    ) {
+        if !is_started {
+            self.connections.get(id).usage = SlotUse::Queued;
             return;
         }
         self.counters.add(UnikernelCounter::Requests);
-        self.places.get(id).used = SlotUse::Waiting;
+        self.connections.get(id).usage = SlotUse::Waiting;
         self.make_pages(calls);
     }
 
     /// Sends a finished page, successful or failed.
-    pub(super) fn answer_made(&mut self, calls: &mut impl StackCalls, made: FinishedPage) {
-        let id = made.visit.id;
-        let place = self.places.get(id);
-        if place.generation != id.generation || place.used != SlotUse::Waiting {
+    pub(super) fn send_page(&mut self, calls: &mut impl StackCalls, finished: FinishedPage) {
+        let id = finished.visit.id;
+        let slot = self.connections.get(id);
+        if slot.generation != id.generation || slot.usage != SlotUse::Waiting {
             // The client's connection has ended.
-            return self.pages.end(made.at);
+            return self.pages.end(finished.at);
         }
-        let asked = &self.pages.task(made.at).asked;
-        let (method, version) = (asked.method, asked.version);
-        let (about, mut out) = self.begin(made.visit.keep_alive, version);
-        match made.result {
-            Ok(()) => self.pages.task(made.at).write(&about, &mut out),
+        let input = &self.pages.task(finished.at).input;
+        let (method, version) = (input.method, input.version);
+        let (context, mut out) = self.begin(finished.visit.keep_alive, version);
+        match finished.result {
+            Ok(()) => self.pages.task(finished.at).write(&context, &mut out),
             Err(failure) => {
                 self.counters.add(UnikernelCounter::PagesFailed);
                 let text = Some(failure.explanation());
-                self.say(failure.status(), text, method, NO_STORE, &about, &mut out);
+                self.write_refusal(failure.status(), text, method, NO_STORE, &context, &mut out);
             }
         }
         self.out = out;
         // The duration includes the waiting for the database.
-        let took_us = self.now.mono_us - made.visit.begun_us;
-        let duration_us = u32::try_from(took_us).unwrap_or(u32::MAX);
-        let texts = [&self.pages.task(made.at).asked.line[..], b"", b""];
-        let peer = self.places.get(id).peer;
+        let elapsed_us = self.now.mono_us - finished.visit.start_us;
+        let duration_us = u32::try_from(elapsed_us).unwrap_or(u32::MAX);
+        let texts = [&self.pages.task(finished.at).input.line[..], b"", b""];
+        let peer = self.connections.get(id).peer;
         // The reason precedes the request's own record.
-        if made.result.is_err() {
-            let reason = &self.pages.task(made.at).reason;
+        if finished.result.is_err() {
+            let reason = &self.pages.task(finished.at).reason;
             self.journal
-                .put(&JournalRecord::failure(self.now.unix_s, peer, reason));
+                .append(&JournalRecord::failure(self.now.unix_s, peer, reason));
         }
         self.journal
-            .put(&record(&self.out, self.now, peer, duration_us, texts));
-        self.pages.end(made.at);
-        self.send(calls, id, about.keep_alive);
+            .append(&record(&self.out, self.now, peer, duration_us, texts));
+        self.pages.end(finished.at);
+        self.send(calls, id, context.keep_alive);
         // Requests that arrived meanwhile were left unread.
         calls.resume(id);
     }
@@ -268,9 +285,9 @@ impl WebService {
         text: Option<&str>,
         method: Method,
     ) {
-        self.places.set_begun(id, 0);
-        let (about, mut out) = self.begin(false, HttpVersion::Http11);
-        self.say(status, text, method, None, &about, &mut out);
+        self.connections.set_request_start(id, 0);
+        let (context, mut out) = self.begin(false, HttpVersion::Http11);
+        self.write_refusal(status, text, method, None, &context, &mut out);
         self.out = out;
         self.send(calls, id, false);
     }
@@ -281,7 +298,7 @@ impl WebService {
         keep_alive: bool,
         version: HttpVersion,
     ) -> (ResponseContext, UnikernelResponse) {
-        let about = ResponseContext {
+        let context = ResponseContext {
             unix_s: self.now.unix_s,
             date: self.date,
             keep_alive: keep_alive && !self.is_draining,
@@ -291,17 +308,17 @@ impl WebService {
         // Taken out, so that the site can be read while the response is written.
         let mut out = core::mem::take(&mut self.out);
         out.clear();
-        (about, out)
+        (context, out)
     }
 
     /// Writes the page for a status.
-    fn say(
+    fn write_refusal(
         &self,
         status: StatusCode,
         explanation: Option<&str>,
         method: Method,
         field: Option<(&str, &[u8])>,
-        about: &ResponseContext,
+        context: &ResponseContext,
         out: &mut UnikernelResponse,
     ) {
         let page = RefusalPage {
@@ -310,32 +327,35 @@ impl WebService {
             field,
             has_body: method != Method::Head,
         };
-        refusal_page::page(&self.site, page, about, out);
+        refusal_page::page(&self.site, page, context, out);
     }
 
     /// Writes a built-in resource.
-    fn own(
+    fn write_builtin(
         &self,
-        own: BuiltinResource,
-        of_net: Vec<(&'static str, u64)>,
+        resource: BuiltinResource,
+        net_counters: Vec<(&'static str, u64)>,
         has_body: bool,
-        about: &ResponseContext,
+        context: &ResponseContext,
         out: &mut UnikernelResponse,
     ) {
-        let (content_type, body): (&[u8], String) = match own {
-            BuiltinResource::Log => (TEXT, self.whole.log(&self.journal)),
-            BuiltinResource::Status => (TEXT, status::text(&self.shown(of_net))),
-            BuiltinResource::StatusJson => (b"application/json", status::json(&self.shown(of_net))),
+        let (content_type, body): (&[u8], String) = match resource {
+            BuiltinResource::Log => (TEXT, self.machine_view.log(&self.journal)),
+            BuiltinResource::Status => (TEXT, status::text(&self.all_counters(net_counters))),
+            BuiltinResource::StatusJson => (
+                b"application/json",
+                status::json(&self.all_counters(net_counters)),
+            ),
         };
-        status::write(content_type, body.as_bytes(), has_body, about, out);
+        status::write(content_type, body.as_bytes(), has_body, context, out);
     }
 
     /// All counters of the machine, by name.
-    fn shown(&self, of_net: Vec<(&'static str, u64)>) -> Vec<(&'static str, u64)> {
-        let mut counted: Vec<_> = self.counted(of_net.into_iter()).collect();
-        self.whole.sum(&mut counted);
+    fn all_counters(&self, net_counters: Vec<(&'static str, u64)>) -> Vec<(&'static str, u64)> {
+        let mut counted: Vec<_> = self.counted(net_counters.into_iter()).collect();
+        self.machine_view.sum(&mut counted);
         let mut all = vec![("uptime_s", self.now.mono_us / 1_000_000)];
-        all.extend(self.whole.traffic());
+        all.extend(self.machine_view.traffic());
         all.append(&mut counted);
         all
     }
@@ -344,22 +364,24 @@ impl WebService {
     /// which disappear during the shutdown.
     pub(crate) fn counted(
         &self,
-        of_net: impl Iterator<Item = (&'static str, u64)>,
+        net_counters: impl Iterator<Item = (&'static str, u64)>,
     ) -> impl Iterator<Item = (&'static str, u64)> {
-        let own = [
-            ("http_heads_partial", self.places.partial_count()),
+        let service_counters = [
+            ("http_heads_partial", self.connections.partial_count()),
             ("log_dropped", self.journal.dropped),
         ];
-        let named = self.counters.named().chain(own);
-        named.chain(of_net).chain(self.pages.counters())
+        let core_counters = self.counters.with_names().chain(service_counters);
+        core_counters
+            .chain(net_counters)
+            .chain(self.pages.counters())
     }
 
     /// Logs the response in `response`.
     #[inline]
     fn log(&mut self, id: ConnectionId, duration_us: u32, texts: LogTexts<'_>) {
-        let peer = self.places.get(id).peer;
+        let peer = self.connections.get(id).peer;
         self.journal
-            .put(&record(&self.out, self.now, peer, duration_us, texts));
+            .append(&record(&self.out, self.now, peer, duration_us, texts));
     }
 
     /// Sends the response in `response`. The queue is empty before each response, so there is room; without a free buffer
@@ -367,16 +389,16 @@ impl WebService {
     #[inline]
     fn send(&mut self, calls: &mut impl StackCalls, id: ConnectionId, keep_alive: bool) {
         let out = &self.out;
-        let len = out.copied.len() + out.lasting.len();
+        let len = out.copied.len() + out.static_bytes.len();
         self.counters
             .add_all(UnikernelCounter::BytesSent, len as u64);
         let mut sent = calls.send(id, SendPiece::Copied(&out.copied));
-        if sent.is_ok() && !out.lasting.is_empty() {
-            let (bytes, sums) = (out.lasting, out.sums);
+        if sent.is_ok() && !out.static_bytes.is_empty() {
+            let (bytes, sums) = (out.static_bytes, out.sums);
             sent = calls.send(id, SendPiece::Lasting { bytes, sums });
         }
         match (sent, keep_alive) {
-            (Ok(()), true) => self.places.get(id).used = SlotUse::Answering,
+            (Ok(()), true) => self.connections.get(id).usage = SlotUse::Answering,
             (Ok(()), false) => self.close(calls, id),
             (Err(SendQueueFull), _) => self.give_up(calls, id),
         }
@@ -386,7 +408,7 @@ impl WebService {
     #[cold]
     fn give_up(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         self.counters.add(UnikernelCounter::AnswersWithoutMemory);
-        self.places.get(id).used = SlotUse::Closing;
+        self.connections.get(id).usage = SlotUse::Closing;
         // Without a buffer even an error response can't be queued.
         calls.abort(id);
     }

@@ -55,14 +55,14 @@ pub fn find(
     }
     let mut end = head.len;
     loop {
-        let fed = reader.feed(input.get(end..).unwrap_or_default())?;
-        end += fed.consumed;
-        if fed.done {
+        let chunk = reader.feed(input.get(end..).unwrap_or_default())?;
+        end += chunk.consumed;
+        if chunk.done {
             return Ok(BodyHandling::Here { end });
         }
         // The chunked body is incomplete in this input.
         // Waiting would mean to read the whole body again each time.
-        if fed.consumed == 0 {
+        if chunk.consumed == 0 {
             return Ok(BodyHandling::Unread);
         }
     }

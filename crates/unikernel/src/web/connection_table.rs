@@ -29,15 +29,15 @@ pub enum SlotUse {
 #[derive(Clone, Copy)]
 pub struct ConnectionSlot {
     /// The use of the slot.
-    pub used: SlotUse,
+    pub usage: SlotUse,
     /// The generation of its connection.
     pub generation: u32,
     /// The peer's address.
     pub peer: SocketAddrV4,
-    /// The start of the incomplete request in microseconds, or 0. Set by `ConnectionTable::set_begun`.
-    begun_us: u64,
+    /// The start of the incomplete request in microseconds, or 0. Set by `ConnectionTable::set_request_start`.
+    request_start_us: u64,
     /// Bytes of it that were searched for the end of the head.
-    pub seen_len: usize,
+    pub searched_len: usize,
     /// Its length with the body; 0 while the head is incomplete.
     pub needed_len: usize,
     /// The client has sent its FIN.
@@ -46,11 +46,11 @@ pub struct ConnectionSlot {
 
 impl ConnectionSlot {
     const FREE: ConnectionSlot = ConnectionSlot {
-        used: SlotUse::Free,
+        usage: SlotUse::Free,
         generation: 0,
         peer: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
-        begun_us: 0,
-        seen_len: 0,
+        request_start_us: 0,
+        searched_len: 0,
         needed_len: 0,
         is_finished: false,
     };
@@ -58,13 +58,13 @@ impl ConnectionSlot {
     /// Whether there is an incomplete request.
     #[inline]
     pub fn is_partial(&self) -> bool {
-        self.begun_us != 0
+        self.request_start_us != 0
     }
 }
 
 /// All slots.
 pub struct ConnectionTable {
-    all: Vec<ConnectionSlot>,
+    slots: Vec<ConnectionSlot>,
     partial_count: u64,
 }
 
@@ -72,7 +72,7 @@ impl ConnectionTable {
     /// A table for `count` connections.
     pub fn new(count: usize) -> ConnectionTable {
         ConnectionTable {
-            all: vec![ConnectionSlot::FREE; count],
+            slots: vec![ConnectionSlot::FREE; count],
             partial_count: 0,
         }
     }
@@ -80,13 +80,13 @@ impl ConnectionTable {
     /// The slot of a connection.
     #[inline]
     pub fn get(&mut self, id: ConnectionId) -> &mut ConnectionSlot {
-        &mut self.all[id.index as usize]
+        &mut self.slots[id.index as usize]
     }
 
     /// Occupies a slot for a connection.
-    pub fn take(&mut self, id: ConnectionId, used: SlotUse, peer: Option<SocketAddrV4>) {
+    pub fn take(&mut self, id: ConnectionId, usage: SlotUse, peer: Option<SocketAddrV4>) {
         *self.get(id) = ConnectionSlot {
-            used,
+            usage,
             generation: id.generation,
             peer: peer.unwrap_or(ConnectionSlot::FREE.peer),
             ..ConnectionSlot::FREE
@@ -95,12 +95,12 @@ impl ConnectionTable {
 
     /// Sets the start of the incomplete request in microseconds; 0: none. Incomplete requests are counted, which
     /// spares the scan when there are none.
-    pub fn set_begun(&mut self, id: ConnectionId, begun_us: u64) {
-        let place = self.get(id);
-        let (was, is) = (place.is_partial(), begun_us != 0);
-        place.begun_us = begun_us;
-        self.partial_count += u64::from(is);
-        self.partial_count -= u64::from(was);
+    pub fn set_request_start(&mut self, id: ConnectionId, start_us: u64) {
+        let slot = self.get(id);
+        let (was_partial, is_partial) = (slot.is_partial(), start_us != 0);
+        slot.request_start_us = start_us;
+        self.partial_count += u64::from(is_partial);
+        self.partial_count -= u64::from(was_partial);
     }
 
     /// The number of incomplete requests.
@@ -111,17 +111,17 @@ impl ConnectionTable {
 
     /// The number of slots, used or free.
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.slots.len()
     }
 
     /// The connection at an index, its use, and the start of its incomplete request.
     pub fn at(&self, index: usize) -> (ConnectionId, SlotUse, Option<u64>) {
-        let place = &self.all[index];
+        let slot = &self.slots[index];
         let id = ConnectionId {
             index: index as u32,
-            generation: place.generation,
+            generation: slot.generation,
         };
-        let begun_us = Some(place.begun_us).filter(|begun_us| *begun_us > 0);
-        (id, place.used, begun_us)
+        let start_us = Some(slot.request_start_us).filter(|begun_us| *begun_us > 0);
+        (id, slot.usage, start_us)
     }
 }

@@ -36,8 +36,8 @@ const HEAD_TIMEOUT_US: u64 = 10_000_000;
 pub struct WebService {
     site: SiteArchive,
     limits: RequestLimits,
-    places: ConnectionTable,
-    known: RequestMemo,
+    connections: ConnectionTable,
+    memo: RequestMemo,
     out: UnikernelResponse,
     date: [u8; 29],
     now: CurrentTime,
@@ -45,7 +45,7 @@ pub struct WebService {
     serial: u64,
     trusted: TrustedNetworks,
     pages: PageEngine,
-    whole: MachineView,
+    machine_view: MachineView,
     /// The earliest deadline of the incomplete requests.
     heads_due_us: u64,
     pub(crate) journal: RequestJournal,
@@ -63,7 +63,7 @@ impl WebService {
         pages: PageEngine,
         trusted: TrustedNetworks,
         serial: u64,
-        whole: MachineView,
+        machine_view: MachineView,
     ) -> WebService {
         let limits = RequestLimits {
             head_len_max: WAITING_MAX,
@@ -72,8 +72,8 @@ impl WebService {
         WebService {
             site,
             limits,
-            places: ConnectionTable::new(connections_max),
-            known: RequestMemo::new(),
+            connections: ConnectionTable::new(connections_max),
+            memo: RequestMemo::new(),
             out: UnikernelResponse::default(),
             date: date::format(0),
             now: CurrentTime {
@@ -83,7 +83,7 @@ impl WebService {
             serial,
             trusted,
             pages,
-            whole,
+            machine_view,
             heads_due_us: 0,
             journal: RequestJournal::new(journal_len),
             counters: UnikernelCounters::default(),
@@ -104,7 +104,7 @@ impl WebService {
     /// Ends slow requests and maintains the database connections. Returns the time of the next call.
     pub fn tick(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let mut next_us = None;
-        if self.places.partial_count() > 0 {
+        if self.connections.partial_count() > 0 {
             // Not at each call, since it scans all connections.
             if self.heads_due_us <= self.now.mono_us {
                 self.heads_due_us = self.end_slow_heads(calls).unwrap_or(0);
@@ -123,19 +123,19 @@ impl WebService {
     /// Records the connections that were opened to the database.
     fn claim_databases(&mut self) {
         for id in self.pages.take_opened() {
-            self.places.take(id, SlotUse::Database, None);
+            self.connections.take(id, SlotUse::Database, None);
         }
     }
 
     fn end_slow_heads(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let now_us = self.now.mono_us;
         let mut first_us = None;
-        for index in 0..self.places.len() {
-            let (id, _, Some(begun_us)) = self.places.at(index) else {
+        for index in 0..self.connections.len() {
+            let (id, _, Some(start_us)) = self.connections.at(index) else {
                 continue;
             };
             // RFC 9110 §15.5.9: slow heads (Slowloris) would occupy connections for ever.
-            let due_us = begun_us + HEAD_TIMEOUT_US;
+            let due_us = start_us + HEAD_TIMEOUT_US;
             if due_us > now_us {
                 first_us = earlier(first_us, Some(due_us));
                 continue;
@@ -148,8 +148,8 @@ impl WebService {
     }
 
     /// The last problem, for the operator; returned once.
-    pub fn take_trouble(&mut self) -> Option<String> {
-        self.pages.take_trouble()
+    pub fn take_problem(&mut self) -> Option<String> {
+        self.pages.take_problem()
     }
 
     /// Closes idle connections of clients, and those to the database when no page needs them.
@@ -158,31 +158,31 @@ impl WebService {
         // Database connections are closed once their pages are done.
         // A connection without a request in progress ends now; others after their response.
         self.pages.stop(calls);
-        for index in 0..self.places.len() {
-            if let (id, SlotUse::Reading, None) = self.places.at(index) {
+        for index in 0..self.connections.len() {
+            if let (id, SlotUse::Reading, None) = self.connections.at(index) {
                 self.close(calls, id);
             }
         }
     }
 
     fn close(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
-        self.places.get(id).used = SlotUse::Closing;
+        self.connections.get(id).usage = SlotUse::Closing;
         calls.close(id);
     }
 
     /// Sends the finished pages, and begins queued ones.
     fn make_pages(&mut self, calls: &mut impl StackCalls) {
-        while let Some(made) = self.pages.run(calls) {
-            self.answer_made(calls, made);
+        while let Some(finished) = self.pages.run(calls) {
+            self.send_page(calls, finished);
         }
-        let mut begun = 0;
+        let mut started = 0;
         // As many as there are free tasks.
-        while let Some(id) = self.pages.next_queued(begun) {
-            begun += 1;
-            let place = self.places.get(id);
+        while let Some(id) = self.pages.next_queued(started) {
+            started += 1;
+            let slot = self.connections.get(id);
             // The connection may have ended, and its slot may be in use again.
-            if place.generation == id.generation && place.used == SlotUse::Queued {
-                place.used = SlotUse::Reading;
+            if slot.generation == id.generation && slot.usage == SlotUse::Queued {
+                slot.usage = SlotUse::Reading;
                 calls.resume(id);
             }
         }
@@ -197,17 +197,18 @@ impl TcpService for WebService {
         id: ConnectionId,
         opened: ConnectionInitiator,
     ) {
-        if opened.by_us {
+        if opened.is_active_open {
             // The database server sends the first packet.
             return;
         }
         self.counters.add(UnikernelCounter::Connections);
-        self.places.take(id, SlotUse::Reading, Some(opened.peer));
+        self.connections
+            .take(id, SlotUse::Reading, Some(opened.peer));
     }
 
     #[inline]
     fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
-        match self.places.get(id).used {
+        match self.connections.get(id).usage {
             SlotUse::Reading => {}
             // The current request isn't finished: pipelined requests stay unread.
             SlotUse::Answering | SlotUse::Queued | SlotUse::Waiting => return 0,
@@ -222,34 +223,34 @@ impl TcpService for WebService {
     }
 
     fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
-        match self.places.get(id).used {
+        match self.connections.get(id).usage {
             SlotUse::Database => {
-                self.pages.lost(self.now.mono_us, id);
+                self.pages.on_connection_lost(self.now.mono_us, id);
                 // Pages that waited for the lost connection fail or retry now.
                 calls.close(id);
                 self.make_pages(calls);
             }
             // A half-closed client still gets its responses.
             SlotUse::Answering | SlotUse::Queued | SlotUse::Waiting => {
-                self.places.get(id).is_finished = true
+                self.connections.get(id).is_finished = true
             }
             SlotUse::Reading | SlotUse::Closing | SlotUse::Free => {
-                self.places.set_begun(id, 0);
+                self.connections.set_request_start(id, 0);
                 self.close(calls, id);
             }
         }
     }
 
     fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
-        let place = self.places.get(id);
-        match place.used {
+        let slot = self.connections.get(id);
+        match slot.usage {
             SlotUse::Answering => {
                 let is_waiting = calls.waiting_len(id) > 0;
                 // A half-closed client gets the responses to all of its pipelined requests first.
-                if place.is_finished && !is_waiting {
+                if slot.is_finished && !is_waiting {
                     return self.close(calls, id);
                 }
-                place.used = SlotUse::Reading;
+                slot.usage = SlotUse::Reading;
                 if is_waiting {
                     calls.resume(id);
                 }
@@ -260,11 +261,11 @@ impl TcpService for WebService {
     }
 
     fn ended(&mut self, calls: &mut impl StackCalls, id: ConnectionId, _end: ConnectionEnd) {
-        self.places.set_begun(id, 0);
-        let used = core::mem::replace(&mut self.places.get(id).used, SlotUse::Free);
-        match used {
+        self.connections.set_request_start(id, 0);
+        let usage = core::mem::replace(&mut self.connections.get(id).usage, SlotUse::Free);
+        match usage {
             SlotUse::Database => {
-                self.pages.lost(self.now.mono_us, id);
+                self.pages.on_connection_lost(self.now.mono_us, id);
                 self.make_pages(calls);
             }
             SlotUse::Waiting => self.pages.forget(calls, id),

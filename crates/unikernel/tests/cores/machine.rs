@@ -32,8 +32,8 @@ pub struct Wire {
 
 impl LinkDevice for Wire {
     fn send(&mut self, frame: &OutgoingFrame<'_>) {
-        let whole = [frame.head, frame.copied, frame.lasting].concat();
-        assert!(whole.len() <= 1514 && frame.cut_len.is_none());
+        let whole = [frame.head, frame.copied, frame.static_bytes].concat();
+        assert!(whole.len() <= 1514 && frame.segment_len.is_none());
         self.frames.push(whole);
         assert!(self.frames.len() < 5000, "sent without end");
     }
@@ -69,7 +69,7 @@ fn file(body: &[u8]) -> Vec<NewVariant> {
     vec![NewVariant {
         encoding: ContentCoding::Identity,
         shared_fields: b"ETag: \"e\"\r\n".to_vec(),
-        own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
+        content_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
         etag: "\"e\"".into(),
         content_type: "text/plain".into(),
         last_modified_s: Some(784_111_777),
@@ -190,10 +190,10 @@ impl Machine {
         let core = &mut self.cores[at];
         if std::mem::take(&mut core.is_tired) {
             // The flag is set in a step of its own: other cores run between the last work and the sleep.
-            core.is_awake = !core.server.may_sleep();
+            core.is_awake = !core.server.prepare_sleep();
             return;
         }
-        core.server.woke();
+        core.server.on_wake();
         for _ in 0..64 {
             let Some(frame) = core.queue.pop_front() else {
                 break;
@@ -210,7 +210,7 @@ impl Machine {
         let wakes = core.server.take_wakes();
         // A self-wake would keep the core from ever sleeping.
         assert_eq!(wakes & 1 << at, 0, "it wakes itself");
-        self.said.extend(core.server.said());
+        self.said.extend(core.server.take_message());
         core.has_left = core.server.is_stopped(now);
         core.is_awake = true;
         core.is_tired = true;

@@ -55,10 +55,10 @@ impl LinkDevice for Wire {
     fn send(&mut self, frame: &OutgoingFrame<'_>) {
         let mut whole = self.spare.pop().unwrap_or_default();
         whole.clear();
-        for part in [frame.head, frame.copied, frame.lasting] {
+        for part in [frame.head, frame.copied, frame.static_bytes] {
             whole.extend_from_slice(part);
         }
-        assert!(whole.len() <= 1514 && frame.cut_len.is_none());
+        assert!(whole.len() <= 1514 && frame.segment_len.is_none());
         self.frames.push(whole);
         assert!(self.frames.len() < 5000, "sent without end");
     }
@@ -155,7 +155,7 @@ fn file(body: &[u8]) -> Vec<NewVariant> {
     vec![NewVariant {
         encoding: ContentCoding::Identity,
         shared_fields: b"ETag: \"e\"\r\n".to_vec(),
-        own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
+        content_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
         etag: "\"e\"".into(),
         content_type: "text/plain".into(),
         last_modified_s: Some(784_111_777),

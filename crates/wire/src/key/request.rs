@@ -77,18 +77,18 @@ pub fn derive(
         return Err(SegmentReason::UpTarget);
     }
     key.add(TARGET, target)?;
-    let mut seen = 0u8;
+    let mut seen_ids = 0u8;
     for (name, value) in request.fields() {
-        let id = match meaning(name, value, ignore)? {
+        let id = match classify_field(name, value, ignore)? {
             FieldMeaning::Nothing => continue,
             FieldMeaning::Connection => 0,
             FieldMeaning::Piece(id) => id,
         };
         // Repeated lines could be combined to one list, but clients do not send them, and the key would not be literal.
-        if seen & 1 << id != 0 {
+        if seen_ids & 1 << id != 0 {
             return Err(SegmentReason::UpSyntax);
         }
-        seen |= 1 << id;
+        seen_ids |= 1 << id;
         if id != 0 {
             if value.is_empty() {
                 return Err(SegmentReason::UpSyntax);
@@ -96,7 +96,7 @@ pub fn derive(
             key.add(id, value)?;
         }
     }
-    if seen & 1 << HOST == 0 {
+    if seen_ids & 1 << HOST == 0 {
         return Err(SegmentReason::UpHost);
     }
     Ok(AnswerableRequest {
@@ -137,16 +137,16 @@ const NOT_HERE: [&str; 14] = [
     "Upgrade",
 ];
 
-fn meaning(
+fn classify_field(
     name: &[u8],
     value: &[u8],
     ignore: IgnoredFields,
 ) -> Result<FieldMeaning, SegmentReason> {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    if let Some((_, id)) = PIECES.iter().find(|(known, _)| is(known)) {
+    let is_named = |candidate: &str| name.eq_ignore_ascii_case(candidate.as_bytes());
+    if let Some((_, id)) = PIECES.iter().find(|(candidate, _)| is_named(candidate)) {
         return Ok(FieldMeaning::Piece(*id));
     }
-    if is("Connection") {
+    if is_named("Connection") {
         // Any other connection option may name a field or ask for another protocol.
         let plain =
             value.eq_ignore_ascii_case(b"close") || value.eq_ignore_ascii_case(b"keep-alive");
@@ -156,11 +156,14 @@ fn meaning(
             Err(SegmentReason::UpField)
         };
     }
-    if is("Cookie") && !ignore.cookies {
+    if is_named("Cookie") && !ignore.cookies {
         return Err(SegmentReason::UpCookie);
     }
-    let controls = (is("Cache-Control") || is("Pragma")) && !ignore.cache_control;
-    if controls || forwarding::tells_other_request(name) || NOT_HERE.iter().any(|known| is(known)) {
+    let controls = (is_named("Cache-Control") || is_named("Pragma")) && !ignore.cache_control;
+    if controls
+        || forwarding::describes_other_request(name)
+        || NOT_HERE.iter().any(|candidate| is_named(candidate))
+    {
         return Err(SegmentReason::UpField);
     }
     Ok(FieldMeaning::Nothing)

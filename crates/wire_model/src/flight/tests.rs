@@ -10,13 +10,13 @@ use super::*;
 const CUT: u32 = 1460;
 const TEN: FlightPlan = FlightPlan {
     len: 10 * CUT - 7,
-    cut: CUT,
+    segment_len: CUT,
 };
 
 fn bare(part: u32) -> AckInfo {
     AckInfo {
         part,
-        before: 0,
+        distance: 0,
         len: 0,
         has_fin: false,
         window: 500,
@@ -28,7 +28,7 @@ fn bare(part: u32) -> AckInfo {
 fn repeat(part: u32) -> AckInfo {
     let (before, len) = (1, 1);
     AckInfo {
-        before,
+        distance: before,
         len,
         ..bare(part)
     }
@@ -84,7 +84,7 @@ fn deliver(flight: FlightPlan, first: &[u32], has_options: bool) -> Took {
 
 fn acked(flight: FlightPlan, has: &BTreeSet<u32>) -> u32 {
     let next = (0..).find(|part| !has.contains(part)).expect("endless");
-    (next * flight.cut).min(flight.len)
+    (next * flight.segment_len).min(flight.len)
 }
 
 fn all_but(flight: FlightPlan, lost: &[u32]) -> Vec<u32> {
@@ -99,7 +99,7 @@ fn what_is_not_lost_is_not_sent_again() {
     for parts in 2..=10 {
         let flight = FlightPlan {
             len: parts * CUT,
-            cut: CUT,
+            segment_len: CUT,
         };
         assert_eq!(
             deliver(flight, &all_but(flight, &[]), true),
@@ -113,7 +113,7 @@ fn one_that_is_lost_is_sent_again_alone() {
     for parts in 2..=10 {
         let flight = FlightPlan {
             len: parts * CUT - 1,
-            cut: CUT,
+            segment_len: CUT,
         };
         for lost in 0..parts {
             // After the last part there is no duplicate acknowledgement.
@@ -307,7 +307,7 @@ fn who_lacks_only_the_fin_gets_the_last_part() {
     // FIN is sent with the last part only.
     let flight = FlightPlan {
         len: 2 * CUT,
-        cut: CUT,
+        segment_len: CUT,
     };
     let mut known = RecoveryState::default();
     assert_eq!(
@@ -322,7 +322,7 @@ fn who_lacks_only_the_fin_gets_the_last_part() {
 #[test]
 fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
     let next = AckInfo {
-        before: 0,
+        distance: 0,
         len: 30,
         ..bare(CUT)
     };
@@ -384,12 +384,12 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
     ];
     for (before, len, has_fin, skip, due) in cases {
         let said = AckInfo {
-            before,
+            distance: before,
             len,
             has_fin,
             ..next
         };
-        assert_eq!(said.beyond(), skip, "{said:?}");
+        assert_eq!(said.excess_offset(), skip, "{said:?}");
         let mut known = RecoveryState::default();
         assert_eq!(on_segment(TEN, &mut known, &said), due, "{said:?}");
     }
@@ -407,7 +407,10 @@ fn only_what_is_near_is_of_the_flight() {
         (i32::MIN, false),
         (i32::MAX, false),
     ] {
-        let said = AckInfo { before, ..bare(0) };
+        let said = AckInfo {
+            distance: before,
+            ..bare(0)
+        };
         assert_eq!(said.is_near(64_240), is_near, "{before}");
     }
 }

@@ -1,61 +1,68 @@
 //! Segments of known connections, by their numbers and flags (RFC 9293 §3.10.7.4). `requests` handles requests.
 
 use super::ModelResponder;
-use super::requests::{part_of, said_of_flight};
+use super::requests::{flight_ack_info, part_of};
 use crate::buffered::{self, AheadKind, BufferedInput, REPEAT_LEN_MIN};
 use crate::connection::{ConnectionState, ModelConnection, ModelTable, WINDOW};
 use crate::flight::BEHIND_MAX;
-use crate::verdict::{SegmentNumbers, SegmentVerdict, acknowledge, bare, counted, finish};
+use crate::verdict::{
+    SegmentNumbers, SegmentVerdict, acknowledge, count_verdict, finish, send_empty,
+};
 use lowroad_wire::frame::{ACK, FIN, RST, SYN, SegmentView};
 use lowroad_wire::segment_context::SegmentContext;
 use lowroad_wire::segment_reason::SegmentReason;
 
 impl<T: ModelTable> ModelResponder<T> {
     /// Processes a segment of a connection in the table.
-    pub(super) fn on_ours(
+    pub(super) fn on_connection_segment(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         if segment.flags & RST != 0 {
-            return self.on_reset(world, segment);
+            return self.on_reset(context, segment);
         }
         // RFC 5961 §4.2: a SYN gets a challenge ACK.
         if segment.flags & SYN != 0 {
-            return acknowledge(world, segment, connection, SegmentReason::TcpChallenge);
+            return acknowledge(context, segment, connection, SegmentReason::TcpChallenge);
         }
         if segment.flags & ACK == 0 {
-            return counted(world, SegmentVerdict::Drop(SegmentReason::DropOdd));
+            return count_verdict(context, SegmentVerdict::Drop(SegmentReason::DropOdd));
         }
-        if let Some(said) = said_of_flight(segment, connection) {
-            return self.on_flight(world, segment, &said);
+        if let Some(ack_info) = flight_ack_info(segment, connection) {
+            return self.on_flight(context, segment, &ack_info);
         }
         // The segment is processed as if the answer had been acknowledged before.
-        if has_all_of_flight(segment, connection) {
-            connection.under_way = None;
+        if has_whole_flight(segment, connection) {
+            connection.in_flight = None;
         }
-        if let Some(under_way) = part_of(segment, connection) {
-            return self.on_part(world, segment, under_way);
+        if let Some(in_flight) = part_of(segment, connection) {
+            return self.on_part(context, segment, in_flight);
         }
         if segment.seq == connection.rcv_nxt {
-            return self.on_expected(world, segment);
+            return self.on_expected(context, segment);
         }
-        let mut known = *connection;
-        let ahead = buffered::on_ahead(&mut self.table, segment, &mut known);
+        let mut updated = *connection;
+        let outcome = buffered::on_early_segment(&mut self.table, segment, &mut updated);
         if let Some(connection) = self.table.get(&segment.tuple) {
-            *connection = known;
+            *connection = updated;
         }
-        match ahead {
-            AheadKind::NotOurs => self.on_other_seq(world, segment),
-            AheadKind::Held => counted(world, SegmentVerdict::Drop(SegmentReason::DropPipelined)),
-            AheadKind::Taken(BufferedInput { frame, is_pieced }) => {
-                let taken = SegmentView::parse(&frame).expect("as it was written");
+        match outcome {
+            AheadKind::NotOurs => self.on_out_of_sequence(context, segment),
+            AheadKind::Held => {
+                count_verdict(context, SegmentVerdict::Drop(SegmentReason::DropPipelined))
+            }
+            AheadKind::Taken(BufferedInput {
+                frame,
+                is_segmented,
+            }) => {
+                let buffered_segment = SegmentView::parse(&frame).expect("as it was written");
                 // Requests in several segments are migrated: if the answer were lost, the client might retransmit only
                 // the first segment, which would never be recognized as the request.
-                let verdict = match is_pieced && known.state == ConnectionState::Open {
-                    true => self.up(world, &taken, SegmentReason::UpCut),
-                    false => self.on_expected(world, &taken),
+                let verdict = match is_segmented && updated.state == ConnectionState::Open {
+                    true => self.migrate(context, &buffered_segment, SegmentReason::UpCut),
+                    false => self.on_expected(context, &buffered_segment),
                 };
                 match verdict {
                     SegmentVerdict::Up(reason) => SegmentVerdict::UpInstead(reason, frame),
@@ -68,7 +75,7 @@ impl<T: ModelTable> ModelResponder<T> {
     /// Processes a segment at `rcv_nxt`.
     pub(super) fn on_expected(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
@@ -76,87 +83,87 @@ impl<T: ModelTable> ModelResponder<T> {
         if !segment.payload.is_empty() {
             // This side has sent FIN, so the request cannot be answered any more.
             if connection.state != ConnectionState::Open {
-                return self.reset(world, segment, SegmentReason::TcpClosed);
+                return self.reset(context, segment, SegmentReason::TcpClosed);
             }
             if !is_acknowledged {
-                return self.keep(world, segment, SegmentReason::DropPipelined);
+                return self.buffer_and_drop(context, segment, SegmentReason::DropPipelined);
             }
-            return self.on_request(world, segment);
+            return self.on_request(context, segment);
         }
         if segment.flags & FIN != 0 {
             if connection.state == ConnectionState::Done {
-                return counted(world, SegmentVerdict::Drop(SegmentReason::TcpFin));
+                return count_verdict(context, SegmentVerdict::Drop(SegmentReason::TcpFin));
             }
             if !is_acknowledged {
-                return self.keep(world, segment, SegmentReason::TcpFin);
+                return self.buffer_and_drop(context, segment, SegmentReason::TcpFin);
             }
-            return on_fin(world, segment, connection);
+            return on_fin(context, segment, connection);
         }
         if is_acknowledged {
             // The last byte of the request is still unacknowledged then.
             let is_withheld = connection.is_flight();
-            connection.under_way = None;
+            connection.in_flight = None;
             if connection.state == ConnectionState::Done {
                 connection.state = ConnectionState::Over;
             }
             if is_withheld {
-                return acknowledge(world, segment, connection, SegmentReason::TcpAck);
+                return acknowledge(context, segment, connection, SegmentReason::TcpAck);
             }
         }
-        counted(world, SegmentVerdict::Drop(SegmentReason::TcpAck))
+        count_verdict(context, SegmentVerdict::Drop(SegmentReason::TcpAck))
     }
 
     /// Drops a segment that arrived before the answer is acknowledged, after buffering it.
-    pub(super) fn keep(
+    pub(super) fn buffer_and_drop(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
         reason: SegmentReason,
     ) -> SegmentVerdict {
         let connection = *self.table.get(&segment.tuple).expect("just found");
-        if connection.under_way.is_some() && connection.acknowledged_part(segment.ack) == 0 {
-            buffered::hold(&mut self.table, segment, &connection, 0);
+        if connection.in_flight.is_some() && connection.acknowledged_part(segment.ack) == 0 {
+            buffered::append(&mut self.table, segment, &connection, 0);
         }
-        counted(world, SegmentVerdict::Drop(reason))
+        count_verdict(context, SegmentVerdict::Drop(reason))
     }
 
     /// Processes a segment that is not at `rcv_nxt`: an old or an early one.
-    pub(super) fn on_other_seq(
+    pub(super) fn on_out_of_sequence(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        let before = connection.rcv_nxt.wrapping_sub(segment.seq);
-        if let Some(under_way) = connection.under_way
-            && usize::try_from(before) == Ok(under_way.request_len)
+        let distance = connection.rcv_nxt.wrapping_sub(segment.seq);
+        if let Some(in_flight) = connection.in_flight
+            && usize::try_from(distance) == Ok(in_flight.request_len)
             // No client retransmits in smaller pieces.
-            && segment.payload.len() >= under_way.request_len.min(REPEAT_LEN_MIN)
+            && segment.payload.len() >= in_flight.request_len.min(REPEAT_LEN_MIN)
             && connection.acknowledged_part(segment.ack) == 0
         {
-            return self.on_same_request(world, segment, under_way);
+            return self.on_same_request(context, segment, in_flight);
         }
         let has_fin = segment.flags & FIN != 0;
         let is_empty = segment.payload.is_empty();
         match connection.state {
             // The FIN of this side, or the acknowledgement of the client's, was lost.
-            ConnectionState::Done if before == 1 && has_fin => {
+            ConnectionState::Done if distance == 1 && has_fin => {
                 match segment.ack == connection.snd_nxt {
-                    true => acknowledge(world, segment, connection, SegmentReason::TcpFin),
-                    false => finish(world, segment, connection),
+                    true => acknowledge(context, segment, connection, SegmentReason::TcpFin),
+                    false => finish(context, segment, connection),
                 }
             }
             // RFC 9293 §3.8.4: a keep-alive probe is one byte before the next number.
-            ConnectionState::Open if before == 1 && segment.payload.len() <= 1 && !has_fin => {
-                acknowledge(world, segment, connection, SegmentReason::TcpProbe)
+            ConnectionState::Open if distance == 1 && segment.payload.len() <= 1 && !has_fin => {
+                acknowledge(context, segment, connection, SegmentReason::TcpProbe)
             }
             _ if is_empty && !has_fin => {
-                counted(world, SegmentVerdict::Drop(SegmentReason::TcpAck))
+                count_verdict(context, SegmentVerdict::Drop(SegmentReason::TcpAck))
             }
-            _ if before.cast_signed() > 0 => {
-                acknowledge(world, segment, connection, SegmentReason::TcpOld)
+            _ if distance.cast_signed() > 0 => {
+                acknowledge(context, segment, connection, SegmentReason::TcpOld)
             }
-            _ => acknowledge(world, segment, connection, SegmentReason::TcpEarly),
+            _ => acknowledge(context, segment, connection, SegmentReason::TcpEarly),
         }
     }
 
@@ -164,7 +171,7 @@ impl<T: ModelTable> ModelResponder<T> {
     /// while an answer is in flight and its request unacknowledged, the number acknowledged last.
     pub(super) fn on_reset(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
@@ -172,25 +179,25 @@ impl<T: ModelTable> ModelResponder<T> {
         match segment.seq.wrapping_sub(edge) {
             _ if segment.seq == connection.rcv_nxt => connection.state = ConnectionState::Over,
             0 => connection.state = ConnectionState::Over,
-            beside if beside < u32::from(WINDOW) => {
-                return acknowledge(world, segment, connection, SegmentReason::TcpChallenge);
+            offset if offset < u32::from(WINDOW) => {
+                return acknowledge(context, segment, connection, SegmentReason::TcpChallenge);
             }
             _ => {}
         }
-        counted(world, SegmentVerdict::Drop(SegmentReason::TcpReset))
+        count_verdict(context, SegmentVerdict::Drop(SegmentReason::TcpReset))
     }
 
     /// Resets a connection that cannot continue, so that the client learns of it at once.
     pub(super) fn reset(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
         reason: SegmentReason,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         connection.state = ConnectionState::Over;
-        bare(
-            world,
+        send_empty(
+            context,
             segment,
             connection,
             reason,
@@ -205,24 +212,24 @@ impl<T: ModelTable> ModelResponder<T> {
 
 /// Whether the client has all of a flight and retransmits the withheld part of its request: its acknowledgement was
 /// lost, and the retransmission repeats it. Then the whole retransmission is acknowledged.
-fn has_all_of_flight(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
-    let before = connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
-    let is_near = (1..=BEHIND_MAX).contains(&before);
+fn has_whole_flight(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
+    let distance = connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
+    let is_near = (1..=BEHIND_MAX).contains(&distance);
     is_near && connection.is_flight() && segment.ack == connection.snd_nxt
 }
 
 /// Processes a FIN at `rcv_nxt`, without data, with all sent data acknowledged.
 fn on_fin(
-    world: &mut impl SegmentContext,
+    context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &mut ModelConnection,
 ) -> SegmentVerdict {
     connection.rcv_nxt = connection.rcv_nxt.wrapping_add(1);
-    connection.under_way = None;
-    let was = core::mem::replace(&mut connection.state, ConnectionState::Done);
-    if was == ConnectionState::Closing {
-        return acknowledge(world, segment, connection, SegmentReason::TcpFin);
+    connection.in_flight = None;
+    let previous = core::mem::replace(&mut connection.state, ConnectionState::Done);
+    if previous == ConnectionState::Closing {
+        return acknowledge(context, segment, connection, SegmentReason::TcpFin);
     }
     connection.snd_nxt = connection.snd_nxt.wrapping_add(1);
-    finish(world, segment, connection)
+    finish(context, segment, connection)
 }

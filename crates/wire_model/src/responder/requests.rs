@@ -4,11 +4,15 @@
 use alloc::vec::Vec;
 
 use super::{ModelResponder, wait_for_listener};
-use crate::answer::{FlightAnswer, again, choose, flight_again, flight_of, may_answer, write_part};
+use crate::answer::{
+    FlightAnswer, check_answerable, choose, flight_of, repeat_answer, repeat_flight, write_part,
+};
 use crate::buffered;
 use crate::connection::{ConnectionState, InFlightAnswer, ModelConnection, ModelTable, WINDOW};
 use crate::flight::{self, AGAIN_MAX, AckInfo, FlightAction, RecoveryState, WITHHELD};
-use crate::verdict::{SegmentNumbers, SegmentVerdict, acknowledge, counted, reply_verdict, sent};
+use crate::verdict::{
+    SegmentNumbers, SegmentVerdict, acknowledge, count_verdict, reply_verdict, send_frames,
+};
 use lowroad_wire::frame::{FIN, SegmentView, len_of};
 use lowroad_wire::options::{TIMESTAMPS_LEN, TcpTimestamps};
 use lowroad_wire::segment_context::{SegmentContext, SocketState};
@@ -17,34 +21,35 @@ use lowroad_wire::width::{index, sequence};
 
 impl<T: ModelTable> ModelResponder<T> {
     /// Migrates the connection to the kernel, which receives this segment as its first.
-    pub(super) fn up(
+    pub(super) fn migrate(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
         reason: SegmentReason,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         connection.state = ConnectionState::Handed;
-        if world.socket(&segment.tuple) == SocketState::None {
+        if context.socket(&segment.tuple) == SocketState::None {
             // Two reasons are counted: that of the migration, and the missing listener.
-            world.count(reason);
-            let verdict = wait_for_listener(connection, world.now_ns());
-            return counted(world, verdict);
+            context.count(reason);
+            let verdict = wait_for_listener(connection, context.now_ns());
+            return count_verdict(context, verdict);
         }
-        counted(world, SegmentVerdict::Up(reason))
+        count_verdict(context, SegmentVerdict::Up(reason))
     }
 
     /// Processes a request at `rcv_nxt`, with all sent data acknowledged.
     pub(super) fn on_request(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        let chosen = may_answer(world, segment).and_then(|()| choose(world, segment, connection));
-        let answer = match chosen {
+        let choice =
+            check_answerable(context, segment).and_then(|()| choose(context, segment, connection));
+        let answer = match choice {
             Ok(answer) => answer,
-            Err(reason) => return self.up(world, segment, reason),
+            Err(reason) => return self.migrate(context, segment, reason),
         };
         let parts = answer.parts();
         let request_len = match parts {
@@ -55,10 +60,10 @@ impl<T: ModelTable> ModelResponder<T> {
         let seq = connection.snd_nxt;
         connection.rcv_nxt = segment.end();
         connection.snd_nxt = seq.wrapping_add(answer.len());
-        connection.parts = 0;
+        connection.part_repeats = 0;
         // Loss recovery starts anew with each answer.
         connection.recovery = RecoveryState::default();
-        connection.under_way = Some(InFlightAnswer {
+        connection.in_flight = Some(InFlightAnswer {
             id: answer.id,
             len: answer.bytes.len(),
             request_len,
@@ -66,63 +71,69 @@ impl<T: ModelTable> ModelResponder<T> {
         if answer.closes {
             connection.state = ConnectionState::Closing;
         }
-        let frames = write_parts(world, &answer, 0..parts, segment, connection, seq);
-        sent(world, SegmentReason::AnswerHit, frames)
+        let frames = write_parts(context, &answer, 0..parts, segment, connection, seq);
+        send_frames(context, SegmentReason::AnswerHit, frames)
     }
 
     /// Processes a segment of a client that lacks parts of an answer with several segments. Data beyond the request is
     /// buffered.
     pub(super) fn on_flight(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
-        said: &AckInfo,
+        ack_info: &AckInfo,
     ) -> SegmentVerdict {
         let connection = *self.table.get(&segment.tuple).expect("just found");
-        let under_way = connection.under_way.expect("a flight");
-        if let Some(skip) = said.beyond() {
-            buffered::hold(&mut self.table, segment, &connection, skip);
+        let in_flight = connection.in_flight.expect("a flight");
+        if let Some(skip) = ack_info.excess_offset() {
+            buffered::append(&mut self.table, segment, &connection, skip);
         }
-        let flight = flight_of(world, segment, &connection, &under_way);
+        let flight = flight_of(context, segment, &connection, &in_flight);
         let connection = self.table.get(&segment.tuple).expect("just found");
-        let (first, count) = match flight::on_segment(flight, &mut connection.recovery, said) {
+        let (first, count) = match flight::on_segment(flight, &mut connection.recovery, ack_info) {
             FlightAction::Again { first, count } => (first, count),
-            FlightAction::Enough => return self.reset(world, segment, SegmentReason::TcpGone),
+            FlightAction::Enough => return self.reset(context, segment, SegmentReason::TcpGone),
             FlightAction::Acknowledge(reason) => {
-                return acknowledge(world, segment, connection, reason);
+                return acknowledge(context, segment, connection, reason);
             }
-            FlightAction::Drop(reason) => return counted(world, SegmentVerdict::Drop(reason)),
+            FlightAction::Drop(reason) => {
+                return count_verdict(context, SegmentVerdict::Drop(reason));
+            }
         };
-        let Some(answer) = flight_again(world, connection, &under_way, flight) else {
-            return self.reset(world, segment, SegmentReason::TcpGone);
+        let Some(answer) = repeat_flight(context, connection, &in_flight, flight) else {
+            return self.reset(context, segment, SegmentReason::TcpGone);
         };
         let [first, count] = [first, count].map(index);
         let (seq, ..) = connection.acknowledged();
         let frames = write_parts(
-            world,
+            context,
             &answer,
             first..first + count,
             segment,
             connection,
             seq,
         );
-        sent(world, SegmentReason::AnswerAgain, frames)
+        send_frames(context, SegmentReason::AnswerAgain, frames)
     }
 
     /// Processes a retransmission of the last request, from a client without any of the answer. It may have less of
     /// the request, or more data after it, since clients may split and join segments when they retransmit.
     pub(super) fn on_same_request(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
-        under_way: InFlightAnswer,
+        in_flight: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = *self.table.get(&segment.tuple).expect("just found");
         let fin = usize::from(segment.flags & FIN != 0);
-        if segment.payload.len() + fin > under_way.request_len {
-            buffered::hold(&mut self.table, segment, &connection, under_way.request_len);
+        if segment.payload.len() + fin > in_flight.request_len {
+            buffered::append(&mut self.table, segment, &connection, in_flight.request_len);
         }
-        self.answer_again(world, &segment.cut(under_way.request_len), under_way)
+        self.resend_answer(
+            context,
+            &segment.truncated(in_flight.request_len),
+            in_flight,
+        )
     }
 
     /// Processes an acknowledgement of a part of the answer, which a middlebox has split. The client's retransmission
@@ -130,51 +141,51 @@ impl<T: ModelTable> ModelResponder<T> {
     /// acknowledgement costs less than a request. Then the connection is reset.
     pub(super) fn on_part(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
-        under_way: InFlightAnswer,
+        in_flight: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         // Bounds the work for a client that acknowledges parts again and again.
-        if connection.parts == AGAIN_MAX {
-            return self.reset(world, segment, SegmentReason::TcpGone);
+        if connection.part_repeats == AGAIN_MAX {
+            return self.reset(context, segment, SegmentReason::TcpGone);
         }
-        connection.parts += 1;
-        let mut bare = segment.cut(0);
-        bare.seq = connection.rcv_nxt;
-        self.answer_again(world, &bare, under_way)
+        connection.part_repeats += 1;
+        let mut empty = segment.truncated(0);
+        empty.seq = connection.rcv_nxt;
+        self.resend_answer(context, &empty, in_flight)
     }
 
     /// Sends the answer in flight again. The client may already have any part of it, so no other response may take its
     /// place: the same one is sent, fresh or not, as long as it exists; else the connection is reset.
-    pub(super) fn answer_again(
+    pub(super) fn resend_answer(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
-        under_way: InFlightAnswer,
+        in_flight: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        match again(world, segment, connection, &under_way) {
+        match repeat_answer(context, segment, connection, &in_flight) {
             Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
                 let numbers = SegmentNumbers {
                     seq,
                     ack: connection.rcv_nxt,
                 };
-                let frame = write_part(world, &answer, 0, segment, connection, numbers);
-                reply_verdict(world, SegmentReason::AnswerAgain, frame)
+                let frame = write_part(context, &answer, 0, segment, connection, numbers);
+                reply_verdict(context, SegmentReason::AnswerAgain, frame)
             }
             Err(SegmentReason::UpWindow) => {
-                counted(world, SegmentVerdict::Drop(SegmentReason::UpWindow))
+                count_verdict(context, SegmentVerdict::Drop(SegmentReason::UpWindow))
             }
-            Err(_) => self.reset(world, segment, SegmentReason::TcpGone),
+            Err(_) => self.reset(context, segment, SegmentReason::TcpGone),
         }
     }
 }
 
 /// Writes some segments of the answer in flight; `seq` is its first sequence number.
 fn write_parts(
-    world: &impl SegmentContext,
+    context: &impl SegmentContext,
     answer: &FlightAnswer,
     parts: core::ops::Range<usize>,
     segment: &SegmentView<'_>,
@@ -186,28 +197,28 @@ fn write_parts(
     let ack = connection.rcv_nxt.wrapping_sub(sequence(withheld));
     let numbers = SegmentNumbers { seq, ack };
     parts
-        .map(|index| write_part(world, answer, index, segment, connection, numbers))
+        .map(|index| write_part(context, answer, index, segment, connection, numbers))
         .collect()
 }
 
 /// The acknowledgement information of a segment about the flight; `None` if there is no flight, or the client has all
 /// of it.
-pub(super) fn said_of_flight(
+pub(super) fn flight_ack_info(
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
 ) -> Option<AckInfo> {
     let part = connection.acknowledged_part(segment.ack);
     let timestamps_len = TcpTimestamps::read(segment.options).map_or(0, |_| TIMESTAMPS_LEN);
-    let said = AckInfo {
+    let ack_info = AckInfo {
         part,
-        before: connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed(),
+        distance: connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed(),
         len: len_of(segment.payload).cast_signed(),
         has_fin: segment.flags & FIN != 0,
         window: segment.window,
         has_options: segment.options.len() > timestamps_len,
     };
-    let is_of_it = connection.is_flight() && part < connection.under_way_len();
-    (is_of_it && said.is_near(WINDOW)).then_some(said)
+    let is_partial = connection.is_flight() && part < connection.in_flight_len();
+    (is_partial && ack_info.is_near(WINDOW)).then_some(ack_info)
 }
 
 /// The answer of which the segment acknowledges a part.
@@ -215,10 +226,10 @@ pub(super) fn part_of(
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
 ) -> Option<InFlightAnswer> {
-    let under_way = connection.under_way?;
-    let begin = connection.acknowledged().1;
+    let in_flight = connection.in_flight?;
+    let start = connection.acknowledged().1;
     let part = connection.acknowledged_part(segment.ack);
-    let is_part = 0 < part && part < connection.under_way_len();
-    let is_near = segment.seq.wrapping_sub(begin) <= u32::from(WINDOW);
-    (is_part && is_near).then_some(under_way)
+    let is_part = 0 < part && part < connection.in_flight_len();
+    let is_near = segment.seq.wrapping_sub(start) <= u32::from(WINDOW);
+    (is_part && is_near).then_some(in_flight)
 }

@@ -12,19 +12,19 @@ impl<T: ModelTable> ModelResponder<T> {
     /// Ensures that the segment's connection is in the table, or returns the verdict if it cannot be.
     pub(super) fn find_or_open(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
-        known: Option<&ModelConnection>,
+        entry: Option<&ModelConnection>,
     ) -> Result<(), SegmentVerdict> {
-        let is_anew = |known: &ModelConnection| {
-            segment.seq != known.rcv_nxt
-                && !known.is_live()
-                && !handshake::is_of_handshake(segment, known)
+        let is_reused_tuple = |entry: &ModelConnection| {
+            segment.seq != entry.rcv_nxt
+                && !entry.is_live()
+                && !handshake::is_handshake_copy(segment, entry)
         };
-        match known {
-            None => self.open_unknown(world, segment),
-            Some(known) if is_anew(known) => {
-                self.open_anew(world, segment, known);
+        match entry {
+            None => self.open_unknown(context, segment),
+            Some(entry) if is_reused_tuple(entry) => {
+                self.open_anew(context, segment, entry);
                 Ok(())
             }
             Some(_) => Ok(()),
@@ -35,16 +35,16 @@ impl<T: ModelTable> ModelResponder<T> {
     /// cookie alone counts only if the segment cannot be a late one of the known connection.
     pub(super) fn open_anew(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
-        known: &ModelConnection,
+        entry: &ModelConnection,
     ) {
-        match handshake::relation(world, &mut self.table, segment) {
-            HandshakeRelation::Completes => world.count(SegmentReason::TcpOpen),
+        match handshake::determine_relation(context, &mut self.table, segment) {
+            HandshakeRelation::Completes => context.count(SegmentReason::TcpOpen),
             HandshakeRelation::None
-                if segment.is_plain_ack() && handshake::is_far(segment, known) =>
+                if segment.is_plain_ack() && handshake::is_far_from_window(segment, entry) =>
             {
-                let _ = self.open_by_cookie(world, segment);
+                let _ = self.open_by_cookie(context, segment);
             }
             _ => {}
         }
@@ -52,11 +52,11 @@ impl<T: ModelTable> ModelResponder<T> {
 
     pub(super) fn open_by_cookie(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> Result<(), SegmentReason> {
-        handshake::open_by_cookie(world, &mut self.table, &mut self.doubts, segment)?;
-        world.count(SegmentReason::TcpOpenCookie);
+        handshake::open_by_cookie(context, &mut self.table, &mut self.wrong_cookies, segment)?;
+        context.count(SegmentReason::TcpOpenCookie);
         Ok(())
     }
 
@@ -64,12 +64,12 @@ impl<T: ModelTable> ModelResponder<T> {
     /// only if the kernel has no connection for it.
     pub(super) fn open_unknown(
         &mut self,
-        world: &mut impl SegmentContext,
+        context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) -> Result<(), SegmentVerdict> {
-        let relation = handshake::relation(world, &mut self.table, segment);
+        let relation = handshake::determine_relation(context, &mut self.table, segment);
         if relation == HandshakeRelation::Completes {
-            world.count(SegmentReason::TcpOpen);
+            context.count(SegmentReason::TcpOpen);
             return Ok(());
         }
         if relation == HandshakeRelation::Resets {
@@ -83,7 +83,7 @@ impl<T: ModelTable> ModelResponder<T> {
         if relation == HandshakeRelation::Overtakes {
             return Err(SegmentVerdict::Drop(SegmentReason::DropEarly));
         }
-        match world.socket(&segment.tuple) {
+        match context.socket(&segment.tuple) {
             SocketState::None => Err(unknown),
             // One side handles a whole handshake: otherwise a guess would succeed for two numbers, this cookie and the
             // kernel's.
@@ -91,7 +91,7 @@ impl<T: ModelTable> ModelResponder<T> {
                 Err(SegmentVerdict::Drop(SegmentReason::DropCookie))
             }
             SocketState::Listener => {
-                let opened = self.open_by_cookie(world, segment);
+                let opened = self.open_by_cookie(context, segment);
                 opened.map_err(|reason| match reason {
                     SegmentReason::PassUnknown => SegmentVerdict::Pass(reason),
                     _ => SegmentVerdict::Drop(reason),
@@ -101,7 +101,7 @@ impl<T: ModelTable> ModelResponder<T> {
                 // Without room for the marker, the socket is looked up again at the next segment.
                 let _ = self
                     .table
-                    .put(&segment.tuple, ModelConnection::kernel_owned());
+                    .insert(&segment.tuple, ModelConnection::kernel_owned());
                 Err(SegmentVerdict::Pass(SegmentReason::PassKernel))
             }
         }

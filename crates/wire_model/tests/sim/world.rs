@@ -47,16 +47,16 @@ impl SegmentContext for Values {
     fn mode(&self) -> LevelMode {
         LevelMode::Serve
     }
-    fn is_kept(&self) -> bool {
+    fn is_daemon_alive(&self) -> bool {
         true
     }
-    fn ignore(&self) -> IgnoredFields {
+    fn ignored_fields(&self) -> IgnoredFields {
         IgnoredFields::default()
     }
     fn mtu(&self) -> usize {
         1500
     }
-    fn kept_parts_max(&self) -> u32 {
+    fn keep_alive_parts_max(&self) -> u32 {
         PARTS_MAX
     }
     fn is_served(&self, _: u16) -> bool {
@@ -78,7 +78,7 @@ impl SegmentContext for Values {
     fn rules(&self) -> u32 {
         0
     }
-    fn is_here(&self, _: &FourTuple) -> bool {
+    fn is_local(&self, _: &FourTuple) -> bool {
         true
     }
     fn socket(&self, _: &FourTuple) -> SocketState {
@@ -106,7 +106,7 @@ impl SegmentContext for Values {
             head_len: 40,
             date_at: None,
             age_at: None,
-            born_ns: 0,
+            generated_ns: 0,
             expires_ns: u64::MAX,
         })
     }

@@ -62,13 +62,13 @@ const fn linux(peer: &'static str) -> GuestSystem {
 }
 
 const LOADS: &[PaperLoad] = &[
-    alone(
+    single_load(
         "static-kept",
         "3,593 B, kept",
         &[(LoadPart::Static, 1)],
         KeepAlive,
     ),
-    alone(
+    single_load(
         "static-close",
         "3,593 B, a connection each",
         &[(LoadPart::Static, 1)],
@@ -110,32 +110,32 @@ const LOADS: &[PaperLoad] = &[
         LARGE,
         Close,
     ),
-    anew(
+    new_connections(
         "rows1-anew-kept",
         "211 B, kept, the database's connection each",
         SMALL,
         KeepAlive,
     ),
-    anew(
+    new_connections(
         "rows1-anew-close",
         "211 B, both connections each",
         SMALL,
         Close,
     ),
-    anew(
+    new_connections(
         "rows334-anew-kept",
         "10,217 B, kept, the database's each",
         MEDIUM,
         KeepAlive,
     ),
-    anew("rows334-anew-close", "10,217 B, both each", MEDIUM, Close),
-    anew(
+    new_connections("rows334-anew-close", "10,217 B, both each", MEDIUM, Close),
+    new_connections(
         "rows635-anew-kept",
         "19,248 B, kept, the database's each",
         LARGE,
         KeepAlive,
     ),
-    anew("rows635-anew-close", "19,248 B, both each", LARGE, Close),
+    new_connections("rows635-anew-close", "19,248 B, both each", LARGE, Close),
     mix(
         "mix-100",
         "1,000 of 3,593 B and 100 of 211 B",
@@ -163,7 +163,7 @@ const SMALL: &[(LoadPart, u32)] = &[(SMALL_PAGE, 1)];
 const MEDIUM: &[(LoadPart, u32)] = &[(LoadPart::Rows(10_217), 1)];
 const LARGE: &[(LoadPart, u32)] = &[(LoadPart::Rows(19_248), 1)];
 
-const fn alone(
+const fn single_load(
     name: &'static str,
     title: &'static str,
     parts: &'static [(LoadPart, u32)],
@@ -192,11 +192,11 @@ const fn rows(
     };
     PaperLoad {
         divided_by,
-        ..alone(name, title, parts, mode)
+        ..single_load(name, title, parts, mode)
     }
 }
 
-const fn anew(
+const fn new_connections(
     name: &'static str,
     title: &'static str,
     parts: &'static [(LoadPart, u32)],
@@ -217,7 +217,7 @@ const fn mix(
 ) -> PaperLoad {
     PaperLoad {
         database: &[EachPage, Kept],
-        ..alone(name, title, parts, Close)
+        ..single_load(name, title, parts, Close)
     }
 }
 
@@ -226,136 +226,136 @@ const APACHE: &str = "apache-mod-php";
 
 const CLAIMS: &[PaperClaim] = &[
     PaperClaim {
-        place: "section IV.A",
-        what: "capacity for static pages: 6,000 requests a second, Apache 3,000",
+        page: "section IV.A",
+        statement: "capacity for static pages: 6,000 requests a second, Apache 3,000",
         factor: ClaimFactor::Times(2.0),
-        of: (IMAGE, "static-close"),
-        over: (APACHE, "static-close"),
+        subject: (IMAGE, "static-close"),
+        baseline: (APACHE, "static-close"),
     },
     PaperClaim {
-        place: "section IV.A",
-        what: "processor at 3,000 static requests a second: 41 %, Apache 99 %",
+        page: "section IV.A",
+        statement: "processor at 3,000 static requests a second: 41 %, Apache 99 %",
         factor: ClaimFactor::Times(99.0 / 41.0),
-        of: (IMAGE, "static-close"),
-        over: (APACHE, "static-close"),
+        subject: (IMAGE, "static-close"),
+        baseline: (APACHE, "static-close"),
     },
     PaperClaim {
-        place: "section IV.B",
-        what: "capacity for dynamic pages, small data set: 1,000 requests a second, Apache 600",
+        page: "section IV.B",
+        statement: "capacity for dynamic pages, small data set: 1,000 requests a second, Apache 600",
         factor: ClaimFactor::Times(1000.0 / 600.0),
-        of: (IMAGE, "rows1-close"),
-        over: (APACHE, "rows1-anew-close"),
+        subject: (IMAGE, "rows1-close"),
+        baseline: (APACHE, "rows1-anew-close"),
     },
     PaperClaim {
-        place: "section IV.B",
-        what: "processor at 600 dynamic requests a second: 17.7 %, Apache 99 %",
+        page: "section IV.B",
+        statement: "processor at 600 dynamic requests a second: 17.7 %, Apache 99 %",
         factor: ClaimFactor::Times(99.0 / 17.7),
-        of: (IMAGE, "rows1-close"),
-        over: (APACHE, "rows1-anew-close"),
+        subject: (IMAGE, "rows1-close"),
+        baseline: (APACHE, "rows1-anew-close"),
     },
     PaperClaim {
-        place: "section IV.B",
-        what: "the same capacities, with PHP's connections to the database kept, as the image's are",
+        page: "section IV.B",
+        statement: "the same capacities, with PHP's connections to the database kept, as the image's are",
         factor: ClaimFactor::Times(1000.0 / 600.0),
-        of: (IMAGE, "rows1-close"),
-        over: (APACHE, "rows1-close"),
+        subject: (IMAGE, "rows1-close"),
+        baseline: (APACHE, "rows1-close"),
     },
     PaperClaim {
-        place: "figure 7",
-        what: "beside 1,000 static pages a second Apache is full at 300 dynamic ones, the bare PC is not at 400",
+        page: "figure 7",
+        statement: "beside 1,000 static pages a second Apache is full at 300 dynamic ones, the bare PC is not at 400",
         factor: ClaimFactor::More,
-        of: (IMAGE, "mix-400"),
-        over: (APACHE, "mix-300"),
+        subject: (IMAGE, "mix-400"),
+        baseline: (APACHE, "mix-300"),
     },
     PaperClaim {
-        place: "figure 8",
-        what: "higher capacity with 100 dynamic pages for 1,000 static ones",
+        page: "figure 8",
+        statement: "higher capacity with 100 dynamic pages for 1,000 static ones",
         factor: ClaimFactor::More,
-        of: (IMAGE, "mix-100"),
-        over: (APACHE, "mix-100"),
+        subject: (IMAGE, "mix-100"),
+        baseline: (APACHE, "mix-100"),
     },
     PaperClaim {
-        place: "figure 8",
-        what: "likewise with 200",
+        page: "figure 8",
+        statement: "likewise with 200",
         factor: ClaimFactor::More,
-        of: (IMAGE, "mix-200"),
-        over: (APACHE, "mix-200"),
+        subject: (IMAGE, "mix-200"),
+        baseline: (APACHE, "mix-200"),
     },
     PaperClaim {
-        place: "figure 8",
-        what: "likewise with 300",
+        page: "figure 8",
+        statement: "likewise with 300",
         factor: ClaimFactor::More,
-        of: (IMAGE, "mix-300"),
-        over: (APACHE, "mix-300"),
+        subject: (IMAGE, "mix-300"),
+        baseline: (APACHE, "mix-300"),
     },
     PaperClaim {
-        place: "figure 8",
-        what: "likewise with 400",
+        page: "figure 8",
+        statement: "likewise with 400",
         factor: ClaimFactor::More,
-        of: (IMAGE, "mix-400"),
-        over: (APACHE, "mix-400"),
+        subject: (IMAGE, "mix-400"),
+        baseline: (APACHE, "mix-400"),
     },
     PaperClaim {
-        place: "figures 9 and 10",
-        what: "better than Apache with the medium data set, too",
+        page: "figures 9 and 10",
+        statement: "better than Apache with the medium data set, too",
         factor: ClaimFactor::More,
-        of: (IMAGE, "rows334-close"),
-        over: (APACHE, "rows334-anew-close"),
+        subject: (IMAGE, "rows334-close"),
+        baseline: (APACHE, "rows334-anew-close"),
     },
     PaperClaim {
-        place: "figures 9 and 10",
-        what: "better than Apache with the large data set, too",
+        page: "figures 9 and 10",
+        statement: "better than Apache with the large data set, too",
         factor: ClaimFactor::More,
-        of: (IMAGE, "rows635-close"),
-        over: (APACHE, "rows635-anew-close"),
+        subject: (IMAGE, "rows635-close"),
+        baseline: (APACHE, "rows635-anew-close"),
     },
     PaperClaim {
-        place: "figures 9 and 10",
-        what: "the same with the large data set, PHP's connections to the database kept",
+        page: "figures 9 and 10",
+        statement: "the same with the large data set, PHP's connections to the database kept",
         factor: ClaimFactor::More,
-        of: (IMAGE, "rows635-close"),
-        over: (APACHE, "rows635-close"),
+        subject: (IMAGE, "rows635-close"),
+        baseline: (APACHE, "rows635-close"),
     },
     PaperClaim {
-        place: "figures 11 and 12",
-        what: "a medium data set costs the database more than a small one, not the server",
+        page: "figures 11 and 12",
+        statement: "a medium data set costs the database more than a small one, not the server",
         factor: ClaimFactor::Same,
-        of: (IMAGE, "rows1-close"),
-        over: (IMAGE, "rows334-close"),
+        subject: (IMAGE, "rows1-close"),
+        baseline: (IMAGE, "rows334-close"),
     },
     PaperClaim {
-        place: "figures 11 and 12",
-        what: "likewise a large one",
+        page: "figures 11 and 12",
+        statement: "likewise a large one",
         factor: ClaimFactor::Same,
-        of: (IMAGE, "rows1-close"),
-        over: (IMAGE, "rows635-close"),
+        subject: (IMAGE, "rows1-close"),
+        baseline: (IMAGE, "rows635-close"),
     },
 ];
 
 const UNJUDGED: &[UnjudgedClaim] = &[
     UnjudgedClaim {
-        place: "figures 3 to 7 and 9 to 12, as times",
-        why: "milliseconds: an emulated machine has no clock that says anything",
+        page: "figures 3 to 7 and 9 to 12, as times",
+        reason: "milliseconds: an emulated machine has no clock that says anything",
     },
     UnjudgedClaim {
-        place: "figure 8, as rates",
-        why: "which rate a server sustains at each static rate: rates need a clock; shares stand in for them",
+        page: "figure 8, as rates",
+        reason: "which rate a server sustains at each static rate: rates need a clock; shares stand in for them",
     },
     UnjudgedClaim {
-        place: "figures 13 and 14",
-        why: "throughput by offered rate, likewise",
+        page: "figures 13 and 14",
+        reason: "throughput by offered rate, likewise",
     },
     UnjudgedClaim {
-        place: "table 1",
-        why: "bits on the wire for given rates, the same for all servers: the report computes them with the \
+        page: "table 1",
+        reason: "bits on the wire for given rates, the same for all servers: the report computes them with the \
               formula of the paper, nothing is to be counted",
     },
     UnjudgedClaim {
-        place: "figures 15 and 16",
-        why: "the phases of talking to the database, in milliseconds; and the image keeps its connections",
+        page: "figures 15 and 16",
+        reason: "the phases of talking to the database, in milliseconds; and the image keeps its connections",
     },
     UnjudgedClaim {
-        place: "IIS in sections IV.A to IV.E",
-        why: "runs on Windows only",
+        page: "IIS in sections IV.A to IV.E",
+        reason: "runs on Windows only",
     },
 ];

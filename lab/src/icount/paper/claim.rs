@@ -6,19 +6,19 @@ use crate::experiment::agree::SAME;
 /// A server and a load.
 pub type ClaimPoint = (&'static str, &'static str);
 
-/// A claim that instructions can judge: with equal work, how many times as many requests does `of` answer as `over`?
+/// A claim that instructions can judge: with equal work, how many times as many requests does `subject` answer as `baseline`?
 #[derive(Debug)]
 pub struct PaperClaim {
     /// The location in the paper.
-    pub place: &'static str,
+    pub page: &'static str,
     /// The claim in words.
-    pub what: &'static str,
+    pub statement: &'static str,
     /// The claimed factor.
     pub factor: ClaimFactor,
     /// The server of the claim.
-    pub of: ClaimPoint,
+    pub subject: ClaimPoint,
     /// The server that it is compared with.
-    pub over: ClaimPoint,
+    pub baseline: ClaimPoint,
 }
 
 /// A claimed factor.
@@ -36,9 +36,9 @@ pub enum ClaimFactor {
 #[derive(Debug)]
 pub struct UnjudgedClaim {
     /// The location in the paper.
-    pub place: &'static str,
+    pub page: &'static str,
     /// The reason.
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
 /// The verdict on a claim.
@@ -53,20 +53,20 @@ pub enum ClaimVerdict {
 }
 
 impl PaperClaim {
-    /// The measured factor: the work of `over` divided by that of `of`; `None` if one has no figure.
-    pub fn ours(&self, figures: &[CountedFigure]) -> Option<f64> {
-        let work = |(server, load): ClaimPoint| find(figures, server, load)?.middle();
-        let (of, over) = (work(self.of)?, work(self.over)?);
-        (of > 0.0).then(|| over / of)
+    /// The measured factor: the work of `baseline` divided by that of `subject`; `None` if one has no figure.
+    pub fn measured_factor(&self, figures: &[CountedFigure]) -> Option<f64> {
+        let instructions = |(server, load): ClaimPoint| find(figures, server, load)?.median();
+        let (subject, baseline) = (instructions(self.subject)?, instructions(self.baseline)?);
+        (subject > 0.0).then(|| baseline / subject)
     }
 
     /// Judges the claim by the measured factor.
-    pub fn verdict(&self, ours: f64) -> ClaimVerdict {
+    pub fn verdict(&self, measured: f64) -> ClaimVerdict {
         match self.factor {
-            ClaimFactor::Times(paper) if ours >= paper => ClaimVerdict::Holds,
-            ClaimFactor::Times(_) if ours > 1.0 => ClaimVerdict::Less,
-            ClaimFactor::More if ours > 1.0 => ClaimVerdict::Holds,
-            ClaimFactor::Same if (ours - 1.0).abs() <= SAME => ClaimVerdict::Holds,
+            ClaimFactor::Times(paper) if measured >= paper => ClaimVerdict::Holds,
+            ClaimFactor::Times(_) if measured > 1.0 => ClaimVerdict::Less,
+            ClaimFactor::More if measured > 1.0 => ClaimVerdict::Holds,
+            ClaimFactor::Same if (measured - 1.0).abs() <= SAME => ClaimVerdict::Holds,
             _ => ClaimVerdict::Fails,
         }
     }
@@ -76,7 +76,7 @@ impl ClaimFactor {
     /// The text in a table.
     pub fn text(self) -> String {
         match self {
-            ClaimFactor::Times(factor) => times(factor),
+            ClaimFactor::Times(factor) => factor_text(factor),
             ClaimFactor::More => "more".to_owned(),
             ClaimFactor::Same => "the same".to_owned(),
         }
@@ -95,7 +95,7 @@ impl ClaimVerdict {
 }
 
 /// Formats a factor with two digits.
-pub fn times(factor: f64) -> String {
+pub fn factor_text(factor: f64) -> String {
     match factor {
         factor if factor < 9.95 => format!("{factor:.1} ×"),
         _ => format!("{factor:.0} ×"),
@@ -109,21 +109,27 @@ mod tests {
 
     fn claim(factor: ClaimFactor) -> PaperClaim {
         PaperClaim {
-            place: "figure 1",
-            what: "more",
+            page: "figure 1",
+            statement: "more",
             factor,
-            of: ("a", "l"),
-            over: ("b", "l"),
+            subject: ("a", "l"),
+            baseline: ("b", "l"),
         }
     }
 
     #[test]
     fn the_factor_is_of_requests_by_the_same_work() {
         let figures = [figure("a", "l", &[100]), figure("b", "l", &[250])];
-        assert_eq!(claim(ClaimFactor::More).ours(&figures), Some(2.5));
-        assert_eq!(claim(ClaimFactor::More).ours(&figures[..1]), None);
+        assert_eq!(
+            claim(ClaimFactor::More).measured_factor(&figures),
+            Some(2.5)
+        );
+        assert_eq!(
+            claim(ClaimFactor::More).measured_factor(&figures[..1]),
+            None
+        );
         let failed = [figure("a", "l", &[100]), figure("b", "l", &[])];
-        assert_eq!(claim(ClaimFactor::More).ours(&failed), None);
+        assert_eq!(claim(ClaimFactor::More).measured_factor(&failed), None);
     }
 
     #[test]
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn factors_are_short() {
-        assert_eq!(times(1.666), "1.7 ×");
-        assert_eq!(times(19.8), "20 ×");
+        assert_eq!(factor_text(1.666), "1.7 ×");
+        assert_eq!(factor_text(19.8), "20 ×");
     }
 }

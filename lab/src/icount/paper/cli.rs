@@ -10,7 +10,7 @@ use super::super::CountTraffic;
 use super::super::standard::install_packages;
 use super::figure::CountedFigure;
 use super::run::{PaperPlan, run};
-use super::{database, numbered};
+use super::{database, find_paper};
 
 /// The selection on the command line.
 #[derive(Debug)]
@@ -39,40 +39,40 @@ pub struct PaperSelection<'a> {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn compare(chosen: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
-    let paper = numbered(chosen.paper).map_err(|why| anyhow!("--paper: {why}"))?;
-    let subjects: Result<Vec<_>, _> = match chosen.servers {
+pub fn compare(selection: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
+    let paper = find_paper(selection.paper).map_err(|error| anyhow!("--paper: {error}"))?;
+    let subjects: Result<Vec<_>, _> = match selection.servers {
         [] => Ok(paper.subjects.iter().collect()),
         names => names.iter().map(|name| paper.subject(name)).collect(),
     };
-    let loads: Result<Vec<_>, _> = match chosen.loads {
+    let loads: Result<Vec<_>, _> = match selection.loads {
         [] => Ok(paper.loads.iter().collect()),
         names => names.iter().map(|name| paper.load(name)).collect(),
     };
     let plan = PaperPlan {
         paper,
-        subjects: subjects.map_err(|why| anyhow!("--server: {why}"))?,
-        loads: loads.map_err(|why| anyhow!("--load: {why}"))?,
-        traffic: chosen.traffic,
-        repeats: chosen.repeats,
-        lowroad: chosen.lowroad,
-        jobs: chosen.jobs.max(1),
+        subjects: subjects.map_err(|error| anyhow!("--server: {error}"))?,
+        loads: loads.map_err(|error| anyhow!("--load: {error}"))?,
+        traffic: selection.traffic,
+        repeats: selection.repeats,
+        lowroad: selection.lowroad,
+        jobs: selection.jobs.max(1),
     };
-    if chosen.installs {
+    if selection.installs {
         install_packages(&missing(&plan))?;
     }
     let mut unwritten = None;
     let figures = run(&plan, &mut |figures| {
-        unwritten = chosen.json.and_then(|path| write(path, figures).err());
+        unwritten = selection.json.and_then(|path| write(path, figures).err());
     });
-    let figures = figures.map_err(|why| anyhow!(why))?;
-    if let Some(why) = unwritten {
-        return Err(why);
+    let figures = figures.map_err(|error| anyhow!(error))?;
+    if let Some(error) = unwritten {
+        return Err(error);
     }
     // A server that is not installed does not fail the comparison; a wrong response does.
-    let is_good = |figure: &CountedFigure| figure.middle().is_some() || figure.is_left_out;
-    let any = figures.iter().any(|figure| figure.middle().is_some());
-    Ok(match any && figures.iter().all(is_good) {
+    let is_accounted_for = |figure: &CountedFigure| figure.median().is_some() || figure.is_left_out;
+    let has_figures = figures.iter().any(|figure| figure.median().is_some());
+    Ok(match has_figures && figures.iter().all(is_accounted_for) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
@@ -82,8 +82,9 @@ pub fn compare(chosen: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
 fn missing(plan: &PaperPlan) -> BTreeSet<&'static str> {
     let subjects = plan.subjects.iter();
     let subjects = subjects.filter_map(|subject| subject.missing(plan.lowroad.as_deref()));
-    let all = subjects.chain(database::missing());
-    all.flat_map(|(_, packages)| packages.iter().copied())
+    let missing_packages = subjects.chain(database::missing());
+    missing_packages
+        .flat_map(|(_, packages)| packages.iter().copied())
         .collect()
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::super::guest::GuestNetwork;
-use super::super::kernel::{cache, made};
+use super::super::kernel::{build_once, cache};
 use super::page::schema;
 use crate::peers::{self, PeerOptions, PeerPlace, RunningPeer, carried, programs};
 
@@ -31,8 +31,8 @@ pub fn url(network: &GuestNetwork) -> String {
 pub fn missing() -> Option<(String, &'static [&'static str])> {
     let packages = carried::packages(PEER).unwrap_or_default();
     let peer = peers::all().iter().find(|peer| peer.name == PEER)?;
-    let absent = !programs::installed(peer);
-    absent.then(|| {
+    let is_missing = !programs::installed(peer);
+    is_missing.then(|| {
         (
             format!("no database: {} is missing", packages.join(" ")),
             packages,
@@ -52,14 +52,14 @@ pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
         settings: [("schema".to_owned(), schema_file()?.display().to_string())].into(),
         ..PeerOptions::default()
     };
-    peers::start(PEER, &options).map_err(|why| why.to_string())
+    peers::start(PEER, &options).map_err(|error| error.to_string())
 }
 
 /// The file is named by its content, so that concurrent labs with other contents do not share it.
 fn schema_file() -> Result<PathBuf, String> {
     let text = schema();
     let name = format!("rows-{:08x}.sql", crc32fast::hash(text.as_bytes()));
-    made(&cache()?.join(name), |file| {
-        fs::write(file, &text).map_err(|why| format!("{}: {why}", file.display()))
+    build_once(&cache()?.join(name), |file| {
+        fs::write(file, &text).map_err(|error| format!("{}: {error}", file.display()))
     })
 }

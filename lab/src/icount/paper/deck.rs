@@ -13,7 +13,7 @@ pub struct TrafficDeck {
     classes: Vec<String>,
     order: Arc<[usize]>,
     /// Requests dealt so far, over all clients.
-    dealt: Arc<AtomicUsize>,
+    next: Arc<AtomicUsize>,
 }
 
 impl TrafficDeck {
@@ -26,7 +26,7 @@ impl TrafficDeck {
             classes: parts.iter().map(first).collect(),
             parts,
             order: order(&counts).into(),
-            dealt: Arc::default(),
+            next: Arc::default(),
         }
     }
 }
@@ -41,7 +41,7 @@ impl TrafficWorkload for TrafficDeck {
         Box::new(DeckHand {
             sessions: sessions.collect(),
             order: self.order.clone(),
-            dealt: self.dealt.clone(),
+            next: self.next.clone(),
         })
     }
 }
@@ -49,7 +49,7 @@ impl TrafficWorkload for TrafficDeck {
 struct DeckHand {
     sessions: Vec<Box<dyn ClientSession>>,
     order: Arc<[usize]>,
-    dealt: Arc<AtomicUsize>,
+    next: Arc<AtomicUsize>,
 }
 
 impl ClientSession for DeckHand {
@@ -60,8 +60,8 @@ impl ClientSession for DeckHand {
 
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         // One counter for all clients, so the shares hold for any order of the clients.
-        let at = self.dealt.fetch_add(1, Relaxed) % self.order.len();
-        let part = self.order[at];
+        let position = self.next.fetch_add(1, Relaxed) % self.order.len();
+        let part = self.order[position];
         let class = u8::try_from(part).unwrap_or(u8::MAX);
         let expected = self.sessions[part].request(last, out);
         ExpectedResponse { class, ..expected }
@@ -77,18 +77,18 @@ fn order(counts: &[u32]) -> Vec<usize> {
         .map(|count| i64::from(count / divisor))
         .collect();
     let total: i64 = counts.iter().sum();
-    let mut behind = vec![0; counts.len()];
+    let mut owed = vec![0; counts.len()];
     let mut order = Vec::new();
     for _ in 0..total {
-        for (behind, count) in behind.iter_mut().zip(&counts) {
-            *behind += count;
+        for (owed_part, count) in owed.iter_mut().zip(&counts) {
+            *owed_part += count;
         }
-        let most = behind.iter().copied().max().unwrap_or_default();
-        let next = behind
+        let owed_max = owed.iter().copied().max().unwrap_or_default();
+        let next = owed
             .iter()
-            .position(|one| *one == most)
+            .position(|amount| *amount == owed_max)
             .unwrap_or_default();
-        behind[next] -= total;
+        owed[next] -= total;
         order.push(next);
     }
     order

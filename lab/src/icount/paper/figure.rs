@@ -35,18 +35,18 @@ impl CountedFigure {
         }
         match result {
             Ok(instructions) => self.instructions.push(instructions),
-            Err(why) => self.failure = Some(why),
+            Err(error) => self.failure = Some(error),
         }
     }
 
     /// Records that it can't be tried on this machine.
-    pub fn leave_out(&mut self, why: String) {
-        self.failure = Some(why);
+    pub fn leave_out(&mut self, reason: String) {
+        self.failure = Some(reason);
         self.is_left_out = true;
     }
 
     /// The median of the repeats; `None` if one failed, since its response may have been wrong.
-    pub fn middle(&self) -> Option<f64> {
+    pub fn median(&self) -> Option<f64> {
         if self.failure.is_some() {
             return None;
         }
@@ -57,9 +57,9 @@ impl CountedFigure {
 
     /// The range of the repeats as a share of the median.
     pub fn spread(&self) -> Option<f64> {
-        let least = *self.instructions.iter().min()?;
-        let most = *self.instructions.iter().max()?;
-        Some((most - least) as f64 / self.middle()?)
+        let min = *self.instructions.iter().min()?;
+        let max = *self.instructions.iter().max()?;
+        Some((max - min) as f64 / self.median()?)
     }
 
     /// Whether the repeats differ too much.
@@ -74,8 +74,8 @@ pub fn find<'a>(
     server: &str,
     load: &str,
 ) -> Option<&'a CountedFigure> {
-    let is_it = |figure: &&CountedFigure| figure.server == server && figure.load == load;
-    figures.iter().find(is_it)
+    let is_match = |figure: &&CountedFigure| figure.server == server && figure.load == load;
+    figures.iter().find(is_match)
 }
 
 /// Rounds to three digits, since more are not reproducible.
@@ -106,12 +106,12 @@ pub(crate) mod tests {
 
     #[test]
     fn repeats_that_differ_are_marked() {
-        assert_eq!(figure("a", "b", &[100, 103, 101]).middle(), Some(101.0));
-        assert_eq!(figure("a", "b", &[100, 103]).middle(), Some(101.5));
+        assert_eq!(figure("a", "b", &[100, 103, 101]).median(), Some(101.0));
+        assert_eq!(figure("a", "b", &[100, 103]).median(), Some(101.5));
         assert!(!figure("a", "b", &[100, 103]).is_doubtful());
         assert!(figure("a", "b", &[100, 104]).is_doubtful());
         assert!(!figure("a", "b", &[100]).is_doubtful());
-        assert_eq!(figure("a", "b", &[]).middle(), None);
+        assert_eq!(figure("a", "b", &[]).median(), None);
     }
 
     #[test]
@@ -120,7 +120,7 @@ pub(crate) mod tests {
             failure: Some("wrong".into()),
             ..figure("a", "b", &[100])
         };
-        assert_eq!(failed.middle(), None);
+        assert_eq!(failed.median(), None);
         assert!(!failed.is_doubtful());
     }
 
@@ -129,7 +129,7 @@ pub(crate) mod tests {
         let mut figure = CountedFigure::default();
         figure.add("1.0".into(), Ok(7));
         figure.add(String::new(), Err("wrong".into()));
-        assert_eq!((figure.version.as_str(), figure.middle()), ("1.0", None));
+        assert_eq!((figure.version.as_str(), figure.median()), ("1.0", None));
         assert!(!figure.is_left_out);
         figure.leave_out("not installed".into());
         assert!(figure.is_left_out && figure.failure.is_some());

@@ -10,7 +10,7 @@ use super::super::boot::BootSpec;
 use super::super::guest::{GuestNetwork, QemuGuest};
 use super::super::image::ImageFolder;
 use super::super::kernel::{CopiedPath, GuestContent, GuestKernel};
-use super::super::servers::own;
+use super::super::servers::lowroad_path;
 use super::super::table::OURS;
 use super::database;
 use super::load::PaperLoad;
@@ -69,11 +69,11 @@ impl PreparedGuest {
                 (boot, version, None)
             }
             GuestSystem::Image => {
-                let program = own(materials.lowroad)?;
+                let program = lowroad_path(materials.lowroad)?;
                 let url = has_database.then(|| database::url(&network));
                 let image =
-                    ImageFolder::of_files(&program, &image_site(has_database), url.as_deref())?;
-                (image.boot(MEMORY_MIB), version_of(&program), Some(image))
+                    ImageFolder::from_files(&program, &image_site(has_database), url.as_deref())?;
+                (image.boot(MEMORY_MIB), read_version(&program), Some(image))
             }
         };
         let mut guest = QemuGuest::boot(&boot, materials.plugin, network.clone())?;
@@ -82,7 +82,7 @@ impl PreparedGuest {
             .then(|| database::start(&network))
             .transpose()?;
         let address = guest.wait_for(PORT)?;
-        first_answer(address).map_err(|why| guest.failure(&why))?;
+        first_answer(address).map_err(|error| guest.failure(&error))?;
         Ok(PreparedGuest {
             guest,
             address,
@@ -99,7 +99,7 @@ impl PreparedGuest {
         for (path, expected) in load.expected(subject)? {
             let body = get_once_ready(self.address, &path);
             let checked = body.and_then(|body| page::check(&path, &body, &expected));
-            checked.map_err(|why| self.guest.failure(&why))?;
+            checked.map_err(|error| self.guest.failure(&error))?;
         }
         Ok(())
     }
@@ -126,13 +126,13 @@ fn get_once_ready(address: SocketAddr, path: &str) -> Result<Vec<u8>, String> {
     let end = Instant::now() + PATIENCE;
     loop {
         match fetch::get(address, path) {
-            Err(why) if why.contains(" 503 ") && Instant::now() < end => sleep(STEP),
+            Err(error) if error.contains(" 503 ") && Instant::now() < end => sleep(STEP),
             answer => return answer,
         }
     }
 }
 
-fn version_of(lowroad: &Path) -> String {
+fn read_version(lowroad: &Path) -> String {
     let peer = table::listed(OURS).expect("our own is a peer");
     programs::version(peer, Some(lowroad))
 }
@@ -146,13 +146,13 @@ fn site() -> Vec<(String, Vec<u8>)> {
 
 /// The files for the image, which rejects pages without a database and would serve PHP programs as plain files.
 fn image_site(has_database: bool) -> Vec<(String, Vec<u8>)> {
-    let is_for_it = |path: &str| match path.rsplit_once('.') {
+    let is_included = |path: &str| match path.rsplit_once('.') {
         Some((_, "php")) => false,
         Some((_, "lrp")) => has_database,
         _ => true,
     };
     let files = site().into_iter();
-    files.filter(|(path, _)| is_for_it(path)).collect()
+    files.filter(|(path, _)| is_included(path)).collect()
 }
 
 fn linux(
@@ -161,47 +161,47 @@ fn linux(
     network: &GuestNetwork,
     materials: &GuestMaterials<'_>,
 ) -> Result<(BootSpec, String), String> {
-    let settings = filled(peer, settings, network, materials.lowroad)?;
+    let settings = build_content(peer, settings, network, materials.lowroad)?;
     let job = carried::GuestPeerJob {
         peer,
         root: Path::new(SITE),
         address: ([0, 0, 0, 0], PORT).into(),
         workers: 1,
         settings: &settings,
-        moved: &[],
+        moved_paths: &[],
     };
-    let carried = carried::carried(&job).map_err(|why| why.to_string())?;
+    let carried = carried::prepare(&job).map_err(|error| error.to_string())?;
     let version = carried.version.clone();
     let system = materials.kernel.system(network, &content(carried))?;
-    let boot = BootSpec::usual(materials.kernel.image(), Some(system), MEMORY_MIB);
+    let boot = BootSpec::with_defaults(materials.kernel.image(), Some(system), MEMORY_MIB);
     Ok((boot, version))
 }
 
 /// The settings of a server, with those that depend on the guest or this run.
-fn filled(
+fn build_content(
     peer: &str,
     settings: &[(&str, &str)],
     network: &GuestNetwork,
     lowroad: Option<&Path>,
 ) -> Result<BTreeMap<String, String>, String> {
-    let peer = table::listed(peer).map_err(|why| why.to_string())?;
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
-    for known in peer.settings {
-        let value = match known.name {
-            "binary" => own(lowroad)?.display().to_string(),
+    let peer = table::listed(peer).map_err(|error| error.to_string())?;
+    let mut merged: BTreeMap<String, String> = BTreeMap::new();
+    for peer_setting in peer.settings {
+        let value = match peer_setting.name {
+            "binary" => lowroad_path(lowroad)?.display().to_string(),
             "db" => database::address(network).to_string(),
             "processes" | "php_children" => PROCESSES.to_owned(),
             _ => continue,
         };
-        all.insert(known.name.to_owned(), value);
+        merged.insert(peer_setting.name.to_owned(), value);
     }
-    let given = settings.iter();
+    let overrides = settings.iter();
     // The subject's own settings take precedence.
-    all.extend(given.map(|&(name, value)| (name.to_owned(), value.to_owned())));
+    merged.extend(overrides.map(|&(name, value)| (name.to_owned(), value.to_owned())));
     if !programs::is_lowroad(peer.name) {
-        all.remove("binary");
+        merged.remove("binary");
     }
-    Ok(all)
+    Ok(merged)
 }
 
 fn content(carried: carried::GuestPeerFiles) -> GuestContent {
@@ -242,7 +242,7 @@ mod tests {
         let me = std::env::current_exe().expect("a test has a program");
         let expected = format!("{}:3306", network.host);
         for peer in ["nginx-php", "apache-mod-php", "lowroad-pages"] {
-            let settings = filled(peer, &[], &network, Some(&me)).expect("settings");
+            let settings = build_content(peer, &[], &network, Some(&me)).expect("settings");
             assert_eq!(settings["db"], expected);
         }
     }

@@ -62,7 +62,7 @@ impl PaperLoad {
             LoadPart::Rows(size) => {
                 let path = subject.page(self.database, *size);
                 let path = path.ok_or_else(|| format!("{} has no such page", subject.name))?;
-                Ok((path, page::of_rows(*size)?.into_bytes()))
+                Ok((path, page::rows_path(*size)?.into_bytes()))
             }
         };
         self.parts.iter().map(expected).collect()
@@ -72,7 +72,11 @@ impl PaperLoad {
     ///
     /// # Errors
     /// The server has no such page.
-    pub fn asked(&self, subject: &ComparedServer, host: &str) -> Result<DriveRequest, String> {
+    pub fn drive_request(
+        &self,
+        subject: &ComparedServer,
+        host: &str,
+    ) -> Result<DriveRequest, String> {
         let (version, per_connection) = self.mode.connections();
         let expected = self.expected(subject)?;
         let mut parts = Vec::new();

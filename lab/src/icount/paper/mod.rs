@@ -46,9 +46,9 @@ pub static ALL: &[&PaperComparison] = &[&bare_pc::PAPER];
 ///
 /// # Errors
 /// The number is unknown; the text lists the known ones.
-pub fn numbered(number: &str) -> Result<&'static PaperComparison, String> {
-    let found = ALL.iter().find(|paper| paper.number == number);
-    found.copied().ok_or_else(|| {
+pub fn find_paper(number: &str) -> Result<&'static PaperComparison, String> {
+    let matching = ALL.iter().find(|paper| paper.number == number);
+    matching.copied().ok_or_else(|| {
         let numbers: Vec<&str> = ALL.iter().map(|paper| paper.number).collect();
         format!(
             "paper {number:?} can't be counted; these can: {}",
@@ -63,9 +63,9 @@ impl PaperComparison {
     /// # Errors
     /// The name is unknown; the text lists the known ones.
     pub fn subject(&self, name: &str) -> Result<&'static ComparedServer, String> {
-        let found = self.subjects.iter().find(|subject| subject.name == name);
+        let matching = self.subjects.iter().find(|subject| subject.name == name);
         let names = self.subjects.iter().map(|subject| subject.name);
-        found.ok_or_else(|| unknown("server", name, names))
+        matching.ok_or_else(|| unknown("server", name, names))
     }
 
     /// Finds the load with that name.
@@ -73,15 +73,15 @@ impl PaperComparison {
     /// # Errors
     /// The name is unknown; the text lists the known ones.
     pub fn load(&self, name: &str) -> Result<&'static PaperLoad, String> {
-        let found = self.loads.iter().find(|load| load.name == name);
+        let matching = self.loads.iter().find(|load| load.name == name);
         let names = self.loads.iter().map(|load| load.name);
-        found.ok_or_else(|| unknown("load", name, names))
+        matching.ok_or_else(|| unknown("load", name, names))
     }
 }
 
-fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<&str> = known.collect();
-    format!("unknown {what} {name:?}; possible are {}", known.join(", "))
+fn unknown<'a>(kind: &str, name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    format!("unknown {kind} {name:?}; possible are {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -98,10 +98,14 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), count);
             for claim in paper.claims {
-                for (subject, load) in [claim.of, claim.over] {
+                for (subject, load) in [claim.subject, claim.baseline] {
                     let subject = paper.subject(subject).expect("a subject");
                     let load = paper.load(load).expect("a load");
-                    assert!(subject.lacks(load).is_none(), "{}", claim.what);
+                    assert!(
+                        subject.missing_feature(load).is_none(),
+                        "{}",
+                        claim.statement
+                    );
                 }
             }
         }
@@ -109,8 +113,8 @@ mod tests {
 
     #[test]
     fn the_unknown_are_told_the_known() {
-        assert!(numbered("7").is_err_and(|why| why.contains("003")));
-        let paper = numbered("003").expect("known");
+        assert!(find_paper("7").is_err_and(|why| why.contains("003")));
+        let paper = find_paper("003").expect("known");
         assert!(
             paper
                 .subject("iis")

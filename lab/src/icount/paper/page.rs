@@ -29,7 +29,8 @@ pub fn schema() -> String {
 
 /// The file's content: that of the experiments.
 pub fn static_page() -> Vec<u8> {
-    files::content_of("bare", STATIC_PATH.trim_start_matches('/')).expect("a file of the workload")
+    files::file_content("bare", STATIC_PATH.trim_start_matches('/'))
+        .expect("a file of the workload")
 }
 
 /// The number of rows of a page of this length, and the text of the last one, in agreement with bare.sql.
@@ -51,7 +52,7 @@ const TAIL: &str = "</table><p>A page of a bare machine.</p></body></html>";
 ///
 /// # Errors
 /// There is no such page.
-pub fn of_rows(size: u64) -> Result<String, String> {
+pub fn rows_path(size: u64) -> Result<String, String> {
     let (count, last) = rows(size).ok_or_else(|| format!("no rows make a page of {size} bytes"))?;
     let row = |text: &str| format!("<tr><td>{text}</td></tr>\n");
     let body = row(ROW).repeat(count - 1) + &row(last);
@@ -66,11 +67,13 @@ pub fn check(path: &str, body: &[u8], expected: &[u8]) -> Result<(), String> {
     if body == expected {
         return Ok(());
     }
-    let (here, wanted) = (count_rows(body), count_rows(expected));
-    if here != wanted {
+    let (rows, expected_rows) = (count_rows(body), count_rows(expected));
+    if rows != expected_rows {
         let text = String::from_utf8_lossy(body);
         let text: String = text.chars().take(200).collect();
-        return Err(format!("{path} has {here} rows and not {wanted}: {text}"));
+        return Err(format!(
+            "{path} has {rows} rows and not {expected_rows}: {text}"
+        ));
     }
     let differs = body.iter().zip(expected).position(|(a, b)| a != b);
     Err(format!(
@@ -93,18 +96,18 @@ mod tests {
     fn pages_have_the_papers_lengths() {
         assert_eq!(static_page().len(), 3593);
         for (size, count) in [(211, 1), (10_217, 334), (19_248, 635)] {
-            let page = of_rows(size).expect("a page");
+            let page = rows_path(size).expect("a page");
             assert_eq!(page.len() as u64, size);
             assert_eq!(count_rows(page.as_bytes()), count);
         }
-        assert!(of_rows(7).is_err());
+        assert!(rows_path(7).is_err());
     }
 
     #[test]
     fn wrong_pages_are_told_by_what_is_wrong() {
-        let page = of_rows(10_217).expect("a page");
+        let page = rows_path(10_217).expect("a page");
         assert_eq!(check("/p", page.as_bytes(), page.as_bytes()), Ok(()));
-        let one = of_rows(211).expect("a page");
+        let one = rows_path(211).expect("a page");
         let why = check("/p", one.as_bytes(), page.as_bytes()).expect_err("too few rows");
         assert!(why.contains("1 rows and not 334"), "{why}");
         let why = check("/p", b"The data base: gone", page.as_bytes()).expect_err("no page");

@@ -60,44 +60,44 @@ pub fn run(
     progress("the guest's kernel (downloaded once)");
     let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
-    let (todo, mut figures) = possible(plan);
+    let (todo, mut figures) = split_possible(plan);
     if todo.is_empty() && figures.is_empty() {
         return Err("none of these servers supports any of these loads".into());
     }
-    let (mut done, all) = (0, todo.iter().map(|(_, loads)| loads.len()).sum::<usize>());
-    let waiting = Mutex::new(todo);
-    let (tell, told) = channel();
+    let (mut done, total) = (0, todo.iter().map(|(_, loads)| loads.len()).sum::<usize>());
+    let queue = Mutex::new(todo);
+    let (sender, receiver) = channel();
     thread::scope(|scope| {
         for _ in 0..plan.jobs {
-            let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
+            let (sender, queue, kernel, plugin) = (sender.clone(), &queue, &kernel, &plugin);
             scope.spawn(move || {
                 let next = || {
-                    waiting
+                    queue
                         .lock()
                         .expect("no thread panics with this lock")
                         .pop_front()
                 };
                 while let Some((subject, loads)) = next() {
-                    let work = PaperTurn {
+                    let turn = PaperTurn {
                         plan,
                         subject,
                         kernel,
                         plugin,
-                        tell: &tell,
+                        sender: &sender,
                     };
-                    work.all(&loads);
+                    turn.run_all(&loads);
                 }
             });
         }
-        drop(tell);
-        for told in told {
-            match told {
-                PaperProgress::Step(text) => progress(&format!("{done} of {all}; {text}")),
+        drop(sender);
+        for event in receiver {
+            match event {
+                PaperProgress::Step(text) => progress(&format!("{done} of {total}; {text}")),
                 PaperProgress::Done(subject, load, version, result) => {
                     done += 1;
                     progress("");
                     println!("{}", line(subject, load, &result));
-                    let figure = of(plan, &mut figures, subject, load);
+                    let figure = find_or_add(plan, &mut figures, subject, load);
                     figure.add(version, result);
                     keep(&figures);
                 }
@@ -117,35 +117,37 @@ pub fn run(
 type PendingGuest = VecDeque<(&'static ComparedServer, Vec<&'static PaperLoad>)>;
 
 /// The work to do, and figures with the reason for servers that are unavailable, which are reported.
-fn possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
+fn split_possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
     let (mut todo, mut figures) = (PendingGuest::new(), Vec::new());
-    let no_database = database::missing().map(|(why, _)| why);
+    let no_database = database::missing().map(|(reason, _)| reason);
     for &subject in &plan.subjects {
-        let missing = subject.missing(plan.lowroad.as_deref()).map(|(why, _)| why);
+        let missing = subject
+            .missing(plan.lowroad.as_deref())
+            .map(|(reason, _)| reason);
         let mut loads = Vec::new();
         for &load in &plan.loads {
-            if subject.lacks(load).is_some() {
+            if subject.missing_feature(load).is_some() {
                 continue;
             }
             let takes_pages = load.sizes().next().is_some();
-            let why = missing
+            let reason = missing
                 .clone()
                 .or(no_database.clone().filter(|_| takes_pages));
-            match why {
+            match reason {
                 None => loads.push(load),
-                Some(why) => of(plan, &mut figures, subject, load).leave_out(why),
+                Some(reason) => find_or_add(plan, &mut figures, subject, load).leave_out(reason),
             }
         }
         if !loads.is_empty() {
             todo.push_back((subject, loads));
         }
     }
-    for (server, why) in table::failures(plan.paper, &figures) {
-        println!("left out, {server}: {why}");
+    for (server, reason) in table::failures(plan.paper, &figures) {
+        println!("left out, {server}: {reason}");
     }
-    let once: Vec<_> = todo.iter().cloned().collect();
+    let first_round: Vec<_> = todo.iter().cloned().collect();
     for _ in 1..plan.repeats {
-        todo.extend(once.iter().cloned());
+        todo.extend(first_round.iter().cloned());
     }
     (todo, figures)
 }
@@ -153,20 +155,21 @@ fn possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
 fn line(subject: &ComparedServer, load: &PaperLoad, result: &Result<u64, String>) -> String {
     let figure = match result {
         Ok(figure) => thousands(*figure),
-        Err(why) => format!("- {}", why.trim().replace('\n', "\n    ")),
+        Err(error) => format!("- {}", error.trim().replace('\n', "\n    ")),
     };
     format!("{:<16}{:<46}{figure:>12}", subject.name, load.title)
 }
 
 /// The figure of a server and a load, created if missing.
-fn of<'a>(
+fn find_or_add<'a>(
     plan: &PaperPlan,
     figures: &'a mut Vec<CountedFigure>,
     subject: &ComparedServer,
     load: &PaperLoad,
 ) -> &'a mut CountedFigure {
-    let is_it = |figure: &CountedFigure| figure.server == subject.name && figure.load == load.name;
-    let at = figures.iter().position(is_it).unwrap_or_else(|| {
+    let is_same =
+        |figure: &CountedFigure| figure.server == subject.name && figure.load == load.name;
+    let index = figures.iter().position(is_same).unwrap_or_else(|| {
         figures.push(CountedFigure {
             paper: plan.paper.number.to_owned(),
             server: subject.name.to_owned(),
@@ -176,7 +179,7 @@ fn of<'a>(
         });
         figures.len() - 1
     });
-    &mut figures[at]
+    &mut figures[index]
 }
 
 fn requests(plan: &PaperPlan, load: &PaperLoad) -> CountTraffic {
@@ -192,19 +195,19 @@ struct PaperTurn<'a> {
     subject: &'static ComparedServer,
     kernel: &'a GuestKernel,
     plugin: &'a Path,
-    tell: &'a Sender<PaperProgress>,
+    sender: &'a Sender<PaperProgress>,
 }
 
 impl PaperTurn<'_> {
-    fn all(&self, loads: &[&'static PaperLoad]) {
+    fn run_all(&self, loads: &[&'static PaperLoad]) {
         let mut ready = None;
         for &load in loads {
-            let mut result = self.one(&mut ready, load, loads);
+            let mut result = self.run_load(&mut ready, load, loads);
             // QEMU crashes now and then: retry once in a new guest. A server that ends its guest fails again.
-            let runs = |ready: &mut PreparedGuest| ready.guest.runs();
-            if result.is_err() && !ready.as_mut().is_some_and(runs) {
+            let is_running = |ready: &mut PreparedGuest| ready.guest.runs();
+            if result.is_err() && !ready.as_mut().is_some_and(is_running) {
                 ready = None;
-                result = self.one(&mut ready, load, loads);
+                result = self.run_load(&mut ready, load, loads);
             }
             let version = ready
                 .as_ref()
@@ -212,30 +215,30 @@ impl PaperTurn<'_> {
             let has_booted = ready.is_some();
             let failure = result.as_ref().err().cloned();
             let _ = self
-                .tell
+                .sender
                 .send(PaperProgress::Done(self.subject, load, version, result));
-            if let (false, Some(why)) = (has_booted, failure) {
-                return self.give_up(load, loads, &why);
+            if let (false, Some(error)) = (has_booted, failure) {
+                return self.give_up(load, loads, &error);
             }
         }
     }
 
     /// Records the failure for all remaining loads. A guest that did not boot twice will not boot for the next load,
     /// and each timeout takes long.
-    fn give_up(&self, failed: &PaperLoad, loads: &[&'static PaperLoad], why: &str) {
-        let left = loads
+    fn give_up(&self, failed: &PaperLoad, loads: &[&'static PaperLoad], reason: &str) {
+        let remaining = loads
             .iter()
             .skip_while(|load| load.name != failed.name)
             .skip(1);
-        for &load in left {
+        for &load in remaining {
             let failed =
-                PaperProgress::Done(self.subject, load, String::new(), Err(why.to_owned()));
-            let _ = self.tell.send(failed);
+                PaperProgress::Done(self.subject, load, String::new(), Err(reason.to_owned()));
+            let _ = self.sender.send(failed);
         }
     }
 
     /// Counts one figure, in the running guest or in a new one.
-    fn one(
+    fn run_load(
         &self,
         ready: &mut Option<PreparedGuest>,
         load: &PaperLoad,
@@ -258,14 +261,14 @@ impl PaperTurn<'_> {
         self.step(load.title);
         // Before counting: a fast wrong response would be a good figure.
         ready.check(self.subject, load)?;
-        let asked = load.asked(self.subject, &ready.address.to_string())?;
+        let request = load.drive_request(self.subject, &ready.address.to_string())?;
         let traffic = requests(self.plan, load);
-        let figure = measure(&mut ready.guest, ready.address, &asked, traffic)?;
+        let figure = measure(&mut ready.guest, ready.address, &request, traffic)?;
         Ok(figure.round() as u64)
     }
 
     fn step(&self, text: &str) {
         let text = format!("{}: {text}", self.subject.name);
-        let _ = self.tell.send(PaperProgress::Step(text));
+        let _ = self.sender.send(PaperProgress::Step(text));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::servers::own;
+use super::super::servers::lowroad_path;
 use super::load::{DatabaseUse, PaperLoad};
 use crate::peers::{PeerFailure, carried, programs};
 
@@ -37,19 +37,19 @@ pub enum GuestSystem {
 impl ComparedServer {
     /// The path of the page of that length; `None` if the server has no page with such a use of the database.
     pub fn page(&self, database: &[DatabaseUse], size: u64) -> Option<String> {
-        let found = database.iter().find_map(|wanted| {
-            let has = |(how, _): &&(DatabaseUse, &str)| how == wanted;
-            self.pages.iter().find(has)
+        let found = database.iter().find_map(|database_use| {
+            let is_match = |(page_use, _): &&(DatabaseUse, &str)| page_use == database_use;
+            self.pages.iter().find(is_match)
         });
         found.map(|(_, path)| path.replace("{size}", &size.to_string()))
     }
 
     /// Why the server does not support this load.
-    pub fn lacks(&self, load: &PaperLoad) -> Option<&'static str> {
-        let lacking = load
+    pub fn missing_feature(&self, load: &PaperLoad) -> Option<&'static str> {
+        let is_missing = load
             .sizes()
             .any(|size| self.page(load.database, size).is_none());
-        lacking.then_some(match self.pages {
+        is_missing.then_some(match self.pages {
             [] => "it makes no pages",
             _ => "its pages do not connect so",
         })
@@ -60,7 +60,7 @@ impl ComparedServer {
     pub fn missing(&self, lowroad: Option<&Path>) -> Option<(String, &'static [&'static str])> {
         let peer = match self.machine {
             GuestSystem::Linux { peer, .. } if !programs::is_lowroad(peer) => peer,
-            _ => return own(lowroad).err().map(|why| (why, &[][..])),
+            _ => return lowroad_path(lowroad).err().map(|error| (error, &[][..])),
         };
         let job = carried::GuestPeerJob {
             peer,
@@ -68,14 +68,14 @@ impl ComparedServer {
             address: ([0, 0, 0, 0], 80).into(),
             workers: 1,
             settings: &[].into(),
-            moved: &[],
+            moved_paths: &[],
         };
-        let why = carried::carried(&job).err()?;
-        let packages = match why {
+        let error = carried::prepare(&job).err()?;
+        let packages = match error {
             PeerFailure::NotInstalled(_) => carried::packages(peer).unwrap_or_default(),
             _ => &[],
         };
-        Some((why.to_string(), packages))
+        Some((error.to_string(), packages))
     }
 
     /// Whether pages are generated, which needs a database.

@@ -13,25 +13,28 @@ const MARK: &str = " *";
 pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     let mut out = String::new();
     let lines = cells(paper, figures);
-    for (at, line) in lines.iter().enumerate() {
+    for (index, line) in lines.iter().enumerate() {
         let _ = writeln!(out, "| {} |", line.join(" | ").replace('*', "\\*"));
-        if at == 0 {
+        if index == 0 {
             let _ = writeln!(out, "|{}", "---|".repeat(line.len()));
         }
     }
     if figures.iter().any(CountedFigure::is_doubtful) {
         let _ = writeln!(out, "\n\\* its repeats are more than 3 % apart");
     }
-    for (server, why) in failures(paper, figures) {
-        let _ = writeln!(out, "\n{server}: {}", why.trim().replace('\n', "\n    "));
+    for (server, reason) in failures(paper, figures) {
+        let _ = writeln!(out, "\n{server}: {}", reason.trim().replace('\n', "\n    "));
     }
     out
 }
 
 /// Head and lines; figures with differing repeats are marked.
 pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<String>> {
-    let asked = |name: &str| figures.iter().any(|figure| figure.server == name);
-    let subjects = paper.subjects.iter().filter(|subject| asked(subject.name));
+    let is_measured = |name: &str| figures.iter().any(|figure| figure.server == name);
+    let subjects = paper
+        .subjects
+        .iter()
+        .filter(|subject| is_measured(subject.name));
     let subjects: Vec<_> = subjects.collect();
     let mut head = vec!["instructions a request".to_owned()];
     head.extend(subjects.iter().map(|subject| subject.title.to_owned()));
@@ -55,7 +58,7 @@ fn cell(figure: Option<&CountedFigure>) -> String {
     let Some(figure) = figure else {
         return String::new();
     };
-    let Some(middle) = figure.middle() else {
+    let Some(middle) = figure.median() else {
         return "-".to_owned();
     };
     let mark = if figure.is_doubtful() { MARK } else { "" };
@@ -67,29 +70,29 @@ pub fn failures<'a>(
     paper: &PaperComparison,
     figures: &'a [CountedFigure],
 ) -> Vec<(&'static str, &'a str)> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for subject in paper.subjects {
-        let own = figures
+        let own_figures = figures
             .iter()
             .filter(|figure| figure.server == subject.name);
-        for why in own.filter_map(|figure| figure.failure.as_deref()) {
-            if !told.contains(&(subject.title, why)) {
-                told.push((subject.title, why));
+        for reason in own_figures.filter_map(|figure| figure.failure.as_deref()) {
+            if !reported.contains(&(subject.title, reason)) {
+                reported.push((subject.title, reason));
             }
         }
     }
-    told
+    reported
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::figure::tests::figure;
-    use super::super::numbered;
+    use super::super::find_paper;
     use super::*;
 
     #[test]
     fn a_table_has_what_was_asked_and_marks_what_is_doubtful() {
-        let paper = numbered("003").expect("known");
+        let paper = find_paper("003").expect("known");
         let figures = [
             figure("lowroad-bare", "static-kept", &[3020, 3030]),
             figure("nginx-php", "static-kept", &[47_000, 57_000]),

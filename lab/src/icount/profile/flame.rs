@@ -13,8 +13,8 @@ const LEAST: f64 = 0.4;
 
 /// Draws the flame graph.
 pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
-    let all: Vec<&SymbolShare> = symbols.iter().collect();
-    let total: f64 = all.iter().map(|one| one.instructions).sum();
+    let symbol_refs: Vec<&SymbolShare> = symbols.iter().collect();
+    let total: f64 = symbol_refs.iter().map(|symbol| symbol.instructions).sum();
     let mut out = String::new();
     let scale = WIDTH / total.max(1.0);
     cell(
@@ -28,36 +28,36 @@ pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
         total,
     );
     let mut x = 0.0;
-    for (place, of_place) in groups(&all, |one| &one.place) {
+    for (binary, binary_symbols) in groups(&symbol_refs, |symbol| &symbol.binary) {
         let mut inner = x;
         x += cell(
             &mut out,
             2,
             CellSpan {
                 x,
-                width: sum(&of_place) * scale,
+                width: sum(&binary_symbols) * scale,
             },
-            place,
-            sum(&of_place),
+            binary,
+            sum(&binary_symbols),
         );
-        for (part, of_part) in groups(&of_place, |one| one.part) {
+        for (part, part_symbols) in groups(&binary_symbols, |symbol| symbol.part) {
             let mut leaf = inner;
             inner += cell(
                 &mut out,
                 1,
                 CellSpan {
                     x: inner,
-                    width: sum(&of_part) * scale,
+                    width: sum(&part_symbols) * scale,
                 },
                 part,
-                sum(&of_part),
+                sum(&part_symbols),
             );
-            for one in of_part {
+            for symbol in part_symbols {
                 let span = CellSpan {
                     x: leaf,
-                    width: one.instructions * scale,
+                    width: symbol.instructions * scale,
                 };
-                leaf += cell(&mut out, 0, span, &one.name, one.instructions);
+                leaf += cell(&mut out, 0, span, &symbol.name, symbol.instructions);
             }
         }
     }
@@ -78,16 +78,19 @@ struct CellSpan {
 
 /// Draws a cell; returns its width.
 fn cell(out: &mut String, level: u32, span: CellSpan, name: &str, count: f64) -> f64 {
-    let CellSpan { x, width: wide } = span;
-    if wide < LEAST {
-        return wide;
+    let CellSpan {
+        x,
+        width: cell_width,
+    } = span;
+    if cell_width < LEAST {
+        return cell_width;
     }
     let y = f64::from(level) * HIGH;
     // The name is cut to the width: 11 px monospace letters are about 6.7 px wide.
-    let letters = ((wide - 4.0) / 6.7).max(0.0) as usize;
-    let shown: String = match letters {
+    let char_count = ((cell_width - 4.0) / 6.7).max(0.0) as usize;
+    let label: String = match char_count {
         0..3 => String::new(),
-        letters => name.chars().take(letters).collect(),
+        char_count => name.chars().take(char_count).collect(),
     };
     write!(
         out,
@@ -96,29 +99,32 @@ fn cell(out: &mut String, level: u32, span: CellSpan, name: &str, count: f64) ->
         escape(name),
         thousands(count.round() as u64),
         coordinate(x),
-        coordinate(wide),
+        coordinate(cell_width),
         coordinate(x + 3.0),
         y + 14.0,
-        escape(&shown)
+        escape(&label)
     )
     .expect("a string takes all");
-    wide
+    cell_width
 }
 
-fn sum(of: &[&SymbolShare]) -> f64 {
-    of.iter().map(|one| one.instructions).sum()
+fn sum(symbols: &[&SymbolShare]) -> f64 {
+    symbols.iter().map(|symbol| symbol.instructions).sum()
 }
 
 /// Groups symbols by name, the largest group first.
 fn groups<'a>(
-    all: &[&'a SymbolShare],
+    symbols: &[&'a SymbolShare],
     name: impl Fn(&'a SymbolShare) -> &'a str,
 ) -> Vec<(&'a str, Vec<&'a SymbolShare>)> {
     let mut groups: Vec<(&str, Vec<&SymbolShare>)> = Vec::new();
-    for &one in all {
-        match groups.iter_mut().find(|(of, _)| *of == name(one)) {
-            Some((_, group)) => group.push(one),
-            None => groups.push((name(one), vec![one])),
+    for &symbol in symbols {
+        match groups
+            .iter_mut()
+            .find(|(group_name, _)| *group_name == name(symbol))
+        {
+            Some((_, group)) => group.push(symbol),
+            None => groups.push((name(symbol), vec![symbol])),
         }
     }
     groups.sort_by(|(_, a), (_, b)| sum(b).total_cmp(&sum(a)));

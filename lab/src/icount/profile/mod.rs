@@ -27,7 +27,7 @@ pub struct SymbolProfile {
 #[derive(Clone, Debug, PartialEq)]
 struct SymbolShare {
     /// `kernel`, or the program or library.
-    place: String,
+    binary: String,
     /// The part of the work; for programs their own name.
     part: &'static str,
     name: String,
@@ -41,38 +41,38 @@ impl SymbolProfile {
     ///
     /// # Errors
     /// A request failed, or the guest did not send its symbols; the text names which.
-    pub fn take(
+    pub fn record(
         guest: &mut QemuGuest,
         copied: &[CopiedPath],
         requests: u64,
         run: &mut dyn FnMut(u64) -> Result<u64, String>,
     ) -> Result<SymbolProfile, String> {
-        let symbols = SymbolNames::of(guest, copied)?;
+        let symbols = SymbolNames::read_from_guest(guest, copied)?;
         guest.counted_at_rest();
-        let before: HashMap<u64, u64> = guest.blocks().collect();
-        let requests = run(requests).map_err(|why| guest.failure(&why))?;
+        let counts_before: HashMap<u64, u64> = guest.blocks().collect();
+        let requests = run(requests).map_err(|error| guest.failure(&error))?;
         guest.counted_at_rest();
         let mut by_symbol: HashMap<(String, String), u64> = HashMap::new();
         for (address, count) in guest.blocks() {
-            let more = count - before.get(&address).copied().unwrap_or(0).min(count);
-            if more > 0 {
-                *by_symbol.entry(symbols.name(address)).or_default() += more;
+            let increase = count - counts_before.get(&address).copied().unwrap_or(0).min(count);
+            if increase > 0 {
+                *by_symbol.entry(symbols.name(address)).or_default() += increase;
             }
         }
-        Ok(SymbolProfile::of(by_symbol, requests))
+        Ok(SymbolProfile::from_counts(by_symbol, requests))
     }
 
-    fn of(by_symbol: HashMap<(String, String), u64>, requests: u64) -> SymbolProfile {
-        let counted = |((place, name), count): ((String, String), u64)| SymbolShare {
-            part: match place.starts_with(symbols::KERNEL) {
-                true => parts::of(&place, &name),
+    fn from_counts(by_symbol: HashMap<(String, String), u64>, requests: u64) -> SymbolProfile {
+        let to_share = |((binary, name), count): ((String, String), u64)| SymbolShare {
+            part: match binary.starts_with(symbols::KERNEL) {
+                true => parts::part_of(&binary, &name),
                 false => "user space",
             },
-            place,
+            binary,
             name,
             instructions: count as f64 / requests as f64,
         };
-        let mut symbols: Vec<SymbolShare> = by_symbol.into_iter().map(counted).collect();
+        let mut symbols: Vec<SymbolShare> = by_symbol.into_iter().map(to_share).collect();
         symbols.sort_by(|a, b| {
             let by_count = b.instructions.total_cmp(&a.instructions);
             // Equal counts in the order of names, for a reproducible output.
@@ -82,16 +82,16 @@ impl SymbolProfile {
     }
 
     fn total(&self) -> f64 {
-        self.symbols.iter().map(|one| one.instructions).sum()
+        self.symbols.iter().map(|symbol| symbol.instructions).sum()
     }
 
     /// Instructions per request by part, the largest first.
     fn parts(&self) -> Vec<(&'static str, f64)> {
         let mut parts: Vec<(&str, f64)> = Vec::new();
-        for one in &self.symbols {
-            match parts.iter_mut().find(|(part, _)| *part == one.part) {
-                Some((_, sum)) => *sum += one.instructions,
-                None => parts.push((one.part, one.instructions)),
+        for symbol in &self.symbols {
+            match parts.iter_mut().find(|(part, _)| *part == symbol.part) {
+                Some((_, sum)) => *sum += symbol.instructions,
+                None => parts.push((symbol.part, symbol.instructions)),
             }
         }
         parts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -112,22 +112,29 @@ impl SymbolProfile {
         let mut lines = vec![line("all, a request", total), String::new()];
         lines.extend(parts.map(|(part, instructions)| line(part, instructions)));
         lines.push(String::new());
-        lines.extend(
-            largest.map(|one| line(&format!("{} ({})", one.name, one.place), one.instructions)),
-        );
+        lines.extend(largest.map(|symbol| {
+            line(
+                &format!("{} ({})", symbol.name, symbol.binary),
+                symbol.instructions,
+            )
+        }));
         lines.join("\n")
     }
 
     /// Folded stacks, the input of flame graph tools: binary, part and symbol. Call chains are unknown.
     #[must_use]
     pub fn folded(&self) -> String {
-        let line = |one: &SymbolShare| {
-            let count = one.instructions.round() as u64;
-            let frames = [&*one.place, one.part, &*one.name].map(|frame| frame.replace(';', ":"));
+        let line = |symbol: &SymbolShare| {
+            let count = symbol.instructions.round() as u64;
+            let frames =
+                [&*symbol.binary, symbol.part, &*symbol.name].map(|frame| frame.replace(';', ":"));
             format!("{} {count}\n", frames.join(";"))
         };
-        let some = self.symbols.iter().filter(|one| one.instructions >= 1.0);
-        some.map(line).collect()
+        let counted_symbols = self
+            .symbols
+            .iter()
+            .filter(|symbol| symbol.instructions >= 1.0);
+        counted_symbols.map(line).collect()
     }
 
     /// Writes `NAME.folded`, the picture `NAME.svg`, and the largest symbols to `NAME.txt`.
@@ -137,9 +144,10 @@ impl SymbolProfile {
     pub fn write(&self, folder: &Path, name: &str) -> Result<(), String> {
         let write = |ending: &str, text: String| {
             let path = folder.join(format!("{name}.{ending}"));
-            std::fs::write(&path, text).map_err(|why| format!("{}: {why}", path.display()))
+            std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
         };
-        std::fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
         write("folded", self.folded())?;
         write("txt", self.text() + "\n")?;
         write("svg", flame::draw(name, &self.symbols))
@@ -157,7 +165,7 @@ mod tests {
             (("nginx", "ngx;parse"), 3000),
         ];
         let counts = counts.map(|((place, name), count)| ((place.into(), name.into()), count));
-        SymbolProfile::of(counts.into(), 10)
+        SymbolProfile::from_counts(counts.into(), 10)
     }
 
     #[test]

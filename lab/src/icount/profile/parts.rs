@@ -233,12 +233,12 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The part of a function; `place` is `kernel`, or that followed by a module.
-pub fn of(place: &str, name: &str) -> &'static str {
-    if place.contains("virtio_net") {
+/// The part of a function; `binary` is `kernel`, or that followed by a module.
+pub fn part_of(binary: &str, name: &str) -> &'static str {
+    if binary.contains("virtio_net") {
         return "driver";
     }
-    if place.contains("bpf") {
+    if binary.contains("bpf") {
         return "soft interrupt's programs";
     }
     let name = name.trim_start_matches('_');
@@ -267,8 +267,8 @@ mod tests {
             ("__schedule", "scheduler and timers"),
             ("something", "kernel, other"),
         ] {
-            assert_eq!(of("kernel", name), part, "{name}");
+            assert_eq!(part_of("kernel", name), part, "{name}");
         }
-        assert_eq!(of("kernel virtio_net", "receive"), "driver");
+        assert_eq!(part_of("kernel virtio_net", "receive"), "driver");
     }
 }

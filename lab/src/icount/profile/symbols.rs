@@ -48,7 +48,10 @@ impl SymbolNames {
     ///
     /// # Errors
     /// The guest does not answer.
-    pub fn of(guest: &mut QemuGuest, copied: &[CopiedPath]) -> Result<SymbolNames, String> {
+    pub fn read_from_guest(
+        guest: &mut QemuGuest,
+        copied: &[CopiedPath],
+    ) -> Result<SymbolNames, String> {
         let kernel = guest.output_of("cat /proc/kallsyms")?;
         // Addresses alone identify a mapping: processes are not distinguished.
         let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
@@ -64,7 +67,7 @@ impl SymbolNames {
     pub fn name(&self, address: u64) -> (String, String) {
         if address >= KERNEL_BEGIN {
             let unknown = || (KERNEL.to_owned(), "unknown".to_owned());
-            return below(&self.kernel, address)
+            return last_below(&self.kernel, address)
                 .cloned()
                 .unwrap_or_else(unknown);
         }
@@ -72,25 +75,25 @@ impl SymbolNames {
         let Some(map) = self.maps.iter().find(is_in) else {
             return ("other".into(), "a process that has ended".into());
         };
-        let place = map.path.rsplit('/').next().unwrap_or_default().to_owned();
+        let binary = map.path.rsplit('/').next().unwrap_or_default().to_owned();
         let mut programs = self.programs.borrow_mut();
         let program = programs
             .entry(map.path.clone())
-            .or_insert_with(|| ProgramSymbols::read(&self.here(&map.path)));
+            .or_insert_with(|| ProgramSymbols::read(&self.host_path(&map.path)));
         let name = program.name(address - map.begin + map.offset);
-        (place, name.unwrap_or("without a symbol").to_owned())
+        (binary, name.unwrap_or("without a symbol").to_owned())
     }
 
     /// The path on the host of a guest's file.
-    fn here(&self, path: &str) -> PathBuf {
+    fn host_path(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
         // A copied path is a file, or a folder that contains it.
         let found = self.copied.iter().find_map(
             |CopiedPath {
                  source,
-                 path: there,
+                 path: guest_path,
              }| {
-                let rest = path.strip_prefix(there.trim_start_matches('/'))?;
+                let rest = path.strip_prefix(guest_path.trim_start_matches('/'))?;
                 match rest.strip_prefix('/') {
                     Some(rest) => Some(source.join(rest)),
                     None => rest.is_empty().then(|| source.clone()),
@@ -102,9 +105,9 @@ impl SymbolNames {
 }
 
 /// The last entry that starts at or before an address.
-fn below<T>(table: &[(u64, T)], address: u64) -> Option<&T> {
-    let at = table.partition_point(|(begin, _)| *begin <= address);
-    Some(&table.get(at.checked_sub(1)?)?.1)
+fn last_below<T>(table: &[(u64, T)], address: u64) -> Option<&T> {
+    let index = table.partition_point(|(begin, _)| *begin <= address);
+    Some(&table.get(index.checked_sub(1)?)?.1)
 }
 
 /// Parses lines `address type name [module]`.
@@ -115,11 +118,11 @@ fn kernel_symbols(text: &str) -> AddressTable<(String, String)> {
         // Text and weak symbols; data can't be executed.
         let is_code = "tTwW".contains(words.next()?);
         let name = words.next()?.to_owned();
-        let place = match words.next() {
+        let binary = match words.next() {
             Some(module) => format!("{KERNEL} {}", module.trim_matches(['[', ']'])),
             None => KERNEL.to_owned(),
         };
-        is_code.then_some((address, (place, name)))
+        is_code.then_some((address, (binary, name)))
     };
     let mut table: AddressTable<_> = text.lines().filter_map(line).collect();
     table.sort();
@@ -145,7 +148,7 @@ fn map(line: &str) -> Option<MemoryMapping> {
 impl ProgramSymbols {
     /// Reads the symbols of a file; empty if it has none or does not exist.
     fn read(path: &Path) -> ProgramSymbols {
-        let said = |program: &str, words: &[&str]| {
+        let run_tool = |program: &str, words: &[&str]| {
             let output = Command::new(program).args(words).arg(path).output();
             output.map_or(String::new(), |output| {
                 String::from_utf8_lossy(&output.stdout).into_owned()
@@ -154,13 +157,13 @@ impl ProgramSymbols {
         if !path.is_file() {
             return ProgramSymbols::default();
         }
-        let mut symbols = said("nm", &["-C", "--defined-only"]);
+        let mut symbols = run_tool("nm", &["-C", "--defined-only"]);
         // Distribution packages are stripped: only the dynamic symbols remain.
         if symbols.is_empty() {
-            symbols = said("nm", &["-C", "-D", "--defined-only"]);
+            symbols = run_tool("nm", &["-C", "-D", "--defined-only"]);
         }
         ProgramSymbols {
-            segments: segments(&said("readelf", &["-lW"])),
+            segments: segments(&run_tool("readelf", &["-lW"])),
             symbols: program_symbols(&symbols),
         }
     }
@@ -168,7 +171,7 @@ impl ProgramSymbols {
     fn name(&self, offset: u64) -> Option<&str> {
         let is_in = |(begin, len, _): &&(u64, u64, u64)| (*begin..begin + len).contains(&offset);
         let (begin, _, address) = self.segments.iter().find(is_in)?;
-        below(&self.symbols, offset - begin + address).map(String::as_str)
+        last_below(&self.symbols, offset - begin + address).map(String::as_str)
     }
 }
 
@@ -206,7 +209,7 @@ mod tests {
                     ffffffffc0000000 t poll\t[virtio_net]\n";
         let table = kernel_symbols(text);
         assert_eq!(table.len(), 3);
-        let name = |address| below(&table, address).map(|(place, name)| (&**place, &**name));
+        let name = |address| last_below(&table, address).map(|(place, name)| (&**place, &**name));
         assert_eq!(name(0xffff_ffff_8100_0180), Some(("kernel", "inner")));
         assert_eq!(
             name(0xffff_ffff_c000_0010),

@@ -32,32 +32,32 @@ pub(crate) fn fill(path: &str, len: u64, fill: FileFill, out: &mut Vec<u8>) {
     let mut random = SplitMix::stream(u64::from(crc32fast::hash(path.as_bytes())), len as u64);
     out.clear();
     match fill {
-        FileFill::Marked { ads } => marked(path, len, ads, &mut random, out),
+        FileFill::Marked { ads } => text_with_ads(path, len, ads, &mut random, out),
         FileFill::Text => text(len, &mut random, out),
         FileFill::Binary => binary(path, len, &mut random, out),
     }
 }
 
-fn marked(path: &str, len: usize, ads: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
+fn text_with_ads(path: &str, len: usize, ads: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{len:9} {path}\n").as_bytes());
     let first_line = out.len();
     text(len, random, out);
     let body = &mut out[first_line..];
-    for (mark, letter) in body
+    for (target, letter) in body
         .iter_mut()
         .step_by(MARK_EVERY)
         .zip(path.bytes().cycle())
     {
-        *mark = letter;
+        *target = letter;
     }
     // A tag must fit into the line that begins with the mark.
-    let mut places: Vec<usize> = (0..body.len())
+    let mut offsets: Vec<usize> = (0..body.len())
         .step_by(MARK_EVERY)
-        .filter(|place| place + LINE <= body.len())
+        .filter(|offset| offset + LINE <= body.len())
         .collect();
     for _ in 0..ads {
-        let place = places.swap_remove(random.below(places.len() as u64) as usize);
-        body[place + 1..place + LINE - 1].copy_from_slice(AD_TAG);
+        let offset = offsets.swap_remove(random.below(offsets.len() as u64) as usize);
+        body[offset + 1..offset + LINE - 1].copy_from_slice(AD_TAG);
     }
 }
 

@@ -22,9 +22,9 @@ impl FolderWriter {
     /// Creates the folder if needed, and locks it for this process.
     pub(super) fn open(root: &Path) -> Result<FolderWriter, String> {
         fs::create_dir_all(root.join("site"))
-            .map_err(|why| failed("make the folder", root, &why))?;
+            .map_err(|error| failed("make the folder", root, &error))?;
         let path = root.join(".lock");
-        let lock = File::create(&path).map_err(|why| failed("write", &path, &why))?;
+        let lock = File::create(&path).map_err(|error| failed("write", &path, &error))?;
         // The lock ends with the process, so a crash leaves no stale lock.
         if lock.try_lock().is_err() {
             let root = root.display();
@@ -39,11 +39,13 @@ impl FolderWriter {
     }
 
     /// Whether a file of the site exists with its length and the common date.
-    pub(super) fn has(&self, path: &str, len: u64) -> bool {
-        let found = fs::symlink_metadata(self.root.join("site").join(path));
-        found.is_ok_and(|found| {
+    pub(super) fn has_file(&self, path: &str, len: u64) -> bool {
+        let metadata = fs::symlink_metadata(self.root.join("site").join(path));
+        metadata.is_ok_and(|metadata| {
             // Length and date instead of a checksum: a set has many gigabytes. `--check` compares the contents.
-            found.is_file() && found.len() == len && found.modified().is_ok_and(|at| at == date())
+            metadata.is_file()
+                && metadata.len() == len
+                && metadata.modified().is_ok_and(|modified| modified == date())
         })
     }
 
@@ -56,7 +58,7 @@ impl FolderWriter {
     pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), String> {
         let path = self.root.join(path);
         self.replace(&path, bytes)
-            .map_err(|why| failed("write", &path, &why))
+            .map_err(|error| failed("write", &path, &error))
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -67,7 +69,7 @@ impl FolderWriter {
         file.set_times(FileTimes::new().set_modified(date()))?;
         match fs::rename(&unfinished, path) {
             // Folders are created on demand: nearly all files are in existing ones.
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 fs::create_dir_all(path.parent().expect("joined to the root"))?;
                 fs::rename(&unfinished, path)
             }
@@ -78,12 +80,12 @@ impl FolderWriter {
     /// Fails unless files of these lengths fit.
     pub(super) fn check_room(&self, lens: impl Iterator<Item = u64>) -> Result<(), String> {
         let stat = rustix::fs::statvfs(&self.root)
-            .map_err(|why| failed("look at the file system of", &self.root, &why.into()))?;
+            .map_err(|error| failed("look at the file system of", &self.root, &error.into()))?;
         let block = stat.f_frsize.max(1);
         // Files occupy whole blocks.
         let needed = lens.map(|len| len.div_ceil(block) * block).sum();
         let free = stat.f_bavail.saturating_mul(block);
-        check_room(needed, free).map_err(|why| format!("{}: {why}", self.root.display()))
+        check_room(needed, free).map_err(|error| format!("{}: {error}", self.root.display()))
     }
 }
 
@@ -138,8 +140,8 @@ pub(super) fn checksum(mut file: File) -> std::io::Result<ManifestEntry> {
 }
 
 /// The text of a disk error.
-pub(super) fn failed(what: &str, path: &Path, why: &std::io::Error) -> String {
-    format!("can't {what} {}: {why}", path.display())
+pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> String {
+    format!("can't {action} {}: {error}", path.display())
 }
 
 #[cfg(test)]

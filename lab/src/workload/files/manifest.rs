@@ -30,7 +30,7 @@ pub struct ManifestEntry {
 #[derive(Clone, Debug)]
 pub struct FileManifest {
     file: PathBuf,
-    listed: BTreeMap<String, ManifestEntry>,
+    entries: BTreeMap<String, ManifestEntry>,
 }
 
 impl FileManifest {
@@ -40,26 +40,29 @@ impl FileManifest {
     /// It is missing or malformed.
     pub fn load(folder: &Path) -> Result<FileManifest, String> {
         let file = folder.join(NAME);
-        let text = fs::read_to_string(&file).map_err(|why| {
+        let text = fs::read_to_string(&file).map_err(|error| {
             format!(
-                "{}: {why}; lowroad-lab files makes the files and this list",
+                "{}: {error}; lowroad-lab files makes the files and this list",
                 file.display()
             )
         })?;
         let mut listed = BTreeMap::new();
         match read(&text, &mut listed) {
-            Ok(true) => Ok(FileManifest { file, listed }),
+            Ok(true) => Ok(FileManifest {
+                file,
+                entries: listed,
+            }),
             Ok(false) => Err(format!(
                 "{}: made by another version; run files again",
                 file.display()
             )),
-            Err(why) => Err(format!("{}: {why}", file.display())),
+            Err(error) => Err(format!("{}: {error}", file.display())),
         }
     }
 
     /// The entry of the file with this path in the site.
     pub fn get(&self, path: &str) -> Option<ManifestEntry> {
-        self.listed.get(path.trim_start_matches('/')).copied()
+        self.entries.get(path.trim_start_matches('/')).copied()
     }
 
     /// The CRC-32 of a file; the length must match.
@@ -86,8 +89,8 @@ pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>,
         match fs::read_to_string(&file) {
             // Unreadable lines or another version only mean that the files are created again.
             Ok(text) => drop(read(&text, &mut listed)),
-            Err(why) if why.kind() == ErrorKind::NotFound => {}
-            Err(why) => return Err(failed("read", &file, &why)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read", &file, &error)),
         }
     }
     Ok(listed)
@@ -153,19 +156,19 @@ impl ManifestJournal {
     /// Creates the journal, or continues that of an interrupted run.
     pub(super) fn open(folder: &Path) -> Result<ManifestJournal, String> {
         let path = folder.join(JOURNAL);
-        let begin = || {
-            let whole = fs::read_to_string(&path).is_ok_and(|text| {
+        let create = || {
+            let is_complete = fs::read_to_string(&path).is_ok_and(|text| {
                 text.ends_with('\n') && read(&text, &mut BTreeMap::new()) == Ok(true)
             });
             // A journal with an incomplete line is started anew: the next entry would continue that line.
-            if whole {
+            if is_complete {
                 return OpenOptions::new().append(true).open(&path);
             }
             let mut file = File::create(&path)?;
             writeln!(file, "{FIRST_LINE}")?;
             Ok(file)
         };
-        let file = begin().map_err(|why| failed("write", &path, &why))?;
+        let file = create().map_err(|error| failed("write", &path, &error))?;
         Ok(ManifestJournal { path, file })
     }
 
@@ -173,11 +176,11 @@ impl ManifestJournal {
         let text = line(path, entry);
         self.file
             .write_all(text.as_bytes())
-            .map_err(|why| failed("write", &self.path, &why))
+            .map_err(|error| failed("write", &self.path, &error))
     }
 
     pub(super) fn remove(self) -> Result<(), String> {
-        fs::remove_file(&self.path).map_err(|why| failed("delete", &self.path, &why))
+        fs::remove_file(&self.path).map_err(|error| failed("delete", &self.path, &error))
     }
 }
 

@@ -81,7 +81,7 @@ fn twice_the_same() {
     assert_eq!(
         again,
         FileSetOutcome {
-            kept: 36,
+            unchanged: 36,
             ..FileSetOutcome::default()
         }
     );
@@ -116,7 +116,7 @@ fn goes_on_where_it_was_left() {
     assert_eq!(
         made("webstone", &BTreeMap::new(), &folder.0),
         FileSetOutcome {
-            kept: 2,
+            unchanged: 2,
             written: 18,
             stopped: false
         }
@@ -133,7 +133,7 @@ fn a_bigger_set_adds_to_a_smaller_one() {
     let folder = ScratchFolder::new("bigger");
     made("specweb99", &settings(&[("dirs", "1")]), &folder.0);
     let more = made("specweb96", &settings(&[("dirs", "2")]), &folder.0);
-    assert_eq!((more.kept, more.written), (36, 36));
+    assert_eq!((more.unchanged, more.written), (36, 36));
     let with_files =
         |dirs: &str| settings(&[("dirs", dirs), ("files", &folder.0.to_string_lossy())]);
     assert!(super::super::named("specweb99", &with_files("2"), "h").is_ok());

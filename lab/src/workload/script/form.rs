@@ -42,14 +42,15 @@ struct FormEntry {
 pub fn steps(text: &str) -> Result<(Vec<ScriptStep>, usize), String> {
     let file: FormFile = toml::from_str(text).map_err(|error| error.to_string())?;
     if file.step.is_empty() || file.step.len() > STEPS_MAX {
-        let found = file.step.len();
+        let step_count = file.step.len();
         return Err(format!(
-            "a script has 1 to {STEPS_MAX} [[step]], not {found}"
+            "a script has 1 to {STEPS_MAX} [[step]], not {step_count}"
         ));
     }
     let (mut steps, mut values) = (Vec::new(), Vec::new());
-    for (at, entry) in file.step.into_iter().enumerate() {
-        let step = step(entry, &mut values).map_err(|why| format!("step {}: {why}", at + 1))?;
+    for (index, entry) in file.step.into_iter().enumerate() {
+        let step = step(entry, &mut values)
+            .map_err(|step_error| format!("step {}: {step_error}", index + 1))?;
         steps.push(step);
     }
     Ok((steps, values.len()))
@@ -78,15 +79,15 @@ fn step(entry: FormEntry, values: &mut Vec<String>) -> Result<ScriptStep, String
         (Some(_), Some(_)) => return Err("give a body or a form, not both".into()),
     };
     let think_ns = entry.think.as_deref().map_or(Ok((0, 0)), think)?;
-    let takes = entry.take.into_iter();
-    let takes = takes.map(|(name, pattern)| take(name, &pattern, values));
+    let capture_entries = entry.take.into_iter();
+    let captures = capture_entries.map(|(name, pattern)| parse_capture(name, &pattern, values));
     Ok(ScriptStep {
         method,
         path,
         fields,
         body,
         status: entry.status,
-        takes: takes.collect::<Result<_, _>>()?,
+        captures: captures.collect::<Result<_, _>>()?,
         think_ns,
     })
 }
@@ -95,11 +96,11 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
     if !wire::is_token(name) || !wire::is_value(value) {
         return Err(format!("{name:?} = {value:?} can't be a field"));
     }
-    if let Some(why) = wire::why_ours(name) {
-        return Err(format!("the field {name} can't be given; {why}"));
+    if let Some(reason) = wire::reserved_reason(name) {
+        return Err(format!("the field {name} can't be given; {reason}"));
     }
     // The lab sets Cookie for each user, and Host for its one server.
-    let is_set = |ours: &&str| name.eq_ignore_ascii_case(ours);
+    let is_set = |reserved: &&str| name.eq_ignore_ascii_case(reserved);
     match ["host", "cookie"].iter().any(is_set) {
         true => Err(format!("{name} is set by the lab")),
         false => Ok(()),
@@ -117,11 +118,15 @@ fn pairs(
     table.into_iter().map(pair).collect()
 }
 
-fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<ValueCapture, String> {
+fn parse_capture(
+    name: String,
+    pattern: &str,
+    values: &mut Vec<String>,
+) -> Result<ValueCapture, String> {
     let pattern = RegexBuilder::new(pattern).unicode(false).build();
     let pattern = pattern.map_err(|error| format!("take.{name}: {error}"))?;
-    let known = values.iter().position(|known| *known == name);
-    let value = known.unwrap_or_else(|| {
+    let known_index = values.iter().position(|known| *known == name);
+    let value = known_index.unwrap_or_else(|| {
         values.push(name);
         values.len() - 1
     });
@@ -130,14 +135,14 @@ fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<ValueCa
 
 /// Parses `2s`, or `1s-3s` for a random time in this range.
 fn think(text: &str) -> Result<(u64, u64), String> {
-    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let (min_text, max_text) = text.split_once('-').unwrap_or((text, text));
     let ns = |text: &str| {
-        let time = load::duration(text.trim()).map_err(|why| format!("think: {why}"))?;
+        let time = load::duration(text.trim()).map_err(|error| format!("think: {error}"))?;
         u64::try_from(time.as_nanos()).map_err(|_| "think: out of range".to_string())
     };
-    let (least, most) = (ns(least)?, ns(most)?);
-    if least > most {
+    let (min_ns, max_ns) = (ns(min_text)?, ns(max_text)?);
+    if min_ns > max_ns {
         return Err(format!("think: {text:?} ends before it begins"));
     }
-    Ok((least, most))
+    Ok((min_ns, max_ns))
 }

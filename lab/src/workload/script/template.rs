@@ -19,25 +19,25 @@ impl TextTemplate {
     pub fn parse(text: &str, values: &[String]) -> Result<TextTemplate, String> {
         let mut pieces = vec![TemplatePiece::Text(String::new())];
         let mut rest = text;
-        while let Some(at) = rest.find(['{', '}']) {
-            push(&mut pieces, &rest[..at]);
-            let (brace, after) = rest[at..].split_at(1);
-            if let Some(after) = after.strip_prefix(brace) {
+        while let Some(brace_at) = rest.find(['{', '}']) {
+            push(&mut pieces, &rest[..brace_at]);
+            let (brace, rest_after_brace) = rest[brace_at..].split_at(1);
+            if let Some(literal) = rest_after_brace.strip_prefix(brace) {
                 push(&mut pieces, brace);
-                rest = after;
+                rest = literal;
                 continue;
             }
-            let (name, after) = match brace {
-                "{" => after.split_once('}'),
+            let (name, rest_after_name) = match brace {
+                "{" => rest_after_brace.split_once('}'),
                 _ => None,
             }
             .ok_or_else(|| format!("{text:?}: write a literal brace twice"))?;
             let value = values
                 .iter()
-                .position(|known| known == name)
+                .position(|value_name| value_name == name)
                 .ok_or_else(|| format!("{text:?}: no earlier step takes {name:?}"))?;
             pieces.push(TemplatePiece::Value(value));
-            rest = after;
+            rest = rest_after_name;
         }
         push(&mut pieces, rest);
         Ok(TextTemplate {

@@ -29,7 +29,7 @@ fn sent(user: &mut dyn ClientSession) -> String {
 }
 
 fn answer(user: &mut dyn ClientSession, status: u16, text: &str) {
-    user.answered(&ReceivedResponse {
+    user.handle_response(&ReceivedResponse {
         status,
         set_cookie: None,
         text: Some(text.as_bytes()),
@@ -51,7 +51,7 @@ fn values_and_cookies_go_from_step_to_step() {
         let page = "HTTP/1.1 200 OK\r\nset-cookie: s=1; Path=/\r\nset-cookie: v=\u{1}\r\nSet-Cookie: t=2\r\n\r\n\
                     Set-Cookie: u=3\r\n<input name=\"csrf\" value=\"x&amp;y\"> <a href=\"http://shop/a b?q#f\">";
         answer(&mut *user, 200, page);
-        assert!(!user.lacks());
+        assert!(!user.is_incomplete());
         assert!((1_000_000_000..=3_000_000_000).contains(&user.pause_ns()));
         let second = sent(&mut *user);
         assert!(second.starts_with("POST /login HTTP/1.1\r\n"), "{second}");
@@ -78,13 +78,16 @@ fn who_can_not_go_on_begins_anew() {
     user.open();
     sent(&mut *user);
     answer(&mut *user, 200, "nothing");
-    assert!(user.lacks() && begins(&mut *user));
+    assert!(user.is_incomplete() && begins(&mut *user));
     answer(&mut *user, 200, "name=\"csrf\" value=\"a\nb\" href=\"/\"");
-    assert!(user.lacks() && begins(&mut *user), "that can't be sent");
+    assert!(
+        user.is_incomplete() && begins(&mut *user),
+        "that can't be sent"
+    );
     answer(&mut *user, 200, good);
     sent(&mut *user);
     answer(&mut *user, 200, "unexpected status");
-    assert!(!user.lacks() && begins(&mut *user));
+    assert!(!user.is_incomplete() && begins(&mut *user));
     answer(&mut *user, 200, good);
     sent(&mut *user);
     // The connection ends before the response.
@@ -92,7 +95,7 @@ fn who_can_not_go_on_begins_anew() {
     assert!(begins(&mut *user));
     answer(&mut *user, 200, good);
     sent(&mut *user);
-    user.failed();
+    user.handle_failure();
     assert!(user.pause_ns() == 0 && begins(&mut *user));
     answer(&mut *user, 200, good);
     // The connection ends after one request.

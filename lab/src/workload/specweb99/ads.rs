@@ -20,7 +20,7 @@ pub(super) struct AdTables {
     /// When the expired ads did.
     pub(super) expired_s: u64,
     /// First ads of the two expired ranges.
-    pub(super) over: [usize; 2],
+    pub(super) expired: [usize; 2],
 }
 
 impl AdTables {
@@ -32,12 +32,12 @@ impl AdTables {
             threads,
             expires_s,
             expired_s,
-            over: [1, 100],
+            expired: [1, 100],
         }
     }
 
-    fn is_over(&self, ad: usize) -> bool {
-        self.over
+    fn is_expired(&self, ad: usize) -> bool {
+        self.expired
             .iter()
             .any(|first| (ad + ADS - first % ADS) % ADS < OVER)
     }
@@ -54,7 +54,7 @@ impl AdTables {
             } else {
                 (weights(ad), 75)
             };
-            let expiry_s = if self.is_over(ad) {
+            let expiry_s = if self.is_expired(ad) {
                 self.expired_s
             } else {
                 self.expires_s
@@ -80,7 +80,7 @@ fn spread(index: usize) -> usize {
 }
 
 /// Demographic bits: gender, age, region and two interests. Ads differ from users in two values of the second interest.
-fn demographics(index: usize, of_ad: bool) -> u32 {
+fn demographics(index: usize, is_ad: bool) -> u32 {
     let spread = spread(index);
     let (low, middle, high) = (spread & 15, spread >> 4 & 15, spread >> 8 & 15);
     let gender = if spread % 2 == 1 {
@@ -92,8 +92,8 @@ fn demographics(index: usize, of_ad: bool) -> u32 {
     let region = 0x0080_0000 >> ((low + high) % 4);
     let interest_1 = 0x0008_0000 >> ((low + middle) % 10);
     let interest_2 = match low % 10 {
-        4 if of_ad => 0x10,
-        5 if of_ad => 0x20,
+        4 if is_ad => 0x10,
+        5 if is_ad => 0x20,
         other => 0x200 >> other,
     };
     gender | age | region | interest_1 | interest_2
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn runs_that_are_over_wrap_around() {
         let keeping = AdTables {
-            over: [350, 90],
+            expired: [350, 90],
             ..AdTables::fixed(1)
         };
-        let over = (0..ADS).filter(|&ad| keeping.is_over(ad)).count();
+        let over = (0..ADS).filter(|&ad| keeping.is_expired(ad)).count();
         assert_eq!(over, 48);
-        assert!(keeping.is_over(13) && !keeping.is_over(14) && !keeping.is_over(349));
+        assert!(keeping.is_expired(13) && !keeping.is_expired(14) && !keeping.is_expired(349));
     }
 
     /// For each user and last ad: the length of the search, by the rule of the dynamic program.

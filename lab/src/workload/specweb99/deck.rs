@@ -60,8 +60,9 @@ impl RequestDeck {
             }
         }
         // Fisher-Yates shuffle: the classes were added in order.
-        for left in (1..self.0.len()).rev() {
-            self.0.swap(left, random.below(left as u64 + 1) as usize);
+        for remaining in (1..self.0.len()).rev() {
+            self.0
+                .swap(remaining, random.below(remaining as u64 + 1) as usize);
         }
     }
 }

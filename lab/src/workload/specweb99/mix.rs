@@ -48,9 +48,9 @@ impl OperationMix {
         let weights = [1.0 - dynamic, get, cgi, ad, post];
         let mut names = Vec::new();
         let mut classes = [0; 5];
-        for (at, operation) in OPERATIONS.iter().enumerate() {
-            classes[at] = names.len() as u8;
-            if weights[at] > 0.0 {
+        for (index, operation) in OPERATIONS.iter().enumerate() {
+            classes[index] = names.len() as u8;
+            if weights[index] > 0.0 {
                 names.extend(
                     operation_names(*operation)
                         .iter()

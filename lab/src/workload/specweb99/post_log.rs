@@ -13,8 +13,8 @@ const MISSING_MAX: f64 = 0.0105;
 /// The request that creates new ads and users and empties the log, for a run of this many seconds (warm-up, run and
 /// ramp-down). `first_over` is the first expired ad, below 360.
 pub fn reset_target(script: &str, connections: u32, run_s: u64, first_over: u32) -> String {
-    let (one, other) = (first_over % 360, (first_over + 100) % 360);
-    let (low, high) = (one.min(other), one.max(other));
+    let (first, second) = (first_over % 360, (first_over + 100) % 360);
+    let (low, high) = (first.min(second), first.max(second));
     format!(
         "{script}?command/Reset&maxload={connections}&pttime={run_s}&maxthread={connections}\
          &exp={low},{high}&urlroot=/file_set/"
@@ -39,7 +39,7 @@ impl PostLog {
     /// # Errors
     /// The text names the fault and its position.
     pub fn parse(page: &[u8]) -> Result<PostLog, String> {
-        let begin = find(page, b"<pre>\n").map_or(0, |at| at + 6);
+        let begin = find(page, b"<pre>\n").map_or(0, |offset| offset + 6);
         let log = &page[begin..];
         let (count, records) = log
             .split_at_checked(EMPTY.len())
@@ -49,19 +49,19 @@ impl PostLog {
         let records = records.ok_or_else(|| {
             format!("post.log: contains fewer than the {count} records it announces")
         })?;
-        let rest = log.len() - EMPTY.len() - records.len();
-        if rest >= RECORD {
+        let remainder = log.len() - EMPTY.len() - records.len();
+        if remainder >= RECORD {
             return Err(format!(
                 "post.log: contains more than the {count} records it announces"
             ));
         }
-        let mut found = PostLog { by_class: [0; 4] };
-        for (at, record) in records.chunks(RECORD).enumerate() {
-            let class = check(record, at as u64 + 1)
-                .map_err(|why| format!("post.log: record {}: {why}", at + 1))?;
-            found.by_class[class] += 1;
+        let mut parsed = PostLog { by_class: [0; 4] };
+        for (index, record) in records.chunks(RECORD).enumerate() {
+            let class = check(record, index as u64 + 1)
+                .map_err(|error| format!("post.log: record {}: {error}", index + 1))?;
+            parsed.by_class[class] += 1;
         }
-        Ok(found)
+        Ok(parsed)
     }
 
     /// Number of all records.

@@ -47,7 +47,7 @@ fn dirs_are_the_table_s() {
         (4000, 2647),
     ];
     for (connections, dirs) in table.into_iter().chain([(7500, 4943)]) {
-        assert_eq!(dirs_for(connections), dirs, "{connections}");
+        assert_eq!(dir_count(connections), dirs, "{connections}");
     }
 }
 
@@ -59,7 +59,7 @@ fn static_requests() {
         ("file_set", "/x/file_set/"),
     ]);
     let mut session = workload.session(0, 1);
-    assert!(!session.wants().cookies);
+    assert!(!session.interest().cookies);
     assert_eq!(open(&mut *session, WorkloadVersion::Http10).requests, 1);
     let (text, expected) = request_with(&mut *session, "class1_4", true);
     assert_eq!(
@@ -80,14 +80,14 @@ fn static_requests() {
 fn ads_follow_the_cookie() {
     let workload = workload(&[("dirs", "1"), ("dynamic", "100"), ("protocol", "1.0")]);
     let mut session = workload.session(201, 1);
-    assert!(session.wants().cookies);
+    assert!(session.interest().cookies);
     open(&mut *session, WorkloadVersion::Http10KeepAlive);
     for field in [
         "found_cookie=Ad_id=77&Ad_weight=15&Expired=0",
         "my_cookie=10001",
         "found_cookie=Ad_id=-1&x",
     ] {
-        session.answered(&ReceivedResponse {
+        session.handle_response(&ReceivedResponse {
             status: 200,
             set_cookie: Some(field),
             text: None,
@@ -112,7 +112,7 @@ fn forms() {
     let workload = workload(&[("dirs", "1"), ("dynamic", "100"), ("script", "/s")]);
     let mut session = workload.session(12, 1);
     open(&mut *session, WorkloadVersion::Http11);
-    session.answered(&ReceivedResponse {
+    session.handle_response(&ReceivedResponse {
         status: 200,
         set_cookie: Some("found_cookie=Ad_id=5&Ad_weight=1"),
         text: None,

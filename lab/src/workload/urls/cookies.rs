@@ -26,10 +26,10 @@ impl CookieJar {
             // ages.
             key.eq_ignore_ascii_case("max-age") && age.parse::<i64>().is_ok_and(|age_s| age_s <= 0)
         });
-        let known = self.0.iter().position(|(known, _)| known == name);
-        match (known, over) {
-            (Some(at), true) => drop(self.0.remove(at)),
-            (Some(at), false) => self.0[at].1 = value.to_string(),
+        let existing = self.0.iter().position(|(existing, _)| existing == name);
+        match (existing, over) {
+            (Some(found_index), true) => drop(self.0.remove(found_index)),
+            (Some(found_index), false) => self.0[found_index].1 = value.to_string(),
             (None, false) if self.0.len() < MOST => {
                 self.0.push((name.to_string(), value.to_string()))
             }
@@ -39,9 +39,9 @@ impl CookieJar {
 
     /// Appends the `Cookie` field, unless there are no cookies.
     pub(in super::super) fn append(&self, out: &mut Vec<u8>) {
-        for (at, (name, value)) in self.0.iter().enumerate() {
-            let before = if at == 0 { "Cookie: " } else { "; " };
-            for piece in [before, name, "=", value] {
+        for (position, (name, value)) in self.0.iter().enumerate() {
+            let prefix = if position == 0 { "Cookie: " } else { "; " };
+            for piece in [prefix, name, "=", value] {
                 out.extend_from_slice(piece.as_bytes());
             }
         }

@@ -35,8 +35,8 @@ impl PreparedRequest {
             len: spec.expected_len,
             crc32: spec.crc32,
         };
-        let found = spec.expected_status.is_none_or(|status| status == 200);
-        let conditional = spec.method == "GET" && found;
+        let expects_200 = spec.expected_status.is_none_or(|status| status == 200);
+        let conditional = spec.method == "GET" && expects_200;
         let forms = [build(spec, style, false), build(spec, style, true)];
         Ok(PreparedRequest {
             forms,
@@ -86,11 +86,11 @@ impl PreparedRequest {
 fn build(spec: &UrlSpec, style: &UrlStyle, last: bool) -> RequestForm {
     // HTTP/1.0 without keep-alive allows one request, which is the last.
     let last = last || style.version == WorkloadVersion::Http10;
-    let own_host = spec
+    let has_host = spec
         .fields
         .iter()
         .any(|(name, _)| name.eq_ignore_ascii_case("host"));
-    let host = (!own_host).then_some(style.host.as_str());
+    let host = (!has_host).then_some(style.host.as_str());
     let fields = spec.fields.iter();
     let fields = fields.map(|(name, value)| (name.as_str(), value.as_str()));
     let text = wire::head(
@@ -120,15 +120,15 @@ fn check(spec: &UrlSpec) -> Result<(), String> {
             "{path}: {method:?} is not a usable method; give GET, HEAD, POST ..."
         ));
     }
-    wire::check_target(path).map_err(|why| format!("{path:?} is not a path: {why}"))?;
+    wire::check_target(path).map_err(|error| format!("{path:?} is not a path: {error}"))?;
     for (name, value) in &spec.fields {
         if !wire::is_token(name) || !wire::is_value(value) {
             return Err(format!(
                 "{path}: {name:?}: {value:?} is not a field; give it as Name: value"
             ));
         }
-        if let Some(why) = wire::why_ours(name) {
-            return Err(format!("{path}: the field {name} can't be given; {why}"));
+        if let Some(reason) = wire::reserved_reason(name) {
+            return Err(format!("{path}: the field {name} can't be given; {reason}"));
         }
     }
     Ok(())

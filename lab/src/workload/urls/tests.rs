@@ -63,8 +63,8 @@ fn body_fields_and_cookies() {
         ..UrlSpec::get("/p")
     };
     let mut session = list(vec![spec], WorkloadVersion::Http11, true).session(0, 1);
-    assert!(session.wants().cookies);
-    session.answered(&ReceivedResponse {
+    assert!(session.interest().cookies);
+    session.handle_response(&ReceivedResponse {
         status: 200,
         set_cookie: Some("k=v; Path=/"),
         text: None,

@@ -42,7 +42,7 @@ impl ControlQueue {
         }
         let mut ring = VirtQueue::new(len, has_events).ok_or("no memory for a queue")?;
         let memory = heap::pages(COMMAND_LEN + 1).ok_or("no memory for a command")?;
-        ring.keep_quiet(0);
+        ring.suppress_interrupts(0);
         let doorbell = device
             .open_queue(queue, &ring, None)
             .ok_or("the device rejects the control queue")?;
@@ -74,7 +74,7 @@ impl ControlQueue {
         let is_used = |_| {
             // Under a hypervisor, a port read exits to it and lets the device proceed.
             let _ = in8(0x61);
-            self.ring.used_to() == 1
+            self.ring.used_position() == 1
         };
         if !(0..POLLS_MAX).any(is_used) {
             return Err("the device does not respond to the command for more queues");

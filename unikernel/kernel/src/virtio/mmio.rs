@@ -51,7 +51,7 @@ pub fn kind(device: command_line::VirtioMmioDevice) -> Result<(u32, MmioTranspor
 }
 
 impl VirtioTransport for MmioTransport {
-    fn offered(&self) -> u64 {
+    fn offered_features(&self) -> u64 {
         let half = |n: u32| {
             self.registers.write(OFFERED_SELECT, n);
             u64::from(self.registers.read::<u32>(OFFERED))
@@ -59,7 +59,7 @@ impl VirtioTransport for MmioTransport {
         half(0) | half(1) << 32
     }
 
-    fn take(&self, features: u64) {
+    fn set_features(&self, features: u64) {
         for (n, half) in [(0_u32, features as u32), (1, (features >> 32) as u32)] {
             self.registers.write(TAKEN_SELECT, n);
             self.registers.write(TAKEN, half);
@@ -109,7 +109,7 @@ impl VirtioTransport for MmioTransport {
         1
     }
 
-    fn own(&self) -> DeviceRegisters {
+    fn device_config(&self) -> DeviceRegisters {
         self.registers.at(OWN)
     }
 

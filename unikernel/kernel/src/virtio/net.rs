@@ -13,7 +13,7 @@ use lowroad_net::DeviceOffload;
 use super::control::ControlQueue;
 use super::receive_queue::FrameReceiver;
 use super::transmit_queue::FrameSender;
-use super::transport::{EVENT_IDX, VirtioError, VirtioTransport, agree, begin};
+use super::transport::{EVENT_IDX, VirtioError, VirtioTransport, begin, negotiate_features};
 use crate::cpu::DeviceRegisters;
 
 const SUM: u64 = 1 << 0;
@@ -58,10 +58,10 @@ pub struct NetQueuePair {
 unsafe impl Send for NetQueuePair {}
 
 impl VirtioNetDevice {
-    /// Negotiates features: multiple pairs of queues only if `many`.
+    /// Negotiates features: multiple pairs of queues only if `is_multicore`.
     pub fn open(
         transport: Box<dyn VirtioTransport>,
-        many: bool,
+        is_multicore: bool,
     ) -> Result<VirtioNetDevice, VirtioError> {
         let mut device = VirtioNetDevice {
             transport,
@@ -71,32 +71,37 @@ impl VirtioNetDevice {
             pairs_max: 1,
             pairs: 1,
         };
-        device.agree(many)?;
+        device.negotiate(is_multicore)?;
         Ok(device)
     }
 
-    fn agree(&mut self, many: bool) -> Result<(), VirtioError> {
+    fn negotiate(&mut self, is_multicore: bool) -> Result<(), VirtioError> {
         let transport = &*self.transport;
-        let wanted = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
-        let features = agree(transport, |offered| {
+        let base_features = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
+        let features = negotiate_features(transport, |offered| {
             // Multiqueue needs the control queue, and may not be negotiated alone (5.1.3.1).
-            let has_both = offered & SEVERAL == SEVERAL;
-            wanted | if many && has_both { SEVERAL } else { 0 }
+            let has_multiqueue = offered & SEVERAL == SEVERAL;
+            base_features
+                | if is_multicore && has_multiqueue {
+                    SEVERAL
+                } else {
+                    0
+                }
         })?;
         if features & MAC == 0 {
             return Err("the device has no MAC address");
         }
-        let own = transport.own();
-        self.mac = core::array::from_fn(|n| own.read(n));
+        let config = transport.device_config();
+        self.mac = core::array::from_fn(|n| config.read(n));
         if features & MTU != 0 {
-            self.mtu = own.read::<u16>(MTU_AT).min(1500);
+            self.mtu = config.read::<u16>(MTU_AT).min(1500);
         }
         // The stack supports no smaller MTU.
         if self.mtu < 576 {
             return Err("the device's MTU is below 576");
         }
         self.pairs = if features & SEVERAL == SEVERAL {
-            own.read(PAIRS_AT)
+            config.read(PAIRS_AT)
         } else {
             1
         };
@@ -124,7 +129,7 @@ impl VirtioNetDevice {
                 acknowledgement: transport.acknowledgement(),
             })
         };
-        let mut all = (0..count)
+        let mut queue_pairs = (0..count)
             .map(pair)
             .collect::<Result<Vec<NetQueuePair>, VirtioError>>()?;
         let control = match count {
@@ -133,18 +138,18 @@ impl VirtioNetDevice {
         };
         // Buffers are offered only now: the device may be notified after DRIVER_OK only (3.1.1).
         begin(transport);
-        for net in &mut all {
+        for net in &mut queue_pairs {
             net.receiver.refill();
         }
         match control {
-            None => Ok(all),
-            Some(control) => control.set_pairs(count).map(|()| all),
+            None => Ok(queue_pairs),
+            Some(control) => control.set_pairs(count).map(|()| queue_pairs),
         }
     }
 
     /// Restarts with one pair, after `VirtioNetDevice::begin` failed with more.
-    pub fn begin_alone(&mut self) -> Result<Vec<NetQueuePair>, VirtioError> {
-        self.agree(false)?;
+    pub fn begin_single(&mut self) -> Result<Vec<NetQueuePair>, VirtioError> {
+        self.negotiate(false)?;
         self.begin(1)
     }
 }

@@ -28,7 +28,7 @@ const QUEUE_ADDRESSES: usize = 32;
 /// A virtio-pci device.
 pub struct PciTransport {
     common: DeviceRegisters,
-    own: DeviceRegisters,
+    device_config: DeviceRegisters,
     doorbells: DeviceRegisters,
     doorbell_step: u32,
     doorbells_len: u32,
@@ -48,7 +48,7 @@ pub fn kind(function: PciFunction) -> Option<u32> {
 /// Maps the registers. None: a legacy device, or the firmware assigned no address.
 pub fn open(function: PciFunction) -> Option<PciTransport> {
     function.enable();
-    let (mut common, mut own, mut doorbells) = (None, None, None);
+    let (mut common, mut device_config, mut doorbells) = (None, None, None);
     for at in function.capabilities(9) {
         let (bar, offset, len) = (
             function.read8(at + 4),
@@ -61,14 +61,14 @@ pub fn open(function: PciFunction) -> Option<PciTransport> {
             2 if doorbells.is_none() => {
                 doorbells = memory().map(|memory| (memory, function.read32(at + 16), len))
             }
-            4 if own.is_none() && len >= 12 => own = memory(),
+            4 if device_config.is_none() && len >= 12 => device_config = memory(),
             _ => {}
         }
     }
     let (doorbells, doorbell_step, doorbells_len) = doorbells?;
     let device = PciTransport {
         common: common?,
-        own: own?,
+        device_config: device_config?,
         doorbells,
         doorbell_step,
         doorbells_len,
@@ -80,7 +80,7 @@ pub fn open(function: PciFunction) -> Option<PciTransport> {
 }
 
 impl VirtioTransport for PciTransport {
-    fn offered(&self) -> u64 {
+    fn offered_features(&self) -> u64 {
         let half = |n: u32| {
             self.common.write(OFFERED_SELECT, n);
             u64::from(self.common.read::<u32>(OFFERED))
@@ -88,7 +88,7 @@ impl VirtioTransport for PciTransport {
         half(0) | half(1) << 32
     }
 
-    fn take(&self, features: u64) {
+    fn set_features(&self, features: u64) {
         for (n, half) in [(0_u32, features as u32), (1, (features >> 32) as u32)] {
             self.common.write(TAKEN_SELECT, n);
             self.common.write(TAKEN, half);
@@ -145,8 +145,8 @@ impl VirtioTransport for PciTransport {
         self.messages_max
     }
 
-    fn own(&self) -> DeviceRegisters {
-        self.own
+    fn device_config(&self) -> DeviceRegisters {
+        self.device_config
     }
 
     fn acknowledgement(&self) -> Option<DeviceRegisters> {

@@ -69,13 +69,13 @@ impl VirtQueue {
         [self.descriptors, self.available, self.used].map(|part| part.as_ptr() as u64)
     }
 
-    fn place(&self, position: u16) -> usize {
+    fn slot(&self, position: u16) -> usize {
         usize::from(position & self.mask)
     }
 
     /// Writes a descriptor.
     pub fn describe(&mut self, n: u16, address: u64, len: u32, flags: u16, next: u16) {
-        let at = self.place(n) * 16;
+        let at = self.slot(n) * 16;
         write(self.descriptors, at, address);
         write(
             self.descriptors,
@@ -86,7 +86,7 @@ impl VirtQueue {
 
     /// Puts a descriptor into the available ring; `VirtQueue::publish` makes it visible.
     pub fn offer(&mut self, position: u16, n: u16) {
-        write(self.available, 4 + 2 * self.place(position), n);
+        write(self.available, 4 + 2 * self.slot(position), n);
     }
 
     /// Publishes the entries up to `to`. True if the device wants a notification; `from` is the previous `to`.
@@ -106,7 +106,7 @@ impl VirtQueue {
     }
 
     /// The position up to which the device has used buffers.
-    pub fn used_to(&self) -> u16 {
+    pub fn used_position(&self) -> u16 {
         let position = read(self.used, 2);
         fence(Ordering::Acquire);
         position
@@ -114,8 +114,8 @@ impl VirtQueue {
 
     /// The used entry at a position: first descriptor and written bytes, both unchecked.
     pub fn used(&self, position: u16) -> (u32, u32) {
-        let both: u64 = read(self.used, 4 + 8 * self.place(position));
-        (both as u32, (both >> 32) as u32)
+        let entry: u64 = read(self.used, 4 + 8 * self.slot(position));
+        (entry as u32, (entry >> 32) as u32)
     }
 
     /// Requests an interrupt when the device uses a buffer at `position`. True if it already has.
@@ -126,11 +126,11 @@ impl VirtQueue {
             write(self.available, 0, 0_u16);
         }
         fence(Ordering::SeqCst);
-        self.used_to() != position
+        self.used_position() != position
     }
 
     /// Requests no interrupts, as far as possible; `position` is the driver's.
-    pub fn keep_quiet(&mut self, position: u16) {
+    pub fn suppress_interrupts(&mut self, position: u16) {
         if self.has_events {
             write(self.wake_event, 0, position.wrapping_sub(1));
         } else {

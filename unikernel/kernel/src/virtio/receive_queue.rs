@@ -23,16 +23,16 @@ pub struct FrameReceiver {
     doorbell: QueueDoorbell,
     buffers: NonNull<u8>,
     /// The position up to which frames were taken.
-    seen: u16,
+    consumed: u16,
     /// The position up to which the device is known to have used buffers.
-    known: u16,
+    last_used: u16,
     /// The positions up to which buffers are offered, and published.
     offered: u16,
-    shown: u16,
+    published: u16,
     /// Received frames.
     pub frames: u64,
     /// Invalid values from the device.
-    pub wrong: u64,
+    pub invalid_values: u64,
 }
 
 impl FrameReceiver {
@@ -62,12 +62,12 @@ impl FrameReceiver {
             ring,
             doorbell,
             buffers,
-            seen: 0,
-            known: 0,
+            consumed: 0,
+            last_used: 0,
             offered: len,
-            shown: 0,
+            published: 0,
             frames: 0,
-            wrong: 0,
+            invalid_values: 0,
         })
     }
 
@@ -75,23 +75,23 @@ impl FrameReceiver {
     pub fn next(&mut self) -> Option<ReceivedFrame<'_>> {
         loop {
             // The shared index is read only after all known frames, to spare cache misses.
-            if self.seen == self.known {
-                self.known = self.ring.used_to();
-                if self.seen == self.known {
+            if self.consumed == self.last_used {
+                self.last_used = self.ring.used_position();
+                if self.consumed == self.last_used {
                     return None;
                 }
             }
-            let (n, len) = self.ring.used(self.seen);
-            self.seen = self.seen.wrapping_add(1);
+            let (n, len) = self.ring.used(self.consumed);
+            self.consumed = self.consumed.wrapping_add(1);
             if n >= u32::from(self.ring.len()) {
-                self.wrong += 1;
+                self.invalid_values += 1;
                 continue;
             }
             self.ring.offer(self.offered, n as u16);
             self.offered = self.offered.wrapping_add(1);
             let len = len as usize;
             if !(HEAD_LEN..=BUFFER_LEN).contains(&len) {
-                self.wrong += 1;
+                self.invalid_values += 1;
                 continue;
             }
             self.frames += 1;
@@ -109,23 +109,23 @@ impl FrameReceiver {
 
     /// Publishes the buffers of all taken frames.
     pub fn refill(&mut self) {
-        if self.shown != self.offered {
-            if self.ring.publish(self.shown, self.offered) {
+        if self.published != self.offered {
+            if self.ring.publish(self.published, self.offered) {
                 self.doorbell.ring();
             }
-            self.shown = self.offered;
+            self.published = self.offered;
         }
     }
 
     /// Requests an interrupt for the next frame. True if one is already there.
     pub fn wake(&mut self) -> bool {
-        self.ring.wake_at(self.seen)
+        self.ring.wake_at(self.consumed)
     }
 
     /// Suppresses interrupts while awake. With EVENT_IDX none come before the next request.
-    pub fn woke(&mut self) {
+    pub fn on_wake(&mut self) {
         if !self.ring.has_events() {
-            self.ring.keep_quiet(self.seen);
+            self.ring.suppress_interrupts(self.consumed);
         }
     }
 }

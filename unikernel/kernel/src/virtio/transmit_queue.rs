@@ -35,18 +35,18 @@ pub struct FrameSender {
     free: [u16; LEN_MAX],
     free_len: usize,
     /// For each descriptor: the next one of its frame, or itself for the last.
-    behind: [u16; LEN_MAX],
+    next_in_chain: [u16; LEN_MAX],
     /// For each descriptor: whether it begins a frame that the device has.
-    begins: [bool; LEN_MAX],
-    seen: u16,
+    is_frame_start: [bool; LEN_MAX],
+    consumed: u16,
     offered: u16,
-    shown: u16,
+    published: u16,
     /// Frames given to the device.
     pub frames: u64,
     /// Dropped frames: the queue was full, or they were too long.
     pub dropped: u64,
     /// Invalid values from the device.
-    pub wrong: u64,
+    pub invalid_values: u64,
 }
 
 impl FrameSender {
@@ -64,7 +64,7 @@ impl FrameSender {
         }
         let mut ring = VirtQueue::new(len, has_events).ok_or("no memory for a queue")?;
         let buffers = heap::pages(usize::from(len) * BUFFER_LEN).ok_or("no memory for buffers")?;
-        ring.keep_quiet(0);
+        ring.suppress_interrupts(0);
         let doorbell = device
             .open_queue(queue, &ring, None)
             .ok_or("the device rejects the transmit queue")?;
@@ -76,44 +76,44 @@ impl FrameSender {
             // Taken from the end, so that descriptor 0 is first.
             free: core::array::from_fn(|n| len.wrapping_sub(1).wrapping_sub(n as u16)),
             free_len: usize::from(len),
-            behind: [0; LEN_MAX],
-            begins: [false; LEN_MAX],
-            seen: 0,
+            next_in_chain: [0; LEN_MAX],
+            is_frame_start: [false; LEN_MAX],
+            consumed: 0,
             offered: 0,
-            shown: 0,
+            published: 0,
             frames: 0,
             dropped: 0,
-            wrong: 0,
+            invalid_values: 0,
         })
     }
 
     /// Publishes the sent frames, and notifies the device if it wants that.
     pub fn flush(&mut self) {
-        if self.shown != self.offered {
-            if self.ring.publish(self.shown, self.offered) {
+        if self.published != self.offered {
+            if self.ring.publish(self.published, self.offered) {
                 self.doorbell.ring();
             }
-            self.shown = self.offered;
+            self.published = self.offered;
         }
     }
 
     /// Reclaims the descriptors of frames that the device has sent.
     fn reap(&mut self) {
-        let to = self.ring.used_to();
-        while self.seen != to {
-            let (first, _) = self.ring.used(self.seen);
-            self.seen = self.seen.wrapping_add(1);
+        let to = self.ring.used_position();
+        while self.consumed != to {
+            let (first, _) = self.ring.used(self.consumed);
+            self.consumed = self.consumed.wrapping_add(1);
             let mut n = first as u16;
             // An invalid id would add descriptors that the device still uses to the free list.
-            if first >= u32::from(self.ring.len()) || !self.begins[usize::from(n) & MASK] {
-                self.wrong += 1;
+            if first >= u32::from(self.ring.len()) || !self.is_frame_start[usize::from(n) & MASK] {
+                self.invalid_values += 1;
                 continue;
             }
-            self.begins[usize::from(n) & MASK] = false;
+            self.is_frame_start[usize::from(n) & MASK] = false;
             loop {
                 self.free[self.free_len & MASK] = n;
                 self.free_len += 1;
-                let next = self.behind[usize::from(n) & MASK];
+                let next = self.next_in_chain[usize::from(n) & MASK];
                 if next == n {
                     break;
                 }
@@ -121,11 +121,11 @@ impl FrameSender {
             }
         }
         // Used descriptors are polled, so no interrupts are wanted.
-        self.ring.keep_quiet(self.seen);
+        self.ring.suppress_interrupts(self.consumed);
     }
 
     /// Takes a free descriptor; there must be one.
-    fn take(&mut self) -> u16 {
+    fn take_free(&mut self) -> u16 {
         self.free_len -= 1;
         self.free[self.free_len & MASK]
     }
@@ -149,7 +149,7 @@ impl FrameSender {
     }
 
     fn link(&mut self, n: u16, next: u16, address: u64, len: usize) {
-        self.behind[usize::from(n) & MASK] = next;
+        self.next_in_chain[usize::from(n) & MASK] = next;
         self.ring.describe(
             n,
             address,
@@ -160,14 +160,14 @@ impl FrameSender {
     }
 
     /// Ends a chain in the buffer of `n`, or with a descriptor for the static payload.
-    fn end(&mut self, n: u16, filled: usize, lasting: &'static [u8]) {
+    fn end(&mut self, n: u16, filled: usize, static_bytes: &'static [u8]) {
         let address = self.address(n) as u64;
-        if lasting.is_empty() {
+        if static_bytes.is_empty() {
             self.link(n, n, address, filled);
         } else {
-            let last = self.take();
+            let last = self.take_free();
             self.link(n, last, address, filled);
-            self.link(last, last, lasting.as_ptr() as u64, lasting.len());
+            self.link(last, last, static_bytes.as_ptr() as u64, static_bytes.len());
         }
     }
 
@@ -181,12 +181,12 @@ impl FrameSender {
                 if part.is_empty() {
                     break;
                 }
-                let next = self.take();
+                let next = self.take_free();
                 self.link(n, next, self.address(n) as u64, at);
                 (n, at) = (next, 0);
             }
         }
-        self.end(n, at, frame.lasting);
+        self.end(n, at, frame.static_bytes);
     }
 }
 
@@ -197,11 +197,11 @@ impl LinkDevice for FrameSender {
         if self.free_len < needed {
             self.reap();
         }
-        if self.free_len < needed || copied_len - HEAD_LEN + frame.lasting.len() > FRAME_MAX {
+        if self.free_len < needed || copied_len - HEAD_LEN + frame.static_bytes.len() > FRAME_MAX {
             self.dropped += 1;
             return;
         }
-        let first = self.take();
+        let first = self.take_free();
         let (buffer, (low, high)) = (self.address(first), head(frame));
         // SAFETY: the first bytes of a buffer that the device does not have; buffers are aligned to 2048.
         unsafe {
@@ -211,18 +211,18 @@ impl LinkDevice for FrameSender {
         if copied_len <= BUFFER_LEN {
             // SAFETY: both parts fit the buffer.
             unsafe {
-                let behind = buffer.add(HEAD_LEN);
-                behind.copy_from_nonoverlapping(frame.head.as_ptr(), frame.head.len());
+                let target = buffer.add(HEAD_LEN);
+                target.copy_from_nonoverlapping(frame.head.as_ptr(), frame.head.len());
                 if !frame.copied.is_empty() {
-                    let behind = behind.add(frame.head.len());
-                    behind.copy_from_nonoverlapping(frame.copied.as_ptr(), frame.copied.len());
+                    let target = target.add(frame.head.len());
+                    target.copy_from_nonoverlapping(frame.copied.as_ptr(), frame.copied.len());
                 }
             }
-            self.end(first, copied_len, frame.lasting);
+            self.end(first, copied_len, frame.static_bytes);
         } else {
             self.chain(first, frame);
         }
-        self.begins[usize::from(first) & MASK] = true;
+        self.is_frame_start[usize::from(first) & MASK] = true;
         self.ring.offer(self.offered, first);
         self.offered = self.offered.wrapping_add(1);
         self.frames += 1;
@@ -240,13 +240,13 @@ fn head(frame: &OutgoingFrame<'_>) -> (u64, u32) {
         return (0, 0);
     };
     let mut first = NEEDS_SUM | u64::from(tcp_at) << 48;
-    if let Some(cut_len) = frame.cut_len {
+    if let Some(segment_len) = frame.segment_len {
         let words = frame
             .head
             .get(usize::from(tcp_at) + 12)
             .map_or(5, |offset| offset >> 4);
         let headers_len = u64::from(tcp_at) + u64::from(words) * 4;
-        first |= CUT_TCP4 << 8 | headers_len << 16 | u64::from(cut_len) << 32;
+        first |= CUT_TCP4 << 8 | headers_len << 16 | u64::from(segment_len) << 32;
     }
     (first, TCP_SUM_AT)
 }

@@ -24,9 +24,9 @@ pub const NET: u32 = 1;
 /// Access to a device's registers.
 pub trait VirtioTransport {
     /// The features that the device offers.
-    fn offered(&self) -> u64;
+    fn offered_features(&self) -> u64;
     /// Sets the features that the driver accepts.
-    fn take(&self, features: u64);
+    fn set_features(&self, features: u64);
     /// The device status.
     fn status(&self) -> u8;
     /// Sets the device status; 0 resets the device.
@@ -40,7 +40,7 @@ pub trait VirtioTransport {
     /// The number of queues that can have an interrupt each.
     fn messages_max(&self) -> u16;
     /// The device-specific configuration.
-    fn own(&self) -> DeviceRegisters;
+    fn device_config(&self) -> DeviceRegisters;
     /// The register for acknowledging interrupts, if needed.
     fn acknowledgement(&self) -> Option<DeviceRegisters>;
 }
@@ -74,10 +74,10 @@ pub fn queue_len(device: &dyn VirtioTransport, queue: u16, max: u16) -> u16 {
     }
 }
 
-/// Resets the device and negotiates features: the offered ones that `wanted` selects.
-pub fn agree(
+/// Resets the device and negotiates features: the offered ones that `select` selects.
+pub fn negotiate_features(
     device: &dyn VirtioTransport,
-    wanted: impl FnOnce(u64) -> u64,
+    select: impl FnOnce(u64) -> u64,
 ) -> Result<u64, VirtioError> {
     device.set_status(0);
     // A reset is complete when the status reads 0.
@@ -86,12 +86,12 @@ pub fn agree(
     }
     device.set_status(ACKNOWLEDGE);
     device.set_status(ACKNOWLEDGE | DRIVER);
-    let offered = device.offered();
+    let offered = device.offered_features();
     if offered & VERSION_1 == 0 {
         return Err("the device supports only legacy virtio");
     }
-    let features = offered & (wanted(offered) | VERSION_1 | ACCESS_PLATFORM);
-    device.take(features);
+    let features = offered & (select(offered) | VERSION_1 | ACCESS_PLATFORM);
+    device.set_features(features);
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
     // The device clears the bit if it rejects the selection (3.1.1).
     if device.status() & FEATURES_OK == 0 {

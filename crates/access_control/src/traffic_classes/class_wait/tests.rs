@@ -54,7 +54,7 @@ fn leave_goes_on_from_who_does_not_take_it() {
         panic!("it is its turn");
     };
     drop(permit);
-    let numbers = |class| classes.lock().numbers(class);
+    let numbers = |class| classes.lock().counts(class);
     assert_eq!((numbers(0), numbers(1)), ((0, 0), (0, 0)));
 }
 
@@ -83,7 +83,7 @@ fn nobody_is_forgotten_between_threads() {
             });
         }
     });
-    let numbers = |class| classes.lock().numbers(class);
+    let numbers = |class| classes.lock().counts(class);
     assert_eq!((numbers(0), numbers(1)), ((0, 0), (0, 0)));
 }
 

@@ -177,7 +177,7 @@ fn after_an_eio_a_socket_does_without_segmentation() {
     let socket = DatagramSocket::adopt(bound().into()).expect("a UDP socket");
     let mut port = DatagramPort {
         socket,
-        awaits_room: false,
+        is_watching_room: false,
         drops: DatagramDrops::default(),
     };
     let trains = &mut [train(address_of(&bound()), 10, 35)];

@@ -71,7 +71,7 @@ fn variables(
     };
     let mut all = BTreeMap::new();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
-    environment.each(|name, value| {
+    environment.for_each_variable(|name, value| {
         let before = all.insert(text(name), text(value));
         assert_eq!(before, None, "{} came twice", text(name));
     });

@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct CgiChild {
     link: Arc<SpawnerLink>,
     id: u64,
-    news: oneshot::Receiver<ExitOutcome>,
+    outcome_receiver: oneshot::Receiver<ExitOutcome>,
     outcome: Option<ExitOutcome>,
     is_released: bool,
 }
@@ -26,12 +26,12 @@ impl CgiChild {
     pub(super) fn new(
         link: Arc<SpawnerLink>,
         id: u64,
-        news: oneshot::Receiver<ExitOutcome>,
+        outcome_receiver: oneshot::Receiver<ExitOutcome>,
     ) -> CgiChild {
         CgiChild {
             link,
             id,
-            news,
+            outcome_receiver,
             outcome: None,
             is_released: false,
         }
@@ -43,22 +43,23 @@ impl CgiChild {
         if let Some(outcome) = self.outcome {
             return Poll::Ready(outcome);
         }
-        let news = std::task::ready!(std::pin::Pin::new(&mut self.news).poll(context));
-        let outcome = news.unwrap_or(ExitOutcome::Lost);
+        let received =
+            std::task::ready!(std::pin::Pin::new(&mut self.outcome_receiver).poll(context));
+        let outcome = received.unwrap_or(ExitOutcome::Lost);
         self.outcome = Some(outcome);
         Poll::Ready(outcome)
     }
 
-    /// Waits for its exit, at most `patience`.
-    async fn wait(&mut self, patience: Duration) -> Option<ExitOutcome> {
+    /// Waits for its exit, at most `time_limit`.
+    async fn wait(&mut self, time_limit: Duration) -> Option<ExitOutcome> {
         let outcome = std::future::poll_fn(|context| self.poll_outcome(context));
-        timeout(patience, outcome).await.ok()
+        timeout(time_limit, outcome).await.ok()
     }
 
-    /// Waits for its exit, at most `patience`. After an exit its children continue; otherwise the whole process group
+    /// Waits for its exit, at most `time_limit`. After an exit its children continue; otherwise the whole process group
     /// is ended. Returns the outcome if it exited by itself.
-    pub async fn finish(mut self, patience: Duration) -> Option<ExitOutcome> {
-        let outcome = self.wait(patience).await;
+    pub async fn finish(mut self, time_limit: Duration) -> Option<ExitOutcome> {
+        let outcome = self.wait(time_limit).await;
         match outcome {
             Some(_) => self.release(false),
             None => self.end().await,
@@ -69,7 +70,7 @@ impl CgiChild {
     /// Ends the process group by SIGTERM, then, after `GRACE`, by SIGKILL.
     pub async fn end(mut self) {
         if self.wait(Duration::ZERO).await.is_none() {
-            self.link.tell(&ToSpawner::Terminate(self.id));
+            self.link.send_nonblocking(&ToSpawner::Terminate(self.id));
             self.wait(GRACE).await;
         }
         self.release(true);
@@ -79,12 +80,13 @@ impl CgiChild {
 
     fn release(&mut self, kill: bool) {
         self.is_released = true;
-        let is_known = !matches!(
+        let was_started = !matches!(
             self.outcome,
             Some(ExitOutcome::NotStarted(_) | ExitOutcome::Lost)
         );
-        if is_known {
-            self.link.tell(&ToSpawner::Release(self.id, kill));
+        if was_started {
+            self.link
+                .send_nonblocking(&ToSpawner::Release(self.id, kill));
         }
     }
 }

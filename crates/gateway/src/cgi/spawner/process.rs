@@ -34,49 +34,49 @@ pub fn serve(channel: PacketChannel) -> io::Result<()> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let server = epoll::EventData::new_u64(SERVER);
     epoll::add(&poll, &channel, server, epoll::EventFlags::IN)?;
-    let mut spawning = SpawnServer {
+    let mut spawn_server = SpawnServer {
         channel,
         poll,
         programs: HashMap::new(),
-        late: Vec::new(),
+        pending_starts: Vec::new(),
     };
     let mut buffer = Vec::new();
     let mut events = Vec::with_capacity(64);
     loop {
         // A timeout only while a start is pending; otherwise the process sleeps.
-        let pause = (!spawning.late.is_empty()).then_some(Timespec {
+        let pause = (!spawn_server.pending_starts.is_empty()).then_some(Timespec {
             tv_sec: 0,
             tv_nsec: BUSY_PAUSE.as_nanos() as i64,
         });
         events.clear();
         match epoll::wait(
-            &spawning.poll,
+            &spawn_server.poll,
             rustix::buffer::spare_capacity(&mut events),
             pause.as_ref(),
         ) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut is_asked = false;
+        let mut has_message = false;
         for event in &events {
             match event.data.u64() {
-                SERVER => is_asked = true,
-                id => spawning.ended(id)?,
+                SERVER => has_message = true,
+                id => spawn_server.record_exit(id)?,
             }
         }
-        if is_asked {
-            // The server has closed the socket, or died: dropping `spawning` kills the rest.
-            let Ok(ends) = spawning.channel.receive(&mut buffer) else {
+        if has_message {
+            // The server has closed the socket, or died: dropping `spawn_server` kills the rest.
+            let Ok(ends) = spawn_server.channel.receive(&mut buffer) else {
                 return Ok(());
             };
             match decode(&buffer) {
-                Ok(ToSpawner::Start(id, order)) => spawning.take_order(id, order, ends)?,
-                Ok(ToSpawner::Terminate(id)) => spawning.terminate(id),
-                Ok(ToSpawner::Release(id, kill)) => spawning.release(id, kill)?,
+                Ok(ToSpawner::Start(id, order)) => spawn_server.accept_order(id, order, ends)?,
+                Ok(ToSpawner::Terminate(id)) => spawn_server.terminate(id),
+                Ok(ToSpawner::Release(id, kill)) => spawn_server.release(id, kill)?,
                 Err(_) => return Ok(()),
             }
         }
-        spawning.start_late()?;
+        spawn_server.start_pending()?;
     }
 }
 
@@ -85,7 +85,7 @@ struct SpawnServer {
     poll: OwnedFd,
     programs: HashMap<u64, SpawnedProgram>,
     /// Programs with files being written, and the time of the next try.
-    late: Vec<(Instant, PendingStart)>,
+    pending_starts: Vec<(Instant, PendingStart)>,
 }
 
 /// A program to start.
@@ -104,7 +104,7 @@ struct SpawnedProgram {
 }
 
 impl SpawnServer {
-    fn take_order(
+    fn accept_order(
         &mut self,
         id: u64,
         order: Box<SpawnOrder>,
@@ -118,7 +118,7 @@ impl SpawnServer {
                 tries: 0,
             }),
             // The pipes did not arrive, since this process has reached its descriptor limit.
-            Err(_) => self.tell(id, not_started(Errno::MFILE)),
+            Err(_) => self.report_outcome(id, not_started(Errno::MFILE)),
         }
     }
 
@@ -131,11 +131,12 @@ impl SpawnServer {
                     && start.tries < BUSY_TRIES_MAX =>
             {
                 start.tries += 1;
-                self.late.push((Instant::now() + BUSY_PAUSE, start));
+                self.pending_starts
+                    .push((Instant::now() + BUSY_PAUSE, start));
             }
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
-                self.tell(start.id, not_started(errno))?;
+                self.report_outcome(start.id, not_started(errno))?;
             }
         }
         Ok(())
@@ -158,16 +159,19 @@ impl SpawnServer {
         }
     }
 
-    fn start_late(&mut self) -> io::Result<()> {
+    fn start_pending(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        let due: Vec<_> = self.late.extract_if(.., |late| late.0 <= now).collect();
+        let due: Vec<_> = self
+            .pending_starts
+            .extract_if(.., |pending| pending.0 <= now)
+            .collect();
         for (_, start) in due {
             self.start(start)?;
         }
         Ok(())
     }
 
-    fn ended(&mut self, id: u64) -> io::Result<()> {
+    fn record_exit(&mut self, id: u64) -> io::Result<()> {
         let Some(program) = self.programs.get_mut(&id) else {
             return Ok(());
         };
@@ -184,7 +188,7 @@ impl SpawnServer {
         if program.is_released {
             self.reap(id);
         }
-        self.tell(id, outcome)
+        self.report_outcome(id, outcome)
     }
 
     fn terminate(&mut self, id: u64) {
@@ -195,9 +199,13 @@ impl SpawnServer {
 
     fn release(&mut self, id: u64, kill: bool) -> io::Result<()> {
         // It was cancelled before it could be started.
-        if let Some(at) = self.late.iter().position(|late| late.1.id == id) {
-            self.late.swap_remove(at);
-            return self.tell(id, not_started(Errno::CANCELED));
+        if let Some(index) = self
+            .pending_starts
+            .iter()
+            .position(|pending| pending.1.id == id)
+        {
+            self.pending_starts.swap_remove(index);
+            return self.report_outcome(id, not_started(Errno::CANCELED));
         }
         let Some(program) = self.programs.get_mut(&id) else {
             return Ok(());
@@ -219,7 +227,7 @@ impl SpawnServer {
     }
 
     /// Reports an outcome; blocks while the socket is full.
-    fn tell(&self, id: u64, outcome: ExitOutcome) -> io::Result<()> {
+    fn report_outcome(&self, id: u64, outcome: ExitOutcome) -> io::Result<()> {
         let message = encode(&SpawnerReply { id, outcome })?;
         match self.channel.send(&message, &[], SendMode::Wait) {
             // The server is gone; the main loop notices it next.

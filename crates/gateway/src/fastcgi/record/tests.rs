@@ -2,7 +2,7 @@ use super::*;
 
 fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     let mut out = Vec::new();
-    put_header(&mut out, kind, id, content.len());
+    write_header(&mut out, kind, id, content.len());
     out[6] = padding;
     out.extend_from_slice(content);
     out.resize(out.len() + usize::from(padding), 0xee);
@@ -127,18 +127,18 @@ fn answers_about_multiplexing() {
 #[test]
 fn what_is_sent() {
     let mut out = Vec::new();
-    put_begin(&mut out, 0x0102, true);
+    write_begin_request(&mut out, 0x0102, true);
     assert_eq!(out, [1, 1, 1, 2, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
     out.clear();
     let mut params = ParamsWriter::start(&mut out, 1);
-    params.put(b"a", b"bc");
-    params.put(b"n", &[b'v'; 128]);
+    params.write(b"a", b"bc");
+    params.write(b"n", &[b'v'; 128]);
     params.finish();
     let pairs = [&b"\x01\x02abc\x01\x80\x00\x00\x80n"[..], &[b'v'; 128]].concat();
     let want = [record(PARAMS, 1, &pairs, 0), record(PARAMS, 1, b"", 0)].concat();
     assert_eq!(out, want);
     out.clear();
-    put_stdin(&mut out, 1, 0);
+    write_stdin_header(&mut out, 1, 0);
     out.extend_from_slice(&abort(1));
     assert_eq!(out, [1, 5, 0, 1, 0, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0]);
 }
@@ -151,7 +151,7 @@ fn no_parameters_end_once_and_many_are_cut_into_records() {
     out.clear();
     let mut params = ParamsWriter::start(&mut out, 1);
     for _ in 0..20 {
-        params.put(b"n", &[b'v'; 10_000]);
+        params.write(b"n", &[b'v'; 10_000]);
     }
     params.finish();
     let (mut at, mut content) = (0, 0);

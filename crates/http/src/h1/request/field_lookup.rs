@@ -11,26 +11,28 @@ use crate::fields::StandardHeader;
 #[inline(always)]
 pub(super) fn find(name: &[u8]) -> Option<StandardHeader> {
     match name.len() {
-        4 if is(name, b"host") => Some(StandardHeader::Host),
-        5 if is(name, b"range") => Some(StandardHeader::Range),
-        6 if is(name, b"expect") => Some(StandardHeader::Expect),
-        6 if is(name, b"pragma") => Some(StandardHeader::Pragma),
-        7 if is(name, b"referer") => Some(StandardHeader::Referer),
-        8 if is(name, b"if-match") => Some(StandardHeader::IfMatch),
-        8 if is(name, b"if-range") => Some(StandardHeader::IfRange),
-        10 if is(name, b"user-agent") => Some(StandardHeader::UserAgent),
-        10 if is(name, b"connection") => Some(StandardHeader::Connection),
-        13 if is(name, b"if-none-match") => Some(StandardHeader::IfNoneMatch),
-        13 if is(name, b"cache-control") => Some(StandardHeader::CacheControl),
-        13 if is(name, b"x-http-method") => Some(StandardHeader::XHttpMethod),
-        13 if is(name, b"authorization") => Some(StandardHeader::Authorization),
-        14 if is(name, b"content-length") => Some(StandardHeader::ContentLength),
-        15 if is(name, b"accept-encoding") => Some(StandardHeader::AcceptEncoding),
-        17 if is(name, b"transfer-encoding") => Some(StandardHeader::TransferEncoding),
-        17 if is(name, b"x-method-override") => Some(StandardHeader::XMethodOverride),
-        17 if is(name, b"if-modified-since") => Some(StandardHeader::IfModifiedSince),
-        19 if is(name, b"if-unmodified-since") => Some(StandardHeader::IfUnmodifiedSince),
-        22 if is(name, b"x-http-method-override") => Some(StandardHeader::XHttpMethodOverride),
+        4 if equals_lower(name, b"host") => Some(StandardHeader::Host),
+        5 if equals_lower(name, b"range") => Some(StandardHeader::Range),
+        6 if equals_lower(name, b"expect") => Some(StandardHeader::Expect),
+        6 if equals_lower(name, b"pragma") => Some(StandardHeader::Pragma),
+        7 if equals_lower(name, b"referer") => Some(StandardHeader::Referer),
+        8 if equals_lower(name, b"if-match") => Some(StandardHeader::IfMatch),
+        8 if equals_lower(name, b"if-range") => Some(StandardHeader::IfRange),
+        10 if equals_lower(name, b"user-agent") => Some(StandardHeader::UserAgent),
+        10 if equals_lower(name, b"connection") => Some(StandardHeader::Connection),
+        13 if equals_lower(name, b"if-none-match") => Some(StandardHeader::IfNoneMatch),
+        13 if equals_lower(name, b"cache-control") => Some(StandardHeader::CacheControl),
+        13 if equals_lower(name, b"x-http-method") => Some(StandardHeader::XHttpMethod),
+        13 if equals_lower(name, b"authorization") => Some(StandardHeader::Authorization),
+        14 if equals_lower(name, b"content-length") => Some(StandardHeader::ContentLength),
+        15 if equals_lower(name, b"accept-encoding") => Some(StandardHeader::AcceptEncoding),
+        17 if equals_lower(name, b"transfer-encoding") => Some(StandardHeader::TransferEncoding),
+        17 if equals_lower(name, b"x-method-override") => Some(StandardHeader::XMethodOverride),
+        17 if equals_lower(name, b"if-modified-since") => Some(StandardHeader::IfModifiedSince),
+        19 if equals_lower(name, b"if-unmodified-since") => Some(StandardHeader::IfUnmodifiedSince),
+        22 if equals_lower(name, b"x-http-method-override") => {
+            Some(StandardHeader::XHttpMethodOverride)
+        }
         _ => None,
     }
 }
@@ -38,24 +40,28 @@ pub(super) fn find(name: &[u8]) -> Option<StandardHeader> {
 /// Whether `name` is `lower` in any case. `lower` is a literal of 4 to 24 characters, so that all but the loads and
 /// comparisons is evaluated at compile time.
 #[inline(always)]
-pub(super) fn is(name: &[u8], lower: &[u8]) -> bool {
+pub(super) fn equals_lower(name: &[u8], lower: &[u8]) -> bool {
     if name.len() != lower.len() {
         return false;
     }
     match lower.len() {
-        0..8 => is_at::<4>(name, lower, 0) && is_at::<4>(name, lower, lower.len() - 4),
-        8..=16 => is_at::<8>(name, lower, 0) && is_at::<8>(name, lower, lower.len() - 8),
+        0..8 => {
+            is_chunk_equal::<4>(name, lower, 0) && is_chunk_equal::<4>(name, lower, lower.len() - 4)
+        }
+        8..=16 => {
+            is_chunk_equal::<8>(name, lower, 0) && is_chunk_equal::<8>(name, lower, lower.len() - 8)
+        }
         _ => {
-            is_at::<8>(name, lower, 0)
-                && is_at::<8>(name, lower, 8)
-                && is_at::<8>(name, lower, lower.len() - 8)
+            is_chunk_equal::<8>(name, lower, 0)
+                && is_chunk_equal::<8>(name, lower, 8)
+                && is_chunk_equal::<8>(name, lower, lower.len() - 8)
         }
     }
 }
 
 /// Whether the `N` bytes at `at` are equal, ignoring case.
 #[inline(always)]
-fn is_at<const N: usize>(name: &[u8], lower: &[u8], at: usize) -> bool {
+fn is_chunk_equal<const N: usize>(name: &[u8], lower: &[u8], at: usize) -> bool {
     let (Some(name), Some(lower)) = (chunk::<N>(name, at), chunk::<N>(lower, at)) else {
         return false;
     };
@@ -82,21 +88,21 @@ fn word<const N: usize>(bytes: &[u8; N]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{StandardHeader, find, is};
+    use super::{StandardHeader, equals_lower, find};
 
     const LITERALS: [&[u8]; 4] = [b"host", b"chunked", b"100-continue", b"if-unmodified-since"];
 
     #[test]
     fn literals_are_found_in_any_case_and_one_other_byte_makes_another() {
         for lower in LITERALS {
-            assert!(is(lower, lower) && is(&lower.to_ascii_uppercase(), lower));
-            assert!(!is(&lower[1..], lower));
+            assert!(equals_lower(lower, lower) && equals_lower(&lower.to_ascii_uppercase(), lower));
+            assert!(!equals_lower(&lower[1..], lower));
             for at in 0..lower.len() {
                 for byte in 0..=255_u8 {
                     let mut other = alloc::vec::Vec::from(lower);
                     other[at] = byte;
                     let same = other.eq_ignore_ascii_case(lower);
-                    assert_eq!(is(&other, lower), same, "{lower:?} {at} {byte}");
+                    assert_eq!(equals_lower(&other, lower), same, "{lower:?} {at} {byte}");
                 }
             }
         }

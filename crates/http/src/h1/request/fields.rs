@@ -2,7 +2,7 @@
 //! 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
 use super::H1RequestHead;
-use super::field_lookup::{find, is};
+use super::field_lookup::{equals_lower, find};
 use crate::body::BodyFraming;
 use crate::byte_scan;
 use crate::field_lines::{LineParseStop, line, name_fault};
@@ -22,16 +22,16 @@ pub(super) fn parse<'b>(
     lines: &'b [u8],
     limits: &RequestLimits,
 ) -> Result<(), LineParseStop> {
-    let mut seen = RequestFieldState::default();
+    let mut state = RequestFieldState::default();
     let mut rest = lines;
     while rest.first() != Some(&b'\r') {
         let line = line(rest)?;
-        seen.fields += 1;
+        state.fields += 1;
         // Checked for each line, so that a head with too many is refused before it is complete.
-        if seen.fields > usize::from(limits.fields_max) {
+        if state.fields > usize::from(limits.fields_max) {
             return Err(RequestRefusal::TooManyFields.into());
         }
-        seen.field(&mut head.request, lines, rest, line.name, line.value)?;
+        state.field(&mut head.request, lines, rest, line.name, line.value)?;
         rest = line.next;
     }
     let after = match rest {
@@ -41,7 +41,7 @@ pub(super) fn parse<'b>(
     };
     (head.request.lines, _) = lines.split_at(lines.len() - rest.len());
     head.len = bytes.len() - after.len();
-    Ok(seen.conclude(head)?)
+    Ok(state.conclude(head)?)
 }
 
 /// The fields seen so far that depend on each other or on their repetition.
@@ -50,15 +50,15 @@ struct RequestFieldState<'b> {
     /// Field lines.
     fields: usize,
     /// Bits of [`HOST`], [`LENGTH`], [`CODING`] and [`EXPECT`].
-    once: u8,
+    present: u8,
     /// Bits of the fields that were repeated.
-    again: u8,
+    repeated: u8,
     host: Option<&'b [u8]>,
     content_length: u64,
     coding: TransferCoding,
     close: bool,
     keep_alive: bool,
-    expect_other: bool,
+    has_unknown_expectation: bool,
 }
 
 /// The transfer codings seen so far, in their order over all lines.
@@ -82,15 +82,15 @@ impl<'b> RequestFieldState<'b> {
         value: &'b [u8],
     ) -> Result<(), RequestRefusal> {
         // A name that `find` knows has been compared byte by byte; any other name must be checked to be a token.
-        let Some(known) = find(name) else {
+        let Some(header) = find(name) else {
             return match byte_scan::starts_with_token(rest, name.len()) {
                 true => Ok(()),
                 false => Err(name_fault(rest, name.len()).unwrap_or(RequestRefusal::FieldName)),
             };
         };
-        match known {
+        match header {
             StandardHeader::Host => {
-                self.note(HOST);
+                self.record_presence(HOST);
                 self.host = Some(value);
             }
             StandardHeader::Connection => {
@@ -99,20 +99,20 @@ impl<'b> RequestFieldState<'b> {
                 }
             }
             StandardHeader::Expect => {
-                self.note(EXPECT);
+                self.record_presence(EXPECT);
                 // RFC 9110 §10.1.1: the value is case-insensitive.
-                self.expect_other |= !is(value, b"100-continue");
+                self.has_unknown_expectation |= !equals_lower(value, b"100-continue");
             }
             StandardHeader::ContentLength => {
-                self.note(LENGTH);
+                self.record_presence(LENGTH);
                 self.content_length = content_length(value)?;
             }
             StandardHeader::TransferEncoding => {
-                self.note(CODING);
+                self.record_presence(CODING);
                 self.transfer_encoding(value)?;
             }
-            _ => match IndexedField::of(known) {
-                Some(field) if field.has_place() => request.index.add(field, lines, rest, value),
+            _ => match IndexedField::from_header(header) {
+                Some(field) if field.has_position() => request.index.add(field, lines, rest, value),
                 Some(field) => request.index.mark(field),
                 None => {}
             },
@@ -121,9 +121,9 @@ impl<'b> RequestFieldState<'b> {
     }
 
     #[inline(always)]
-    fn note(&mut self, bit: u8) {
-        self.again |= self.once & bit;
-        self.once |= bit;
+    fn record_presence(&mut self, bit: u8) {
+        self.repeated |= self.present & bit;
+        self.present |= bit;
     }
 
     /// Processes connection options (RFC 9110 §7.6.1). Returns whether one names a field, which matters to caches and
@@ -131,19 +131,19 @@ impl<'b> RequestFieldState<'b> {
     #[inline(always)]
     fn connection(&mut self, value: &[u8]) -> bool {
         // The common case of one option needs no list.
-        if is(value, b"keep-alive") {
+        if equals_lower(value, b"keep-alive") {
             self.keep_alive = true;
             return false;
         }
-        let mut names = false;
+        let mut names_field = false;
         for option in list_values::members(value) {
             let close = option.eq_ignore_ascii_case(b"close");
             let keep_alive = option.eq_ignore_ascii_case(b"keep-alive");
             self.close |= close;
             self.keep_alive |= keep_alive;
-            names |= !(close || keep_alive || option.is_empty());
+            names_field |= !(close || keep_alive || option.is_empty());
         }
-        names
+        names_field
     }
 
     /// Processes transfer codings (RFC 9112 §6.1). The codings of all lines form one list, so that a second `chunked`
@@ -155,8 +155,9 @@ impl<'b> RequestFieldState<'b> {
                 return Err(RequestRefusal::CodingNotLast);
             }
             // Any other coding, or `chunked` after another one, is not implemented: 501.
-            let known = self.coding == TransferCoding::None && is(coding, b"chunked");
-            self.coding = if known {
+            let is_supported =
+                self.coding == TransferCoding::None && equals_lower(coding, b"chunked");
+            self.coding = if is_supported {
                 TransferCoding::Chunked
             } else {
                 TransferCoding::Unknown
@@ -169,7 +170,7 @@ impl<'b> RequestFieldState<'b> {
     #[inline(always)]
     fn conclude(&self, head: &mut H1RequestHead<'b>) -> Result<(), RequestRefusal> {
         // Repetitions are rare, so their checks are out of line.
-        if self.again != 0 {
+        if self.repeated != 0 {
             self.repetitions()?;
         }
         let request = &mut head.request;
@@ -181,7 +182,7 @@ impl<'b> RequestFieldState<'b> {
         }
         // RFC 9112 §9.3: HTTP/1.0 persists only if the client asks for it.
         head.keep_alive = head.version.persists(self.close, self.keep_alive);
-        if self.once & BODY_FIELDS != 0 {
+        if self.present & BODY_FIELDS != 0 {
             head.framing = self.framing(head.version)?;
             self.expectation(head)?;
         }
@@ -191,10 +192,10 @@ impl<'b> RequestFieldState<'b> {
     /// Refuses repeated Host and Content-Length; other repeated fields are handled in [`Request`].
     #[cold]
     fn repetitions(&self) -> Result<(), RequestRefusal> {
-        if self.again & HOST != 0 {
+        if self.repeated & HOST != 0 {
             return Err(RequestRefusal::HostRepeated);
         }
-        if self.again & LENGTH != 0 {
+        if self.repeated & LENGTH != 0 {
             return Err(RequestRefusal::LengthRepeated);
         }
         Ok(())
@@ -202,8 +203,8 @@ impl<'b> RequestFieldState<'b> {
 
     /// How the body is delimited (RFC 9112 §6.3).
     fn framing(&self, version: HttpVersion) -> Result<BodyFraming, RequestRefusal> {
-        let length = self.once & LENGTH != 0;
-        let coding = self.once & CODING != 0;
+        let length = self.present & LENGTH != 0;
+        let coding = self.present & CODING != 0;
         match (coding, length) {
             (false, false) => Ok(BodyFraming::None),
             (false, true) => Ok(BodyFraming::Length(self.content_length)),
@@ -218,10 +219,10 @@ impl<'b> RequestFieldState<'b> {
 
     /// Evaluates Expect (RFC 9110 §10.1.1), which is ignored from an HTTP/1.0 client.
     fn expectation(&self, head: &mut H1RequestHead<'b>) -> Result<(), RequestRefusal> {
-        if head.version.is_10() || self.once & EXPECT == 0 {
+        if head.version.is_10() || self.present & EXPECT == 0 {
             return Ok(());
         }
-        if self.expect_other {
+        if self.has_unknown_expectation {
             return Err(RequestRefusal::ExpectationUnknown);
         }
         head.expect_continue = head.framing.has_body();

@@ -45,7 +45,7 @@ pub(super) fn parse<'b>(
     let (target, authority) = match span.raw.first() {
         // CONNECT accepts the authority-form only (RFC 9112 §3.2.3).
         Some(b'/') if method != Method::Connect => (span.origin(), None),
-        _ => other_form(span.raw, method)?,
+        _ => parse_other_form(span.raw, method)?,
     };
     let (raw, _) = start.split_at(start.len() - rest.len() - 2);
     Ok(RequestLine {
@@ -64,7 +64,7 @@ pub(super) fn parse<'b>(
 fn after_empty_line(head: &[u8]) -> Result<&[u8], LineParseStop> {
     match head.strip_prefix(b"\r\n") {
         Some(rest) => Ok(rest),
-        None => Err(wrong(head, RequestRefusal::RequestLine)),
+        None => Err(line_fault(head, RequestRefusal::RequestLine)),
     }
 }
 
@@ -74,17 +74,17 @@ fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), LineParseStop> {
     // Nearly all requests are GETs: one comparison instead of a scan.
     match byte_scan::strip_prefix(start, b"GET ") {
         Some(rest) => Ok((Some(Method::Get), rest)),
-        None => any_method(start),
+        None => parse_any_method(start),
     }
 }
 
 #[inline(never)]
-fn any_method(start: &[u8]) -> Result<(Option<Method>, &[u8]), LineParseStop> {
-    let (name, rest) = start.split_at(byte_scan::run(start, TOKEN));
+fn parse_any_method(start: &[u8]) -> Result<(Option<Method>, &[u8]), LineParseStop> {
+    let (name, rest) = start.split_at(byte_scan::run_len(start, TOKEN));
     match rest {
         [] => Err(LineParseStop::Partial),
         [b' ', rest @ ..] if !name.is_empty() => Ok((Method::parse(name), rest)),
-        _ => Err(wrong(rest, RequestRefusal::RequestLine)),
+        _ => Err(line_fault(rest, RequestRefusal::RequestLine)),
     }
 }
 
@@ -99,11 +99,11 @@ struct TargetSpan<'b> {
 impl<'b> TargetSpan<'b> {
     /// Scans the target characters at the start of `rest`.
     #[inline(always)]
-    fn at_start(rest: &'b [u8]) -> TargetSpan<'b> {
-        let (path_len, plain) = path_run(rest);
+    fn scan(rest: &'b [u8]) -> TargetSpan<'b> {
+        let (path_len, plain) = scan_path(rest);
         let query = rest.get(path_len..).unwrap_or_default();
         let query_len = match query {
-            [b'?', ..] => byte_scan::run(query, TARGET),
+            [b'?', ..] => byte_scan::run_len(query, TARGET),
             _ => 0,
         };
         TargetSpan {
@@ -131,7 +131,7 @@ fn target_span<'b>(
     rest: &'b [u8],
     limits: &RequestLimits,
 ) -> Result<(TargetSpan<'b>, &'b [u8]), LineParseStop> {
-    let span = TargetSpan::at_start(rest);
+    let span = TargetSpan::scan(rest);
     // Also refused while incomplete, since it can only grow.
     if span.raw.len() > limits.target_len_max {
         return Err(RequestRefusal::TargetTooLong.into());
@@ -148,15 +148,15 @@ fn target_end_fault(end: &[u8]) -> LineParseStop {
     match end {
         [] => LineParseStop::Partial,
         // Two spaces, or a line that ends after its target as in HTTP/0.9.
-        [b' ' | b'\t' | b'\r', ..] => wrong(end, RequestRefusal::RequestLine),
-        _ => wrong(end, RequestRefusal::TargetInvalid),
+        [b' ' | b'\t' | b'\r', ..] => line_fault(end, RequestRefusal::RequestLine),
+        _ => line_fault(end, RequestRefusal::TargetInvalid),
     }
 }
 
 /// Counts the target characters other than `?` at the start of `rest`, and checks whether they are plain (see
 /// `RequestTarget::Origin`).
 #[inline(always)]
-fn path_run(rest: &[u8]) -> (usize, bool) {
+fn scan_path(rest: &[u8]) -> (usize, bool) {
     let mut plain = true;
     let mut after = rest;
     loop {
@@ -166,8 +166,8 @@ fn path_run(rest: &[u8]) -> (usize, bool) {
                 plain &= !matches!(next, [b'/' | b'.', ..]);
                 after = next;
             }
-            [byte, next @ ..] if byte_scan::is(*byte, TARGET) && *byte != b'?' => {
-                plain &= byte_scan::is(*byte, PATH);
+            [byte, next @ ..] if byte_scan::is_in_class(*byte, TARGET) && *byte != b'?' => {
+                plain &= byte_scan::is_in_class(*byte, PATH);
                 after = next;
             }
             _ => return (rest.len() - after.len(), plain),
@@ -182,12 +182,12 @@ fn path_run(rest: &[u8]) -> (usize, bool) {
 fn version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseStop> {
     match byte_scan::strip_prefix(rest, b"HTTP/1.1\r\n") {
         Some(rest) => Ok((HttpVersion::Http11, rest)),
-        None => other_version(rest),
+        None => parse_other_version(rest),
     }
 }
 
 #[inline(never)]
-fn other_version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseStop> {
+fn parse_other_version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseStop> {
     let text_len = rest.iter().position(|b| b.is_ascii_control());
     let (text, end) = rest.split_at(text_len.unwrap_or(rest.len()));
     let version = match text {
@@ -203,25 +203,25 @@ fn other_version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseStop> {
         }
         // `HTTP/d.d` has eight bytes: a shorter text may still be completed.
         _ if end.is_empty() && text.len() < 8 => return Err(LineParseStop::Partial),
-        _ => return Err(wrong(end, RequestRefusal::RequestLine)),
+        _ => return Err(line_fault(end, RequestRefusal::RequestLine)),
     };
     match end {
         [] => Err(LineParseStop::Partial),
         [b'\r', b'\n', rest @ ..] => Ok((version?, rest)),
-        _ => Err(wrong(end, RequestRefusal::RequestLine)),
+        _ => Err(line_fault(end, RequestRefusal::RequestLine)),
     }
 }
 
 /// The fault of a line that is malformed from the first byte of `at` on: a wrong line end or a NUL has a refusal for
-/// itself, all else is `otherwise`. A lone CR at the end of the input is undecided.
+/// itself, all else is `refusal`. A lone CR at the end of the input is undecided.
 #[cold]
-fn wrong(at: &[u8], otherwise: RequestRefusal) -> LineParseStop {
+fn line_fault(at: &[u8], refusal: RequestRefusal) -> LineParseStop {
     match at {
         [b'\r'] => LineParseStop::Partial,
         [b'\r', next, ..] if *next != b'\n' => LineParseStop::Refused(RequestRefusal::BareCr),
         [b'\n', ..] => LineParseStop::Refused(RequestRefusal::BareLf),
         [0, ..] => LineParseStop::Refused(RequestRefusal::Nul),
-        _ => LineParseStop::Refused(otherwise),
+        _ => LineParseStop::Refused(refusal),
     }
 }
 
@@ -230,7 +230,7 @@ type TargetAndAuthority<'b> = (RequestTarget<'b>, Option<&'b [u8]>);
 
 /// Parses the forms that do not begin with a slash.
 #[inline(never)]
-fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, RequestRefusal> {
+fn parse_other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, RequestRefusal> {
     match (raw, method) {
         (b"*", Method::Options) => Ok((RequestTarget::Asterisk, None)),
         (_, Method::Connect) => authority_form(raw),
@@ -240,7 +240,7 @@ fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Requ
 
 /// A target in origin-form or asterisk-form, from the `:path` pseudo-header field (RFC 9113 §8.3.1).
 pub(crate) fn path_form(raw: &[u8], method: Method) -> Result<RequestTarget<'_>, RequestRefusal> {
-    let span = TargetSpan::at_start(raw);
+    let span = TargetSpan::scan(raw);
     match raw {
         b"*" if method == Method::Options => Ok(RequestTarget::Asterisk),
         [b'/', ..] if span.raw.len() == raw.len() => Ok(span.origin()),
@@ -274,7 +274,7 @@ fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, R
             query: rest.get(1..),
             plain: true,
         },
-        _ => TargetSpan::at_start(rest).origin(),
+        _ => TargetSpan::scan(rest).origin(),
     };
     Ok((target, Some(authority)))
 }

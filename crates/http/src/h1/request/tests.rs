@@ -828,7 +828,7 @@ fn lists_over_several_lines() {
     assert_eq!(all(&request.if_match()), [b"m", b"o"]);
     assert_eq!(all(&request.if_none_match()), [b"n"]);
     assert_eq!(all(&FieldLineValues::NONE), Vec::<Vec<u8>>::new());
-    assert_eq!(all(&FieldLineValues::one(b"x")), [b"x"]);
+    assert_eq!(all(&FieldLineValues::from_value(b"x")), [b"x"]);
 }
 
 #[test]
@@ -958,11 +958,11 @@ fn what_concerns_caches_is_noted() {
         "Connection: close\r\nConnection: Cookie\r\n",
     ] {
         let head = with_fields(fields);
-        assert!(request(&head).concerns_caches(), "{fields:?}");
+        assert!(request(&head).affects_caching(), "{fields:?}");
         assert!(
-            OwnedRequest::copy_of(&request(&head))
+            OwnedRequest::from_request(&request(&head))
                 .get()
-                .concerns_caches()
+                .affects_caching()
         );
     }
     for fields in [
@@ -972,7 +972,7 @@ fn what_concerns_caches_is_noted() {
         "If-None-Match: *\r\nIf-Modified-Since: x\r\nRange: x\r\nCookie: y\r\n",
     ] {
         assert!(
-            !request(&with_fields(fields)).concerns_caches(),
+            !request(&with_fields(fields)).affects_caching(),
             "{fields:?}"
         );
     }

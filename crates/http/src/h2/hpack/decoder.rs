@@ -14,19 +14,19 @@ pub(in crate::h2) trait FieldSink {
     /// The buffer that the next line is appended to.
     fn text(&mut self) -> &mut Vec<u8>;
 
-    /// Processes a field: the line `name: value\r\n` from `at` to the end of the text.
-    fn came(&mut self, field: DecodedField);
+    /// Processes a field: the line `name: value\r\n` from `line_start` to the end of the text.
+    fn on_field(&mut self, field: DecodedField);
 }
 
 /// A field at the end of the text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::h2) struct DecodedField {
     /// The offset of its line.
-    pub(in crate::h2) at: usize,
+    pub(in crate::h2) line_start: usize,
     pub(in crate::h2) name_len: usize,
     pub(in crate::h2) kind: IndexingMode,
     /// Whether the value is valid (RFC 9113 §8.2.1).
-    pub(in crate::h2) is_sound: bool,
+    pub(in crate::h2) is_value_valid: bool,
 }
 
 /// The decoder of a connection.
@@ -104,13 +104,13 @@ impl HpackDecoder {
         let (index, rest) = integer::decode(rest, 7).ok_or(HpackError::Integer)?;
         let entry = self.entry(index)?;
         let text = sink.text();
-        let at = text.len();
+        let line_start = text.len();
         text.extend_from_slice(entry.line);
-        sink.came(DecodedField {
-            at,
+        sink.on_field(DecodedField {
+            line_start,
             name_len: entry.name_len,
             kind: entry.kind,
-            is_sound: entry.is_sound,
+            is_value_valid: entry.is_value_valid,
         });
         Ok(rest)
     }
@@ -125,37 +125,37 @@ impl HpackDecoder {
     ) -> Result<&'b [u8], HpackError> {
         let (index, mut rest) = integer::decode(rest, prefix).ok_or(HpackError::Integer)?;
         let text = sink.text();
-        let at = text.len();
-        let mut known = None;
+        let line_start = text.len();
+        let mut indexed_kind = None;
         if index > 0 {
             let entry = self.entry(index)?;
             text.extend_from_slice(&entry.line[..entry.name_len]);
-            known = Some(entry.kind);
+            indexed_kind = Some(entry.kind);
         } else {
             rest = string(rest, text)?;
         }
-        let name_len = text.len() - at;
-        let kind = known.unwrap_or_else(|| IndexingMode::for_name(&text[at..]));
+        let name_len = text.len() - line_start;
+        let kind = indexed_kind.unwrap_or_else(|| IndexingMode::for_name(&text[line_start..]));
         text.extend_from_slice(b": ");
         let value_at = text.len();
         let rest = string(rest, text)?;
-        let is_sound = is_sound(&text[value_at..]);
-        let kind = kind.with(&text[value_at..]);
+        let is_value_valid = is_valid_value(&text[value_at..]);
+        let kind = kind.with_value(&text[value_at..]);
         text.extend_from_slice(b"\r\n");
         // RFC 7541 §4.4: the name may come from an entry that this insertion evicts, so it was copied before.
         if prefix == 6 {
             self.table.insert(&StaticEntry {
-                line: &text[at..],
+                line: &text[line_start..],
                 name_len,
                 kind,
-                is_sound,
+                is_value_valid,
             });
         }
-        sink.came(DecodedField {
-            at,
+        sink.on_field(DecodedField {
+            line_start,
             name_len,
             kind,
-            is_sound,
+            is_value_valid,
         });
         Ok(rest)
     }
@@ -175,7 +175,7 @@ fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], HpackErro
 }
 
 /// Whether a field value is valid: no control characters, no whitespace at its ends.
-fn is_sound(value: &[u8]) -> bool {
+fn is_valid_value(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let has_blank_end = is_blank(value.first()) || is_blank(value.last());
     !has_blank_end && byte_scan::value_len(value) == value.len()

@@ -114,8 +114,8 @@ pub(in crate::h2) fn put_unindexed(name: &[u8], value: &[u8], out: &mut Vec<u8>)
 }
 
 fn put_name(name: FieldName<'_>, out: &mut Vec<u8>) {
-    if let FieldName::Known(known) = name {
-        let index = INDEXES[known as usize];
+    if let FieldName::Known(header) = name {
+        let index = INDEXES[header as usize];
         if index > 0 {
             return integer::encode(usize::from(index), 4, 0, out);
         }

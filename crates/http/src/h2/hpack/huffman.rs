@@ -46,7 +46,7 @@ struct HuffmanCodes {
 static CODES: HuffmanCodes = codes();
 
 const fn codes() -> HuffmanCodes {
-    let mut made = HuffmanCodes {
+    let mut tables = HuffmanCodes {
         codes: [0; SYMBOLS],
         order: [0; SYMBOLS],
         first: [0; LEN_MAX + 1],
@@ -55,19 +55,19 @@ const fn codes() -> HuffmanCodes {
     };
     let (mut len, mut code, mut at) = (1, 0_u32, 0);
     while len <= LEN_MAX {
-        made.first[len] = code;
-        made.start[len] = at as u16;
+        tables.first[len] = code;
+        tables.start[len] = at as u16;
         let mut symbol = 0;
         while symbol < SYMBOLS {
             if LENGTHS[symbol] as usize == len {
-                made.codes[symbol] = code;
-                made.order[at] = symbol as u16;
+                tables.codes[symbol] = code;
+                tables.order[at] = symbol as u16;
                 // All bytes that begin with this code.
                 if len <= 8 {
                     let mut byte = (code as usize) << (8 - len);
                     let end = byte + (1 << (8 - len));
                     while byte < end {
-                        made.short[byte] = (len << 8) as u16 | symbol as u16;
+                        tables.short[byte] = (len << 8) as u16 | symbol as u16;
                         byte += 1;
                     }
                 }
@@ -80,8 +80,8 @@ const fn codes() -> HuffmanCodes {
         code <<= 1;
         len += 1;
     }
-    made.start[LEN_MAX + 1] = at as u16;
-    made
+    tables.start[LEN_MAX + 1] = at as u16;
+    tables
 }
 
 /// Bits that were read and not consumed, left-aligned.
@@ -126,8 +126,8 @@ impl BitReader<'_> {
         // No code has 9 bits.
         for len in 10..=LEN_MAX.min(self.count as usize) {
             let code = (self.bits >> (64 - len)) as u32;
-            let place = code.checked_sub(CODES.first[len])?;
-            let at = usize::from(CODES.start[len]) + place as usize;
+            let offset = code.checked_sub(CODES.first[len])?;
+            let at = usize::from(CODES.start[len]) + offset as usize;
             if at < usize::from(CODES.start[len + 1]) {
                 self.skip(len as u32);
                 let symbol = *CODES.order.get(at)?;

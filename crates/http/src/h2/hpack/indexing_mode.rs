@@ -49,12 +49,12 @@ impl IndexingMode {
             b":status" => IndexingMode::Status,
             other if !is_name(other) => IndexingMode::Bad,
             other => {
-                StandardHeader::find(other).map_or(IndexingMode::Plain, IndexingMode::of_known)
+                StandardHeader::find(other).map_or(IndexingMode::Plain, IndexingMode::from_header)
             }
         }
     }
 
-    fn of_known(name: StandardHeader) -> IndexingMode {
+    fn from_header(name: StandardHeader) -> IndexingMode {
         match name {
             StandardHeader::Connection
             | StandardHeader::KeepAlive
@@ -67,8 +67,8 @@ impl IndexingMode {
             StandardHeader::Host => IndexingMode::Host,
             StandardHeader::Priority => IndexingMode::Priority,
             StandardHeader::Te => IndexingMode::Te,
-            other => match IndexedField::of(other) {
-                Some(field) if field.has_place() => IndexingMode::Indexed(field),
+            other => match IndexedField::from_header(other) {
+                Some(field) if field.has_position() => IndexingMode::Indexed(field),
                 Some(field) => IndexingMode::Mark(field),
                 None => IndexingMode::Plain,
             },
@@ -76,7 +76,7 @@ impl IndexingMode {
     }
 
     /// The treatment with this value: whether it is a valid host is determined once, too.
-    pub(in crate::h2) fn with(self, value: &[u8]) -> IndexingMode {
+    pub(in crate::h2) fn with_value(self, value: &[u8]) -> IndexingMode {
         match self {
             IndexingMode::Authority | IndexingMode::OddAuthority if host::is_valid(value) => {
                 IndexingMode::Authority
@@ -107,8 +107,8 @@ impl IndexingMode {
 
 /// Whether a name is a token without upper case.
 fn is_name(name: &[u8]) -> bool {
-    let is_good = |byte: &u8| byte_scan::is(*byte, TOKEN) && !byte.is_ascii_uppercase();
-    !name.is_empty() && name.iter().all(is_good)
+    let is_valid = |byte: &u8| byte_scan::is_in_class(*byte, TOKEN) && !byte.is_ascii_uppercase();
+    !name.is_empty() && name.iter().all(is_valid)
 }
 
 #[cfg(test)]

@@ -71,12 +71,12 @@ pub mod probe {
             &mut self.text
         }
 
-        fn came(&mut self, field: DecodedField) {
-            let line = &self.text[field.at..];
+        fn on_field(&mut self, field: DecodedField) {
+            let line = &self.text[field.line_start..];
             let value = &line[field.name_len + 2..line.len() - 2];
             self.all
                 .push((line[..field.name_len].to_vec(), value.to_vec()));
-            self.text.truncate(field.at);
+            self.text.truncate(field.line_start);
         }
     }
 

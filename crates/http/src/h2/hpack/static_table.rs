@@ -11,7 +11,7 @@ pub(super) struct StaticEntry<'t> {
     pub(super) name_len: usize,
     pub(super) kind: IndexingMode,
     /// Whether the value is valid.
-    pub(super) is_sound: bool,
+    pub(super) is_value_valid: bool,
 }
 
 macro_rules! table {
@@ -34,7 +34,7 @@ pub(super) fn entry(index: usize) -> Option<StaticEntry<'static>> {
         line: line.as_bytes(),
         name_len: *name_len,
         kind: *kind,
-        is_sound: true,
+        is_value_valid: true,
     })
 }
 
@@ -51,10 +51,10 @@ pub(super) const fn index_of(name: &[u8]) -> u8 {
     0
 }
 
-const fn is_prefix(start: &[u8], of: &[u8]) -> bool {
+const fn is_prefix(prefix: &[u8], bytes: &[u8]) -> bool {
     let mut at = 0;
-    while at < start.len() {
-        if start[at] != of[at] {
+    while at < prefix.len() {
+        if prefix[at] != bytes[at] {
             return false;
         }
         at += 1;
@@ -140,7 +140,7 @@ mod tests {
             let value = rest
                 .strip_prefix(b": ")
                 .and_then(|rest| rest.strip_suffix(b"\r\n"));
-            let kind = value.map(|value| IndexingMode::for_name(name).with(value));
+            let kind = value.map(|value| IndexingMode::for_name(name).with_value(value));
             assert_eq!(kind, Some(entry.kind), "{index}");
         }
         assert!(entry(0).is_none() && entry(62).is_none());

@@ -24,7 +24,7 @@ pub(super) struct DynamicTable {
     /// Evicted bytes at the start of `lines`.
     dead_len: usize,
     /// Bytes that were removed from the start of `lines` so far, modulo 2^32.
-    cut: u32,
+    removed_len: u32,
     /// The size as defined by RFC 7541 §4.1.
     size: usize,
     size_max: usize,
@@ -33,11 +33,11 @@ pub(super) struct DynamicTable {
 #[derive(Clone, Copy, Debug)]
 struct EntryPosition {
     /// The offset of the line, counted without removals, so that removals need not update it.
-    at: u32,
+    line_offset: u32,
     len: u32,
     name_len: u32,
     kind: IndexingMode,
-    is_sound: bool,
+    is_value_valid: bool,
 }
 
 impl DynamicTable {
@@ -46,7 +46,7 @@ impl DynamicTable {
             lines: Vec::new(),
             entries: VecDeque::new(),
             dead_len: 0,
-            cut: 0,
+            removed_len: 0,
             size: 0,
             size_max,
         }
@@ -55,13 +55,13 @@ impl DynamicTable {
     /// The entry with this number, from 0.
     #[inline(always)]
     pub(super) fn get(&self, number: usize) -> Option<StaticEntry<'_>> {
-        let place = self.entries.get(number)?;
-        let start = place.at.wrapping_sub(self.cut) as usize;
+        let position = self.entries.get(number)?;
+        let start = position.line_offset.wrapping_sub(self.removed_len) as usize;
         Some(StaticEntry {
-            line: self.lines.get(start..start + place.len as usize)?,
-            name_len: place.name_len as usize,
-            kind: place.kind,
-            is_sound: place.is_sound,
+            line: self.lines.get(start..start + position.len as usize)?,
+            name_len: position.name_len as usize,
+            kind: position.kind,
+            is_value_valid: position.is_value_valid,
         })
     }
 
@@ -82,15 +82,15 @@ impl DynamicTable {
         // Amortized: fewer bytes are moved than were removed.
         if self.dead_len > DEAD_LEN_MAX.max(self.lines.len() / 2) {
             self.lines.drain(..self.dead_len);
-            self.cut = self.cut.wrapping_add(self.dead_len as u32);
+            self.removed_len = self.removed_len.wrapping_add(self.dead_len as u32);
             self.dead_len = 0;
         }
         self.entries.push_front(EntryPosition {
-            at: self.cut.wrapping_add(self.lines.len() as u32),
+            line_offset: self.removed_len.wrapping_add(self.lines.len() as u32),
             len: entry.line.len() as u32,
             name_len: entry.name_len as u32,
             kind: entry.kind,
-            is_sound: entry.is_sound,
+            is_value_valid: entry.is_value_valid,
         });
         self.lines.extend_from_slice(entry.line);
         self.size += size;
@@ -99,14 +99,14 @@ impl DynamicTable {
     /// Evicts entries until `size` more bytes fit.
     fn evict(&mut self, size: usize) {
         while self.size + size > self.size_max {
-            let Some(place) = self.entries.pop_back() else {
+            let Some(position) = self.entries.pop_back() else {
                 break;
             };
-            self.dead_len += place.len as usize;
+            self.dead_len += position.len as usize;
             // Without ": " and CRLF, which the size does not count.
-            self.size -= place.len as usize - 4 + ENTRY_LEN;
+            self.size -= position.len as usize - 4 + ENTRY_LEN;
         }
-        // No entry has an offset any more, so `cut` may stay.
+        // No entry has an offset any more, so `removed_len` may stay.
         if self.entries.is_empty() {
             self.lines.clear();
             self.dead_len = 0;
@@ -123,7 +123,7 @@ mod tests {
             line: line.as_bytes(),
             name_len: 1,
             kind: IndexingMode::Plain,
-            is_sound: true,
+            is_value_valid: true,
         });
     }
 

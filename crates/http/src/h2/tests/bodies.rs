@@ -58,19 +58,22 @@ fn windows_are_given_back_as_bodies_are_taken() {
         assert_eq!(talk.tell(&data(1, &part, false)), "1 data 16384");
     }
     assert_eq!(talk.heard(), "ping estimate", "nobody has taken anything");
-    talk.server.taken(StreamId(1), 40_000, &mut talk.out);
+    talk.server
+        .release_capacity(StreamId(1), 40_000, &mut talk.out);
     assert_eq!(talk.heard(), "1 window 40000");
-    talk.server.taken(StreamId(1), 100_000, &mut talk.out);
+    talk.server
+        .release_capacity(StreamId(1), 100_000, &mut talk.out);
     assert_eq!(talk.heard(), "", "no more than came");
     assert_eq!(talk.tell(&data(1, &part, false)), "1 data 16384");
-    talk.server.taken(StreamId(1), 16_384, &mut talk.out);
+    talk.server
+        .release_capacity(StreamId(1), 16_384, &mut talk.out);
     assert_eq!(talk.heard(), "0 window 65536");
     // The bytes of a reset stream are returned to the connection's window.
     for _ in 0..2 {
         talk.tell(&data(1, &part, false));
     }
     assert_eq!(talk.tell(&reset(1)), "1 reset CANCEL");
-    talk.server.done(StreamId(1), &mut talk.out);
+    talk.server.release_reset_stream(StreamId(1), &mut talk.out);
     assert!(talk.server.is_idle());
 }
 
@@ -89,7 +92,8 @@ fn windows_grow_with_the_path() {
     let part = [b'x'; 16_384];
     for round in 0..200 {
         talk.tell(&data(1, &part, false));
-        talk.server.taken(StreamId(1), part.len(), &mut talk.out);
+        talk.server
+            .release_capacity(StreamId(1), part.len(), &mut talk.out);
         if round % 8 == 7 {
             talk.tell(&frame_of(kind::PING, flag::ACK, 0, b"estimate"));
         }
@@ -192,7 +196,7 @@ fn an_unwanted_body_may_be_longer_than_the_window() {
     // Without window updates the client would wait for ever, and never read the response.
     let mut talk = Talk::open(H2Settings::default());
     talk.tell(&post(1, &[]));
-    talk.server.leave_body(StreamId(1), &mut talk.out);
+    talk.server.discard_body(StreamId(1), &mut talk.out);
     talk.answer(1, 0);
     talk.heard();
     let piece = [b'x'; 16_384];
@@ -216,7 +220,7 @@ fn an_unwanted_body_is_dropped_for_a_while_before_the_reset() {
     let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[post(1, &[]), post(3, &[])].concat());
     for id in [1, 3] {
-        talk.server.leave_body(StreamId(id), &mut talk.out);
+        talk.server.discard_body(StreamId(id), &mut talk.out);
         talk.answer(id, 0);
     }
     talk.heard();
@@ -243,13 +247,13 @@ fn a_response_may_come_before_the_request_is_whole() {
     assert!(!talk.server.is_idle());
     assert_eq!(talk.tell(&data(1, b"ab", false)), "1 data ab");
     assert_eq!(talk.tell(&data(1, b"c", true)), "1 data c, 1 end");
-    talk.server.taken(StreamId(1), 3, &mut talk.out);
+    talk.server.release_capacity(StreamId(1), 3, &mut talk.out);
     assert!(talk.server.is_idle());
     talk.tell(&post(3, &[]));
     talk.answer(3, 3);
     talk.send(9);
     talk.heard();
-    talk.server.leave_body(StreamId(3), &mut talk.out);
+    talk.server.discard_body(StreamId(3), &mut talk.out);
     assert_eq!(talk.tell(&data(3, b"", true)), "");
     assert!(talk.server.is_idle());
 }

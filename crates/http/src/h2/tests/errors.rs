@@ -252,7 +252,7 @@ fn the_connection_ends() {
             last.starts_with("goaway ") && last.ends_with(code.name()),
             "{section}: {said}"
         );
-        assert!(talk.server.is_over());
+        assert!(talk.server.is_finished());
         assert_eq!(talk.counters.ended, 1);
         assert_eq!(
             talk.tell(&get(99, "/", &[])),
@@ -312,9 +312,10 @@ fn a_stream_ends() {
             "{section}"
         );
         assert_eq!(talk.server.streams(), 2, "its work goes on");
-        talk.server.done(StreamId(id), &mut talk.out);
+        talk.server
+            .release_reset_stream(StreamId(id), &mut talk.out);
         assert_eq!(talk.server.streams(), 1);
-        assert!(!talk.server.is_over());
+        assert!(!talk.server.is_finished());
     }
 }
 
@@ -389,10 +390,10 @@ fn going_away_takes_two_steps() {
         "",
         "the client will ask elsewhere"
     );
-    assert!(!talk.server.is_over());
+    assert!(!talk.server.is_finished());
     talk.answer(1, 0);
     talk.answer(3, 0);
-    assert!(talk.server.is_over());
+    assert!(talk.server.is_finished());
 }
 
 #[test]
@@ -400,9 +401,10 @@ fn a_client_goes_away() {
     let mut talk = Talk::open(H2Settings::default());
     talk.tell(&get(1, "/", &[]));
     assert_eq!(talk.tell(&frame_of(kind::GOAWAY, 0, 0, &[0; 8])), "");
-    assert!(!talk.server.is_over());
+    assert!(!talk.server.is_finished());
     talk.answer(1, 0);
-    assert!(talk.server.is_over());
-    talk.server.give_up(ErrorCode::NO_ERROR, "", &mut talk.out);
+    assert!(talk.server.is_finished());
+    talk.server
+        .end_with_error(ErrorCode::NO_ERROR, "", &mut talk.out);
     assert!(talk.heard().ends_with("goaway 1 NO_ERROR"));
 }

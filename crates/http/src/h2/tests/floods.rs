@@ -41,7 +41,8 @@ fn rapid_reset_where_work_ends_at_once() {
     let mut talk = Talk::open(H2Settings::default());
     for id in (0..1000).map(|number| number * 2 + 1) {
         talk.tell(&[get(id, "/", &[]), reset(id)].concat());
-        talk.server.done(StreamId(id), &mut talk.out);
+        talk.server
+            .release_reset_stream(StreamId(id), &mut talk.out);
     }
     assert_eq!(talk.counters.refused, 0);
     // Half a minute refills the whole budget.
@@ -49,7 +50,8 @@ fn rapid_reset_where_work_ends_at_once() {
     for id in (1000..2000).map(|number| number * 2 + 1) {
         let heard = talk.tell(&[get(id, "/", &[]), reset(id)].concat());
         assert!(heard.ends_with("reset CANCEL"), "{heard}");
-        talk.server.done(StreamId(id), &mut talk.out);
+        talk.server
+            .release_reset_stream(StreamId(id), &mut talk.out);
     }
     assert_eq!(
         talk.tell(&[get(5001, "/", &[]), reset(5001)].concat())

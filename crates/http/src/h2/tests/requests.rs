@@ -29,7 +29,7 @@ fn a_request_and_its_response() {
         talk.heard(),
         "1 head :status=200 content-length=5, 1 data 5 end"
     );
-    assert!(talk.server.is_idle() && !talk.server.is_over());
+    assert!(talk.server.is_idle() && !talk.server.is_finished());
     talk.tell(&headers(3, "HEAD", "/", &[], true));
     talk.answer(3, 5);
     assert_eq!(talk.heard(), "3 head :status=200 content-length=5 end");
@@ -110,7 +110,7 @@ fn a_request_is_the_same_as_that_of_http_1() {
             it.user_agent(),
             it.if_modified_since(),
         ];
-        let rest = (it.method, it.target, it.authority, it.concerns_caches());
+        let rest = (it.method, it.target, it.authority, it.affects_caching());
         format!("{lists:?} {single:?} {rest:?} {}", text(it.lines()))
     };
     assert_eq!(seen(request), seen(&other));
@@ -256,7 +256,7 @@ fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
     let heard = talk.tell(&frame_of(kind::HEADERS, 4, 1, &connect));
     assert_eq!(heard, "1 Connect h:443 h:443 [host: h:443|] body None");
     let settings = H2Settings {
-        takes_connect_protocol: true,
+        accepts_connect_protocol: true,
         ..H2Settings::default()
     };
     let mut talk = Talk::new(settings);
@@ -290,14 +290,14 @@ fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
     // A tunnel may carry more than a body.
     for _ in 0..100 {
         assert_eq!(talk.tell(&data(3, &[0; 16_384], false)), "3 data 16384");
-        talk.server.taken(stream, 16_384, &mut talk.out);
+        talk.server.release_capacity(stream, 16_384, &mut talk.out);
     }
 }
 
 /// A server where each odd stream up to `count` asks for a tunnel.
 fn tunnels_asked(count: u32) -> Talk {
     let mut talk = Talk::open(H2Settings {
-        takes_connect_protocol: true,
+        accepts_connect_protocol: true,
         ..H2Settings::default()
     });
     for number in 0..count {
@@ -330,7 +330,7 @@ fn no_response_but_a_tunnel_is_one() {
     ));
     let block = FieldBlock::new(StatusCode::OK, [], known);
     let set = (&DATE, FieldLines::NONE);
-    assert!(!server.respond_built(StreamId(3), &block, 3, set, out));
+    assert!(!server.respond_prebuilt(StreamId(3), &block, 3, set, out));
     let (status, lines) = (StatusCode::FORBIDDEN, FieldLines::NONE);
     assert!(server.respond(StreamId(5), status, lines, known, &DATE, out));
     assert_eq!(server.whole_body(StreamId(5), 3), Ok(true));
@@ -398,7 +398,7 @@ fn a_block_is_made_once() {
         talk.tell(&get(id, "/", &[]));
         let (server, stream) = (&mut talk.server, StreamId(id));
         let set = (&DATE, FieldLines::new(aside.as_bytes()));
-        assert!(server.respond_built(stream, &block, 7, set, &mut talk.out));
+        assert!(server.respond_prebuilt(stream, &block, 7, set, &mut talk.out));
         assert!(talk.out.windows(29).any(|it| it == DATE));
         assert_eq!(server.body(stream, 7), Ok(true));
         assert_eq!(server.end(stream, FieldLines::NONE), Ok(()));

@@ -102,8 +102,8 @@ fn check(library: &Library) -> Result<(), String> {
 fn copy(path: &Path) -> Result<OwnedFd, String> {
     let text = |error: std::io::Error| error.to_string();
     // Opened once: the length and the content are of the same file.
-    let mut from = File::open(path).map_err(text)?;
-    let len = from.metadata().map_err(text)?.len();
+    let mut source = File::open(path).map_err(text)?;
+    let len = source.metadata().map_err(text)?.len();
     // Bounds the memory that a wrong path in the configuration can take.
     if len > LIBRARY_LEN_MAX {
         return Err(format!(
@@ -113,13 +113,13 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let memory = rustix::fs::memfd_create("lowroad-module", flags)
         .map_err(|error| format!("no memory for a copy: {error}"))?;
-    let mut to = File::from(memory);
-    let copied = std::io::copy(&mut from, &mut to).map_err(text)?;
+    let mut target = File::from(memory);
+    let copied = std::io::copy(&mut source, &mut target).map_err(text)?;
     // A file may be copied while a linker or an upload still writes it.
-    if !is_whole(&to, copied) {
+    if !is_whole(&target, copied) {
         return Err("an incomplete ELF file; write it to another path and rename it".to_string());
     }
-    Ok(to.into())
+    Ok(target.into())
 }
 
 /// Whether the file has the length that its ELF header implies; the section header table is at the end. Use of a
@@ -131,21 +131,21 @@ fn is_whole(file: &File, len: u64) -> bool {
     if file.read_exact_at(&mut head, 0).is_err() || head[..5] != *b"\x7fELF\x02" {
         return false;
     }
-    let number = |at: usize, len: usize| {
+    let number = |offset: usize, len: usize| {
         let mut bytes = [0; 8];
-        bytes[..len].copy_from_slice(&head[at..at + len]);
+        bytes[..len].copy_from_slice(&head[offset..offset + len]);
         u64::from_le_bytes(bytes)
     };
     // The section headers are at the end of a library as linkers write it.
-    let (sections_at, section_len, sections) = (number(40, 8), number(58, 2), number(60, 2));
-    sections_at
+    let (sections_offset, section_len, sections) = (number(40, 8), number(58, 2), number(60, 2));
+    sections_offset
         .checked_add(section_len * sections)
         .is_some_and(|end| end <= len)
 }
 
 /// A library started for one worker.
 pub struct LibraryInstance {
-    loaded: Arc<LoadedLibrary>,
+    library: Arc<LoadedLibrary>,
     state: *mut c_void,
     identity: Arc<ModuleIdentity>,
 }
@@ -156,16 +156,16 @@ unsafe impl Send for LibraryInstance {}
 impl LibraryInstance {
     /// Starts the library for a worker.
     pub fn new(
-        loaded: &Arc<LoadedLibrary>,
+        library: &Arc<LoadedLibrary>,
         identity: &Arc<ModuleIdentity>,
         worker: usize,
     ) -> Result<LibraryInstance, String> {
-        let mut starting = StartContext::new(identity.clone(), worker);
+        let mut start_context = StartContext::new(identity.clone(), worker);
         // A module without `lowroad_start` has no state.
         let mut state = std::ptr::null_mut();
-        if let Some(start) = loaded.start {
-            // SAFETY: the pointer is valid during the call; `loaded` keeps the code mapped.
-            state = unsafe { start(CallPointee::new(&mut starting).pointer()) };
+        if let Some(start) = library.start {
+            // SAFETY: the pointer is valid during the call; `library` keeps the code mapped.
+            state = unsafe { start(CallPointee::new(&mut start_context).pointer()) };
             if state.is_null() {
                 let name = &identity.name;
                 return Err(format!(
@@ -175,7 +175,7 @@ impl LibraryInstance {
             }
         }
         Ok(LibraryInstance {
-            loaded: loaded.clone(),
+            library: library.clone(),
             state,
             identity: identity.clone(),
         })
@@ -185,10 +185,10 @@ impl LibraryInstance {
 impl WorkerState for LibraryInstance {
     fn handle(&mut self, call: &mut HostedCall, event: CallEvent) -> CallStep {
         let (event, number) = event.to_numbers();
-        let mut passed = CallPointee::new(call);
+        let mut pointee = CallPointee::new(call);
         // SAFETY: `state` came from this library's `start`, and `self` is borrowed exclusively, so there is no other
         // user. The call's pointer is valid during the call.
-        let next = unsafe { (self.loaded.handle)(self.state, passed.pointer(), event, number) };
+        let next = unsafe { (self.library.handle)(self.state, pointee.pointer(), event, number) };
         if !(-1..=1).contains(&next) {
             let line = format!("lowroad_handle returned {next}, which is not in enum lowroad_next");
             self.identity
@@ -200,7 +200,7 @@ impl WorkerState for LibraryInstance {
 
 impl Drop for LibraryInstance {
     fn drop(&mut self) {
-        if let Some(stop) = self.loaded.stop {
+        if let Some(stop) = self.library.stop {
             // SAFETY: `state` came from this library, and this is its last use.
             unsafe { stop(self.state) };
         }

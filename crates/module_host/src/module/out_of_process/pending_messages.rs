@@ -14,12 +14,12 @@ pub struct UnansweredCalls {
 
 impl UnansweredCalls {
     /// Records a message sent to a worker.
-    pub fn sent(&mut self, worker: usize, call: u64) {
+    pub fn record_sent(&mut self, worker: usize, call: u64) {
         self.by_worker.entry(worker).or_default().push_back(call);
     }
 
     /// Records the answer to the oldest message of a call.
-    pub fn answered(&mut self, call: u64) {
+    pub fn record_answer(&mut self, call: u64) {
         let mut workers = self.by_worker.values_mut();
         // Replies arrive in order per worker, so the answered call is the first of its worker.
         if let Some(calls) = workers.find(|calls| calls.front() == Some(&call)) {
@@ -28,7 +28,7 @@ impl UnansweredCalls {
     }
 
     /// Calls with messages that no worker had taken when the process died.
-    pub fn not_begun(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn unstarted_calls(&self) -> impl Iterator<Item = u64> + '_ {
         let workers = self.by_worker.values();
         // The first one of each worker may have been begun before the death.
         workers.flat_map(|calls| calls.iter().skip(1).copied())
@@ -57,7 +57,7 @@ mod tests {
             let mut begun = BTreeSet::new();
             for call in 0..100 {
                 let worker = dice(3) as usize;
-                unanswered.sent(worker, call);
+                unanswered.record_sent(worker, call);
                 queues[worker].push_back(call);
                 let worker = dice(3) as usize;
                 match dice(3) {
@@ -68,12 +68,12 @@ mod tests {
                         .is_some_and(|call| begun.contains(call)) =>
                     {
                         let call = queues[worker].pop_front().expect("there is one");
-                        unanswered.answered(call);
+                        unanswered.record_answer(call);
                     }
                     _ => {}
                 }
             }
-            let not_begun: BTreeSet<_> = unanswered.not_begun().collect();
+            let not_begun: BTreeSet<_> = unanswered.unstarted_calls().collect();
             assert!(begun.is_disjoint(&not_begun), "seed {seed}");
             let queued: usize = queues
                 .iter()

@@ -54,14 +54,14 @@ impl ModuleProcess {
             }),
             frames: Some(frames),
         };
-        match process.greet(shared) {
+        match process.start_module(shared) {
             Ok(Ok(())) => Ok(process),
             Ok(Err(problem)) => Err(problem),
             Err(error) => Err(text(error)),
         }
     }
 
-    fn greet(&mut self, shared: &SeparateState) -> io::Result<Result<(), String>> {
+    fn start_module(&mut self, shared: &SeparateState) -> io::Result<Result<(), String>> {
         let limit = Some(Duration::from_millis(START_MS_MAX));
         // A process that hangs during its start must not block this thread for ever.
         self.socket.set_read_timeout(limit)?;
@@ -114,7 +114,7 @@ struct PendingCall {
     is_read: bool,
     unanswered: UnansweredCalls,
     /// Whether the process has had a call.
-    was_asked: bool,
+    has_had_call: bool,
     replies: HashMap<u64, oneshot::Sender<ModuleReply>>,
     /// The server's tickets of waiting calls.
     tickets: HashMap<u64, u64>,
@@ -123,7 +123,7 @@ struct PendingCall {
 impl ProcessConnection {
     /// Sends a message about a call and returns the receiver of its reply. The queue is bounded by the number of
     /// concurrent calls.
-    pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
+    pub fn send(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
         // Encoded before the lock is taken, since a message may hold megabytes.
         let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
@@ -137,9 +137,9 @@ impl ProcessConnection {
             state.closed = true;
             return None;
         }
-        state.was_asked = true;
+        state.has_had_call = true;
         // In the order of the channel, under the same lock: the order shows the messages that a worker had not taken.
-        state.unanswered.sent(message.worker(), call);
+        state.unanswered.record_sent(message.worker(), call);
         state.replies.insert(call, sender);
         Some(receiver)
     }
@@ -150,18 +150,18 @@ impl ProcessConnection {
     }
 
     /// Whether the process has had a call.
-    pub fn was_asked(&self) -> bool {
-        self.state().was_asked
+    pub fn has_had_call(&self) -> bool {
+        self.state().has_had_call
     }
 
     /// Removes a call that has ended.
-    pub fn forget(&self, call: u64, tell: Option<&ToModule>) {
+    pub fn forget(&self, call: u64, final_message: Option<&ToModule>) {
         let mut state = self.state();
         state.replies.remove(&call);
         state.tickets.remove(&call);
-        // The queue is written without the lock, which `take` needs for each reply.
+        // The queue is written without the lock, which `handle_message` needs for each reply.
         drop(state);
-        if let Some(Ok(frame)) = tell.map(stream::frame) {
+        if let Some(Ok(frame)) = final_message.map(stream::frame) {
             // A dead process needs no notification.
             let _ = self.out.send(frame);
         }
@@ -174,7 +174,7 @@ impl ProcessConnection {
         // The process died in the meantime, and only this wakes the call.
         if state.closed {
             drop(state);
-            tickets::go_on(number);
+            tickets::resume_call(number);
         }
     }
 
@@ -187,12 +187,12 @@ impl ProcessConnection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, shared: &SeparateState, message: FromModule) {
+    fn handle_message(&self, shared: &SeparateState, message: FromModule) {
         match message {
             FromModule::Handled { call, handled } => {
                 let mut state = self.state();
                 // The lock is released before the waiting call runs.
-                state.unanswered.answered(call);
+                state.unanswered.record_answer(call);
                 let reply = state.replies.remove(&call);
                 drop(state);
                 // The receiver of an abandoned call is gone.
@@ -200,7 +200,7 @@ impl ProcessConnection {
             }
             FromModule::Continued { call } => {
                 let ticket = self.state().tickets.get(&call).copied();
-                ticket.map(tickets::go_on);
+                ticket.map(tickets::resume_call);
             }
             message => log(shared, message),
         }
@@ -213,7 +213,7 @@ impl ProcessConnection {
         // If output is missing, a call may have been answered in it, and would wrongly count as not begun.
         if state.is_read {
             let unanswered = std::mem::take(&mut state.unanswered);
-            for call in unanswered.not_begun() {
+            for call in unanswered.unstarted_calls() {
                 let reply = state.replies.remove(&call);
                 let _ = reply.map(|reply| reply.send(ModuleReply::NotBegun));
             }
@@ -221,11 +221,11 @@ impl ProcessConnection {
         // The receivers of these replies get an error.
         // The lock is released first, since a resumed call may use this connection.
         state.replies.clear();
-        let waiting = std::mem::take(&mut state.tickets);
+        let tickets = std::mem::take(&mut state.tickets);
         // Tickets wake calls, which may lock the state again.
         drop(state);
-        for ticket in waiting.into_values() {
-            tickets::go_on(ticket);
+        for ticket in tickets.into_values() {
+            tickets::resume_call(ticket);
         }
     }
 }
@@ -234,19 +234,19 @@ impl ProcessConnection {
 pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> ModuleProcess {
     let connection = process.connection.clone();
     if let (Ok(socket), Some(mut frames)) = (socket(&process), process.frames.take()) {
-        let (mut from, mut to) = socket.into_split();
+        let (mut reader, mut writer) = socket.into_split();
         let write = async {
             // One task writes all messages, in the order of the queue: the process must see a call's events in order.
             while let Some(frame) = frames.recv().await {
-                if to.write_all(&frame).await.is_err() {
+                if writer.write_all(&frame).await.is_err() {
                     return;
                 }
             }
         };
-        let mut reading = std::pin::pin!(read(&shared, &connection, &mut from));
+        let mut read_future = std::pin::pin!(read(&shared, &connection, &mut reader));
         let end = tokio::select! {
             () = write => None,
-            end = &mut reading => Some(end),
+            end = &mut read_future => Some(end),
             () = connection.kill.notified() => None,
         };
         let end = match end {
@@ -255,7 +255,7 @@ pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> Modu
                 // The process may have ended already.
                 process.child.signal(Signal::KILL);
                 // The process is dead, but its last output is still in the socket.
-                timeout(REST_MAX, reading).await.ok()
+                timeout(REST_MAX, read_future).await.ok()
             }
         };
         // Only an orderly end proves that no reply was lost; otherwise unanswered calls are not repeated.
@@ -274,14 +274,14 @@ fn is_end(error: &io::Error) -> bool {
 async fn read(
     shared: &SeparateState,
     connection: &ProcessConnection,
-    from: &mut OwnedReadHalf,
+    reader: &mut OwnedReadHalf,
 ) -> io::Result<()> {
     loop {
         let mut prefix = [0; stream::PREFIX_LEN];
-        from.read_exact(&mut prefix).await?;
+        reader.read_exact(&mut prefix).await?;
         let mut content = vec![0; stream::announced_len(prefix)?];
-        from.read_exact(&mut content).await?;
-        connection.take(shared, decode(&content)?);
+        reader.read_exact(&mut content).await?;
+        connection.handle_message(shared, decode(&content)?);
     }
 }
 

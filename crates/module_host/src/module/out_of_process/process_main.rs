@@ -121,19 +121,19 @@ impl ServeThread {
                 ToModule::Start { .. } => {}
                 ToModule::Request { call, head, .. } => {
                     let request = request(*head);
-                    let made = HostedCall::new(
+                    let hosted_call = HostedCall::new(
                         self.identity.clone(),
                         self.number,
                         request,
                         self.response_len_max,
                     );
-                    match self.code.instance(self.number, made) {
-                        Ok(calling) => {
-                            self.calls.insert(call, calling);
+                    match self.code.instance(self.number, hosted_call) {
+                        Ok(served_call) => {
+                            self.calls.insert(call, served_call);
                             self.handle(call, CallEvent::Request);
                         }
                         // The server waits for an answer of each message.
-                        Err(_) => self.answer(call, failed()),
+                        Err(_) => self.answer(call, failed_reply()),
                     }
                 }
                 ToModule::Event {
@@ -158,28 +158,28 @@ impl ServeThread {
             // Dropping the instance notifies the module.
             return drop(self.calls.remove(&number));
         }
-        let Some((calling, event)) = self.calls.get_mut(&number).zip(event) else {
+        let Some((served_call, event)) = self.calls.get_mut(&number).zip(event) else {
             // The server counts the answers, so an unknown call is answered too.
-            return self.answer(number, failed());
+            return self.answer(number, failed_reply());
         };
-        let call = calling.call();
+        let call = served_call.call();
         match event {
             CallEvent::Body(_) => {
                 // The module may not have read all of the earlier part.
-                let mut at_hand = BytesMut::from(&call.at_hand[..]);
-                at_hand.extend_from_slice(&bytes);
-                call.at_hand = at_hand.freeze();
+                let mut unread = BytesMut::from(&call.unread_body[..]);
+                unread.extend_from_slice(&bytes);
+                call.unread_body = unread.freeze();
             }
             CallEvent::Fetched(fetch) => {
-                if let Some(place) = call.fetches.get_mut((fetch as usize).wrapping_sub(1)) {
-                    *place = FetchRequest::Over { status, bytes };
+                if let Some(slot) = call.fetches.get_mut((fetch as usize).wrapping_sub(1)) {
+                    *slot = FetchRequest::Over { status, bytes };
                 }
             }
             CallEvent::Continued => {
                 // All uses of the ticket until now are one event.
                 let mut context = Context::from_waker(Waker::noop());
-                let held = call.held.as_ref();
-                let _ = held.map(|held| held.poll_used(&mut context));
+                let guard = call.ticket_guard.as_ref();
+                let _ = guard.map(|guard| guard.poll_used(&mut context));
             }
             _ => {}
         }
@@ -192,29 +192,29 @@ impl ServeThread {
     }
 
     fn handle(&mut self, number: u64, event: CallEvent) {
-        let Some(calling) = self.calls.get_mut(&number) else {
+        let Some(served_call) = self.calls.get_mut(&number) else {
             return;
         };
         // This thread is the only user of its worker's state, so the state is never busy.
-        let next = match calling.now(event) {
+        let next = match served_call.try_handle(event) {
             Some(Ok(next)) => next,
             _ => CallStep::Failed,
         };
         // Before the call is removed: its output belongs to the answer.
-        let handled = take(calling.call(), next);
-        self.answer(number, handled);
-        let Some(calling) = self.calls.get_mut(&number) else {
+        let reply = take_reply(served_call.call(), next);
+        self.answer(number, reply);
+        let Some(served_call) = self.calls.get_mut(&number) else {
             return;
         };
         if next != CallStep::Wait {
             self.calls.remove(&number);
-        } else if let Some(held) = &calling.call().held {
+        } else if let Some(guard) = &served_call.call().ticket_guard {
             let waker = Waker::from(Arc::new(ContinueSignal {
                 call: number,
                 out: self.out.clone(),
             }));
             // Used before the waker was registered.
-            if let Poll::Ready(()) = held.poll_used(&mut Context::from_waker(&waker)) {
+            if let Poll::Ready(()) = guard.poll_used(&mut Context::from_waker(&waker)) {
                 waker.wake();
             }
         }
@@ -222,7 +222,7 @@ impl ServeThread {
 }
 
 /// The answer for a call that this process does not have.
-fn failed() -> EventReply {
+fn failed_reply() -> EventReply {
     EventReply {
         next: CallStep::Failed.to_number(),
         ..EventReply::default()
@@ -242,9 +242,9 @@ impl Wake for ContinueSignal {
 }
 
 /// Collects the module's output and requests since the last event.
-fn take(call: &mut HostedCall, next: CallStep) -> EventReply {
-    let taken = call.outgoing.take();
-    let wanted = call.fetches.iter_mut().filter_map(|fetch| match fetch {
+fn take_reply(call: &mut HostedCall, next: CallStep) -> EventReply {
+    let chunk = call.draft.take();
+    let targets = call.fetches.iter_mut().filter_map(|fetch| match fetch {
         FetchRequest::Wanted(target) => {
             let target = target.to_vec().into();
             *fetch = FetchRequest::Begun;
@@ -252,20 +252,20 @@ fn take(call: &mut HostedCall, next: CallStep) -> EventReply {
         }
         _ => None,
     });
-    let fields = taken.fields.iter();
+    let fields = chunk.fields.iter();
     EventReply {
-        fetches: wanted.collect(),
+        fetches: targets.collect(),
         next: next.to_number(),
-        status: taken.status.code(),
+        status: chunk.status.code(),
         fields: fields
             .map(|(name, value)| (name.into(), value.to_vec().into()))
             .collect(),
-        before: taken.before,
-        stored: taken
+        before: chunk.before,
+        stored: chunk
             .stored
             .map(|(path, after)| (path.to_vec().into(), after.into())),
-        flushed: taken.flushed,
-        timer_ms: call.timer_set_ms.take(),
+        flushed: chunk.flushed,
+        timer_ms: call.requested_timer_ms.take(),
         body_held: call.left(0) > 0,
     }
 }

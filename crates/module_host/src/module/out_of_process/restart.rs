@@ -34,17 +34,17 @@ impl RestartPolicy {
 
     /// The delay after a process that ended in this way.
     pub fn delay(&mut self, end: ProcessEnd) -> Duration {
-        let is_well = match end {
+        let has_started = match end {
             ProcessEnd::NotStarted => false,
             ProcessEnd::Unasked(lifetime) => self.0.is_long(lifetime),
             // A crash in a call is the call's fault, not a failure of the start.
             ProcessEnd::Asked => true,
         };
-        if is_well {
+        if has_started {
             self.0.reset();
             return Duration::ZERO;
         }
-        self.0.failed()
+        self.0.record_failure()
     }
 }
 

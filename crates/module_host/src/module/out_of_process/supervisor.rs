@@ -28,19 +28,19 @@ pub async fn supervise(shared: Arc<SeparateState>, first: ModuleProcess) {
         // Each future is created once and kept in `processes`, so a branch that loses the race continues in the next
         // round.
         tokio::select! {
-            () = shared.ended.notified() => return,
-            dead = end_of(&mut processes.active) => {
+            () = shared.shutdown.notified() => return,
+            dead = wait_for_end(&mut processes.active) => {
                 processes.replace_active(&dead);
-                bury(dead);
+                reap(dead);
             }
-            dead = end_of(&mut processes.spare) => {
+            dead = wait_for_end(&mut processes.spare) => {
                 processes.replace_spare(&dead);
-                bury(dead);
+                reap(dead);
             }
-            started = start_of(&mut processes.starting) => processes.take_started(started),
-            () = end_of_wait(&mut processes.retry) => {
+            started = wait_for_start(&mut processes.starting) => processes.add_started(started),
+            () = wait_for_retry(&mut processes.retry) => {
                 processes.start_after(Duration::ZERO);
-                processes.show();
+                processes.publish();
             }
         }
     }
@@ -62,22 +62,22 @@ struct ProcessTable {
 /// A process with its exchange of messages.
 struct LiveProcess {
     connection: Arc<ProcessConnection>,
-    talking: ConversationFuture,
-    began: Instant,
+    conversation: ConversationFuture,
+    started_at: Instant,
 }
 
 /// A dead process.
 struct DeadProcess {
     process: ModuleProcess,
-    began: Instant,
+    started_at: Instant,
 }
 
 impl LiveProcess {
     fn new(shared: &Arc<SeparateState>, process: ModuleProcess) -> LiveProcess {
         LiveProcess {
             connection: process.connection.clone(),
-            talking: Box::pin(run(shared.clone(), process)),
-            began: Instant::now(),
+            conversation: Box::pin(run(shared.clone(), process)),
+            started_at: Instant::now(),
         }
     }
 }
@@ -92,7 +92,7 @@ impl ProcessTable {
             self.retry = None;
             self.start_next(end(dead));
         }
-        self.show();
+        self.publish();
         // Last: calls that the dead process had not begun are repeated, and must find the new one.
         self.close(dead);
     }
@@ -102,7 +102,7 @@ impl ProcessTable {
         self.close(dead);
     }
 
-    fn take_started(&mut self, started: Result<ModuleProcess, String>) {
+    fn add_started(&mut self, started: Result<ModuleProcess, String>) {
         match started {
             Ok(process) => {
                 let live = LiveProcess::new(&self.shared, process);
@@ -121,12 +121,12 @@ impl ProcessTable {
                 self.start_next(ProcessEnd::NotStarted);
             }
         }
-        self.show();
+        self.publish();
     }
 
     /// Starts another process after one that ended in this way.
-    fn start_next(&mut self, after: ProcessEnd) {
-        let delay = self.restart.delay(after);
+    fn start_next(&mut self, previous_end: ProcessEnd) {
+        let delay = self.restart.delay(previous_end);
         self.start_after(delay);
     }
 
@@ -139,7 +139,7 @@ impl ProcessTable {
     }
 
     /// Publishes the process that accepts calls.
-    fn show(&self) {
+    fn publish(&self) {
         let service = match (&self.active, &self.retry) {
             (Some(active), _) => ModuleService::Up(active.connection.clone()),
             // A retry is pending: calls fail at once rather than wait for the back-off.
@@ -158,9 +158,9 @@ impl ProcessTable {
 }
 
 fn end(dead: &DeadProcess) -> ProcessEnd {
-    match dead.process.connection.was_asked() {
+    match dead.process.connection.has_had_call() {
         true => ProcessEnd::Asked,
-        false => ProcessEnd::Unasked(dead.began.elapsed()),
+        false => ProcessEnd::Unasked(dead.started_at.elapsed()),
     }
 }
 
@@ -173,33 +173,36 @@ fn start(shared: Arc<SeparateState>) -> StartFuture {
 }
 
 /// Waits for the end of a killed process on a blocking thread. It is short, but must not delay the runtime.
-fn bury(dead: DeadProcess) {
+fn reap(dead: DeadProcess) {
     tokio::task::spawn_blocking(move || drop(dead.process));
 }
 
 /// Waits until this process dies, if there is one.
-async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
+async fn wait_for_end(live: &mut Option<LiveProcess>) -> DeadProcess {
     // A branch of select! without a process never completes.
-    let Some(talked_to) = live else {
+    let Some(live_process) = live else {
         // A missing process never ends; `pending` disables the branch of `select!`.
         return pending().await;
     };
-    let process = talked_to.talking.as_mut().await;
-    let began = talked_to.began;
+    let process = live_process.conversation.as_mut().await;
+    let started_at = live_process.started_at;
     *live = None;
-    DeadProcess { process, began }
+    DeadProcess {
+        process,
+        started_at,
+    }
 }
 
-async fn start_of(starting: &mut Option<StartFuture>) -> Result<ModuleProcess, String> {
-    let Some(begun) = starting else {
+async fn wait_for_start(starting: &mut Option<StartFuture>) -> Result<ModuleProcess, String> {
+    let Some(start_future) = starting else {
         return pending().await;
     };
-    let started = begun.await;
+    let started = start_future.await;
     *starting = None;
     started
 }
 
-async fn end_of_wait(retry: &mut Option<Pin<Box<Sleep>>>) {
+async fn wait_for_retry(retry: &mut Option<Pin<Box<Sleep>>>) {
     let Some(wait) = retry else {
         return pending().await;
     };

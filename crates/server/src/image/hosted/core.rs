@@ -22,7 +22,7 @@ const BURST: usize = 64;
 pub struct CoreWakeups {
     events: Vec<OwnedFd>,
     /// A core has ended, so the others end, too.
-    is_over: AtomicBool,
+    is_shut_down: AtomicBool,
 }
 
 /// A guard that ends all cores when dropped.
@@ -38,12 +38,12 @@ impl CoreWakeups {
         let events: Result<Vec<OwnedFd>, Errno> = (0..count).map(event).collect();
         Ok(CoreWakeups {
             events: events.map_err(|error| format!("eventfd: {error}"))?,
-            is_over: AtomicBool::new(false),
+            is_shut_down: AtomicBool::new(false),
         })
     }
 
     /// Returns the guard that each core holds while it runs. A panic drops it, too.
-    pub fn over(&self) -> CoreShutdown<'_> {
+    pub fn shutdown_guard(&self) -> CoreShutdown<'_> {
         CoreShutdown(self)
     }
 
@@ -60,7 +60,7 @@ impl CoreWakeups {
 
 impl Drop for CoreShutdown<'_> {
     fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Release);
+        self.0.is_shut_down.store(true, Ordering::Release);
         self.0.wake(u64::MAX);
     }
 }
@@ -70,7 +70,7 @@ pub struct HostedCore<'w> {
     core: u16,
     server: UnikernelServer,
     link: TapLink,
-    wakes: &'w CoreWakeups,
+    wakeups: &'w CoreWakeups,
     /// Receives a byte for each end signal; only one core has it.
     stop: Option<UnixStream>,
     started: Instant,
@@ -84,7 +84,7 @@ impl<'w> HostedCore<'w> {
         core: u16,
         server: UnikernelServer,
         link: TapLink,
-        wakes: &'w CoreWakeups,
+        wakeups: &'w CoreWakeups,
         stop: Option<UnixStream>,
         started: Instant,
     ) -> HostedCore<'w> {
@@ -92,7 +92,7 @@ impl<'w> HostedCore<'w> {
             core,
             server,
             link,
-            wakes,
+            wakeups,
             stop,
             started,
             is_stopping: false,
@@ -106,29 +106,29 @@ impl<'w> HostedCore<'w> {
     /// When the device has gone, or after the second end signal.
     pub fn serve(&mut self, name: &str) -> Result<u64, String> {
         loop {
-            let more = self.burst().map_err(|error| format!("{name}: {error}"))?;
+            let has_more = self.burst().map_err(|error| format!("{name}: {error}"))?;
             let now = self.now();
             // After each burst, so that responses leave before the next frames are read.
             let next_us = self.server.tick(now, &mut self.link);
-            self.wakes.wake(self.server.take_wakes());
-            while let Some(line) = self.server.said() {
+            self.wakeups.wake(self.server.take_wakes());
+            while let Some(line) = self.server.take_message() {
                 terminal_output::out(format_args!("{line}\n"))?;
             }
-            if self.server.is_stopped(now) || self.wakes.is_over.load(Ordering::Acquire) {
+            if self.server.is_stopped(now) || self.wakeups.is_shut_down.load(Ordering::Acquire) {
                 return Ok(self.link.0.lost());
             }
             // Full bursts continue without a sleep: more frames are waiting.
-            if more {
+            if has_more {
                 continue;
             }
             // False if another core has just posted work: then this one must not wait.
             // messages.
-            let waited = match self.server.may_sleep() {
+            let result = match self.server.prepare_sleep() {
                 true => self.wait(next_us),
                 false => Ok(()),
             };
-            self.server.woke();
-            waited?;
+            self.server.on_wake();
+            result?;
         }
     }
 
@@ -152,9 +152,10 @@ impl<'w> HostedCore<'w> {
     fn wait(&mut self, next_us: Option<u64>) -> Result<(), String> {
         let now_us = self.now().mono_us;
         // Without a timer the wait has no timeout.
-        let left = next_us.map(|at| Duration::from_micros(at.saturating_sub(now_us)));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        let event = &self.wakes.events[usize::from(self.core)];
+        let timeout =
+            next_us.map(|deadline_us| Duration::from_micros(deadline_us.saturating_sub(now_us)));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let event = &self.wakeups.events[usize::from(self.core)];
         let mut fds = vec![
             PollFd::new(&self.link.0, PollFlags::IN),
             PollFd::new(event, PollFlags::IN),
@@ -164,24 +165,24 @@ impl<'w> HostedCore<'w> {
                 .iter()
                 .map(|stop| PollFd::new(stop, PollFlags::IN)),
         );
-        match poll(&mut fds, left.as_ref()) {
+        match poll(&mut fds, timeout.as_ref()) {
             // A signal's byte can be read at the next wait.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("poll: {error}")),
         }
-        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let (is_woken, is_told) = (is_ready(1), is_ready(2));
+        let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let (is_woken, is_signalled) = (is_ready(1), is_ready(2));
         if is_woken {
             // Resets the eventfd; the loop then handles the reason of the wake-up.
             _ = rustix::io::read(event, &mut [0; 8]);
         }
-        match is_told {
-            true => self.told(),
+        match is_signalled {
+            true => self.handle_signal(),
             false => Ok(()),
         }
     }
 
-    fn told(&mut self) -> Result<(), String> {
+    fn handle_signal(&mut self) -> Result<(), String> {
         let read = self.stop.as_ref().map(|mut stop| stop.read(&mut [0]));
         if read.is_some_and(|read| read.is_ok()) && std::mem::replace(&mut self.is_stopping, true) {
             return Err("ended before all requests were answered".to_string());

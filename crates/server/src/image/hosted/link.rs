@@ -9,11 +9,12 @@ pub struct TapLink(pub TapDevice);
 impl LinkDevice for TapLink {
     fn send(&mut self, frame: &OutgoingFrame<'_>) {
         let head_len = u16::try_from(frame.head.len()).unwrap_or(u16::MAX);
-        let left = TapOffload {
-            sum: frame.partial_sum,
-            cut: frame.cut_len.map(|segment_len| (head_len, segment_len)),
+        let tap_offload = TapOffload {
+            checksum_at: frame.partial_sum,
+            segmentation: frame.segment_len.map(|segment_len| (head_len, segment_len)),
         };
-        self.0.send([frame.head, frame.copied, frame.lasting], left);
+        self.0
+            .send([frame.head, frame.copied, frame.static_bytes], tap_offload);
     }
 
     fn offload(&self) -> DeviceOffload {

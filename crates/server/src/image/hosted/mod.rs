@@ -48,12 +48,12 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     let secret = secret()?;
     // Leaked: the servers keep references to it for the life of the process.
     let cores: &'static CoreSet = Box::leak(Box::new(CoreSet::new(count, &secret)));
-    let wakes = CoreWakeups::new(count)?;
+    let wakeups = CoreWakeups::new(count)?;
     let started = Instant::now();
-    let stop = signals::stops()?;
+    let stop = signals::receive_end_signals()?;
     let serve = |core: u16, tap: TapDevice, stop: Option<UnixStream>| {
         // The end of one core, also by a panic, ends all.
-        let _over = wakes.over();
+        let _shutdown_guard = wakeups.shutdown_guard();
         let machine = MachineSetup {
             mac: mac(name),
             mtu: MTU,
@@ -64,23 +64,23 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
             cores: (count > 1).then_some((cores, core)),
         };
         let server = UnikernelServer::new(hosted.archive, machine)?;
-        HostedCore::new(core, server, TapLink(tap), &wakes, stop, started).serve(name)
+        HostedCore::new(core, server, TapLink(tap), &wakeups, stop, started).serve(name)
     };
     let lost = thread::scope(|scope| {
         let mut taps = (0..count).zip(taps);
         let (_, first) = taps.next().ok_or("no core")?;
         let serve = &serve;
-        let others: Vec<_> = taps
+        let handles: Vec<_> = taps
             .map(|(core, tap)| scope.spawn(move || serve(core, tap, None)))
             .collect();
         // Core 0 runs on this thread, and alone receives the signals.
-        let mut all = serve(0, first, Some(stop));
-        for other in others {
-            let lost = other.join().map_err(|_| "a core has panicked".to_string());
+        let mut total = serve(0, first, Some(stop));
+        for handle in handles {
+            let lost = handle.join().map_err(|_| "a core has panicked".to_string());
             // The first error is reported; later ones are its consequences.
-            all = all.and_then(|all| Ok(all + lost??));
+            total = total.and_then(|total| Ok(total + lost??));
         }
-        all
+        total
     });
     // After the cores have closed their queues.
     drop(device);
@@ -93,11 +93,11 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
 
 /// Opens the device, or this number of its queues.
 fn taps(name: &str, count: u16) -> Result<Vec<TapDevice>, String> {
-    let opened = match count {
+    let devices = match count {
         1 => TapDevice::open(name).map(|tap| vec![tap]),
         _ => (0..count).map(|_| TapDevice::open_queue(name)).collect(),
     };
-    opened.map_err(|error| match (error.kind(), count) {
+    devices.map_err(|error| match (error.kind(), count) {
         // The kernel refuses IFF_MULTI_QUEUE for a device made without it, and the converse.
         (ErrorKind::InvalidInput, 2..) => format!(
             "the tap device {name} has only one queue; create it with `ip tuntap add dev {name} \

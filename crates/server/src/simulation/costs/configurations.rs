@@ -40,6 +40,6 @@ fn placed_problems(count: usize) -> Box<dyn FnMut()> {
     let problems = (0..count).map(|number| format!("/etc/{number}.pem: can't be read\n"));
     let problems: String = problems.collect();
     Box::new(move || {
-        config_check::placed(&problems, &text, Path::new("/etc/lowroad.toml"));
+        config_check::locate_problems(&problems, &text, Path::new("/etc/lowroad.toml"));
     })
 }

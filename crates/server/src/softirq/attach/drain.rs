@@ -14,7 +14,7 @@ use lowroad_softirq::level::parked;
 use lowroad_softirq::programs::folder;
 
 /// Polling interval while connections remain.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Handshakes in progress are in no table; they get this long to complete.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
@@ -23,10 +23,10 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// A message for the user.
-pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
+pub fn detach(folder: &Path, drain_s: u32) -> Result<(), String> {
     // The lock keeps other processes from attaching in the meantime.
-    let held = level_lock::hold(folder)?;
-    held.begin_end(drain_s);
+    let lock = level_lock::acquire(folder)?;
+    lock.announce_end(drain_s);
     if let Ok(level) = SoftirqLevel::open(folder) {
         end(&level, drain_s);
     }
@@ -39,7 +39,7 @@ pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
 /// A message for the user.
 pub fn remove(folder: &Path) -> Result<(), String> {
     folder::remove(folder).map_err(|error| error.to_string())?;
-    instances::remove_unused_way();
+    instances::remove_unused_route();
     Ok(())
 }
 
@@ -52,19 +52,19 @@ pub fn end(level: &SoftirqLevel, drain_s: u32) {
 }
 
 /// Waits for the connections that need this level, up to the timeout, and ends the rest.
-pub fn end_connections(level: &SoftirqLevel, is_meant: impl Fn(u16) -> bool, drain_s: u32) {
-    let begin = Instant::now();
-    let longest = Duration::from_secs(u64::from(drain_s));
+pub fn end_connections(level: &SoftirqLevel, is_selected: impl Fn(u16) -> bool, drain_s: u32) {
+    let started_at = Instant::now();
+    let timeout = Duration::from_secs(u64::from(drain_s));
     let is_needed = || {
         // Checked in the order in which a connection passes these states, so that none is missed between two checks.
-        let is_translated = parked::is_any(level, &is_meant);
-        let left = level.connections_at(&is_meant);
-        is_translated || left.open + left.handed > 0
+        let is_translated = parked::has_parked(level, &is_selected);
+        let remaining = level.connections_at(&is_selected);
+        is_translated || remaining.open + remaining.migrating > 0
     };
-    while (is_needed() || begin.elapsed() < HANDSHAKE_TIME) && begin.elapsed() < longest {
-        thread::sleep(LOOK_INTERVAL);
+    while (is_needed() || started_at.elapsed() < HANDSHAKE_TIME) && started_at.elapsed() < timeout {
+        thread::sleep(POLL_INTERVAL);
     }
-    let ended = parked::end(level, is_meant);
+    let ended = parked::end(level, is_selected);
     if ended > 0 {
         terminal_output::note(format_args!(
             "{ended} connections that could not continue without this level were ended; raise \

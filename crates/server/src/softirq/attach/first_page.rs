@@ -16,7 +16,7 @@ use super::origin;
 use crate::terminal_output;
 
 /// Default paths of status pages: Apache's two, and nginx's.
-const OF_FEW: [&str; 3] = ["/server-status", "/server-info", "/nginx_status"];
+const STATUS_PATHS: [&str; 3] = ["/server-status", "/server-info", "/nginx_status"];
 
 /// The inputs of the check.
 pub struct LevelQuery<'a> {
@@ -29,19 +29,19 @@ pub struct LevelQuery<'a> {
 }
 
 impl LevelQuery<'_> {
-    /// Runs the check and prints its findings. Ends early when `over` is true.
-    pub fn look(&self, over: &AtomicBool) {
-        let mut asker = AddressFetcher::new(&self.connect, true);
+    /// Runs the check and prints its findings. Ends early when `has_ended` is true.
+    pub fn check(&self, has_ended: &AtomicBool) {
+        let mut fetcher = AddressFetcher::new(&self.connect, true);
         for port in self.ports {
             // `check_servers` has reported ports without a usable server.
-            let Ok(server) = origin::server_of(*port) else {
+            let Ok(server) = origin::server_address(*port) else {
                 continue;
             };
-            for path in ["/"].iter().chain(&OF_FEW) {
-                if over.load(Ordering::Relaxed) {
+            for path in ["/"].iter().chain(&STATUS_PATHS) {
+                if has_ended.load(Ordering::Relaxed) {
                     return;
                 }
-                if let Some(text) = self.judged(&mut asker, server, path) {
+                if let Some(text) = self.check_page(&mut fetcher, server, path) {
                     terminal_output::note(format_args!("http://{server}{path} {text}"));
                 }
             }
@@ -49,7 +49,12 @@ impl LevelQuery<'_> {
     }
 
     /// Checks one page. Returns the message to print, if there is one.
-    fn judged(&self, asker: &mut AddressFetcher, server: SocketAddr, path: &str) -> Option<String> {
+    fn check_page(
+        &self,
+        fetcher: &mut AddressFetcher,
+        server: SocketAddr,
+        path: &str,
+    ) -> Option<String> {
         // The fields of a browser: a compressed response may be short enough.
         let host = server.to_string();
         let parts = KeyParts {
@@ -64,9 +69,12 @@ impl LevelQuery<'_> {
         };
         let key = RequestKey::build(&parts)?;
         // Fetched from this machine's address and from the probe address, whose responses must be equal.
-        let told = match asker.fetch(&key.parts(), &RevalidationFields::default()) {
-            Ok(told) => told,
-            Err(FetchError::ForFew { machine, outsider }) => {
+        let response = match fetcher.fetch(&key.parts(), &RevalidationFields::default()) {
+            Ok(response) => response,
+            Err(FetchError::ForFew {
+                machine,
+                probe: outsider,
+            }) => {
                 return Some(format!(
                     "has status {machine} for this machine and {outsider} for other clients, so \
                      it is not stored"
@@ -79,30 +87,30 @@ impl LevelQuery<'_> {
             }
             Err(_) => return None,
         };
-        if path != "/" || told.status != 200 {
+        if path != "/" || response.status != 200 {
             return None;
         }
-        let why = FetchDenial::for_path(&parts, &self.learning).or_else(|| {
+        let denial = FetchDenial::for_path(&parts, &self.learning).or_else(|| {
             let terms = VerdictTerms {
                 key: parts,
                 settings: &self.learning,
                 delay_ms: 0,
             };
-            learner::judge(Ok(told), None, &terms).err()
+            learner::judge(Ok(response), None, &terms).err()
         })?;
-        Some(left(&why))
+        Some(denial_text(&denial))
     }
 }
 
 /// A message that the level does not answer a page, and for how long.
-fn left(why: &FetchDenial) -> String {
-    let long = match why {
+fn denial_text(denial: &FetchDenial) -> String {
+    let duration = match denial {
         FetchDenial::NotStorable(StorageRefusal::JustChanged) | FetchDenial::ServerError(_) => {
             "for now"
         }
         _ => "while its response stays the same",
     };
-    format!("is not answered on the fast path {long}: {why}")
+    format!("is not answered on the fast path {duration}: {denial}")
 }
 
 #[cfg(test)]
@@ -111,9 +119,9 @@ mod tests {
 
     #[test]
     fn what_is_true_for_a_moment_is_said_of_that() {
-        let changed = left(&FetchDenial::NotStorable(StorageRefusal::JustChanged));
+        let changed = denial_text(&FetchDenial::NotStorable(StorageRefusal::JustChanged));
         assert!(changed.starts_with("is not answered on the fast path for now: "));
-        let private = left(&FetchDenial::NotStorable(StorageRefusal::Private));
+        let private = denial_text(&FetchDenial::NotStorable(StorageRefusal::Private));
         assert!(private.contains(" while its response stays the same: Cache-Control has private"));
     }
 }

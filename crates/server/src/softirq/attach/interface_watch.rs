@@ -12,26 +12,26 @@ use super::placement::{self, AttachedInterface};
 use crate::cli::softirq::AttachArgs;
 use crate::terminal_output;
 
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum delay until the end is noticed.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Follows the interfaces until `stop`.
 pub fn follow(
     args: &AttachArgs,
     level: &SoftirqLevel,
-    mut placed: Vec<AttachedInterface>,
+    mut attached: Vec<AttachedInterface>,
     stop: &AtomicBool,
 ) {
     let mut last_problem = String::new();
     while wait(stop) {
         // An interface may disappear during the query; the next one follows soon.
         let Ok(all) = interfaces::all() else { continue };
-        for (at, details) in new_ones(&placed, &all) {
-            match placement::again(args, level.folder(), details) {
-                Ok(again) => {
-                    terminal_output::note(format_args!("a new interface appeared: {again}"));
-                    placed[at] = again;
+        for (index, details) in find_replaced(&attached, &all) {
+            match placement::reattach(args, level.folder(), details) {
+                Ok(reattached) => {
+                    terminal_output::note(format_args!("a new interface appeared: {reattached}"));
+                    attached[index] = reattached;
                 }
                 Err(problem) if problem != last_problem => {
                     terminal_output::note(&problem);
@@ -41,7 +41,7 @@ pub fn follow(
                 Err(_) => {}
             }
         }
-        if let Some(mtu) = least_mtu(&placed, &all)
+        if let Some(mtu) = least_mtu(&attached, &all)
             && mtu != level.control().mtu
         {
             level.set_mtu(mtu);
@@ -51,33 +51,38 @@ pub fn follow(
 
 /// Waits for the next poll. Returns false at the end.
 fn wait(stop: &AtomicBool) -> bool {
-    let mut left = LOOK_INTERVAL;
-    while !left.is_zero() && !stop.load(Ordering::Relaxed) {
-        thread::sleep(PATIENCE);
-        left = left.saturating_sub(PATIENCE);
+    let mut remaining = POLL_INTERVAL;
+    while !remaining.is_zero() && !stop.load(Ordering::Relaxed) {
+        thread::sleep(STOP_POLL_INTERVAL);
+        remaining = remaining.saturating_sub(STOP_POLL_INTERVAL);
     }
     !stop.load(Ordering::Relaxed)
 }
 
 /// Finds interfaces that were replaced by others of the same name.
-fn new_ones<'d>(
-    placed: &[AttachedInterface],
+fn find_replaced<'d>(
+    attached: &[AttachedInterface],
     all: &'d [InterfaceDetails],
 ) -> Vec<(usize, &'d InterfaceDetails)> {
-    let known = placed.iter().map(AttachedInterface::interface).enumerate();
-    known
-        .filter_map(|(at, known)| {
-            let now = all.iter().find(|one| one.interface.name == known.name)?;
+    let indexed = attached
+        .iter()
+        .map(AttachedInterface::interface)
+        .enumerate();
+    indexed
+        .filter_map(|(index, interface)| {
+            let current = all
+                .iter()
+                .find(|details| details.interface.name == interface.name)?;
             // Another index: the interface was deleted and created again under its name.
-            (now.interface.index != known.index).then_some((at, now))
+            (current.interface.index != interface.index).then_some((index, current))
         })
         .collect()
 }
 
 /// The smallest MTU of the attached interfaces that exist.
-fn least_mtu(placed: &[AttachedInterface], all: &[InterfaceDetails]) -> Option<u32> {
-    let there = all
+fn least_mtu(attached: &[AttachedInterface], all: &[InterfaceDetails]) -> Option<u32> {
+    let existing = all
         .iter()
-        .filter(|one| placed.iter().any(|p| *p.interface() == one.interface));
-    there.map(|one| one.mtu).min()
+        .filter(|details| attached.iter().any(|p| *p.interface() == details.interface));
+    existing.map(|details| details.mtu).min()
 }

@@ -34,7 +34,7 @@ impl LineWriter {
     /// Writes the line of a response.
     pub fn write(&mut self, event: &LevelEvent<'_>) {
         let LevelEvent::Answered {
-            when_ns,
+            time_ns: when_ns,
             client,
             status,
             body_len,
@@ -86,9 +86,9 @@ impl LineWriter {
 }
 
 /// Converts the programs' monotonic clock to Unix time.
-fn unix_ms(when_ns: u64) -> u64 {
-    let ago_ms = lowroad_softirq::now_ns().saturating_sub(when_ns) / 1_000_000;
+fn unix_ms(time_ns: u64) -> u64 {
+    let age_ms = lowroad_softirq::now_ns().saturating_sub(time_ns) / 1_000_000;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ms = now.map_or(0, |since| since.as_millis());
-    u64::try_from(now_ms).unwrap_or(0).saturating_sub(ago_ms)
+    u64::try_from(now_ms).unwrap_or(0).saturating_sub(age_ms)
 }

@@ -23,17 +23,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns a function that connects to the server at an address, as long as the address is one of this machine.
 pub fn connector(level: Arc<SoftirqLevel>) -> ServerConnector {
-    let exempt = Mutex::new(VecDeque::new());
+    let exempt_ports = Mutex::new(VecDeque::new());
     // Checked at each connect: with net.ipv4.ip_nonlocal_bind a socket could be bound to an address that has moved to
     // another machine, which would then answer.
-    Arc::new(move |local, from| connect(&level, interfaces::own(local)?, from, &exempt))
+    Arc::new(move |local, from| {
+        connect(&level, interfaces::with_scope(local)?, from, &exempt_ports)
+    })
 }
 
 fn connect(
     level: &SoftirqLevel,
     server: SocketAddr,
     from: ConnectSource,
-    exempt: &Mutex<VecDeque<u16>>,
+    exempt_ports: &Mutex<VecDeque<u16>>,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(server),
@@ -49,17 +51,17 @@ fn connect(
         }
         ConnectSource::Outsider => {
             let from = probe_source::address(server);
-            bind_outsider(&socket, server, from).map_err(io::Error::other)?;
+            bind_probe_source(&socket, server, from).map_err(io::Error::other)?;
         }
     }
     if let Some(from) = socket.local_addr()?.as_socket()
-        && let Ok(mut exempt) = exempt.lock()
+        && let Ok(mut exempt_ports) = exempt_ports.lock()
     {
         // The bound is a queue: the oldest port is answered by the level again.
-        exempt.push_back(from.port());
-        if exempt.len() > EXEMPT_MAX {
-            let old = exempt.pop_front().expect("there are some");
-            level.exempt_port(old, exempt.contains(&old));
+        exempt_ports.push_back(from.port());
+        if exempt_ports.len() > EXEMPT_MAX {
+            let oldest = exempt_ports.pop_front().expect("there are some");
+            level.exempt_port(oldest, exempt_ports.contains(&oldest));
         }
         level.exempt_port(from.port(), true);
     }
@@ -71,7 +73,7 @@ fn connect(
 
 /// Binds to the probe address and adds the route back from it. Another level may have removed the route, so each call
 /// adds it.
-pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
+pub fn bind_probe_source(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
     probe_source::add(server)?;
     // The address is not configured on an interface, so bind needs IP_FREEBIND (IPV6_FREEBIND): a route is not enough
     // for IPv6.
@@ -86,11 +88,17 @@ pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> i
 ///
 /// # Errors
 /// When there is none: a message for the user.
-pub fn server_of(port: u16) -> Result<SocketAddr, String> {
-    asked_at(port)?
+pub fn server_address(port: u16) -> Result<SocketAddr, String> {
+    served_addresses(port)?
         .into_iter()
         // `false` sorts first: global before link-local and loopback addresses, IPv4 before IPv6.
-        .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
+        .min_by_key(|address| {
+            (
+                address.is_loopback(),
+                is_link_local(address),
+                address.is_ipv6(),
+            )
+        })
         .map(|address| SocketAddr::new(address, port))
         .ok_or_else(|| format!("the server on port {port} listens at no address of this machine"))
 }
@@ -99,28 +107,28 @@ pub fn server_of(port: u16) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// When no server listens: a message for the user.
-pub fn asked_at(port: u16) -> Result<Vec<IpAddr>, String> {
+pub fn served_addresses(port: u16) -> Result<Vec<IpAddr>, String> {
     let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
-    listeners::who_is_asked(port, &listening)?;
-    let own = interfaces::addresses().map_err(|error| error.to_string())?;
-    let own = own
+    listeners::describe_servers(port, &listening)?;
+    let local_addresses = interfaces::addresses().map_err(|error| error.to_string())?;
+    let local_addresses = local_addresses
         .into_iter()
         .map(|bytes| Ipv6Addr::from(bytes).to_canonical());
     // A wildcard IPv6 socket accepts IPv4, too, unless it sets IPV6_V6ONLY.
     let has_any_v6 = listening.contains(&Ipv6Addr::UNSPECIFIED.into());
     let has_any_v4 = has_any_v6 || listening.contains(&Ipv4Addr::UNSPECIFIED.into());
-    let is_asked = |address: &IpAddr| {
+    let is_served = |address: &IpAddr| {
         listening.contains(address)
             || match address {
                 IpAddr::V4(_) => has_any_v4,
                 IpAddr::V6(_) => has_any_v6,
             }
     };
-    Ok(own.filter(is_asked).collect())
+    Ok(local_addresses.filter(is_served).collect())
 }
 
 /// Whether an address is link-local.
-pub fn is_near(address: &IpAddr) -> bool {
+pub fn is_link_local(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),

@@ -37,8 +37,8 @@ impl AttachedInterface {
 }
 
 /// The smallest MTU of these interfaces.
-pub fn least_mtu(placed: &[AttachedInterface]) -> u32 {
-    placed.iter().map(|one| one.mtu).min().unwrap_or(1500)
+pub fn least_mtu(attached: &[AttachedInterface]) -> u32 {
+    attached.iter().map(|entry| entry.mtu).min().unwrap_or(1500)
 }
 
 impl fmt::Display for AttachedInterface {
@@ -79,8 +79,8 @@ pub fn check_machine() -> Result<(), String> {
     }
     // The kernel takes connections over as validated SYN cookies.
     if TcpSettings::read().cookies == Some(0) {
-        let why = migration::describe(layout::HANDOVER_NO_COOKIES);
-        return Err(why.unwrap_or_default().to_owned());
+        let reason = migration::describe(layout::HANDOVER_NO_COOKIES);
+        return Err(reason.unwrap_or_default().to_owned());
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ pub fn check_machine() -> Result<(), String> {
 /// # Errors
 /// A message for the user.
 pub fn check_pins() -> Result<(), String> {
-    folder::why_not_lasting().map_or(Ok(()), Err)
+    folder::pin_visibility_problem().map_or(Ok(()), Err)
 }
 
 /// Checks whether connections can migrate to the sockets of a port.
@@ -114,13 +114,13 @@ pub fn check_port(port: u16) -> Result<(), String> {
 ///
 /// # Errors
 /// A message for the user if one does.
-pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
+pub fn check_ports_free(ports: &[u16], own_folder: &Path) -> Result<(), String> {
     let all = folder::all().map_err(|error| error.to_string())?;
-    for other in all.iter().filter(|folder| *folder != own) {
-        let theirs = SoftirqLevel::open(other).map_or(Vec::new(), |level| level.ports());
-        if let Some(port) = ports.iter().find(|port| theirs.contains(port)) {
+    for other in all.iter().filter(|folder| *folder != own_folder) {
+        let other_ports = SoftirqLevel::open(other).map_or(Vec::new(), |level| level.ports());
+        if let Some(port) = ports.iter().find(|port| other_ports.contains(port)) {
             return Err(format!(
-                "port {port} is attached already, together with {theirs:?}; detach those first"
+                "port {port} is attached already, together with {other_ports:?}; detach those first"
             ));
         }
     }
@@ -132,63 +132,68 @@ pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
 /// # Errors
 /// A message for the user.
 pub fn load(args: &AttachArgs, folder: &Path) -> Result<Vec<AttachedInterface>, String> {
-    let mut loads = TierPrograms::new(args, folder);
-    let mut placed = Vec::new();
-    for details in wanted(&args.interface)? {
-        match loads.place(&details, args.tier) {
-            Ok(one) => placed.push(one),
+    let mut programs = TierPrograms::new(args, folder);
+    let mut attached = Vec::new();
+    for details in select_interfaces(&args.interface)? {
+        match programs.attach_interface(&details, args.tier) {
+            Ok(interface) => attached.push(interface),
             // The interface has gone since it was listed, and the user did not name it.
-            Err(_) if args.interface.is_empty() && !is_there(&details) => {}
+            Err(_) if args.interface.is_empty() && !interface_exists(&details) => {}
             Err(problem) => return Err(problem),
         }
     }
     // Removes programs of an earlier daemon from other interfaces and tiers.
     for (name, tier) in links::attached(folder) {
-        if !placed
+        if !attached
             .iter()
-            .any(|one| one.interface.name == name && one.tier == tier)
+            .any(|entry| entry.interface.name == name && entry.tier == tier)
         {
             links::remove(&name, tier, folder).map_err(|error| error.to_string())?;
         }
     }
-    Ok(placed)
+    Ok(attached)
 }
 
 /// Attaches to an interface that has replaced one of the same name.
 ///
 /// # Errors
 /// A message for the user.
-pub fn again(
+pub fn reattach(
     args: &AttachArgs,
     folder: &Path,
     details: &InterfaceDetails,
 ) -> Result<AttachedInterface, String> {
-    TierPrograms::new(args, folder).place(details, args.tier)
+    TierPrograms::new(args, folder).attach_interface(details, args.tier)
 }
 
-fn is_there(details: &InterfaceDetails) -> bool {
+fn interface_exists(details: &InterfaceDetails) -> bool {
     let all = interfaces::all().unwrap_or_default();
-    all.iter().any(|one| one.interface == details.interface)
+    all.iter().any(|other| other.interface == details.interface)
 }
 
-fn wanted(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
+fn select_interfaces(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
         // The programs parse Ethernet frames.
-        let usable = |one: &InterfaceDetails| one.is_up && one.is_ethernet && !one.is_loopback;
+        let usable = |details: &InterfaceDetails| {
+            details.is_up && details.is_ethernet && !details.is_loopback
+        };
         let found: Vec<InterfaceDetails> = all.into_iter().filter(usable).collect();
         return match found.is_empty() {
             true => Err("no Ethernet interface is up; --interface names one".into()),
             false => Ok(found),
         };
     }
-    let known: Vec<&str> = all.iter().map(|one| one.interface.name.as_str()).collect();
-    let known = known.join(", ");
+    let known_names: Vec<&str> = all
+        .iter()
+        .map(|details| details.interface.name.as_str())
+        .collect();
+    let known_names = known_names.join(", ");
     names
         .iter()
         .map(|name| {
-            let found = all.iter().find(|one| one.interface.name == *name);
-            let found = found.ok_or(format!("--interface {name}: there is {known}"))?;
+            let found = all.iter().find(|details| details.interface.name == *name);
+            let found = found.ok_or(format!("--interface {name}: there is {known_names}"))?;
             match found.is_ethernet {
                 true => Ok(found.clone()),
                 false => Err(format!(
@@ -223,30 +228,30 @@ impl<'a> TierPrograms<'a> {
         }
     }
 
-    fn place(
+    fn attach_interface(
         &mut self,
         details: &InterfaceDetails,
-        wanted: TierArg,
+        requested: TierArg,
     ) -> Result<AttachedInterface, String> {
         let name = &details.interface.name;
-        let placed = |tier, reason| AttachedInterface {
+        let attached = |tier, reason| AttachedInterface {
             interface: details.interface.clone(),
             tier,
             mtu: details.mtu,
             reason,
         };
-        let why_not = details.why_not_xdp().or_else(|| {
+        let obstacle = details.xdp_obstacle().or_else(|| {
             has_vlans(name).then_some("it has VLANs, whose tags native XDP may not see")
         });
-        let reason = match (wanted, why_not) {
+        let reason = match (requested, obstacle) {
             (TierArg::None, _) => return Err("--tier none attaches to no interface".into()),
             (TierArg::Tc, _) => None,
             (TierArg::Xdp, Some(reason)) => return Err(format!("{name}: {reason}")),
             (TierArg::Auto, Some(reason)) => Some(reason.to_owned()),
             (_, None) => match self.attach(details, ProgramTier::Xdp) {
-                Ok(()) => return Ok(placed(ProgramTier::Xdp, None)),
+                Ok(()) => return Ok(attached(ProgramTier::Xdp, None)),
                 // Only the system's refusal falls back to TC; a fault of the programs is reported.
-                Err(error @ LevelError::System { .. }) if wanted == TierArg::Auto => {
+                Err(error @ LevelError::System { .. }) if requested == TierArg::Auto => {
                     Some(error.to_string())
                 }
                 Err(error) => return Err(error.to_string()),
@@ -254,21 +259,21 @@ impl<'a> TierPrograms<'a> {
         };
         self.attach(details, ProgramTier::Tc)
             .map_err(|error| error.to_string())?;
-        Ok(placed(ProgramTier::Tc, reason))
+        Ok(attached(ProgramTier::Tc, reason))
     }
 
     fn attach(&mut self, details: &InterfaceDetails, tier: ProgramTier) -> Result<(), LevelError> {
         // Loaded once per tier: the interfaces share the programs.
-        let there = self.loaded.iter().position(|(other, _)| *other == tier);
-        let at = match there {
-            Some(at) => at,
+        let position = self.loaded.iter().position(|(other, _)| *other == tier);
+        let index = match position {
+            Some(index) => index,
             None => {
                 let loaded = loader::load(tier, self.sizes, self.folder)?;
                 self.loaded.push((tier, loaded));
                 self.loaded.len() - 1
             }
         };
-        links::attach(&self.loaded[at].1, &details.interface, self.folder)
+        links::attach(&self.loaded[index].1, &details.interface, self.folder)
     }
 }
 

@@ -17,38 +17,39 @@ use crate::softirq::policy::AttachPolicy;
 ///
 /// # Errors
 /// A message for the user.
-pub fn learning(args: &AttachArgs) -> Result<LearnSettings, String> {
-    Ok(learning_by(&AttachPolicy::from_args(args)?, args))
+pub fn learn_settings(args: &AttachArgs) -> Result<LearnSettings, String> {
+    Ok(learn_settings_for(&AttachPolicy::from_args(args)?, args))
 }
 
 /// The rules for a parsed policy.
-pub fn learning_by(policy: &AttachPolicy, args: &AttachArgs) -> LearnSettings {
+pub fn learn_settings_for(policy: &AttachPolicy, args: &AttachArgs) -> LearnSettings {
     let sizes = placement::sizes(args);
     // A reserve: map entries that were just released are not free at once.
-    let most = |all: u32| all - all / 16;
-    let room = LearnSettings {
-        published_max: lowroad_softirq::width::index(most(sizes.response_places())),
-        published_bytes_max: most(sizes.store_len()).into(),
+    let with_reserve = |all: u32| all - all / 16;
+    let bounds = LearnSettings {
+        published_max: lowroad_softirq::width::index(with_reserve(sizes.response_slots())),
+        published_bytes_max: with_reserve(sizes.store_len()).into(),
         ..LearnSettings::default()
     };
     if args.own {
-        return managed_level::learning(room);
+        return managed_level::learning(bounds);
     }
-    policy.learning(room)
+    policy.learning(bounds)
 }
 
 /// Adapts the rules to the attached programs, which bound the segments of a response.
 #[must_use]
-pub fn behind(learning: LearnSettings, folder: &Path) -> LearnSettings {
+pub fn limit_to_programs(learning: LearnSettings, folder: &Path) -> LearnSettings {
     LearnSettings {
-        kept_parts_max: links::kept_parts_max(folder).min(learning.kept_parts_max),
+        keep_alive_parts_max: links::keep_alive_parts_max(folder)
+            .min(learning.keep_alive_parts_max),
         ..learning
     }
 }
 
 /// The arguments of a running daemon.
 #[must_use]
-pub fn arguments_of(pid: u32) -> Option<AttachArgs> {
+pub fn daemon_arguments(pid: u32) -> Option<AttachArgs> {
     // Arguments are separated by NUL bytes (proc_pid_cmdline(5)).
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = line

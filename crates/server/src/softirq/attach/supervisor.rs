@@ -20,9 +20,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use super::{KEPT, drain, placement};
+use super::{RETAINED, drain, placement};
 use crate::cli::softirq::AttachArgs;
-use crate::softirq::managed_level::messages::{GONE, say_to_server};
+use crate::softirq::managed_level::messages::{GONE, report_to_server};
 use crate::{signals, terminal_output};
 
 /// Pause before a restart: the first one, and the maximum.
@@ -35,11 +35,11 @@ const LONG_LIFE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When the first start fails; the daemon has printed the reason.
-pub fn keep(args: &AttachArgs) -> Result<(), String> {
+pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     placement::check_machine()?;
     placement::check_pins()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
-    capabilities::reduce(KEPT)?;
+    capabilities::reduce(RETAINED)?;
     let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
     // The signals to reopen logs are for the server, but a whole process group may receive them.
     signals::discard(&[SIGHUP, SIGUSR1])?;
@@ -52,12 +52,14 @@ pub fn keep(args: &AttachArgs) -> Result<(), String> {
         let pid = daemon.pid();
         let end = wait(&mut daemon, &stop)?;
         // A normal end is a detach, or the end of the server.
-        if end.status.success() || end.was_told {
+        if end.status.success() || end.was_signalled {
             return Ok(());
         }
         let level = SoftirqLevel::open(&folder).ok();
         // A daemon that never served has a lasting problem, so a restart would not help.
-        has_worked |= level.as_ref().is_some_and(|one| one.control().pid == pid);
+        has_worked |= level
+            .as_ref()
+            .is_some_and(|opened| opened.control().pid == pid);
         let Some(level) = level.filter(|_| has_worked) else {
             return Err(format!(
                 "the level is not attached: its process ended ({})",
@@ -70,13 +72,16 @@ pub fn keep(args: &AttachArgs) -> Result<(), String> {
         if let Err(error) = publisher::purge(&level, &publisher::published(&level)) {
             terminal_output::note(error);
         }
-        let pause = backoff.ended(daemon.lifetime());
-        let how = describe(end.status);
-        say_to_server(GONE, &format!("{how}; restart in {} s", pause.as_secs()));
-        match rest(pause, &folder, &stop)? {
+        let pause = backoff.record_end(daemon.lifetime());
+        let description = describe(end.status);
+        report_to_server(
+            GONE,
+            &format!("{description}; restart in {} s", pause.as_secs()),
+        );
+        match wait_for_restart(pause, &folder, &stop)? {
             PauseOutcome::Whole => {}
             PauseOutcome::TakenOff => return Ok(()),
-            PauseOutcome::Ended => return drain::take_off(&folder, args.drain),
+            PauseOutcome::Ended => return drain::detach(&folder, args.drain),
         }
     }
 }
@@ -90,22 +95,25 @@ fn start() -> Result<ChildProcess, String> {
 struct SupervisorEnd {
     status: ExitStatus,
     /// Whether a signal to this process, passed on to the daemon, caused the end.
-    was_told: bool,
+    was_signalled: bool,
 }
 
 fn wait(daemon: &mut ChildProcess, mut stop: &UnixStream) -> Result<SupervisorEnd, String> {
     let failed = |error: std::io::Error| format!("the level's process: {error}");
-    let mut was_told = false;
+    let mut was_signalled = false;
     loop {
         let descriptors = [Some(readable(daemon)), Some(readable(&stop))];
-        let [has_ended, is_told] = ready(descriptors, None).map_err(failed)?;
+        let [has_ended, is_signalled] = ready(descriptors, None).map_err(failed)?;
         if has_ended {
             let status = daemon.reap().map_err(failed)?;
-            return Ok(SupervisorEnd { status, was_told });
+            return Ok(SupervisorEnd {
+                status,
+                was_signalled,
+            });
         }
-        if is_told {
+        if is_signalled {
             let _ = stop.read(&mut [0; 64]);
-            was_told = true;
+            was_signalled = true;
             daemon.signal(Signal::TERM);
         }
     }
@@ -127,15 +135,19 @@ enum PauseOutcome {
     Ended,
 }
 
-fn rest(pause: Duration, folder: &Path, stop: &UnixStream) -> Result<PauseOutcome, String> {
+fn wait_for_restart(
+    pause: Duration,
+    folder: &Path,
+    stop: &UnixStream,
+) -> Result<PauseOutcome, String> {
     let deadline = Instant::now() + pause;
     loop {
         // Not polled for reading: messages are for the daemon. poll(2) reports the server's end (POLLHUP) without a
         // request.
         let input = stdin();
         let server = PollFd::new(&input, PollFlags::empty());
-        let ended = ready([Some(server), Some(readable(stop))], Some(deadline));
-        match ended.map_err(|error| format!("waiting: {error}"))? {
+        let result = ready([Some(server), Some(readable(stop))], Some(deadline));
+        match result.map_err(|error| format!("waiting: {error}"))? {
             [false, false] if deadline > Instant::now() => {}
             [false, false] if folder.exists() => return Ok(PauseOutcome::Whole),
             [false, false] => return Ok(PauseOutcome::TakenOff),

@@ -18,7 +18,7 @@ const BATCH_LEN: usize = 64 * 1024;
 /// Reads and applies the level's output.
 pub struct LevelFeedback<R> {
     /// The processes' standard output.
-    pub said: BufReader<R>,
+    pub output: BufReader<R>,
     /// The access log.
     pub access: Option<(LineSink, AccessLogFormat)>,
     /// The error log.
@@ -31,11 +31,11 @@ pub struct LevelFeedback<R> {
 
 impl<R: Read> LevelFeedback<R> {
     /// Reads until the level answers. Returns false if it ends first.
-    pub fn until_attached(&mut self) -> bool {
+    pub fn wait_until_attached(&mut self) -> bool {
         let mut line = Vec::new();
         while self.next(&mut line) {
             if line.starts_with(b"=") {
-                self.told(&line);
+                self.apply_report(&line);
                 return line.starts_with(ATTACHED.as_bytes());
             }
         }
@@ -43,20 +43,20 @@ impl<R: Read> LevelFeedback<R> {
     }
 
     /// Reads until the processes have ended.
-    pub fn until_the_end(&mut self) {
+    pub fn forward_output(&mut self) {
         let (mut line, mut batch) = (Vec::new(), Vec::new());
         while self.next(&mut line) {
             match (line.first(), &self.access) {
-                (Some(b'='), _) => self.told(&line),
-                (Some(_), Some((_, format))) if is_whole(&line, *format) => {
+                (Some(b'='), _) => self.apply_report(&line),
+                (Some(_), Some((_, format))) if is_complete(&line, *format) => {
                     batch.extend_from_slice(&line);
                 }
                 _ => {}
             }
             // Lines are batched while more are buffered, and passed on before the next read may block.
-            let waits = self.said.buffer().is_empty();
+            let is_drained = self.output.buffer().is_empty();
             if let Some((sink, _)) = &self.access
-                && (batch.len() >= BATCH_LEN || waits && !batch.is_empty())
+                && (batch.len() >= BATCH_LEN || is_drained && !batch.is_empty())
             {
                 // The log counts lost lines.
                 let _ = sink.push(&batch);
@@ -66,7 +66,7 @@ impl<R: Read> LevelFeedback<R> {
         if let Some((sink, _)) = &self.access {
             let _ = sink.push(&batch);
         }
-        if self.health.is_off() {
+        if self.health.record_off() {
             self.logger.error(format_args!("softirq: {OFF}"));
         }
     }
@@ -74,34 +74,34 @@ impl<R: Read> LevelFeedback<R> {
     /// Reads the next line. Returns false at the end.
     fn next(&mut self, line: &mut Vec<u8>) -> bool {
         line.clear();
-        matches!(self.said.read_until(b'\n', line), Ok(1..))
+        matches!(self.output.read_until(b'\n', line), Ok(1..))
     }
 
-    fn told(&self, line: &[u8]) {
+    fn apply_report(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
         if line.starts_with(ATTACHED) {
             // The first start is no restart, so it is not reported.
-            if let again @ 1.. = self.health.is_attached() {
+            if let restarts @ 1.. = self.health.record_attached() {
                 self.logger.warn(format_args!(
-                    "softirq: the level is running again (start {again})"
+                    "softirq: the level is running again (start {restarts})"
                 ));
             }
             // Earlier changes went to the previous daemon.
-            self.changes.tell();
+            self.changes.notify();
         } else if let Some(numbers) = line.strip_prefix(NUMBERS) {
             self.health.keep_report(LevelReport::from_line(numbers));
-        } else if let Some(how) = line.strip_prefix(GONE) {
+        } else if let Some(description) = line.strip_prefix(GONE) {
             self.logger.error(format_args!(
-                "softirq: the level's process has ended: {how}"
+                "softirq: the level's process has ended: {description}"
             ));
-            self.health.is_gone(how);
+            self.health.record_gone(description);
         }
     }
 }
 
 /// Whether a line is complete: the last one of a killed writer may be cut.
-fn is_whole(line: &[u8], format: AccessLogFormat) -> bool {
+fn is_complete(line: &[u8], format: AccessLogFormat) -> bool {
     line.ends_with(match format {
         AccessLogFormat::Combined | AccessLogFormat::Extended => b"\"\n",
         AccessLogFormat::Json => b"}\n",
@@ -110,6 +110,7 @@ fn is_whole(line: &[u8], format: AccessLogFormat) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::level::LevelHealth;
     use std::path::PathBuf;
 
     use lowroad_log::{LogDestination, LogLevel, LogWriter};
@@ -131,17 +132,17 @@ mod tests {
         let (access, errors) = (open(&files[0]), open(&files[1]));
         let health = Arc::new(LevelHealthState::default());
         let mut hearing = LevelFeedback {
-            said: BufReader::new(said.as_bytes()),
+            output: BufReader::new(said.as_bytes()),
             access: Some((access.sink(), AccessLogFormat::Combined)),
             logger: ErrorLogger::new(errors.sink(), LogLevel::Info),
             health: health.clone(),
             changes: Arc::default(),
         };
-        let healthy = match hearing.until_attached() {
+        let healthy = match hearing.wait_until_attached() {
             true => health.text(),
             false => "no".into(),
         };
-        hearing.until_the_end();
+        hearing.forward_output();
         drop(hearing);
         access.close();
         errors.close();

@@ -18,7 +18,7 @@ pub struct LevelHealthState {
 struct HealthRecord {
     /// How often the daemon has reported readiness.
     starts: u64,
-    now: CurrentHealth,
+    current: CurrentHealth,
 }
 
 #[derive(Default)]
@@ -44,12 +44,16 @@ impl LevelHealth for LevelHealthState {
     fn text(&self) -> String {
         let state = self.state();
         // The first start is no restart.
-        let again = state.starts.saturating_sub(1);
-        match &state.now {
+        let restarts = state.starts.saturating_sub(1);
+        match &state.current {
             CurrentHealth::Starting => "starting".into(),
-            CurrentHealth::Attached if again > 0 => format!("attached, restarts: {again}"),
+            CurrentHealth::Attached if restarts > 0 => {
+                format!("attached, restarts: {restarts}")
+            }
             CurrentHealth::Attached => "attached".into(),
-            CurrentHealth::Gone(how) => format!("ended: {how}; restarts before: {again}"),
+            CurrentHealth::Gone(description) => {
+                format!("ended: {description}; restarts before: {restarts}")
+            }
             CurrentHealth::Off(text) => text.clone(),
         }
     }
@@ -62,31 +66,31 @@ impl LevelHealthState {
     }
 
     /// Records that the daemon is ready. Returns the number of restarts.
-    pub fn is_attached(&self) -> u64 {
+    pub fn record_attached(&self) -> u64 {
         let mut state = self.state();
         state.starts += 1;
-        state.now = CurrentHealth::Attached;
+        state.current = CurrentHealth::Attached;
         state.starts - 1
     }
 
     /// Records that the daemon has ended and will be restarted.
-    pub fn is_gone(&self, how: &str) {
-        self.state().now = CurrentHealth::Gone(how.into());
+    pub fn record_gone(&self, description: &str) {
+        self.state().current = CurrentHealth::Gone(description.into());
     }
 
     /// Records that the processes have ended. Returns whether that is unexpected.
-    pub fn is_off(&self) -> bool {
-        self.state().now = CurrentHealth::Off(OFF.into());
+    pub fn record_off(&self) -> bool {
+        self.state().current = CurrentHealth::Off(OFF.into());
         !self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Records that the level was not started.
-    pub fn is_not_here(&self, text: &str) {
-        self.state().now = CurrentHealth::Off(text.into());
+    pub fn record_unavailable(&self, text: &str) {
+        self.state().current = CurrentHealth::Off(text.into());
     }
 
     /// Records that the server ends the level, so that its end is expected.
-    pub fn is_to_end(&self) {
+    pub fn record_ending(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 

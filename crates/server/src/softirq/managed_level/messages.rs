@@ -11,8 +11,8 @@ pub const GONE: &str = "=gone: ";
 pub const NUMBERS: &str = "=numbers: ";
 
 /// Writes a report to the server.
-pub fn say_to_server(begin: &str, text: &str) {
+pub fn report_to_server(prefix: &str, text: &str) {
     // Begins with a line end: a killed process may have left an incomplete log line. A write error means that the
     // server has ended.
-    let _ = terminal_output::out(format_args!("\n{begin}{text}\n"));
+    let _ = terminal_output::out(format_args!("\n{prefix}{text}\n"));
 }

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::running_server::{RunningServer, lock};
 
 /// Timeout of a request; after it the daemon uses a connection.
-const PATIENCE: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A message from the server to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub fn send(channel: &PacketChannel, message: &impl Serialize) -> Result<(), Mes
 }
 
 /// The server's end: passes requests to workers until the daemon closes the channel.
-pub fn answer(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
+pub fn serve_requests(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
     let mut buffer = Vec::new();
     while channel.receive(&mut buffer).is_ok() {
         let Ok(OfferRequest {
@@ -62,14 +62,14 @@ pub fn answer(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
             continue;
         };
         let channel = channel.clone();
-        let reply = move |answer: Option<&[u8]>| {
-            let answer = ByteBuf::from(answer.unwrap_or_default());
+        let reply = move |response: Option<&[u8]>| {
+            let response = ByteBuf::from(response.unwrap_or_default());
             // If it is not sent, the daemon uses a connection after its timeout.
-            let _ = send(&channel, &ToDaemon::Answer(number, answer));
+            let _ = send(&channel, &ToDaemon::Answer(number, response));
         };
         let running = lock(running);
         // An address without a listener of this server: the daemon has to ask as clients do.
-        let Some(listener) = running.listeners.at(local) else {
+        let Some(listener) = running.listeners.find_by_address(local) else {
             reply(None);
             continue;
         };
@@ -96,7 +96,7 @@ pub fn answer(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
 pub struct OfferRequests {
     channel: PacketChannel,
     number_next: AtomicU64,
-    waiting: Mutex<HashMap<u64, Sender<Vec<u8>>>>,
+    pending: Mutex<HashMap<u64, Sender<Vec<u8>>>>,
 }
 
 impl OfferRequests {
@@ -106,16 +106,16 @@ impl OfferRequests {
         OfferRequests {
             channel,
             number_next: AtomicU64::new(u64::from(std::process::id()) << 32),
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
         }
     }
 
     /// Requests the response to a request at this address. `None`: the server did not answer in time.
-    pub fn ask(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
+    pub fn request(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
         let number = self.number_next.fetch_add(1, Ordering::Relaxed);
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         // Before the request is sent: the response may arrive at once.
-        self.waiting().insert(number, tell);
+        self.pending().insert(number, sender);
         let question = OfferRequest {
             number,
             // The server's listeners have IPv4 addresses in their short form.
@@ -123,34 +123,36 @@ impl OfferRequests {
             head: head.to_vec().into(),
         };
         let sent = send(&self.channel, &question);
-        let answer = sent.ok().and_then(|()| told.recv_timeout(PATIENCE).ok());
+        let response = sent
+            .ok()
+            .and_then(|()| receiver.recv_timeout(RESPONSE_TIMEOUT).ok());
         // A response after the timeout must find no entry.
-        self.waiting().remove(&number);
-        answer.filter(|bytes| !bytes.is_empty())
+        self.pending().remove(&number);
+        response.filter(|bytes| !bytes.is_empty())
     }
 
     /// Returns the server's next report of a change. Passes responses received before it to their requests. `None`:
     /// the server has ended.
-    pub fn next_word(&self, buffer: &mut Vec<u8>) -> Option<ToDaemon> {
+    pub fn next_message(&self, buffer: &mut Vec<u8>) -> Option<ToDaemon> {
         loop {
             self.channel.receive(buffer).ok()?;
             match decode(buffer) {
-                Ok(ToDaemon::Answer(number, bytes)) => self.take(number, bytes),
-                Ok(word) => return Some(word),
+                Ok(ToDaemon::Answer(number, bytes)) => self.deliver(number, bytes),
+                Ok(message) => return Some(message),
                 Err(_) => {}
             }
         }
     }
 
-    fn take(&self, number: u64, bytes: ByteBuf) {
-        if let Some(waits) = self.waiting().remove(&number) {
+    fn deliver(&self, number: u64, bytes: ByteBuf) {
+        if let Some(sender) = self.pending().remove(&number) {
             // The request may have timed out.
-            let _ = waits.send(bytes.into_vec());
+            let _ = sender.send(bytes.into_vec());
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Sender<Vec<u8>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Sender<Vec<u8>>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,7 +165,7 @@ mod tests {
         let (server, daemon) = PacketChannel::pair().expect("sockets");
         let asks = OfferRequests::new(daemon.into());
         let (tell, told) = channel();
-        asks.waiting().insert(5, tell);
+        asks.pending().insert(5, tell);
         let answer = |number, bytes: &[u8]| ToDaemon::Answer(number, ByteBuf::from(bytes));
         for word in [
             answer(4, b"of another"),
@@ -173,11 +175,11 @@ mod tests {
         ] {
             send(&server, &word).expect("room");
         }
-        let word = asks.next_word(&mut Vec::new());
+        let word = asks.next_message(&mut Vec::new());
         assert_eq!(word, Some(ToDaemon::Purged("/a*".into())));
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [b"ours".to_vec()]);
         drop(server);
-        assert_eq!(asks.next_word(&mut Vec::new()), None);
+        assert_eq!(asks.next_message(&mut Vec::new()), None);
     }
 
     #[test]
@@ -186,7 +188,7 @@ mod tests {
         let asks = OfferRequests::new(daemon.into());
         let asking = std::thread::spawn(move || {
             let local = "[::ffff:192.0.2.1]:80".parse().expect("an address");
-            asks.ask(local, b"GET /")
+            asks.request(local, b"GET /")
         });
         let mut buffer = Vec::new();
         server.receive(&mut buffer).expect("a question");

@@ -16,7 +16,7 @@ const CLEAR_BELOW: &str = "\x1b[J";
 /// A terminal that shows one page.
 pub struct TerminalPage {
     /// The settings to restore; `None` if standard input is no terminal.
-    before: Option<Termios>,
+    saved_settings: Option<Termios>,
 }
 
 /// Lines and columns of a terminal.
@@ -32,18 +32,18 @@ impl TerminalPage {
         if !stdout().is_terminal() {
             return Ok(None);
         }
-        let before = match stdin().is_terminal() {
+        let saved_settings = match stdin().is_terminal() {
             true => Some(tcgetattr(stdin())?),
             false => None,
         };
-        if let Some(before) = &before {
-            let mut keys = before.clone();
+        if let Some(saved_settings) = &saved_settings {
+            let mut keys = saved_settings.clone();
             // ISIG stays, so that Ctrl-C still sends SIGINT.
             keys.local_modes
                 .remove(LocalModes::ICANON | LocalModes::ECHO);
             tcsetattr(stdin(), OptionalActions::Now, &keys)?;
         }
-        let terminal = TerminalPage { before };
+        let terminal = TerminalPage { saved_settings };
         write(ENTER)?;
         Ok(Some(terminal))
     }
@@ -72,10 +72,10 @@ impl TerminalPage {
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + time;
         loop {
-            if self.before.is_none() {
-                let left = deadline.saturating_duration_since(Instant::now());
+            if self.saved_settings.is_none() {
+                let remaining = deadline.saturating_duration_since(Instant::now());
                 // A signal does not end the sleep early; the caller checks for one after it.
-                std::thread::sleep(left.min(Duration::from_millis(100)));
+                std::thread::sleep(remaining.min(Duration::from_millis(100)));
                 return Ok(false);
             }
             let input = stdin();
@@ -99,8 +99,8 @@ impl Drop for TerminalPage {
     fn drop(&mut self) {
         // Fails if the terminal is gone.
         let _ = write(LEAVE);
-        if let Some(before) = &self.before {
-            let _ = tcsetattr(stdin(), OptionalActions::Now, before);
+        if let Some(saved_settings) = &self.saved_settings {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, saved_settings);
         }
     }
 }

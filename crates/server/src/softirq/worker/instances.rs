@@ -25,7 +25,7 @@ pub struct WorkerInstance {
 ///
 /// # Errors
 /// When the thread's namespace can't be determined: a message for the user.
-pub fn place_of(port: u16) -> Result<PathBuf, String> {
+pub fn lock_name(port: u16) -> Result<PathBuf, String> {
     let level = folder::port_folder(port).map_err(|error| error.to_string())?;
     let name = level.file_name().unwrap_or_default().to_string_lossy();
     Ok(PathBuf::from(format!("{name}{SUFFIX}")))
@@ -34,24 +34,24 @@ pub fn place_of(port: u16) -> Result<PathBuf, String> {
 /// All intercepting servers of this namespace.
 #[must_use]
 pub fn all() -> Vec<WorkerInstance> {
-    let Ok(any) = place_of(0) else {
+    let Ok(sample) = lock_name(0) else {
         return Vec::new();
     };
-    let any = any.to_string_lossy().into_owned();
+    let sample = sample.to_string_lossy().into_owned();
     // Lock names differ only in the port: that of port 0 gives their prefix.
-    let begin = any.trim_end_matches(SUFFIX).trim_end_matches('0');
+    let prefix = sample.trim_end_matches(SUFFIX).trim_end_matches('0');
     let ports = level_lock::names().into_iter().filter_map(|name| {
-        let port = name.strip_prefix(begin)?.strip_suffix(SUFFIX)?;
+        let port = name.strip_prefix(prefix)?.strip_suffix(SUFFIX)?;
         port.parse().ok()
     });
     let mut found: Vec<WorkerInstance> = ports
         .filter_map(|port| {
             // A file without a lock is left over from a killed server.
-            let pid = level_lock::keeper(&place_of(port).ok()?)?;
+            let pid = level_lock::holder_pid(&lock_name(port).ok()?)?;
             Some(WorkerInstance { port, pid })
         })
         .collect();
-    found.sort_by_key(|one| one.port);
+    found.sort_by_key(|instance| instance.port);
     found
 }
 
@@ -59,8 +59,8 @@ pub fn all() -> Vec<WorkerInstance> {
 ///
 /// # Errors
 /// A message for the user.
-pub fn tell_to_end(port: u16) -> Result<Option<(OwnedFd, u32)>, String> {
-    let Some((process, pid)) = level_lock::keeper_itself(&place_of(port)?) else {
+pub fn signal_end(port: u16) -> Result<Option<(OwnedFd, u32)>, String> {
+    let Some((process, pid)) = level_lock::holder_process(&lock_name(port)?) else {
         return Ok(None);
     };
     pidfd_send_signal(&process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
@@ -68,7 +68,7 @@ pub fn tell_to_end(port: u16) -> Result<Option<(OwnedFd, u32)>, String> {
 }
 
 /// Removes the route to the probe address, unless a level or an intercepting server of this namespace needs it.
-pub fn remove_unused_way() {
+pub fn remove_unused_route() {
     let has_levels = folder::all().is_ok_and(|levels| !levels.is_empty());
     if !has_levels && all().is_empty() {
         probe_source::remove();
@@ -77,7 +77,7 @@ pub fn remove_unused_way() {
 
 /// Removes the lock file of an ended server that lacked the permission to remove it.
 pub fn tidy(port: u16) {
-    if let Ok(place) = place_of(port) {
-        level_lock::remove_unheld(Path::new(&place));
+    if let Ok(name) = lock_name(port) {
+        level_lock::remove_stale(Path::new(&name));
     }
 }

@@ -18,39 +18,39 @@ use crate::softirq::level_lock::LevelLock;
 use crate::softirq::policy::AttachPolicy;
 
 /// The byte written to standard input, a socket, when the server is ready.
-pub const SERVES: u8 = b's';
+pub const READY: u8 = b's';
 
 /// An intercepted address.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontAddress {
     /// The address that clients connect to.
-    pub asked: SocketAddr,
+    pub intercepted: SocketAddr,
     /// The workers' listen address.
     pub listen: SocketAddr,
 }
 
 /// The addresses to intercept, and the interception while it runs.
 pub struct WorkerFront {
-    places: Vec<FrontAddress>,
+    addresses: Vec<FrontAddress>,
     policy: AttachPolicy,
     interception: Option<SocketInterception>,
-    held: LevelLock,
+    lock: LevelLock,
     drain_s: u32,
 }
 
 impl WorkerFront {
     /// Creates it for these addresses and the clients of this policy.
     pub fn new(
-        places: Vec<FrontAddress>,
+        addresses: Vec<FrontAddress>,
         policy: AttachPolicy,
-        held: LevelLock,
+        lock: LevelLock,
         drain_s: u32,
     ) -> WorkerFront {
         WorkerFront {
-            places,
+            addresses,
             policy,
             interception: None,
-            held,
+            lock,
             drain_s,
         }
     }
@@ -60,45 +60,45 @@ impl FrontServer for WorkerFront {
     fn intercept(
         &mut self,
         listeners: &mut ListenerSet,
-        opened: &NewSockets,
+        new_sockets: &NewSockets,
     ) -> Result<(), String> {
-        let mut taken = Vec::new();
-        for place in &self.places {
-            let id = listeners.ids.get(&place.listen).copied();
-            let sockets = opened.iter().flatten();
+        let mut intercepts = Vec::new();
+        for address in &self.addresses {
+            let id = listeners.ids.get(&address.listen).copied();
+            let sockets = new_sockets.iter().flatten();
             // One socket is enough: all workers' sockets share its port, and the kernel selects among them.
-            let mut own = sockets.filter(|(listener, _)| Some(*listener) == id);
-            let (id, listener) = own
+            let mut matching = sockets.filter(|(listener, _)| Some(*listener) == id);
+            let (id, listener) = matching
                 .next()
                 .ok_or("sockets passed by a supervisor can't intercept")?;
-            taken.push(InterceptAddress {
-                asked: place.asked,
+            intercepts.push(InterceptAddress {
+                address: address.intercepted,
                 socket: listener.socket.as_fd(),
             });
             // The listener then stands for the address that clients connect to.
-            listeners.stand_for(*id, place.asked);
+            listeners.set_address(*id, address.intercepted);
         }
         let clients = self.policy.clients();
-        let started = SocketInterception::start(&taken, clients.denied(), clients.allowed());
-        self.interception = Some(started.map_err(|error| error.to_string())?);
+        let result = SocketInterception::start(&intercepts, clients.denied(), clients.allowed());
+        self.interception = Some(result.map_err(|error| error.to_string())?);
         Ok(())
     }
 
-    fn serves(&self, news: Sender<MainEvent>) -> std::io::Result<()> {
+    fn report_ready(&self, events: Sender<MainEvent>) -> std::io::Result<()> {
         let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
         // Without a supervisor the write fails, which is no error.
-        let _ = socket.write_all(&[SERVES]);
+        let _ = socket.write_all(&[READY]);
         panic_policy::start("starter", move || {
             // The read ends when the supervisor closes its end, at the latest with its process.
             while let Ok(1..) = (&socket).read(&mut [0; 16]) {}
             // The main thread may have ended.
-            let _ = news.send(MainEvent::Signal(SIGTERM));
+            let _ = events.send(MainEvent::Signal(SIGTERM));
         })
     }
 
-    fn let_go(&mut self) {
+    fn end_interception(&mut self) {
         // Without the program the kernel gives new connections to the other server again.
         self.interception = None;
-        self.held.begin_end(self.drain_s);
+        self.lock.announce_end(self.drain_s);
     }
 }

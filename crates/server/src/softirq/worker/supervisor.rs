@@ -27,7 +27,7 @@ const LONG_LIFE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When a process can't be started or fails; it has printed the reason.
-pub fn keep(args: &AttachArgs) -> Result<(), String> {
+pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     if args.ports.len() > 1 {
         return Err("--worker takes one port; run attach for each port".into());
     }
@@ -36,7 +36,7 @@ pub fn keep(args: &AttachArgs) -> Result<(), String> {
     }
     // The signal to reopen logs is for the process that writes them, but a whole process group may receive it.
     signals::discard(&[SIGUSR1])?;
-    let mut kept = SupervisedProcesses {
+    let mut processes = SupervisedProcesses {
         has_level: args.tier != TierArg::None,
         // Before any child starts, so that no signal is lost.
         stop: signals::receive(&[SIGTERM, SIGINT, SIGQUIT, SIGHUP])?,
@@ -44,10 +44,10 @@ pub fn keep(args: &AttachArgs) -> Result<(), String> {
         level: None,
         backoff: RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE),
     };
-    let done = kept.live();
+    let result = processes.run();
     instances::tidy(args.ports[0]);
-    instances::remove_unused_way();
-    done
+    instances::remove_unused_route();
+    result
 }
 
 struct SupervisedProcesses {
@@ -64,35 +64,35 @@ type WorkerProcess = (ChildProcess, UnixStream);
 
 /// The events of one wait.
 struct KeeperEvents {
-    is_told: bool,
+    is_signalled: bool,
     worker: Option<ChildProcess>,
     level: Option<ChildProcess>,
 }
 
 impl SupervisedProcesses {
-    fn live(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), String> {
         let worker = self.start_worker()?;
         // The worker has printed the reason to standard error.
-        let ended = |_| "the worker could not start; its message is above";
-        self.worker = Some(worker.map_err(ended)?);
+        let describe_end = |_| "the worker could not start; its message is above";
+        self.worker = Some(worker.map_err(describe_end)?);
         let started = match self.has_level {
             true => start(command(WorkerRole::Level), ChildProcess::spawn).map(Some),
             false => Ok(None),
         };
-        let done = started.and_then(|level| {
+        let result = started.and_then(|level| {
             self.level = level;
-            self.until_the_end()
+            self.run_until_end()
         });
-        let ended = self.end();
-        done.and(ended)
+        let end_result = self.end();
+        result.and(end_result)
     }
 
     /// Handles events until a process ends normally or a signal arrives.
-    fn until_the_end(&mut self) -> Result<(), String> {
-        let mut again: Option<Instant> = None;
+    fn run_until_end(&mut self) -> Result<(), String> {
+        let mut restart_at: Option<Instant> = None;
         loop {
-            let events = self.wait(again)?;
-            if events.is_told {
+            let events = self.wait(restart_at)?;
+            if events.is_signalled {
                 return Ok(());
             }
             if let Some(mut level) = events.level {
@@ -106,21 +106,23 @@ impl SupervisedProcesses {
                 let lifetime = worker.lifetime();
                 let status = reap(&mut worker)?;
                 if !status.success() {
-                    again = Some(self.next_try(status, lifetime));
+                    restart_at = Some(self.schedule_restart(status, lifetime));
                 } else if !self.has_level {
                     // A normal end is caused by `detach`, which also signals the level; without a level this was the
                     // last process.
                     return Ok(());
                 }
             }
-            if again.is_some_and(|at| at <= Instant::now()) {
-                again = None;
+            if restart_at.is_some_and(|time| time <= Instant::now()) {
+                restart_at = None;
                 match self.start_worker() {
                     Ok(Ok(worker)) => self.worker = Some(worker),
                     // It ended before it was ready: a failed start, which lengthens the pause.
-                    Ok(Err(status)) => again = Some(self.next_try(status, Duration::ZERO)),
+                    Ok(Err(status)) => {
+                        restart_at = Some(self.schedule_restart(status, Duration::ZERO))
+                    }
                     // The process could not be started at all, so it has no lifetime.
-                    Err(_) => again = Some(Instant::now() + self.backoff.failed()),
+                    Err(_) => restart_at = Some(Instant::now() + self.backoff.record_failure()),
                 }
             }
         }
@@ -133,23 +135,23 @@ impl SupervisedProcesses {
             self.worker.as_ref().map(|(worker, _)| readable(worker)),
             self.level.as_ref().map(readable),
         ];
-        let [is_told, worker_ended, level_ended] =
+        let [is_signalled, worker_ended, level_ended] =
             ready(descriptors, deadline).map_err(|error| format!("waiting: {error}"))?;
-        if is_told {
+        if is_signalled {
             // Reads all signals received so far; they have the same effect.
             let _ = self.stop.read(&mut [0; 64]);
         }
         let worker = self.worker.take_if(|_| worker_ended);
         Ok(KeeperEvents {
-            is_told,
+            is_signalled,
             worker: worker.map(|(worker, _)| worker),
             level: self.level.take_if(|_| level_ended),
         })
     }
 
     /// Computes and prints the time of the next start.
-    fn next_try(&mut self, status: ExitStatus, lifetime: Duration) -> Instant {
-        let pause = self.backoff.ended(lifetime);
+    fn schedule_restart(&mut self, status: ExitStatus, lifetime: Duration) -> Instant {
+        let pause = self.backoff.record_end(lifetime);
         terminal_output::note(format_args!(
             "the worker {}; the server on the port gets its connections until the restart in {} s",
             describe(status),
@@ -176,16 +178,16 @@ impl SupervisedProcesses {
     /// drain.
     fn end(&mut self) -> Result<(), String> {
         // The first round signals both processes without a further signal.
-        let mut is_told = true;
+        let mut is_signalled = true;
         while self.worker.is_some() || self.level.is_some() {
-            if is_told {
+            if is_signalled {
                 let worker = self.worker.iter().map(|(worker, _)| worker);
                 worker
                     .chain(&self.level)
                     .for_each(|child| child.signal(Signal::TERM));
             }
             let events = self.wait(None)?;
-            is_told = events.is_told;
+            is_signalled = events.is_signalled;
             for mut child in [events.worker, events.level].into_iter().flatten() {
                 reap(&mut child)?;
             }
@@ -201,9 +203,9 @@ fn no_level(status: ExitStatus) -> String {
     )
 }
 
-fn command(part: WorkerRole) -> Command {
+fn command(role: WorkerRole) -> Command {
     let mut command = same_command(|_| true);
-    command.args(["--part", part.name()]);
+    command.args(["--part", role.name()]);
     command
 }
 

@@ -15,7 +15,9 @@ fn ok(fields: &str, body: &str) -> String {
 
 /// Short bodies, which differ by the number of the request to the origin.
 fn short(fields: &'static str) -> TestOrigin {
-    TestOrigin::saying(move |asked| ok(fields, &format!("{} {}", asked.target, asked.number)))
+    TestOrigin::with_response(move |asked| {
+        ok(fields, &format!("{} {}", asked.target, asked.number))
+    })
 }
 
 const USEFUL: &str = "Cache-Control: max-age=600\r\nETag: \"e\"\r\n";
@@ -75,7 +77,7 @@ fn what_is_evicted_is_there() {
 
 #[test]
 fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
-    let origin = TestOrigin::saying(|asked: &OriginRequest| {
+    let origin = TestOrigin::with_response(|asked: &OriginRequest| {
         let fields = match asked.number {
             0 => "Cache-Control: max-age=0, stale-while-revalidate=600\r\n",
             _ => "Cache-Control: max-age=5\r\n",
@@ -96,7 +98,7 @@ fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
 
 #[test]
 fn what_was_validated_is_known_after_a_kill() {
-    let origin = TestOrigin::saying(|asked| match asked.field("if-none-match") {
+    let origin = TestOrigin::with_response(|asked| match asked.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n".into()
         }
@@ -117,7 +119,7 @@ fn what_was_validated_is_known_after_a_kill() {
 
 #[test]
 fn whom_it_is_for_is_known_after_a_kill() {
-    let origin = TestOrigin::saying(|asked| {
+    let origin = TestOrigin::with_response(|asked| {
         let fields = match asked.target.as_str() {
             "/all" => "Cache-Control: public, max-age=600\r\n",
             _ => "Cache-Control: max-age=600\r\n",
@@ -136,7 +138,7 @@ fn whom_it_is_for_is_known_after_a_kill() {
 
 #[test]
 fn what_has_to_be_validated_after_a_kill_is() {
-    let origin = TestOrigin::saying(|asked| match asked.field("if-none-match") {
+    let origin = TestOrigin::with_response(|asked| match asked.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n\r\n".into(),
         None => ok(
             "ETag: \"e\"\r\nCache-Control: max-age=0, stale-while-revalidate=600\r\n",
@@ -149,7 +151,7 @@ fn what_has_to_be_validated_after_a_kill_is() {
     // Stale, and used while it is validated.
     assert_eq!(host.get("/a", "").text(), "x");
     wait_until("it is validated", || {
-        let asked = host.origin.asked();
+        let asked = host.origin.requests();
         let is_asked = asked.last()?.field("if-none-match") == Some("\"e\"");
         is_asked.then_some(())
     });
@@ -188,7 +190,7 @@ fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
         client.send("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
     }
     // When one client has nearly the whole body, the others have joined or will.
-    clients[0].more();
+    clients[0].receive_once();
     is_whole.wait();
     for client in &mut clients {
         assert!(client.response().body == all);

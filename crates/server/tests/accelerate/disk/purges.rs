@@ -12,7 +12,7 @@ fn ok(fields: &str, body: &str) -> String {
 const ALLOWED: &str = "purge_from = \"127.0.0.0/8\"";
 
 fn numbered() -> TestOrigin {
-    TestOrigin::saying(|asked: &OriginRequest| {
+    TestOrigin::with_response(|asked: &OriginRequest| {
         let fields = "Cache-Control: max-age=600\r\nCache-Tag: news\r\nCache-Groups: \"g\"\r\n";
         match asked.method.as_str() {
             "POST" => ok("Cache-Group-Invalidation: \"g\"\r\n", ""),

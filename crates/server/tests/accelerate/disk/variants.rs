@@ -10,7 +10,7 @@ use crate::front::response;
 
 #[test]
 fn a_forged_user_gets_no_page_of_that_user() {
-    let origin = TestOrigin::saying(|asked: &OriginRequest| {
+    let origin = TestOrigin::with_response(|asked: &OriginRequest| {
         let fields = match asked.target.starts_with("/kept") {
             true => "Cache-Control: max-age=600\r\n",
             false => "Cache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n",

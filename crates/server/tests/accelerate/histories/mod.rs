@@ -111,7 +111,7 @@ fn visit((front, origin): (SocketAddr, &TestOrigin), mut visitor: Visitor<'_>, r
             false => client.response_to_head(),
         };
         if let Err(why) = visitor.take(&asking, &response) {
-            fail(origin.asked(), &asking, &why);
+            fail(origin.requests(), &asking, &why);
         }
     }
 }

@@ -33,12 +33,12 @@ pub struct Told {
 impl Told {
     /// With default settings.
     pub fn new() -> Told {
-        Told::of(TestFront::new(TestOrigin::saying(obey)))
+        Told::of(TestFront::new(TestOrigin::with_response(obey)))
     }
 
     /// With these lines of `[site.route.cache]`.
     pub fn with(caching: &str) -> Told {
-        Told::of(TestFront::caching(TestOrigin::saying(obey), caching))
+        Told::of(TestFront::caching(TestOrigin::with_response(obey), caching))
     }
 
     fn of(front: TestFront) -> Told {

@@ -18,7 +18,7 @@ fn holding(stored: &'static str, news: &'static str) -> TestFront {
 fn second(front: &TestFront, fields: &str) -> (lowroad_testkit::ClientResponse, OriginRequest) {
     assert_eq!(front.get("/", "").text(), "body");
     let got = front.get("/", fields);
-    (got, front.origin.asked().remove(1))
+    (got, front.origin.requests().remove(1))
 }
 
 #[test]
@@ -308,7 +308,10 @@ fn a_head_is_answered_from_a_get() {
 
 /// An accelerator that honours the clients' request directives.
 fn honouring(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
-    TestFront::caching(TestOrigin::saying(answer), "request_directives = true")
+    TestFront::caching(
+        TestOrigin::with_response(answer),
+        "request_directives = true",
+    )
 }
 
 /// The results of two GETs around a HEAD that the origin answers with these fields; it has `"b"` from then on.

@@ -95,7 +95,7 @@ fn a_part_is_not_the_whole() {
     assert_eq!(front.get("/", "Range: bytes=2-4\r\n").status, 206);
     let got = front.get("/", "");
     assert_eq!((got.status, got.text().as_str()), (200, BODY));
-    let asked = front.origin.asked();
+    let asked = front.origin.requests();
     assert_eq!(
         (asked[0].field("range"), asked[1].field("range")),
         (Some("bytes=2-4"), None)

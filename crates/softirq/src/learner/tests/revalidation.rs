@@ -24,7 +24,7 @@ fn what_was_hit_is_asked_after_and_a_304_extends_it() {
         LearnAction::Extend {
             serial: same,
             expires_ns,
-            born_ns,
+            generated_ns: born_ns,
             ..
         },
     ] = actions.as_slice()
@@ -49,7 +49,7 @@ fn a_changed_response_takes_the_place_of_the_old_one() {
         LearnAction::Publish {
             serial, replaces, ..
         },
-        LearnAction::Retire { gone },
+        LearnAction::Retire { withdrawn: gone },
     ] = actions.as_slice()
     else {
         panic!("{actions:?}");
@@ -203,7 +203,7 @@ fn a_response_that_grew_too_long_ends_the_old_one() {
 #[test]
 fn asking_after_leaves_room_for_new_keys() {
     let mut bench = Bench::new(LearnSettings {
-        under_way_max: 1,
+        in_progress_max: 1,
         waiting_max: 4,
         ..LearnSettings::default()
     });

@@ -11,10 +11,10 @@ const STEPS: usize = 4000;
 fn settings() -> LearnSettings {
     LearnSettings {
         published_max: 10,
-        under_way_max: 3,
+        in_progress_max: 3,
         waiting_max: 5,
         parts_max: 1,
-        kept_parts_max: 1,
+        keep_alive_parts_max: 1,
         ttl_secs: None,
         lifetime_secs_max: 24 * 3600,
         with_age: true,
@@ -91,7 +91,8 @@ impl World {
             0..8 => {
                 let page = self.page();
                 let key = key_of(&format!("/{page}"), None);
-                self.learner.asked(key, page, self.now_ns, &mut out);
+                self.learner
+                    .process_request(key, page, self.now_ns, &mut out);
             }
             8..12 => self.origin_answers(),
             12..16 => self.answer_arrives(&mut out),
@@ -237,7 +238,7 @@ impl World {
                 held.expires_ns = expires_ns;
                 self.extended += 1;
             }
-            LearnAction::Retire { gone } => {
+            LearnAction::Retire { withdrawn: gone } => {
                 assert!(!gone.is_empty());
                 for one in gone {
                     let held = self.held.remove(&one.serial).expect("published");
@@ -256,7 +257,7 @@ impl World {
 
     fn check(&self) {
         let (under_way, waiting) = self.learner.busy();
-        assert!(under_way <= settings().under_way_max && waiting <= settings().waiting_max);
+        assert!(under_way <= settings().in_progress_max && waiting <= settings().waiting_max);
         assert!(self.held.len() <= settings().published_max);
         assert_eq!(self.held.len(), self.learner.published());
         for held in self.held.values() {
@@ -290,7 +291,7 @@ fn nothing_is_published_that_must_not_be() {
         let own = world.learner.counters();
         assert_eq!(own.published, world.published);
         counters.evicted += own.evicted;
-        counters.overtaken += own.overtaken;
+        counters.outdated += own.outdated;
         counters.replaced += own.replaced;
         counters.expired += own.expired;
     }
@@ -298,7 +299,7 @@ fn nothing_is_published_that_must_not_be() {
     assert!(published > 5000 && extended > 100, "{published} {extended}");
     let everywhere = [
         counters.evicted,
-        counters.overtaken,
+        counters.outdated,
         counters.replaced,
         counters.expired,
     ];

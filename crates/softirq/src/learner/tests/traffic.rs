@@ -109,7 +109,8 @@ impl Site {
         self.asked.insert(page, self.now_ns + 2 * SECOND_NS);
         let mut out = Vec::new();
         let key = key_of(&format!("/{page}"), None);
-        self.learner.asked(key, page, self.now_ns, &mut out);
+        self.learner
+            .process_request(key, page, self.now_ns, &mut out);
         self.act(out);
     }
 
@@ -129,7 +130,7 @@ impl Site {
                 LearnAction::Publish { serial, hash, .. } => {
                     self.held.insert(hash, serial);
                 }
-                LearnAction::Retire { gone } => {
+                LearnAction::Retire { withdrawn: gone } => {
                     for one in gone {
                         // Its successor may be published already.
                         if self.held.get(&one.hash) == Some(&one.serial) {

@@ -20,7 +20,7 @@ const PARAMETERS: &str =
 
 /// A server, the account there, and TLS.
 pub struct MySqlAddress {
-    pub place: MySqlEndpoint,
+    pub endpoint: MySqlEndpoint,
     /// The name that a certificate must be for.
     pub host: String,
     pub login: LoginRequest,
@@ -71,12 +71,12 @@ impl MySqlAddress {
         // IPv6 addresses are in brackets in a URL, but not in a socket address.
         let host = host.unwrap_or("localhost").trim_matches(['[', ']']);
         let mut address = MySqlAddress {
-            place: MySqlEndpoint::Host(url.port().unwrap_or(PORT)),
+            endpoint: MySqlEndpoint::Host(url.port().unwrap_or(PORT)),
             host: host.to_owned(),
             login: LoginRequest {
-                user: decoded(url.username())?,
-                password: decoded(url.password().unwrap_or_default())?,
-                database: decoded(url.path().trim_start_matches('/'))?,
+                user: decode(url.username())?,
+                password: decode(url.password().unwrap_or_default())?,
+                database: decode(url.path().trim_start_matches('/'))?,
                 trusts_key: true,
                 ..LoginRequest::default()
             },
@@ -91,14 +91,14 @@ impl MySqlAddress {
         let (mut certificate, mut key) = (None, None);
         for (name, value) in url.query_pairs() {
             match &*name {
-                "socket" => address.place = MySqlEndpoint::Socket(value.into_owned().into()),
+                "socket" => address.endpoint = MySqlEndpoint::Socket(value.into_owned().into()),
                 "sslmode" | "ssl-mode" => address.mode = SslMode::parse(&value)?,
                 "sslca" | "ssl-ca" => address.authorities = Some(PemSource::new(&value)),
                 "sslcert" | "ssl-cert" => certificate = Some(PemSource::new(&value)),
                 "sslkey" | "ssl-key" => key = Some(PemSource::new(&value)),
-                "charset" => address.login.charset = word(&name, &value)?,
-                "collation" => address.login.collation = word(&name, &value)?,
-                "timezone" | "time-zone" => address.login.time_zone = word(&name, &value)?,
+                "charset" => address.login.charset = check_word(&name, &value)?,
+                "collation" => address.login.collation = check_word(&name, &value)?,
+                "timezone" | "time-zone" => address.login.time_zone = check_word(&name, &value)?,
                 name => {
                     let query = url.query().unwrap_or_default();
                     return Err(unknown_parameter(name, query, PARAMETERS));
@@ -116,7 +116,7 @@ impl MySqlAddress {
     }
 
     fn tls_policy(&self) -> TlsPolicy {
-        match (self.mode, &self.place) {
+        match (self.mode, &self.endpoint) {
             // Bytes on a Unix socket do not leave the machine.
             (SslMode::Disabled, _) | (SslMode::Preferred, MySqlEndpoint::Socket(_)) => {
                 TlsPolicy::Never
@@ -148,8 +148,8 @@ impl MySqlAddress {
         }
         let mut trust = ServerTrust::system();
         if let Some(authorities) = &self.authorities {
-            let added = trust.add_pem(&authorities.read()?);
-            added.map_err(|reason| authorities.trouble(reason))?;
+            let result = trust.add_pem(&authorities.read()?);
+            result.map_err(|reason| authorities.driver_error(reason))?;
         }
         Ok(match self.mode {
             // VERIFY_CA accepts any name in the certificate.
@@ -173,13 +173,13 @@ fn pair(certificate: &PemSource, key: &PemSource) -> Result<CertificatePair, Dri
     Ok(pair.0)
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+fn decode(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(String::from).map_err(|error| error.to_string())
 }
 
 /// Checks a value that is inserted into a statement.
-fn word(name: &str, value: &str) -> Result<String, String> {
+fn check_word(name: &str, value: &str) -> Result<String, String> {
     // Excludes quotes, since the value becomes part of a SET statement.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
     match !value.is_empty() && value.bytes().all(is_plain) {
@@ -207,13 +207,13 @@ mod tests {
             ("m@e", "p/w", "sh op")
         );
         assert_eq!(address.host, "db.example");
-        assert!(matches!(address.place, MySqlEndpoint::Host(3307)));
+        assert!(matches!(address.endpoint, MySqlEndpoint::Host(3307)));
         let address = parsed("mariadb://[::1]/");
         assert_eq!((&*address.host, &*address.login.user), ("::1", "root"));
-        assert!(matches!(address.place, MySqlEndpoint::Host(3306)));
+        assert!(matches!(address.endpoint, MySqlEndpoint::Host(3306)));
         let address = parsed("mysql://u@localhost/n?socket=/run/my%20sql.sock");
         assert!(
-            matches!(&address.place, MySqlEndpoint::Socket(path) if path == Path::new("/run/my sql.sock"))
+            matches!(&address.endpoint, MySqlEndpoint::Socket(path) if path == Path::new("/run/my sql.sock"))
         );
     }
 

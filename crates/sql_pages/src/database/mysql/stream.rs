@@ -43,7 +43,7 @@ impl MySqlStream {
     /// # Errors
     /// The server is unreachable.
     pub async fn connect(address: &MySqlAddress) -> io::Result<MySqlStream> {
-        let socket: Box<dyn AnySocket> = match &address.place {
+        let socket: Box<dyn AnySocket> = match &address.endpoint {
             MySqlEndpoint::Socket(path) => Box::new(UnixStream::connect(path).await?),
             MySqlEndpoint::Host(port) => {
                 let stream = TcpStream::connect((&*address.host, *port)).await?;
@@ -93,8 +93,8 @@ impl MySqlStream {
             return self.wire.send(bytes).await;
         };
         // Constant time 0: small records after a pause would not help, since a server waits for the whole command.
-        let sealed = tls.client.encrypt(&[bytes], &mut tls.records, 0);
-        sealed.map_err(DriverError::lost)?;
+        let encrypted = tls.client.encrypt(&[bytes], &mut tls.records, 0);
+        encrypted.map_err(DriverError::lost)?;
         tls.send_records(&mut self.wire).await
     }
 

@@ -109,11 +109,11 @@ fn is_known(name: &str) -> bool {
 /// The address parameter for authorities; sqlx reads it too, but does not expose it.
 fn authorities(url: &str) -> Result<Option<String>, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
-    let named = url
+    let authority_params = url
         .query_pairs()
         .filter(|(name, _)| matches!(&**name, "sslrootcert" | "ssl-root-cert" | "ssl-ca"));
     // The last one, as sqlx takes it.
-    Ok(named.last().map(|(_, value)| value.into_owned()))
+    Ok(authority_params.last().map(|(_, value)| value.into_owned()))
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn a_folder_without_rules_is_purged_of_all() {
     let log = PurgeLog::open(&path, NOW).expect("open");
     let first = log.first_generation();
     let rules = log.rules();
-    assert_eq!(rules, [PurgeRule::for_all(rules[0].generation)]);
+    assert_eq!(rules, [PurgeRule::purge_all(rules[0].generation)]);
     assert!(first > rules[0].generation);
     log.end(first).expect("written");
     drop(log);
@@ -140,7 +140,7 @@ fn what_is_gone_and_not_written_down_has_all_count_as_purged() {
     let log = PurgeLog::open(&path, NOW).expect("open");
     let first = log.first_generation();
     log.end(first).expect("written");
-    log.lose().expect("it is removed");
+    log.record_lost_deletion().expect("it is removed");
     // Later writes do not change that.
     log.record_purge(first + 1, &tag(b"a"), PurgeMode::Hard);
     log.save().expect("it is kept: all is purged");
@@ -148,6 +148,6 @@ fn what_is_gone_and_not_written_down_has_all_count_as_purged() {
     assert!(!path.join(FILE_NAME).exists());
     drop(log);
     let rules = PurgeLog::open(&path, NOW).expect("open").rules();
-    assert_eq!(rules, [PurgeRule::for_all(rules[0].generation)]);
+    assert_eq!(rules, [PurgeRule::purge_all(rules[0].generation)]);
     fs::remove_dir_all(path).expect("remove");
 }

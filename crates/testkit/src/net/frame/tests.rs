@@ -34,7 +34,7 @@ fn tcp(flags: u8, options: &[u8], data: &[u8], pseudo_header: u32) -> Vec<u8> {
     tcp.extend(options);
     tcp.extend(data);
     let len = u32::try_from(tcp.len()).unwrap();
-    let checksum = !folded(pseudo_header + 6 + len + sum(&tcp));
+    let checksum = !fold(pseudo_header + 6 + len + sum(&tcp));
     tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
     tcp
 }
@@ -45,7 +45,7 @@ fn v4(flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
     let len = u16::try_from(20 + tcp.len()).unwrap().to_be_bytes();
     let mut head = vec![0x45, 0, len[0], len[1], 0, 1, 0x40, 0, 64, 6, 0, 0];
     head.extend(addresses);
-    let checksum = !folded(sum(&head));
+    let checksum = !fold(sum(&head));
     head[10..12].copy_from_slice(&checksum.to_be_bytes());
     let mut frame = vec![2; 12];
     frame.extend([0x08, 0x00]);

@@ -21,7 +21,7 @@ fn passed(lane: &mut LinkLane, now: Duration) -> Vec<u64> {
 
 fn run(mangling: ManglingRule, seed: u64, frames: u64) -> (Vec<u64>, LaneCounts) {
     let mut lane = LinkLane::new(mangling, seed, 1500);
-    (0..frames).for_each(|n| lane.take(Duration::ZERO, numbered(n)));
+    (0..frames).for_each(|n| lane.receive(Duration::ZERO, numbered(n)));
     let order = passed(&mut lane, HOLD_MAX * 2);
     assert_eq!(lane.next_due(), None);
     (order, lane.counts())
@@ -102,7 +102,7 @@ fn a_held_frame_that_none_follows_passes_by_time() {
         ..ManglingRule::default()
     };
     let mut lane = LinkLane::new(mangling, 1, 1500);
-    lane.take(5 * MS, numbered(0));
+    lane.receive(5 * MS, numbered(0));
     assert_eq!(lane.next_due(), Some(5 * MS + HOLD_MAX));
     assert_eq!(passed(&mut lane, 4 * MS + HOLD_MAX), []);
     assert_eq!(passed(&mut lane, 5 * MS + HOLD_MAX), [0]);
@@ -116,7 +116,7 @@ fn delay_and_jitter_keep_the_order() {
         ..ManglingRule::default()
     };
     let mut lane = LinkLane::new(mangling, 2, 1500);
-    (0..100).for_each(|n| lane.take(Duration::ZERO, numbered(n)));
+    (0..100).for_each(|n| lane.receive(Duration::ZERO, numbered(n)));
     assert_eq!(passed(&mut lane, 9 * MS), []);
     let mut order = passed(&mut lane, 11 * MS);
     assert!(order.len() < 100);
@@ -133,7 +133,7 @@ fn frames_that_find_addresses_are_neither_touched_nor_counted() {
     let mut lane = LinkLane::new(mangling, 2, 1500);
     let mut arp = vec![2; 42];
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
-    lane.take(MS, arp.clone());
+    lane.receive(MS, arp.clone());
     assert_eq!(lane.ready(MS), Some(arp));
     assert_eq!(lane.counts(), LaneCounts::default());
 }
@@ -141,8 +141,8 @@ fn frames_that_find_addresses_are_neither_touched_nor_counted() {
 #[test]
 fn a_frame_above_the_mtu_is_counted() {
     let mut lane = LinkLane::new(ManglingRule::default(), 2, 1500);
-    lane.take(MS, vec![0xff; 1514]);
+    lane.receive(MS, vec![0xff; 1514]);
     assert_eq!(lane.counts().oversize, 0);
-    lane.take(MS, vec![0xff; 1515]);
+    lane.receive(MS, vec![0xff; 1515]);
     assert_eq!(lane.counts().oversize, 1);
 }

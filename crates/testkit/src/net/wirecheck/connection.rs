@@ -26,13 +26,13 @@ pub enum CheckFailure {
 
 impl fmt::Display for CheckFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, words) = match self {
-            CheckFailure::Wrong(words) => ("wrong", words),
-            CheckFailure::Hung(words) => ("hung", words),
-            CheckFailure::Reset(words) => ("reset", words),
-            CheckFailure::ClosedEarly(words) => ("closed early", words),
+        let (kind, detail) = match self {
+            CheckFailure::Wrong(detail) => ("wrong", detail),
+            CheckFailure::Hung(detail) => ("hung", detail),
+            CheckFailure::Reset(detail) => ("reset", detail),
+            CheckFailure::ClosedEarly(detail) => ("closed early", detail),
         };
-        write!(f, "{what}: {words}")
+        write!(f, "{kind}: {detail}")
     }
 }
 
@@ -53,7 +53,7 @@ impl CheckConnection {
     /// Connects.
     pub fn open(address: SocketAddr, deadline: Duration) -> Result<CheckConnection, CheckFailure> {
         let stream = TcpStream::connect_timeout(&address, deadline);
-        let stream = stream.map_err(|error| trouble("connecting", 0, &error))?;
+        let stream = stream.map_err(|error| io_failure("connecting", 0, &error))?;
         // Each piece becomes a segment.
         stream.set_nodelay(true).expect("a socket");
         Ok(CheckConnection {
@@ -79,18 +79,19 @@ impl CheckConnection {
         // One deadline for the whole turn, since single reads could be slow for ever.
         self.deadline = Instant::now() + deadline;
         self.turns += 1;
-        let told = format!("turn {} of the connection", self.turns);
-        self.send(plan).map_err(|error| trouble(&told, 0, &error))?;
+        let context = format!("turn {} of the connection", self.turns);
+        self.send(plan)
+            .map_err(|error| io_failure(&context, 0, &error))?;
         let mut closes = false;
         for expected in &plan.expectations {
             closes = self.answer(plan, expected, shared)?;
-            shared.right();
+            shared.count_correct();
         }
         match plan.ending {
             TurnEnding::Stays | TurnEnding::Stays10 if !closes => {
-                self.nothing_left().map(|()| true)
+                self.expect_no_more_bytes().map(|()| true)
             }
-            TurnEnding::ClientCloses => self.nothing_left().map(|()| false),
+            TurnEnding::ClientCloses => self.expect_no_more_bytes().map(|()| false),
             // Also if the server has announced the close itself.
             _ => self.end().map(|()| false),
         }
@@ -98,11 +99,12 @@ impl CheckConnection {
 
     fn send(&mut self, plan: &TurnPlan) -> io::Result<()> {
         for piece in &plan.pieces {
-            let mut left = &piece[..];
-            while !left.is_empty() {
-                self.stream.set_write_timeout(Some(self.time_left()?))?;
-                let len = self.stream.write(left)?;
-                left = &left[len..];
+            let mut remaining = &piece[..];
+            while !remaining.is_empty() {
+                self.stream
+                    .set_write_timeout(Some(self.remaining_time()?))?;
+                let len = self.stream.write(remaining)?;
+                remaining = &remaining[len..];
             }
         }
         if plan.ending == TurnEnding::HalfClose {
@@ -130,7 +132,7 @@ impl CheckConnection {
         compare_body(&head, &body, plan, expected)?;
         // Only a complete response is trusted for its validator.
         if let (Some(path), Some(etag), 200) = (&expected.path, head.field("etag"), head.status) {
-            shared.learn(path, etag);
+            shared.store_etag(path, etag);
         }
         let connection = head.field("connection");
         Ok(connection.is_some_and(|value| value.eq_ignore_ascii_case("close")))
@@ -142,8 +144,8 @@ impl CheckConnection {
                 .received
                 .windows(4)
                 .position(|four| four == b"\r\n\r\n");
-            if let Some(at) = found {
-                break at + 4;
+            if let Some(position) = found {
+                break position + 4;
             }
             // Without a bound, a server that never ends its head would fill the memory.
             if self.received.len() > HEAD_LEN_MAX {
@@ -169,10 +171,10 @@ impl CheckConnection {
     fn receive_until(&mut self, len: usize) -> Result<(), CheckFailure> {
         while self.received.len() < len {
             let count = self.receive();
-            let count = count.map_err(|e| trouble("receiving", self.received.len(), &e))?;
+            let count = count.map_err(|e| io_failure("receiving", self.received.len(), &e))?;
             if count == 0 {
-                let words = format!("after {} bytes of {len}", self.received.len());
-                return Err(CheckFailure::ClosedEarly(self.told(&words)));
+                let detail = format!("after {} bytes of {len}", self.received.len());
+                return Err(CheckFailure::ClosedEarly(self.describe(&detail)));
             }
         }
         Ok(())
@@ -180,53 +182,53 @@ impl CheckConnection {
 
     /// Expects the server to close the connection without further bytes.
     fn end(&mut self) -> Result<(), CheckFailure> {
-        self.nothing_left()?;
+        self.expect_no_more_bytes()?;
         let count = self.receive();
-        let count = count.map_err(|error| trouble("the planned end", 0, &error))?;
+        let count = count.map_err(|error| io_failure("the planned end", 0, &error))?;
         if count > 0 {
-            return self.nothing_left();
+            return self.expect_no_more_bytes();
         }
         Ok(())
     }
 
     /// Fails if there are bytes beyond the responses.
-    fn nothing_left(&self) -> Result<(), CheckFailure> {
+    fn expect_no_more_bytes(&self) -> Result<(), CheckFailure> {
         if self.received.is_empty() {
             return Ok(());
         }
         let start = &self.received[..self.received.len().min(100)];
         let start = String::from_utf8_lossy(start);
-        let words = format!("{} bytes too many: {start:?}", self.received.len());
-        Err(CheckFailure::Wrong(self.told(&words)))
+        let detail = format!("{} bytes too many: {start:?}", self.received.len());
+        Err(CheckFailure::Wrong(self.describe(&detail)))
     }
 
     fn receive(&mut self) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.time_left()?))?;
+        self.stream.set_read_timeout(Some(self.remaining_time()?))?;
         let mut buffer = [0; 65536];
         let len = self.stream.read(&mut buffer)?;
         self.received.extend_from_slice(&buffer[..len]);
         Ok(len)
     }
 
-    fn time_left(&self) -> io::Result<Duration> {
+    fn remaining_time(&self) -> io::Result<Duration> {
         // A timeout of zero means none to the socket, so it counts as expired.
-        let left = self.deadline.checked_duration_since(Instant::now());
-        let left = left.filter(|left| !left.is_zero());
-        left.ok_or_else(|| ErrorKind::TimedOut.into())
+        let remaining = self.deadline.checked_duration_since(Instant::now());
+        let remaining = remaining.filter(|remaining| !remaining.is_zero());
+        remaining.ok_or_else(|| ErrorKind::TimedOut.into())
     }
 
-    fn told(&self, words: &str) -> String {
-        let from = self.stream.local_addr().map(|address| address.to_string());
-        let from = from.unwrap_or_default();
-        format!("{words} (turn {} from {from})", self.turns)
+    fn describe(&self, detail: &str) -> String {
+        let local_address = self.stream.local_addr().map(|address| address.to_string());
+        let local_address = local_address.unwrap_or_default();
+        format!("{detail} (turn {} from {local_address})", self.turns)
     }
 }
 
 impl CheckedHead {
     fn field(&self, name: &str) -> Option<&str> {
         self.text.lines().skip(1).find_map(|line| {
-            let (known, value) = line.split_once(':')?;
-            known.eq_ignore_ascii_case(name).then(|| value.trim())
+            let (field_name, value) = line.split_once(':')?;
+            field_name.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
 }
@@ -236,7 +238,7 @@ fn compare_head(
     plan: &TurnPlan,
     expected: &AnswerExpectation,
 ) -> Result<(), CheckFailure> {
-    let wrong = |words: String| Err(CheckFailure::Wrong(format!("{words} in {:?}", head.text)));
+    let wrong = |detail: String| Err(CheckFailure::Wrong(format!("{detail} in {:?}", head.text)));
     if head.status != expected.status {
         return wrong(format!("not {}", expected.status));
     }
@@ -248,14 +250,14 @@ fn compare_head(
     if head.field("date").is_none_or(|date| date.len() != 29) {
         return wrong("no date".to_owned());
     }
-    let said = head.field("content-length").map(str::to_owned);
-    let due = expected.content.map(|(len, _)| len.to_string());
+    let content_length = head.field("content-length").map(str::to_owned);
+    let expected_length = expected.content.map(|(len, _)| len.to_string());
     // Apache omits a length of 0 in responses to HEAD.
-    let left_out = expected.head_only && said.is_none();
-    if due.is_some() && said != due && !left_out {
-        return wrong(format!("no content length of {due:?}"));
+    let is_omitted = expected.head_only && content_length.is_none();
+    if expected_length.is_some() && content_length != expected_length && !is_omitted {
+        return wrong(format!("no content length of {expected_length:?}"));
     }
-    if plan.kind == TurnKind::Range && said.as_deref() != Some("2") {
+    if plan.kind == TurnKind::Range && content_length.as_deref() != Some("2") {
         return wrong("not two bytes".to_owned());
     }
     Ok(())
@@ -267,31 +269,31 @@ fn compare_body(
     plan: &TurnPlan,
     expected: &AnswerExpectation,
 ) -> Result<(), CheckFailure> {
-    let Some((_, due)) = expected.content.filter(|_| !expected.head_only) else {
+    let Some((_, expected_crc32)) = expected.content.filter(|_| !expected.head_only) else {
         return Ok(());
     };
     let crc32 = crc32fast::hash(body);
-    if crc32 == due {
+    if crc32 == expected_crc32 {
         return Ok(());
     }
     let kind = plan.kind.name();
     Err(CheckFailure::Wrong(format!(
-        "{kind}: CRC-32 {crc32:08x}, not {due:08x}, of {} bytes after {:?}",
+        "{kind}: CRC-32 {crc32:08x}, not {expected_crc32:08x}, of {} bytes after {:?}",
         body.len(),
         head.text
     )))
 }
 
 fn length(head: &CheckedHead) -> Result<usize, CheckFailure> {
-    let said = head.field("content-length");
-    let len = said.and_then(|len| len.parse().ok());
+    let content_length = head.field("content-length");
+    let len = content_length.and_then(|len| len.parse().ok());
     len.ok_or_else(|| CheckFailure::Wrong(format!("no length in {:?}", head.text)))
 }
 
-fn trouble(doing: &str, received: usize, error: &io::Error) -> CheckFailure {
-    let words = format!("{doing}, {received} bytes received: {error}");
+fn io_failure(action: &str, received: usize, error: &io::Error) -> CheckFailure {
+    let detail = format!("{action}, {received} bytes received: {error}");
     match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => CheckFailure::Hung(words),
-        _ => CheckFailure::Reset(words),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => CheckFailure::Hung(detail),
+        _ => CheckFailure::Reset(detail),
     }
 }

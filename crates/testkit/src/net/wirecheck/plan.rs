@@ -112,9 +112,9 @@ pub struct TurnPlan {
 
 impl fmt::Display for TurnPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sent = self.pieces.concat();
-        let end = sent.iter().position(|byte| *byte == b'\r');
-        let line = String::from_utf8_lossy(&sent[..end.unwrap_or(0)]);
+        let bytes = self.pieces.concat();
+        let end = bytes.iter().position(|byte| *byte == b'\r');
+        let line = String::from_utf8_lossy(&bytes[..end.unwrap_or(0)]);
         write!(f, "{:?} then {:?}: {line}", self.kind, self.ending)
     }
 }
@@ -124,23 +124,26 @@ pub fn draw(
     check: &WireCheck,
     shared: &CheckContext,
     draws: &mut RandomDraws,
-    last: bool,
+    is_last: bool,
 ) -> TurnPlan {
     let page = page(check, draws);
     let etag = shared.etag(&page.path);
     let kind = kind(check, page, draws);
-    let ending = ending(kind, page, last, draws);
+    let ending = ending(kind, page, is_last, draws);
     let (mut pieces, mut expectations) = match kind {
-        TurnKind::Get => (get(page, "", ending, draws), vec![whole(page)]),
+        TurnKind::Get => (get(page, "", ending, draws), vec![full_response(page)]),
         TurnKind::Head => head(page, ending, draws),
         TurnKind::Conditional => conditional(page, etag, ending, draws),
         TurnKind::Fresh => fresh(page, ending, draws),
         TurnKind::Missing => missing(ending, draws),
         TurnKind::Split => (
-            in_two(get(page, "", ending, draws), draws),
-            vec![whole(page)],
+            split_in_two(get(page, "", ending, draws), draws),
+            vec![full_response(page)],
         ),
-        TurnKind::Pair => (get(page, "", TurnEnding::Stays, draws), vec![whole(page)]),
+        TurnKind::Pair => (
+            get(page, "", TurnEnding::Stays, draws),
+            vec![full_response(page)],
+        ),
         TurnKind::Range => range(page, ending, draws),
         TurnKind::Upload | TurnKind::ChunkedUpload => upload(check, kind, ending, draws),
     };
@@ -148,7 +151,7 @@ pub fn draw(
         let second = self::page(check, draws);
         // Both requests in one piece: the pipelined second one arrives with the first.
         pieces = vec![[pieces, get(second, "", ending, draws)].concat().concat()];
-        expectations.push(whole(second));
+        expectations.push(full_response(second));
     }
     TurnPlan {
         kind,
@@ -163,7 +166,7 @@ pub fn draw_hot(
     check: &WireCheck,
     shared: &CheckContext,
     draws: &mut RandomDraws,
-    last: bool,
+    is_last: bool,
 ) -> TurnPlan {
     let short = check.pages.iter().filter(|page| page.len <= HOT_LEN_MAX);
     let short: Vec<&TestPage> = short.take(HOT_PAGES_MAX).collect();
@@ -176,11 +179,11 @@ pub fn draw_hot(
         1 => TurnKind::Conditional,
         _ => TurnKind::Get,
     };
-    let ending = ending(kind, page, last, draws);
+    let ending = ending(kind, page, is_last, draws);
     let (pieces, expectations) = match kind {
         TurnKind::Head => head(page, ending, draws),
         TurnKind::Conditional => conditional(page, shared.etag(&page.path), ending, draws),
-        _ => (get(page, "", ending, draws), vec![whole(page)]),
+        _ => (get(page, "", ending, draws), vec![full_response(page)]),
     };
     TurnPlan {
         kind,
@@ -219,24 +222,24 @@ fn kind(check: &WireCheck, page: &TestPage, draws: &mut RandomDraws) -> TurnKind
     }
 }
 
-fn ending(kind: TurnKind, page: &TestPage, last: bool, draws: &mut RandomDraws) -> TurnEnding {
-    if !last {
+fn ending(kind: TurnKind, page: &TestPage, is_last: bool, draws: &mut RandomDraws) -> TurnEnding {
+    if !is_last {
         // HTTP/1.0 has no chunks.
-        let old = draws.percent(5.0) && kind != TurnKind::ChunkedUpload;
-        return if old {
+        let is_http10 = draws.percent(5.0) && kind != TurnKind::ChunkedUpload;
+        return if is_http10 {
             TurnEnding::Stays10
         } else {
             TurnEnding::Stays
         };
     }
     // A proxy may abort the request of a half-closed connection, since the client may be gone.
-    let upload = matches!(kind, TurnKind::Upload | TurnKind::ChunkedUpload);
+    let is_upload = matches!(kind, TurnKind::Upload | TurnKind::ChunkedUpload);
     // nginx may close one that does not take its response at once; the length of a pair's second page is unknown here.
-    let long = page.len > HALF_CLOSED_LEN_MAX || kind == TurnKind::Pair;
+    let is_long = page.len > HALF_CLOSED_LEN_MAX || kind == TurnKind::Pair;
     match draws.below(6) {
         0..2 => TurnEnding::Close,
-        2 if !upload => TurnEnding::Close10,
-        3 if !upload && !long => TurnEnding::HalfClose,
+        2 if !is_upload => TurnEnding::Close10,
+        3 if !is_upload && !is_long => TurnEnding::HalfClose,
         _ => TurnEnding::ClientCloses,
     }
 }
@@ -248,7 +251,7 @@ fn request(
     ending: TurnEnding,
     draws: &mut RandomDraws,
 ) -> Vec<u8> {
-    let varied = FIELDS[draws.below(FIELDS.len())];
+    let extra_fields = FIELDS[draws.below(FIELDS.len())];
     let (minor, connection) = match ending {
         TurnEnding::Stays | TurnEnding::ClientCloses | TurnEnding::HalfClose => (1, ""),
         TurnEnding::Stays10 => (0, "Connection: keep-alive\r\n"),
@@ -256,7 +259,7 @@ fn request(
         TurnEnding::Close10 => (0, ""),
     };
     let head = format!(
-        "{method} {target} HTTP/1.{minor}\r\nHost: test\r\n{varied}{fields}{connection}\r\n"
+        "{method} {target} HTTP/1.{minor}\r\nHost: test\r\n{extra_fields}{fields}{connection}\r\n"
     );
     head.into_bytes()
 }
@@ -268,12 +271,12 @@ fn get(page: &TestPage, fields: &str, ending: TurnEnding, draws: &mut RandomDraw
 type PlannedTurn = (Vec<Vec<u8>>, Vec<AnswerExpectation>);
 
 fn head(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
-    let sent = request("HEAD", &page.path, "", ending, draws);
+    let bytes = request("HEAD", &page.path, "", ending, draws);
     let expected = AnswerExpectation {
         head_only: true,
-        ..whole(page)
+        ..full_response(page)
     };
-    (vec![sent], vec![expected])
+    (vec![bytes], vec![expected])
 }
 
 /// With the known validator, or with a wrong one if there is none yet.
@@ -287,12 +290,12 @@ fn conditional(
         status: 304,
         content: None,
         head_only: true,
-        ..whole(page)
+        ..full_response(page)
     };
     let (etag, expected) = match etag {
         Some(etag) => (etag, not_modified),
         // No page has this validator, so the full response is expected.
-        None => ("\"another\"".to_owned(), whole(page)),
+        None => ("\"another\"".to_owned(), full_response(page)),
     };
     let field = format!("If-None-Match: {etag}\r\n");
     (get(page, &field, ending, draws), vec![expected])
@@ -302,7 +305,7 @@ fn fresh(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> Planne
     let target = format!("{}?fresh={:x}", page.path, draws.number());
     let expected = AnswerExpectation {
         path: None,
-        ..whole(page)
+        ..full_response(page)
     };
     (
         vec![request("GET", &target, "", ending, draws)],
@@ -349,14 +352,14 @@ fn upload(
     let len = draws.below(check.upload_len_max + 1);
     let body = site::content(draws.number(), 0, len);
     let receipt = receipt(&body);
-    let (field, framed) = if kind == TurnKind::ChunkedUpload {
+    let (field, body_pieces) = if kind == TurnKind::ChunkedUpload {
         let field = "Transfer-Encoding: chunked\r\n".to_owned();
-        (field, in_chunks(&body, draws))
+        (field, chunk_body(&body, draws))
     } else {
         (format!("Content-Length: {len}\r\n"), vec![body])
     };
     let mut pieces = vec![request("POST", target, &field, ending, draws)];
-    pieces.extend(framed);
+    pieces.extend(body_pieces);
     let expected = AnswerExpectation {
         path: None,
         status: 200,
@@ -366,7 +369,7 @@ fn upload(
     (pieces, vec![expected])
 }
 
-fn in_chunks(body: &[u8], draws: &mut RandomDraws) -> Vec<Vec<u8>> {
+fn chunk_body(body: &[u8], draws: &mut RandomDraws) -> Vec<Vec<u8>> {
     let chunk = |data: &[u8]| [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat();
     let len = 1 + draws.below(20_000);
     let mut pieces: Vec<_> = body.chunks(len).map(chunk).collect();
@@ -374,13 +377,13 @@ fn in_chunks(body: &[u8], draws: &mut RandomDraws) -> Vec<Vec<u8>> {
     pieces
 }
 
-fn in_two(pieces: Vec<Vec<u8>>, draws: &mut RandomDraws) -> Vec<Vec<u8>> {
+fn split_in_two(pieces: Vec<Vec<u8>>, draws: &mut RandomDraws) -> Vec<Vec<u8>> {
     let bytes = pieces.concat();
     let (first, second) = bytes.split_at(1 + draws.below(bytes.len() - 1));
     vec![first.to_vec(), second.to_vec()]
 }
 
-fn whole(page: &TestPage) -> AnswerExpectation {
+fn full_response(page: &TestPage) -> AnswerExpectation {
     AnswerExpectation {
         path: Some(page.path.clone()),
         status: 200,

@@ -9,7 +9,7 @@ fn check() -> WireCheck {
 
 fn plans(seed: u64) -> Vec<TurnPlan> {
     let shared = CheckContext::default();
-    shared.learn("/a", "\"tag\"");
+    shared.store_etag("/a", "\"tag\"");
     let mut draws = RandomDraws::new(seed, 0);
     let last = |n: usize| n.is_multiple_of(5);
     (0..3000)
@@ -46,8 +46,8 @@ fn each_request_in_a_turn_has_an_expectation() {
 
 #[test]
 fn chunks_hold_the_body() {
-    let pieces = in_chunks(b"hello", &mut RandomDraws::new(1, 1));
+    let pieces = chunk_body(b"hello", &mut RandomDraws::new(1, 1));
     let text = String::from_utf8(pieces.concat()).unwrap();
     assert!(text.ends_with("0\r\n\r\n"));
-    assert_eq!(in_chunks(b"", &mut RandomDraws::new(1, 1)), [b"0\r\n\r\n"]);
+    assert_eq!(chunk_body(b"", &mut RandomDraws::new(1, 1)), [b"0\r\n\r\n"]);
 }
