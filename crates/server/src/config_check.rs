@@ -15,6 +15,7 @@ use lowroad_routes::applications;
 use nix::unistd::{Group, User};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use crate::admin::access::AdminAccess;
 use crate::admin::listeners;
 use crate::{cli, terminal_output};
 
@@ -49,6 +50,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     logs(&as_root, &mut problems);
     variables(&config, &mut problems);
     admin_socket(&config, &mut warnings);
+    let tokens = AdminAccess::new(&config.admin);
+    problems.extend(tokens.err().map(|error| format!("admin: {error}")));
     disk_cache(&config, &mut warnings);
     // The server opens certificates and keys before it gives up root, so they are checked as root.
     let (tls_problems, tls_warnings) = lowroad_tls_listener::check(&config);

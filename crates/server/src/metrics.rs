@@ -6,10 +6,12 @@
 mod cache;
 mod certificates;
 mod handlers;
+mod named_counters;
 mod process;
 mod requests;
 pub mod snapshot_json;
 mod softirq;
+mod upstreams;
 mod workers;
 
 use std::sync::Mutex;
@@ -30,6 +32,8 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         workers::add(&running, out);
         cache::add(&running, out);
         handlers::add(&running, out);
+        upstreams::add(&running, out);
+        named_counters::add(&running, out);
         certificates::add(&running, out);
         softirq::add(&running, out);
         logs(&running, out);

@@ -266,10 +266,13 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
         disk_cache_len_max: config.server.disk_cache_len_max,
         ..running.config.server.clone()
     };
-    if config.server != same_size || config.log != running.config.log {
-        running
-            .logger
-            .warn(format_args!("changes in [server] and [log] need a restart"));
+    let is_same = config.server == same_size
+        && config.log == running.config.log
+        && config.admin == running.config.admin;
+    if !is_same {
+        running.logger.warn(format_args!(
+            "changes in [server], [log] and [admin] need a restart"
+        ));
     }
     running.config = config;
     draining

@@ -214,6 +214,8 @@ pub fn encoded(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -245,5 +247,39 @@ mod tests {
         let unknown = AdminRequest::new(Method::Get, b"/v2", None).expect_err("no path");
         assert_eq!(unknown.status.code(), 404);
         assert!(AdminRequest::new(Method::Head, b"/metrics", None).is_ok());
+    }
+
+    #[test]
+    fn the_document_describes_each_operation() {
+        let document: serde_json::Value =
+            serde_json::from_str(super::super::actions::OPENAPI).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let described = paths.iter().flat_map(|(path, methods)| {
+            let methods = methods.as_object().expect("methods");
+            methods.keys().map(move |method| (method.as_str(), path))
+        });
+        let described: BTreeSet<(&str, &str)> = described
+            .map(|(method, path)| (method, path.as_str()))
+            .collect();
+        let names = OPERATIONS.map(|(method, path, ..)| (method.as_str().to_lowercase(), path));
+        let offered: BTreeSet<(&str, &str)> = names
+            .iter()
+            .map(|(method, path)| (method.as_str(), *path))
+            .collect();
+        assert_eq!(described, offered);
+        for ((method, path), (_, _, _, permission)) in names.iter().zip(OPERATIONS) {
+            let responses = &paths[*path][method]["responses"];
+            // Each may be refused for its token, and when too many wait.
+            for status in ["200", "401", "429", "503"] {
+                assert!(responses.get(status).is_some(), "{path}: {status}");
+            }
+            let needs_full = permission == AdminPermission::Full;
+            assert_eq!(responses.get("403").is_some(), needs_full, "{path}");
+            for (status, response) in responses.as_object().expect("responses") {
+                let problem = response.get("$ref").and_then(|link| link.as_str());
+                let expected = (status != "200").then_some("#/components/responses/Problem");
+                assert_eq!(problem, expected, "{path}: {status}");
+            }
+        }
     }
 }

@@ -79,12 +79,12 @@ fn purges(running: &RunningServer, out: &mut MetricSnapshot) {
     out.counter("lowroad_purges", "Purges.", purges.purges);
     out.gauge(
         "lowroad_purge_rules",
-        "Purges of several responses that are compared with each look-up.",
+        "Rules and names of purges that are remembered.",
         purges.rules,
     );
     out.counter(
         "lowroad_purge_rules_dropped",
-        "Purges that became purges of everything because there were too many.",
+        "Rules and names of purges forgotten because there were too many.",
         purges.dropped,
     );
     out.counter(

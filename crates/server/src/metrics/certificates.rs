@@ -6,7 +6,11 @@ use crate::running_server::RunningServer;
 
 /// Adds the metrics of certificates.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
-    let certificates = running.tls.certificates();
+    let mut certificates = running.tls.certificates();
+    // Sites may have one certificate with different keys or staples.
+    certificates
+        .sort_by(|one, other| (&one.names, &one.source).cmp(&(&other.names, &other.source)));
+    certificates.dedup_by(|one, other| (&one.names, &one.source) == (&other.names, &other.source));
     let expiry = out.family(
         MetricKind::Gauge,
         "lowroad_certificate_expiry_timestamp_seconds",
@@ -41,6 +45,8 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         "Failed TLS connections by reason.",
     );
     for (reason, count) in running.tls.counters() {
+        // `tls.alerts` in `lowroad status`
+        let reason = reason.strip_prefix("tls.").unwrap_or(reason);
         faults.whole(&[("reason", reason)], count);
     }
 }

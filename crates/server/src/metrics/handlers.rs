@@ -1,8 +1,8 @@
-//! Metrics of routes, upstream servers, modules and traffic classes.
+//! Metrics of the handlers of routes, and of traffic classes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_handler::upstream_status::UpstreamStatus;
 use lowroad_metrics::{MetricKind, MetricSnapshot};
 use lowroad_routes::counts::RouteCounters;
 
@@ -11,8 +11,6 @@ use crate::running_server::RunningServer;
 /// Adds the metrics of handlers.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     routes(running, out);
-    upstreams(&running.handler_runtime.origins().servers, out);
-    named_counters(running, out);
     classes(running, out);
 }
 
@@ -50,164 +48,86 @@ fn routes(running: &RunningServer, out: &mut MetricSnapshot) {
             |it| &it.shared,
         ),
     ];
+    // By scope, as requests are: their number is bounded, and equal routes of sites with one name share their labels.
+    let mut by_scope: BTreeMap<usize, Vec<&RouteCounters>> = BTreeMap::new();
+    for route in running.sites.all.iter().flat_map(|site| site.routes.iter()) {
+        let counters = by_scope.entry(route.metric_scope.index()).or_default();
+        counters.push(&route.counts);
+    }
+    let scopes = running.sites.scopes.labels();
     for (kind, name, help, counter) in families {
         let family = out.family(kind, name, help);
-        for site in &running.sites.all {
-            for route in site.routes.iter() {
-                let labels = [("site", &*site.rules.label), ("route", &*route.name())];
-                family.whole(&labels, counter(&route.counts).load(Relaxed));
+        for (index, routes) in &by_scope {
+            let sum = routes.iter().map(|it| counter(it).load(Relaxed)).sum();
+            if let Some(scope) = scopes.get(*index) {
+                family.whole(&[("site", &*scope.site), ("route", &*scope.route)], sum);
             }
         }
     }
 }
 
-fn upstreams(servers: &[UpstreamStatus], out: &mut MetricSnapshot) {
-    type UpstreamValue = fn(&UpstreamStatus) -> Option<u64>;
-    let families: [(MetricKind, &str, &str, UpstreamValue); 12] = [
-        (
-            MetricKind::Gauge,
-            "up",
-            "Whether an upstream server gets requests.",
-            |it| Some(it.member.as_ref()?.is_available.into()),
-        ),
-        (
-            MetricKind::Gauge,
-            "weight",
-            "The weight of an upstream server.",
-            |it| Some(it.member.as_ref()?.weight.into()),
-        ),
-        (
-            MetricKind::Gauge,
-            "requests_in_progress",
-            "Requests in progress at an upstream server.",
-            |it| Some(it.member.as_ref()?.requests_now.into()),
-        ),
-        (
-            MetricKind::Counter,
-            "responses",
-            "Responses of an upstream server.",
-            |it| Some(it.member.as_ref()?.answered),
-        ),
-        (
-            MetricKind::Counter,
-            "ejections",
-            "How often the circuit breaker has ejected an upstream server.",
-            |it| Some(it.member.as_ref()?.ejections),
-        ),
-        (
-            MetricKind::Counter,
-            "checks_failed",
-            "Failed health checks of an upstream server.",
-            |it| Some(it.member.as_ref()?.checks_failed),
-        ),
-        (
-            MetricKind::Counter,
-            "checks_passed",
-            "Successful health checks of an upstream server.",
-            |it| Some(it.member.as_ref()?.checks_passed),
-        ),
-        (
-            MetricKind::Gauge,
-            "connections_in_use",
-            "Connections to an upstream server with a request.",
-            |it| Some(it.connections.in_use),
-        ),
-        (
-            MetricKind::Gauge,
-            "connections_idle",
-            "Idle connections to an upstream server.",
-            |it| Some(it.connections.idle),
-        ),
-        (
-            MetricKind::Counter,
-            "connections_opened",
-            "Connections opened to an upstream server.",
-            |it| Some(it.connections.opened),
-        ),
-        (
-            MetricKind::Counter,
-            "connections_reused",
-            "Uses of an idle connection to an upstream server.",
-            |it| Some(it.connections.reused),
-        ),
-        (
-            MetricKind::Counter,
-            "connections_failed",
-            "Failed attempts to connect to an upstream server.",
-            |it| Some(it.connections.failed),
-        ),
-    ];
-    for (kind, name, help, value) in families {
-        let family = out.family(kind, format!("lowroad_upstream_{name}"), help);
-        for server in servers {
-            if let Some(value) = value(server) {
-                family.whole(&labels(server), value);
-            }
-        }
-    }
-    let failures = out.family(
+/// Numbers of a traffic class: name in `lowroad status`, kind, metric and help.
+const CLASS_NUMBERS: [(&str, MetricKind, &str, &str); 8] = [
+    (
+        "requests",
         MetricKind::Counter,
-        "lowroad_upstream_failures",
-        "Failed requests of an upstream server by reason.",
-    );
-    for server in servers {
-        let [origin, name] = labels(server);
-        for (reason, count) in server.member.iter().flat_map(|member| &member.failures) {
-            failures.whole(&[origin, name, ("reason", reason)], *count);
-        }
-    }
-}
-
-fn labels(server: &UpstreamStatus) -> [(&'static str, &str); 2] {
-    // The names in the log begin with the kind.
-    let name =
-        |text: &'_ str| -> usize { text.strip_prefix("origin ").map_or(0, |_| "origin ".len()) };
-    [
-        ("origin", &server.origin[name(&server.origin)..]),
-        ("server", &server.server[name(&server.server)..]),
-    ]
-}
-
-/// Counters that handlers name themselves, such as `pages.over_memory`.
-fn named_counters(running: &RunningServer, out: &mut MetricSnapshot) {
-    for (name, value) in running.handler_runtime.counts() {
-        out.gauge(
-            format!("lowroad_{}", name.replace('.', "_")),
-            "A counter of lowroad status.",
-            value,
-        );
-    }
-    let mut modules: Vec<(&'static str, Vec<(String, u64)>)> = Vec::new();
-    for (module, counts) in running.handlers.counts() {
-        for (name, value) in counts {
-            let sample = (module.to_owned(), value);
-            match modules.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, samples)) => samples.push(sample),
-                None => modules.push((name, vec![sample])),
-            }
-        }
-    }
-    for (name, samples) in modules {
-        let family = out.family(
-            MetricKind::Gauge,
-            format!("lowroad_module_{name}"),
-            "A counter of a module.",
-        );
-        for (module, value) in samples {
-            family.whole(&[("module", &*module)], value);
-        }
-    }
-}
+        "lowroad_class_requests",
+        "Requests of a traffic class.",
+    ),
+    (
+        "beyond_rate",
+        MetricKind::Counter,
+        "lowroad_class_beyond_rate",
+        "Requests of a traffic class refused because they exceeded its rate.",
+    ),
+    (
+        "calls",
+        MetricKind::Counter,
+        "lowroad_class_calls",
+        "Calls of handlers for a traffic class.",
+    ),
+    (
+        "waited",
+        MetricKind::Counter,
+        "lowroad_class_waited",
+        "Calls of a traffic class that waited for their turn.",
+    ),
+    (
+        "shed",
+        MetricKind::Counter,
+        "lowroad_class_shed",
+        "Requests of a traffic class refused because its queue was full.",
+    ),
+    (
+        "too_late",
+        MetricKind::Counter,
+        "lowroad_class_too_late",
+        "Requests of a traffic class refused because they had waited until its deadline.",
+    ),
+    (
+        "under_way",
+        MetricKind::Gauge,
+        "lowroad_class_calls_in_progress",
+        "Calls in progress for a traffic class.",
+    ),
+    (
+        "waiting",
+        MetricKind::Gauge,
+        "lowroad_class_waiting_requests",
+        "Requests of a traffic class that wait for their turn.",
+    ),
+];
 
 fn classes(running: &RunningServer, out: &mut MetricSnapshot) {
-    let counts = running.sites.classes.iter().flat_map(|it| it.counts());
-    let family = out.family(
-        MetricKind::Gauge,
-        "lowroad_class",
-        "A counter of a traffic class.",
-    );
-    for (name, value) in counts {
-        let (class, counter) = name.rsplit_once('.').unwrap_or(("", &name));
-        family.whole(&[("class", class), ("counter", counter)], value);
+    let classes = running.sites.classes.iter();
+    let numbers: Vec<_> = classes.flat_map(|it| it.counts()).collect();
+    for (number, kind, metric, help) in CLASS_NUMBERS {
+        let family = out.family(kind, metric, help);
+        for (name, value) in &numbers {
+            // `gold.requests`
+            if let Some((class, _)) = name.rsplit_once('.').filter(|(_, it)| *it == number) {
+                family.whole(&[("class", class)], *value);
+            }
+        }
     }
 }

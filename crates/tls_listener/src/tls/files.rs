@@ -9,7 +9,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_privileges::helper;
 use lowroad_store::watch::{FolderWatcher, PathWatch};
 use lowroad_tls::certificates::{self, CertificatePair, CertificatePaths, CertificateProblem};
-use lowroad_tls::x509;
+use lowroad_tls::x509::{self, AltName};
 
 use super::local_authority;
 use crate::certificate_status::CertificateStatus;
@@ -150,7 +150,7 @@ impl KeyPairSet {
     /// Each certificate, for metrics.
     pub fn status(&self) -> impl Iterator<Item = CertificateStatus> {
         self.pairs().map(|(pair, source)| CertificateStatus {
-            names: joined_names(pair),
+            names: plain_names(pair),
             source,
             not_after_s: u64::try_from(pair.not_after_s()).ok(),
             renewal_s: None,
@@ -179,6 +179,21 @@ impl KeyPairSet {
 
 fn joined_names(pair: &CertificatePair) -> String {
     let names: Vec<String> = pair.names().iter().map(ToString::to_string).collect();
+    names.join(" ")
+}
+
+/// The names without their kinds, each once.
+fn plain_names(pair: &CertificatePair) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in pair.names() {
+        let name = match name {
+            AltName::Dns(name) | AltName::Email(name) | AltName::Uri(name) => name.to_string(),
+            AltName::Ip(ip) => ip.to_string(),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     names.join(" ")
 }
 

@@ -110,12 +110,12 @@ fn is_complete(line: &[u8], format: AccessLogFormat) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::level::LevelHealth;
     use std::path::PathBuf;
 
     use lowroad_log::{LogDestination, LogLevel, LogWriter};
 
     use super::*;
+    use crate::level::LevelHealth;
 
     fn file(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("lowroad-heard-{name}-{}", std::process::id()))

@@ -1,0 +1,199 @@
+//! Metrics of what handlers of several routes share: temporary files, compression, pages, WebAssembly, modules. Their
+//! counters have names in `lowroad status`, which are mapped to metrics here.
+
+use lowroad_metrics::{MetricKind, MetricSnapshot};
+
+use crate::running_server::RunningServer;
+
+/// A counter's name in `lowroad status`, kind, metric and help.
+type NamedCounter = (&'static str, MetricKind, &'static str, &'static str);
+
+const COUNTERS: [NamedCounter; 23] = [
+    (
+        "pages.over_memory",
+        MetricKind::Counter,
+        "lowroad_pages_over_memory",
+        "Pages that exceeded their memory.",
+    ),
+    (
+        "spool_bytes",
+        MetricKind::Gauge,
+        "lowroad_spool_bytes",
+        "Bytes of bodies in temporary files.",
+    ),
+    (
+        "spool_files",
+        MetricKind::Gauge,
+        "lowroad_spool_files",
+        "Temporary files of bodies.",
+    ),
+    (
+        "spool_requests",
+        MetricKind::Counter,
+        "lowroad_spool_requests",
+        "Request bodies that went through a temporary file.",
+    ),
+    (
+        "spool_responses",
+        MetricKind::Counter,
+        "lowroad_spool_responses",
+        "Responses that were written to a temporary file for a slow client.",
+    ),
+    (
+        "spool_refused",
+        MetricKind::Counter,
+        "lowroad_spool_refused",
+        "Requests refused because temporary files had no room for their body.",
+    ),
+    (
+        "spool_held_back",
+        MetricKind::Counter,
+        "lowroad_spool_held_back",
+        "How often a handler waited for a slow client.",
+    ),
+    (
+        "spool_failed",
+        MetricKind::Counter,
+        "lowroad_spool_failures",
+        "Temporary files that could not be created, written or read.",
+    ),
+    (
+        "compressed",
+        MetricKind::Counter,
+        "lowroad_compressed_responses",
+        "Responses of handlers that were compressed.",
+    ),
+    (
+        "compress_refused",
+        MetricKind::Counter,
+        "lowroad_uncompressed_responses",
+        "Responses of handlers not compressed because too many were in progress.",
+    ),
+    (
+        "wasm.requests",
+        MetricKind::Counter,
+        "lowroad_wasm_requests",
+        "Requests for WebAssembly modules.",
+    ),
+    (
+        "wasm.instances",
+        MetricKind::Counter,
+        "lowroad_wasm_instances_created",
+        "WebAssembly instances that were created.",
+    ),
+    (
+        "wasm.reused",
+        MetricKind::Counter,
+        "lowroad_wasm_instances_reused",
+        "Requests that got a reset WebAssembly instance.",
+    ),
+    (
+        "wasm.now_instances",
+        MetricKind::Gauge,
+        "lowroad_wasm_instances",
+        "WebAssembly instances.",
+    ),
+    (
+        "wasm.now_resting",
+        MetricKind::Gauge,
+        "lowroad_wasm_instances_idle",
+        "Idle WebAssembly instances.",
+    ),
+    (
+        "wasm.now_memory_bytes",
+        MetricKind::Gauge,
+        "lowroad_wasm_memory_bytes",
+        "Memory of all WebAssembly instances.",
+    ),
+    (
+        "wasm.traps",
+        MetricKind::Counter,
+        "lowroad_wasm_traps",
+        "WebAssembly instances that trapped, except those that computed for too long.",
+    ),
+    (
+        "wasm.deadlines",
+        MetricKind::Counter,
+        "lowroad_wasm_deadlines",
+        "WebAssembly instances that computed for too long.",
+    ),
+    (
+        "wasm.memory_refused",
+        MetricKind::Counter,
+        "lowroad_wasm_memory_refused",
+        "Growths of WebAssembly memory or tables that were refused.",
+    ),
+    (
+        "wasm.full",
+        MetricKind::Counter,
+        "lowroad_wasm_full",
+        "Requests that found no free WebAssembly instance and got 503.",
+    ),
+    (
+        "wasm.bad_pointers",
+        MetricKind::Counter,
+        "lowroad_wasm_bad_pointers",
+        "Arguments of WebAssembly calls that pointed outside the instance's memory.",
+    ),
+    (
+        "wasm.compiled",
+        MetricKind::Counter,
+        "lowroad_wasm_compiled",
+        "WebAssembly files that were compiled.",
+    ),
+    (
+        "wasm.rejected",
+        MetricKind::Counter,
+        "lowroad_wasm_rejected",
+        "Changed WebAssembly files that were rejected.",
+    ),
+];
+
+/// The counters of a module and their help.
+const MODULE_COUNTERS: [(&str, &str); 9] = [
+    ("calls", "Requests for a module."),
+    (
+        "waited",
+        "Calls of a module that were not answered at once.",
+    ),
+    ("failed", "Calls that a module ended with a failure."),
+    ("late", "Calls of a module that the route's timeout ended."),
+    (
+        "gone",
+        "Calls of a module abandoned by their client while the module waited.",
+    ),
+    (
+        "refused",
+        "Requests for a module that got 503 because too many calls were in progress.",
+    ),
+    ("reloads", "New versions of a module that were loaded."),
+    ("rejected", "New versions of a module that were rejected."),
+    ("crashes", "Deaths of a module's process."),
+];
+
+/// Adds the metrics; those of unknown counters have their names.
+pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
+    for (name, value) in running.handler_runtime.counts() {
+        match COUNTERS.iter().find(|(known, ..)| *known == name) {
+            Some((_, kind, metric, help)) => out.family(*kind, *metric, help).whole(&[], value),
+            None => out.gauge(
+                format!("lowroad_{}", name.replace('.', "_")),
+                "A counter of lowroad status.",
+                value,
+            ),
+        }
+    }
+    let modules = running.handlers.counts();
+    for (counter, help) in MODULE_COUNTERS {
+        let family = out.family(
+            MetricKind::Counter,
+            format!("lowroad_module_{counter}"),
+            help,
+        );
+        for (module, counts) in &modules {
+            for (_, value) in counts.iter().filter(|(name, _)| *name == counter) {
+                family.whole(&[("module", *module)], *value);
+            }
+        }
+    }
+}

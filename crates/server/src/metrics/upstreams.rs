@@ -1,0 +1,218 @@
+//! Metrics of upstream servers.
+
+use std::collections::BTreeMap;
+
+use lowroad_handler::upstream_status::UpstreamStatus;
+use lowroad_metrics::{MetricKind, MetricSnapshot};
+
+use crate::running_server::RunningServer;
+
+/// A number of an upstream server; `None`: it has none of this kind.
+type UpstreamNumber = fn(&UpstreamStatus) -> Option<u64>;
+
+/// Kind, name, help and number of a family.
+type UpstreamFamily = (MetricKind, &'static str, &'static str, UpstreamNumber);
+
+/// The labels of a server.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ServerLabels<'a> {
+    origin: &'a str,
+    server: &'a str,
+}
+
+/// States: of servers with the same labels, the greatest counts.
+const STATES: [UpstreamFamily; 2] = [
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_up",
+        "Whether a member of an upstream group gets requests.",
+        |it| Some(it.member.as_ref()?.is_available.into()),
+    ),
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_weight",
+        "The weight of a member of an upstream group.",
+        |it| Some(it.member.as_ref()?.weight.into()),
+    ),
+];
+
+/// Sums: servers with the same labels are added up.
+const SUMS: [UpstreamFamily; 12] = [
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_requests_in_progress",
+        "Requests in progress at an upstream server.",
+        |it| Some(it.member.as_ref()?.requests_now.into()),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_responses",
+        "Responses of an upstream server.",
+        |it| Some(it.member.as_ref()?.answered),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_ejections",
+        "How often the circuit breaker has ejected an upstream server.",
+        |it| Some(it.member.as_ref()?.ejections),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_checks_failed",
+        "Failed health checks of an upstream server.",
+        |it| Some(it.member.as_ref()?.checks_failed),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_checks_passed",
+        "Successful health checks of an upstream server.",
+        |it| Some(it.member.as_ref()?.checks_passed),
+    ),
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_connections_in_use",
+        "Connections to an upstream server with a request.",
+        |it| Some(it.connections.in_use),
+    ),
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_connections_idle",
+        "Idle connections to an upstream server.",
+        |it| Some(it.connections.idle),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_connections_opened",
+        "Connections opened to an upstream server.",
+        |it| Some(it.connections.opened),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_connections_reused",
+        "Uses of an idle connection to an upstream server.",
+        |it| Some(it.connections.reused),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_connections_failed",
+        "Failed attempts to connect to an upstream server.",
+        |it| Some(it.connections.failed),
+    ),
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_waiting_requests",
+        "Requests that wait for a connection to an upstream server.",
+        |it| Some(it.connections.waiting),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_not_retried",
+        "Requests not retried after a failure of an upstream server because their body exceeded the limit.",
+        |it| Some(it.unrepeated),
+    ),
+];
+
+/// Adds the metrics of upstream servers.
+pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
+    let report = running.handler_runtime.origins();
+    // A server has the same labels in several origins: those of two routes with other settings, or, as long as requests
+    // are in progress, those of the configuration before a reload.
+    let mut servers: BTreeMap<ServerLabels<'_>, Vec<&UpstreamStatus>> = BTreeMap::new();
+    for server in &report.servers {
+        servers.entry(labels(server)).or_default().push(server);
+    }
+    for (kind, name, help, number) in STATES {
+        let family = out.family(kind, name, help);
+        for (labels, equal) in &servers {
+            if let Some(value) = equal.iter().filter_map(|it| number(it)).max() {
+                family.whole(&labels.pairs(), value);
+            }
+        }
+    }
+    for (kind, name, help, number) in SUMS {
+        let family = out.family(kind, name, help);
+        for (labels, equal) in &servers {
+            let values: Vec<u64> = equal.iter().filter_map(|it| number(it)).collect();
+            if !values.is_empty() {
+                family.whole(&labels.pairs(), values.iter().sum());
+            }
+        }
+    }
+    let family = out.family(
+        MetricKind::Counter,
+        "lowroad_upstream_failures",
+        "Failed requests of a member of an upstream group by reason.",
+    );
+    for (labels, equal) in &servers {
+        let mut reasons: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let members = equal.iter().filter_map(|it| it.member.as_ref());
+        for (reason, count) in members.flat_map(|member| &member.failures) {
+            *reasons.entry(reason).or_default() += count;
+        }
+        let [origin, server] = labels.pairs();
+        for (reason, count) in reasons {
+            family.whole(&[origin, server, ("reason", reason)], count);
+        }
+    }
+}
+
+impl<'a> ServerLabels<'a> {
+    fn pairs(&self) -> [(&'static str, &'a str); 2] {
+        [("origin", self.origin), ("server", self.server)]
+    }
+}
+
+/// The names in the log are `origin NAME` and `origin NAME at URL`, or `origin URL` for the only server of that URL.
+fn labels(server: &UpstreamStatus) -> ServerLabels<'_> {
+    let (origin, name) = (without_kind(&server.origin), without_kind(&server.server));
+    let url = name
+        .strip_prefix(origin)
+        .and_then(|rest| rest.strip_prefix(" at "));
+    ServerLabels {
+        origin,
+        server: url.unwrap_or(name),
+    }
+}
+
+fn without_kind(name: &str) -> &str {
+    name.strip_prefix("origin ").unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use lowroad_handler::upstream_status::UpstreamConnections;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_labelled_by_its_url() {
+        for (origin, server, expected) in [
+            (
+                "origin app",
+                "origin app at http://10.0.0.1:3000",
+                ("app", "http://10.0.0.1:3000"),
+            ),
+            (
+                "origin http://a:1",
+                "origin http://a:1",
+                ("http://a:1", "http://a:1"),
+            ),
+            (
+                "origin http://a",
+                "origin http://a at http://10.0.0.1:80",
+                ("http://a", "http://10.0.0.1:80"),
+            ),
+        ] {
+            let status = UpstreamStatus {
+                origin: origin.into(),
+                server: server.into(),
+                member: None,
+                connections: UpstreamConnections::default(),
+                unrepeated: 0,
+                latest_failure: None,
+            };
+            let labels = labels(&status);
+            assert_eq!((labels.origin, labels.server), expected);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Requests to the admin service over TCP: tokens, wrong requests, commands.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{ClientResponse, TestClient, wait_until};
+
+use crate::support::{FULL, Observed, PROGRAM, READ, run};
+
+/// The operations that need the full token.
+const COMMANDS: [&str; 3] = ["/v1/purge?target=all", "/v1/reload", "/v1/stop"];
+
+/// Checks that a response is a problem of this status, and returns its detail.
+fn problem(response: &ClientResponse, status: u16) -> String {
+    assert_eq!(response.status, status, "{}", response.text());
+    let kind = response.field("content-type");
+    assert_eq!(kind, Some("application/problem+json"));
+    assert_eq!(response.field("cache-control"), Some("no-store"));
+    let problem: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+    assert_eq!(problem["status"], status);
+    assert!(problem["title"].is_string() && problem["type"].is_string());
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(!detail.is_empty(), "{problem}");
+    detail.to_owned()
+}
+
+#[test]
+fn a_token_permits_its_part() {
+    let observed = Observed::start();
+    for token in ["", "wrong-0123456789abcdef"] {
+        for path in ["/metrics", "/v1/status", "/no/such/path"] {
+            let response = observed.call("GET", path, token);
+            problem(&response, 401);
+            let scheme = response.field("www-authenticate").unwrap_or_default();
+            assert!(scheme.starts_with("Bearer"), "{scheme}");
+        }
+    }
+    for path in COMMANDS {
+        let detail = problem(&observed.call("POST", path, READ), 403);
+        assert!(detail.contains("token_file"), "{detail}");
+    }
+    for token in [READ, FULL] {
+        for path in ["/metrics", "/v1/status", "/v1/snapshot", "/openapi.json"] {
+            assert_eq!(observed.call("GET", path, token).status, 200, "{path}");
+        }
+    }
+    let refused = observed
+        .scrape()
+        .sum("lowroad_admin_requests_refused_total", &[]);
+    assert_eq!(refused, 6.0 + 3.0);
+}
+
+#[test]
+fn wrong_requests_get_problems() {
+    let observed = Observed::start();
+    let detail = problem(&observed.call("GET", "/no/such/path", READ), 404);
+    assert!(detail.contains("/openapi.json"), "{detail}");
+    for (method, path, allow) in [
+        ("POST", "/metrics", "GET, HEAD"),
+        ("DELETE", "/v1/status", "GET, HEAD"),
+        ("GET", "/v1/reload", "POST"),
+        ("HEAD", "/v1/stop", "POST"),
+    ] {
+        let response = observed.call(method, path, FULL);
+        if method == "HEAD" {
+            assert_eq!(response.status, 405);
+        } else {
+            problem(&response, 405);
+        }
+        assert_eq!(response.field("allow"), Some(allow), "{method} {path}");
+    }
+    for (method, target, status) in [
+        ("GET", "/v1/explain", 400),
+        ("GET", "/v1/explain?url=http://192.0.2.1/", 404),
+        ("POST", "/v1/purge", 400),
+        ("POST", "/v1/purge?target=word", 400),
+        ("POST", "/v1/purge?target=all&soft=2", 400),
+        ("POST", "/v1/purge?target=all&port=1", 404),
+    ] {
+        problem(&observed.call(method, target, FULL), status);
+    }
+}
+
+#[test]
+fn an_address_with_too_many_wrong_tokens_has_to_wait() {
+    let observed = Observed::start();
+    let wrong = "wrong-0123456789abcdef";
+    for _ in 0..10 {
+        problem(&observed.call("GET", "/metrics", wrong), 401);
+    }
+    for token in [wrong, READ, FULL] {
+        let response = observed.call("GET", "/metrics", token);
+        problem(&response, 429);
+        let wait_s = response
+            .field("retry-after")
+            .and_then(|it| it.parse::<u64>().ok());
+        assert!(
+            wait_s.is_some_and(|wait_s| (1..=60).contains(&wait_s)),
+            "{wait_s:?}"
+        );
+    }
+    // The Unix socket needs no token, and has no such limit.
+    let mut stream = UnixStream::connect(observed.socket()).expect("the socket");
+    let request = "GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("a response");
+    assert!(
+        text.contains("\nlowroad_admin_requests_refused_total 13\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn commands_work_over_tcp() {
+    let mut observed = Observed::start();
+    let status = observed.call("GET", "/v1/status", READ);
+    assert!(status.text().contains("cache_hits"), "{}", status.text());
+    let port = observed.server.address().port();
+    let target = format!("/v1/explain?url=http://a.example:{port}/app/stored&header=X:%20y");
+    let explained = observed.call("GET", &target, READ).text();
+    assert!(explained.contains("origin http://"), "{explained}");
+
+    for expected in [1, 1] {
+        assert_eq!(observed.get("a.example", "/app/stored"), 200);
+        assert_eq!(observed.origin.count(), expected);
+    }
+    let purged = observed.call("POST", "/v1/purge?target=host:a.example", FULL);
+    assert_eq!(purged.status, 200, "{}", purged.text());
+    assert_eq!(observed.get("a.example", "/app/stored"), 200);
+    assert_eq!(observed.origin.count(), 2);
+
+    observed
+        .configure("[[site]]\nnames = \"b.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n");
+    let reloaded = observed.call("POST", "/v1/reload", FULL);
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    assert_eq!(observed.get("b.example", "/"), 200);
+    observed.configure("[[site]]\nroot = \"missing\"\n");
+    let detail = problem(&observed.call("POST", "/v1/reload", FULL), 409);
+    assert!(detail.contains("missing"), "{detail}");
+    assert_eq!(observed.get("b.example", "/"), 200);
+
+    let stopped = observed.call("POST", "/v1/stop", FULL);
+    let process = observed.server.pid().to_string();
+    assert_eq!((stopped.status, stopped.text().trim()), (200, &*process));
+    assert!(observed.server.wait_for_end().success());
+}
+
+#[test]
+fn events_have_a_snapshot_each_second() {
+    let observed = Observed::start();
+    let mut client = TestClient::connect(observed.admin);
+    client.send(format!(
+        "GET /v1/events HTTP/1.1\r\nHost: admin\r\nAuthorization: Bearer {READ}\r\n\r\n"
+    ));
+    wait_until("two events", || {
+        assert!(client.receive_once(), "the stream ended");
+        let text = String::from_utf8_lossy(&client.received);
+        (text.matches("data: {").count() >= 2).then_some(())
+    });
+    let text = String::from_utf8_lossy(&client.received).into_owned();
+    assert!(text.contains("Content-Type: text/event-stream"), "{text}");
+    assert!(text.contains("lowroad_open_connections"), "{text}");
+}
+
+#[test]
+fn a_changed_admin_address_needs_a_restart() {
+    // Without TLS: a reload may not read the files of the local authority.
+    let site = "[[site]]\nnames = \"a.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
+    let observed = Observed::with(site, TestOrigin::with_response(|_| String::new()));
+    let file = observed.folder.path().join("lowroad.toml");
+    let config = std::fs::read_to_string(file).expect("a configuration");
+    observed.folder.file(
+        "lowroad.toml",
+        config.replace("read_token_file = \"read.token\"\n", ""),
+    );
+    let reloaded = observed.call("POST", "/v1/reload", FULL);
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    observed
+        .server
+        .wait_for_error_line("[admin] need a restart");
+    assert_eq!(observed.call("GET", "/metrics", READ).status, 200);
+}
+
+#[test]
+fn an_unusable_token_is_a_problem_of_the_configuration() {
+    let observed = Observed::start();
+    observed.folder.file("read.token", "short");
+    let file = observed.folder.path().join("lowroad.toml");
+    let mut check = Command::new(PROGRAM);
+    let output = run(check.args(["check", "-c"]).arg(file), "");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("read.token") && text.contains("at least 16"),
+        "{text}"
+    );
+}
