@@ -133,6 +133,7 @@ impl CertificateManager {
             .map_or(0, |demand| demand.per_minute_max);
         // After all checks, so that invalid settings leave the previous manager running.
         if let Some(previous) = previous {
+            // The flag comes first, since the old task may still call back until the abort takes effect.
             previous.shared.is_over.store(true, Ordering::Relaxed);
             previous.task.abort();
         }
@@ -158,6 +159,7 @@ impl CertificateManager {
             clients: Mutex::new(vec![None; settings.authorities.len()]),
             settings,
         });
+        // A certificate in use is passed on, since its file may have been damaged meanwhile.
         let in_use = previous.map(|it| it.shared.in_use()).unwrap_or_default();
         shared.add_site_entries(sites, &in_use);
         shared.add_on_demand_entries(&in_use);
@@ -318,6 +320,7 @@ impl ManagerContext {
     }
 
     fn request_file_check(&self) {
+        // The flag comes before the wake-up, so that the woken runner sees it.
         self.files_changed.store(true, Ordering::Relaxed);
         self.wake.notify_one();
     }
@@ -337,6 +340,7 @@ impl ManagerContext {
     /// The client for an authority.
     pub(crate) fn http(&self, authority_index: usize) -> Result<AcmeConnections, String> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // One client for each authority, so that all orders share its connections.
         if let Some(http) = &clients[authority_index] {
             return Ok(http.clone());
         }

@@ -78,6 +78,7 @@ pub fn search<E>(
             }
             false => overloaded_at = Some(rate),
         }
+        // The next rate is never below the minimum, at which an unsustained rate ends the search.
         match next(
             sustained_at.as_ref().map(|(rate, _)| *rate),
             overloaded_at,

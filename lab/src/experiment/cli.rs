@@ -107,6 +107,7 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
 
 fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
+    // A flag instead of the default action, so that servers and guests are ended in order.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
     }

@@ -63,6 +63,7 @@ impl SampleDatabase {
     /// Shell code that starts it in the guest and waits for it.
     pub fn command(&self) -> String {
         let program = self.program.display();
+        // nosync: the data is in memory, so a flush would cost instructions and protect nothing.
         format!(
             "{program} --no-defaults --user=root --datadir={FOLDER} --tmpdir=/tmp --socket=/tmp/mariadb.sock \
              --pid-file=/tmp/mariadb.pid --bind-address=127.0.0.1 --port=3306 --skip-name-resolve {LOG} \
@@ -79,6 +80,7 @@ fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, St
     let version = run(Command::new(program).arg("--version"))?;
     // Without grant tables CREATE USER is refused; FLUSH PRIVILEGES loads them first.
     let text = format!("FLUSH PRIVILEGES;\n{text}");
+    // Another version of the server may store its files in another format.
     let sum = crc32fast::hash(format!("{version}{text}").as_bytes());
     build_once(&cache()?.join(format!("database-{sum:08x}")), |folder| {
         let folder = format!("--datadir={}", folder.display());
@@ -91,6 +93,7 @@ fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, St
             .map_err(|error| format!("{}: {error}", statements.display()))?;
         let from = File::open(&statements);
         let from = from.map_err(|error| format!("{}: {error}", statements.display()))?;
+        // --bootstrap runs the statements without a socket, so no other instance is in the way.
         run(Command::new(program)
             .args(usual)
             .arg("--bootstrap")

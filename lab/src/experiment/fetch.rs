@@ -28,6 +28,7 @@ pub fn get(address: SocketAddr, target: &str) -> Result<Vec<u8>, String> {
 fn exchange(address: SocketAddr, target: &str) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    // HTTP/1.0: the body ends with the connection and is never chunked (RFC 9112 section 6.3).
     write!(stream, "GET {target} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES).read_to_end(&mut answer)?;

@@ -123,6 +123,7 @@ impl<'a> ResultStore<'a> {
     pub fn is_done(&self, step: &MeasurementStep) -> bool {
         let inner = self.inner();
         let record = inner.stored.records.get(&self.point(step, step.repeat));
+        // A server that can't be started fails alike at each point, so one record suffices.
         inner.unavailable.contains(&step.server)
             || record.and_then(ResultRecord::measured).is_some()
     }
@@ -187,6 +188,7 @@ impl<'a> ResultStore<'a> {
         if is_unavailable {
             inner.unavailable.push(server_index);
         }
+        // First the file: a record that could not be written must not count as done.
         inner.writer.append(&record)?;
         inner.stored.records.insert(record.key(), record);
         Ok(())

@@ -23,6 +23,7 @@ impl MachineInfo {
     pub fn current() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        // /proc/meminfo writes kB and means KiB (proc_meminfo(5)).
         let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
             .and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
         Self {

@@ -132,6 +132,7 @@ impl OutcomeMeasure {
             Some(("extra", key)) => measured.extras.get(key).copied(),
             Some((times, statistic)) => {
                 let times = select_times(times, outcome)?;
+                // An empty distribution is all zeros, which would look like a measurement.
                 (times.count > 0).then(|| select_statistic(statistic, times))
             }
         }
@@ -198,6 +199,7 @@ fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
 #[must_use]
 pub fn errors_share(outcome: &LoadResult) -> f64 {
     let total = outcome.requests + outcome.errors;
+    // A run without any request must not look free of errors.
     if total == 0 {
         1.0
     } else {

@@ -41,6 +41,7 @@ impl StatusProbe {
     pub fn start(address: SocketAddr, set: &str, schedule: ProbeSchedule) -> Self {
         let (end_sender, end_receiver) = channel::<()>();
         let set = set.to_owned();
+        // Only a timeout continues the wait: the sender sends nothing, and its drop ends the probe.
         let wait_unless_ended =
             move |pause| end_receiver.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
         let thread = std::thread::spawn(move || {

@@ -157,6 +157,7 @@ impl PeerServer for ClockPeer {
             extras: phases,
             ..MeasurementResult::default()
         };
+        // Processes that have ended leave the sum, so it may be smaller than before.
         let share = (cpu_after_s - cpu_before_s) / took.as_secs_f64();
         measured
             .extras

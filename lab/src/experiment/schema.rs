@@ -342,6 +342,7 @@ impl ExperimentConfig {
             scale,
         );
         let mut text = serde_json::to_string(&basis).expect("plain data");
+        // Only counted figures depend on these amounts.
         if self.by == CountUnit::Instructions {
             let counting = (self.instructions.requests, self.instructions.warmup);
             text += &serde_json::to_string(&counting).expect("plain data");

@@ -77,6 +77,7 @@ pub fn run(
             .next()
     };
     thread::scope(|scope| {
+        // More threads than groups would find no work.
         for number in 0..jobs.min(groups.len()) {
             let (next, counter) = (&next, &counter);
             scope.spawn(move || {

@@ -44,6 +44,7 @@ enum ConnectionStep {
 
 /// Accepts and serves connections for ever.
 pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
+    // Non-blocking, since another worker may have accepted the connection of an event.
     rustix::io::ioctl_fionbio(listener, true)?;
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
@@ -128,6 +129,7 @@ fn handle_event(
     };
     let flags = match next {
         ConnectionStep::Close => {
+            // The kernel removes a closed socket from epoll by itself.
             connections[index] = None;
             return Ok(());
         }

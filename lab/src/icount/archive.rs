@@ -59,6 +59,7 @@ impl CpioArchive {
             // Debug information may be most of a program, and would only fill the guest's memory.
             content = stripped(source).unwrap_or(content);
         }
+        // All entries belong to root, so a set-user-ID bit would give root's rights.
         let mode = metadata.permissions().mode() & 0o777;
         self.entry(path, 0o100_000 | mode, &content);
         if content.starts_with(b"\x7fELF") {
@@ -69,6 +70,7 @@ impl CpioArchive {
 
     /// Adds the libraries of a program, at the paths where the loader finds them.
     fn libraries(&mut self, program: &Path) -> Result<(), String> {
+        // ldd resolves transitively, so one call covers the libraries of libraries.
         let listed = Command::new("ldd").arg(program).output();
         let listed = listed.map_err(|error| format!("ldd: {error}"))?;
         for path in library_paths(&String::from_utf8_lossy(&listed.stdout)) {
@@ -87,6 +89,7 @@ impl CpioArchive {
     }
 
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+        // One form for each path, since `added_paths` compares texts.
         let path = path.trim_matches('/');
         if path.is_empty() || self.added_paths.contains(path) {
             return;
@@ -118,6 +121,7 @@ impl CpioArchive {
     }
 
     fn pad(&mut self) {
+        // newc aligns both the header with its name and the content to four bytes.
         let len = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(len, 0);
     }

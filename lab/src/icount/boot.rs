@@ -87,6 +87,7 @@ impl BootSpec {
 /// memory.
 fn memory_mib_min(content_len: usize) -> u32 {
     const OF_THE_KERNEL_MIB: u32 = 128;
+    // A quarter of the maximum, so that the multiplication below can't overflow.
     let content_mib = u32::try_from(content_len >> 20).unwrap_or(u32::MAX / 4);
     OF_THE_KERNEL_MIB + 3 * content_mib
 }

@@ -267,6 +267,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
         let is_successful = timed::run(&plan, &args.rate).map_err(|error| anyhow!(error))?;
         return Ok(ExitCode::from(u8::from(!is_successful)));
     }
+    // A failed write is reported at the end, so that it does not lose the remaining figures.
     let mut unwritten = None;
     let rows = standard::run(&plan, &mut |rows| {
         unwritten = args.json.as_ref().and_then(|path| {

@@ -59,6 +59,7 @@ impl OrderCache {
 /// The balanced order of a workload's first connections; empty if they keep their drawn order.
 fn even_order(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64]> {
     let is_mix = workload.classes().len() > 1;
+    // Without an end each client keeps its first connection, so there is no order to balance.
     match is_mix && !is_endless(workload, seed) {
         true => even(workload, count, seed).into(),
         false => Arc::default(),
@@ -132,6 +133,7 @@ impl WorkloadConnections {
 }
 
 fn is_endless(workload: &dyn TrafficWorkload, seed: u64) -> bool {
+    // The setting is the workload's, so its first session stands for all.
     workload.session(0, seed).open().requests == u64::MAX
 }
 
@@ -150,6 +152,7 @@ impl ConnectionOrder {
 
     fn number(&self, position: u64) -> u64 {
         let count = self.even.len();
+        // The order draws from the numbers below `sample_count`: later ones begin behind them, so none comes twice.
         match self.even.get(position as usize) {
             Some(number) => *number,
             None if count == 0 => position,
@@ -170,6 +173,7 @@ impl TrafficWorkload for ConnectionHand {
     }
 
     fn session(&self, _number: u64, _seed: u64) -> Box<dyn ClientSession> {
+        // Sessions are dealt by connection, not by client: the first one here is only replaced by `open`.
         Box::new(DealtClient {
             current: self.order.session(0),
             order: self.order.clone(),

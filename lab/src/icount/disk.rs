@@ -37,6 +37,7 @@ pub fn build_image(folder: &Path, image: &Path) -> Result<PathBuf, String> {
         let mut command = Command::new(program);
         command.args(["-q", "-F", "-U", ID, "-E", &reproducible_options]);
         command.args(features);
+        // -N: mke2fs derives its default from the disk's size, which gives too few inodes for many small files.
         command.args(["-N", &(size.files + 64).to_string(), "-d"]);
         run(command
             .arg(folder)

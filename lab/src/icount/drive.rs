@@ -205,6 +205,7 @@ pub fn drive(
         tls,
         time: None,
     };
+    // Never set: the run ends by its quota or its timeouts.
     let stop = AtomicBool::new(false);
     let (label, quota) = (request.label(), DriveQuota::Requests(requests));
     drive_with_load(target, &label, workload, quota, connections, &stop).map(drop)

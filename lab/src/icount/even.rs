@@ -94,6 +94,7 @@ impl ConnectionContent {
         // The squared surplus, relative to the share of the whole per request.
         let surplus = |own_value: f64, other: f64, total_amount: f64| {
             let rate = total_amount / total.requests;
+            // The floor keeps a class that the sample lacks from dividing by 0.
             (
                 (own_value + other - rate * requests).powi(2),
                 rate.max(f64::MIN_POSITIVE),
@@ -101,6 +102,7 @@ impl ConnectionContent {
         };
         let in_requests = |own_value, other, total_amount| {
             let (squared, rate) = surplus(own_value, other, total_amount);
+            // Divided by the squared rate, so that bytes and connections weigh in units of requests.
             squared / (rate * rate).max(f64::MIN_POSITIVE)
         };
         let numbers = self.by_class.iter().zip(&other.by_class);

@@ -61,6 +61,7 @@ impl GuestNetwork {
         let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
         let first = base + 4 * ((spread + number) % (1 << 15));
         GuestNetwork {
+            // An interface name has at most 15 bytes (IFNAMSIZ).
             name: format!("ic{process}-{number}"),
             host: Ipv4Addr::from(first + 1),
             guest: Ipv4Addr::from(first + 2),
@@ -265,6 +266,7 @@ impl QemuGuest {
         // A bare image prints nothing while it boots, so the connection attempts must cover the boot time.
         let timeout = if self.linux { LISTEN } else { BOOT };
         self.wait_until(timeout, &format!("no answer at port {port}"), |_| {
+            // Shorter than the first retransmission of a SYN, 1 s (RFC 6298): a new attempt is earlier.
             TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
         })?;
         Ok(address)
@@ -332,6 +334,7 @@ impl QemuGuest {
             .chunks_exact(16)
             .map(|slot| (number(&slot[..8]), number(&slot[8..])))
             .collect();
+        // Address 0 marks a free slot of the plugin's hash table.
         slots.into_iter().filter(|(address, _)| *address != 0)
     }
 
@@ -364,6 +367,7 @@ impl QemuGuest {
 
     /// Extends the message of a failure with the guest's status and output.
     pub fn failure(&mut self, what_failed: &str) -> String {
+        // Without QEMU the guest's shell is gone too, so only the recorded outputs are left.
         if let Ok(Some(status)) = self.qemu.try_wait() {
             return format!(
                 "{what_failed}: the guest ended ({status})\n{}\n{}",
@@ -430,6 +434,7 @@ impl QemuGuest {
 
 impl Drop for QemuGuest {
     fn drop(&mut self) {
+        // Waiting matters: the tap device and its addresses disappear only with the process.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
@@ -447,11 +452,13 @@ pub(super) fn memory_file(content: &[u8]) -> Result<File, String> {
 
 /// The path at which another process of this user can open such a file.
 pub(super) fn path(file: &impl AsRawFd) -> String {
+    // A memory file has no name in the file system, but the link in /proc can be opened again.
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
 fn text(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |found| found.len()) as usize];
+    // The serial console ends lines by CR LF.
     match file.read_exact_at(&mut bytes, 0) {
         Ok(()) => String::from_utf8_lossy(&bytes).replace('\r', ""),
         Err(_) => String::new(),

@@ -73,6 +73,7 @@ pub struct GuestContent {
 /// # Errors
 /// The folder can't be determined or created; the text gives the reason.
 pub fn cache() -> Result<PathBuf, String> {
+    // An empty value counts as unset (XDG Base Directory Specification).
     let set = |name| env::var_os(name).filter(|value| !value.is_empty());
     let base = set("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -139,6 +140,7 @@ pub(crate) fn build_once(
     let _build_lock = BuildLock::begin(path);
     if !path.exists() {
         let new = path.with_extension(format!("new-{}", std::process::id()));
+        // An earlier process with the same id may have left its unfinished files.
         let _ = fs::remove_dir_all(&new);
         let result = make(&new).and_then(|()| {
             let renamed = fs::rename(&new, path);
@@ -148,6 +150,7 @@ pub(crate) fn build_once(
             let _ = fs::remove_dir_all(&new);
             let _ = fs::remove_file(&new);
         }
+        // Another process may have been faster: then the rename onto its folder fails, and its result serves as well.
         if !path.exists() {
             result?;
         }
@@ -198,6 +201,7 @@ impl GuestKernel {
 /// The files that all guests share.
 fn build_base(kernel: &Path) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
+    // nginx opens the error log in its compiled-in folder before it reads the configuration.
     for folder in [
         "proc",
         "sys",
@@ -303,6 +307,7 @@ pub fn wait_until_printed(text: &str) -> String {
 /// The start script of one guest. It sets the clock, which a saved state has from the time of its boot. The server's
 /// output goes to a file, because a slow console would add instructions.
 fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
+    // drop_caches frees the pages of the archive, which has been unpacked by now.
     format!(
         "date -s @{now_unix_s} >/dev/null; echo 1 >/proc/sys/vm/drop_caches\n\
          {disk}\
@@ -376,6 +381,7 @@ fn store_modules(folder: &Path, unpacked: &Path, release: &str) -> Result<(), St
     )?;
     create(&folder.join("modules"))?;
     for module in modules() {
+        // Decompressed here once instead of at each boot.
         let name = module_name(module);
         let packed = format!("lib/modules/{release}/kernel/{module}.ko.xz");
         let output = Command::new(&busybox)
@@ -409,6 +415,7 @@ fn copy(from: &Path, destination: &Path) -> Result<(), String> {
 
 fn package_file(folder: &Path, package: &str) -> Result<PathBuf, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    // apt names a file NAME_VERSION_ARCHITECTURE.deb, and one package's name may begin another's.
     let prefix = format!("{package}_");
     entries
         .filter_map(Result::ok)

@@ -62,8 +62,10 @@ impl GuestLifeline {
                 PollFd::new(is_done, PollFlags::IN),
                 PollFd::new(&self.0, PollFlags::IN),
             ];
+            // An error such as EINTR leaves all results empty, as the timeout does.
             let _ = poll(&mut fds, Some(&STOP_SEEN));
             let [is_done, has_ended] = fds.map(|fd| !fd.revents().is_empty());
+            // Checked first, since a run that has ended needs no halt.
             if is_done {
                 return;
             }

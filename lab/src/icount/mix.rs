@@ -42,6 +42,7 @@ impl WorkloadMix {
     /// # Errors
     /// The files can't be written; the text gives the reason.
     pub fn site(&self) -> Result<CopiedPath, String> {
+        // The settings decide the files, so they are part of the folder's name.
         let sum = crc32fast::hash(format!("{:?}", self.settings).as_bytes());
         let folder = cache()?.join(format!("{}-{sum:08x}", self.name));
         files::make(self.name, &self.settings, &folder, &mut |_| {})?;

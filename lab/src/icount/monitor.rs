@@ -38,6 +38,7 @@ impl QemuMonitor {
         let stream = UnixStream::connect_addr(&address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut monitor = QemuMonitor(BufReader::new(stream));
+        // QMP sends a greeting first, and accepts no other command before qmp_capabilities.
         monitor.line()?;
         monitor.send_command("{\"execute\":\"qmp_capabilities\"}")?;
         Ok(monitor)
@@ -50,6 +51,7 @@ impl QemuMonitor {
     pub fn save(&mut self, file: &Path) -> io::Result<()> {
         const STEP: Duration = Duration::from_millis(10);
         const BYTES_PER_S: u64 = 1 << 34;
+        // QEMU limits the bandwidth of a migration by default, which would slow down the write.
         let parameters = format!(
             "{{\"execute\":\"migrate-set-parameters\",\"arguments\":{{\"max-bandwidth\":{BYTES_PER_S}}}}}"
         );

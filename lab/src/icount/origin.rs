@@ -93,6 +93,7 @@ fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; READ_LEN];
     let (mut len, mut cached_response) = (0, Vec::new());
     loop {
+        // A request that fills the buffer leaves no room: the read then returns 0 and ends the connection.
         let read = connection.read(&mut buffer[len..])?;
         if read == 0 {
             return Ok(());
@@ -134,6 +135,7 @@ fn requested_size(request: &[u8]) -> Option<(usize, usize)> {
 }
 
 fn response(size: usize) -> Vec<u8> {
+    // An origin with a clock must send Date (RFC 9110 section 6.6.1); a proxy may add a missing one.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let date = date::format(since_epoch.map_or(0, |duration| duration.as_secs()));
     let mut text = b"HTTP/1.1 200 OK\r\nServer: origin\r\nDate: ".to_vec();

@@ -28,6 +28,7 @@ impl MainLoop {
     /// There is no such process, or the kernel denies access.
     pub fn from_process(process: u32) -> io::Result<MainLoop> {
         let main_loop = MainLoop(File::open(format!("/proc/{process}/syscall"))?);
+        // The kernel checks the access at the read: a denial must show here, not in a measurement.
         main_loop.is_waiting()?;
         Ok(main_loop)
     }
@@ -49,6 +50,7 @@ impl MainLoop {
                 // The main loop may need this processor.
                 sched_yield();
             }
+            // The clock is read seldom, since most waits end within a few observations.
             if Instant::now() > *end.get_or_insert_with(|| Instant::now() + PATIENCE) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -57,6 +59,7 @@ impl MainLoop {
 
     fn is_waiting(&self) -> io::Result<bool> {
         let mut text = [0; PPOLL.len()];
+        // procfs generates the text anew for each read at offset 0.
         let len = self.0.read_at(&mut text, 0)?;
         match &text[..len] {
             // An ended process has an empty file, or -1 as the number.

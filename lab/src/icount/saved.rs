@@ -29,6 +29,7 @@ pub fn state(
         base: system.base.clone(),
         content: Vec::new(),
     };
+    // The content decides the memory, so the size is taken before the content is left out.
     let empty = BootSpec::with_defaults(boot.kernel.clone(), Some(system), boot.memory_mib());
     let mtu = network.mtu;
     let path = cache()?.join(format!("{}{:08x}", prefix(&empty, mtu), key(&empty, mtu)?));
@@ -54,6 +55,7 @@ fn prefix(boot: &BootSpec, mtu: Option<u32>) -> String {
 /// A hash of everything that a state depends on: QEMU's version, its arguments, and the files.
 fn key(boot: &BootSpec, mtu: Option<u32>) -> Result<u32, String> {
     let version = qemu_version()?;
+    // Guests with the same state differ in name and addresses, so neither may be part of the key.
     let network = GuestNetwork {
         name: String::new(),
         mtu,

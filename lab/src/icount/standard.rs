@@ -205,6 +205,7 @@ impl StandardTurn<'_> {
             true => self.boot_image(program)?,
             false => self.boot_linux(program, &network)?,
         };
+        // The host's address exists only once QEMU has created the tap device.
         let origin = self
             .server
             .is_proxy
@@ -309,6 +310,7 @@ impl StandardTurn<'_> {
         if self.server.is_image {
             return Err("--profile: an image has no symbols".into());
         }
+        // Only the paths of the copied files matter here, so any network serves.
         let content = self.server.content(
             program,
             self.plan.lowroad.as_deref(),

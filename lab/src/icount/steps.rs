@@ -187,6 +187,7 @@ impl GuestStepper {
     fn pass(&mut self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool) -> io::Result<()> {
         let mut idle_since = None;
         loop {
+            // A response may still be in QEMU's queues, and a stop of the guest in the pipe.
             self.settle()?;
             if is_ready(ready, Duration::ZERO)? || self.now_ns() >= until_ns {
                 return Ok(());
@@ -198,6 +199,7 @@ impl GuestStepper {
                     // Virtual time has advanced by instructions, so idle time counts anew.
                     idle_since = None;
                 }
+                // Only the next due time matters now, so the guest's idle time is skipped.
                 StepState::Halted if !is_waiting => self.skip_to(until_ns),
                 // Idle while a response is outstanding: the guest waits for a timer, or for a program outside. Real
                 // time then passes as virtual time.
@@ -258,6 +260,7 @@ impl GuestStepper {
         let mut word = [0; 8];
         self.stopped.read_exact(&mut word)?;
         let word = u64::from_ne_bytes(word);
+        // The plugin shifts the count by one bit and reports a halt in the lowest.
         self.state = match word & 1 {
             0 => StepState::Stopped,
             _ => StepState::Halted,

@@ -76,6 +76,7 @@ pub fn run(plan: &StandardPlan, rates: &[f64]) -> Result<bool, String> {
     println!("{}", head());
     let mut has_result = false;
     for server in &plan.servers {
+        // The receiver is never read: this table prints its own progress.
         let channel = std::sync::mpsc::channel();
         let turn = StandardTurn {
             plan,
@@ -110,6 +111,7 @@ fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
         let guest = &mut booted.guest;
         let address = guest.wait_for(server.port(column))?;
         let request = DriveRequest::Page(super::standard::path(size), mode);
+        // Without the stepped clock, since the times of the warm-up are not measured.
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
         drive(&guest.life(), address, &request, warmup, connections)
             .map_err(|error| guest.failure(&error))?;

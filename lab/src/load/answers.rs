@@ -34,6 +34,7 @@ impl LoadWorker<'_> {
             false => self.parse_responses(client_index, bytes),
         }
         self.continue_client(client_index);
+        // Parsing may have queued SETTINGS, PING or WINDOW_UPDATE frames, which must not wait for the next request.
         self.flush_frames(client_index);
     }
 
@@ -77,6 +78,7 @@ impl LoadWorker<'_> {
             return;
         };
         let mut buffered = std::mem::take(&mut h2.buffered);
+        // Only the rest of a split frame needs a copy; other input is parsed in place.
         let input: &[u8] = match buffered.is_empty() {
             true => bytes,
             false => {
@@ -135,6 +137,7 @@ impl LoadWorker<'_> {
                 self.handle_response(client_index, request_index, &response);
             }
             H2InputOutcome::Reset(request_index) => {
+                // A reset request counts as answered, or the connection would never be done.
                 link.responses += 1;
                 client.session.handle_failure();
                 client.thinks_until_ns = now_ns + client.session.pause_ns();
@@ -210,6 +213,7 @@ impl LoadWorker<'_> {
         class.body_bytes += response.body_len;
         // From the due time, so that a stalled server can't hide the requests that it delayed (coordinated omission).
         let latency_ns = now_ns - pending.due_ns.min(now_ns);
+        // With one class the total has the same times, so a second histogram would be wasted.
         if several {
             class.latency.record_ns(latency_ns);
         }

@@ -334,6 +334,7 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
         }
         specs.push(spec);
     }
+    // HTTP/1.0 without keep-alive closes after each response.
     let per_connection = match version {
         WorkloadVersion::Http10 => PerConnection::Fixed(1),
         WorkloadVersion::Http10KeepAlive | WorkloadVersion::Http11 | WorkloadVersion::Http2 => {

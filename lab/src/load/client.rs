@@ -82,6 +82,7 @@ impl LoadClient {
 
     /// Records received bytes on a slow line, and pauses reading if they are too far ahead.
     pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) {
+        // From now on at the earliest: an idle line saves up no capacity.
         self.line_ns = self.line_ns.max(now_ns) + line_time_ns(len, bits_per_s);
         self.line_paused = self.line_resume_ns(bits_per_s) > now_ns;
     }
@@ -101,6 +102,7 @@ impl LoadClient {
 
 /// The time that a line needs for `len` bytes.
 fn line_time_ns(len: u64, bits_per_s: u64) -> u64 {
+    // 8·10⁹ times a few GB exceeds 64 bits; the bound leaves room for the callers' sums.
     let ns = u128::from(len) * 8_000_000_000 / u128::from(bits_per_s.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX / 4)
 }
@@ -156,6 +158,7 @@ impl ClientConnection {
     pub(crate) fn send(&mut self) -> std::io::Result<()> {
         while self.sent_len < self.out.len() {
             match self.transport.send(&self.out[self.sent_len..])? {
+                // 0 stands for a full socket: the rest waits for EPOLLOUT.
                 0 => return Ok(()),
                 len => self.sent_len += len,
             }

@@ -6,6 +6,7 @@ use crate::report::svg::{coordinate, element, line, text};
 
 /// Percentiles with their names and times; the last is the maximum.
 fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
+    // One measurement of `count` is at the maximum; a full 100 % would be at infinity on the axis of nines.
     let share_max = 100.0 - 100.0 / times.count.max(2) as f64;
     [
         ("50", 50.0, times.p50),
@@ -46,6 +47,7 @@ pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
     const HEIGHT: f64 = 320.0;
     const LEFT: f64 = 80.0;
     const BOTTOM: f64 = 280.0;
+    // The axis counts nines, so that 90, 99 and 99.9 % are equidistant.
     let nines = |share: f64| -(1.0 - share / 100.0).log10();
     let points = shares(times);
     let right = nines(points[points.len() - 1].1);

@@ -27,6 +27,7 @@ impl LoadMeter {
 
     pub(crate) fn show(&mut self, snapshot: &LoadSnapshot) {
         self.printed_seconds += 1;
+        // The lines of a log are not overwritten, so they are printed less often.
         if !self.is_enabled || (!self.terminal && !self.printed_seconds.is_multiple_of(SELDOM)) {
             return;
         }

@@ -182,6 +182,7 @@ impl BodyState {
             // Neither: the body ends with the connection (rule 8).
             (false, false, None) => None,
         };
+        // A test file may have any length, so the limits of a server do not apply.
         let limits = RequestLimits {
             body_len_max: u64::MAX,
             ..RequestLimits::default()
@@ -246,6 +247,7 @@ impl BodyState {
                 append_text(text, data);
             }
             used += consumed;
+            // Nothing is consumed of an incomplete trailer section: it waits for more input.
             if done || consumed == 0 || used == input.len() {
                 break done;
             }
@@ -298,6 +300,7 @@ fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, AnswerF
     let mut keeps_alive = minor != b'0';
     let mut rest = &head[line_end + 1..];
     while let Some(end) = memchr::memchr(b'\n', rest) {
+        // A recipient may accept a bare LF as the end of a line (RFC 9112 section 2.2).
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
         rest = &rest[end + 1..];
         // Few fields matter, and their first letter excludes most others.
@@ -333,10 +336,12 @@ fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, AnswerF
 }
 
 fn parse_status_line(line: &[u8]) -> Result<(u8, u16), AnswerFault> {
+    // The version with its space has nine bytes, the status three (RFC 9112 section 4).
     let (Some(version), Some(digits)) = (line.get(..9), line.get(9..12)) else {
         return Err(AnswerFault::Malformed);
     };
     let minor = version[7];
+    // The reason phrase is optional, and some servers omit the space before it too (RFC 9112 section 4).
     let right = version.starts_with(b"HTTP/1.")
         && matches!(minor, b'0' | b'1')
         && version[8] == b' '
@@ -367,6 +372,7 @@ fn has_token(value: &[u8], token: &[u8]) -> bool {
 
 fn parse_length(value: &[u8]) -> Result<u64, AnswerFault> {
     let text = std::str::from_utf8(value).map_err(|_| AnswerFault::Malformed)?;
+    // `parse` would accept a plus sign, which is not in the grammar (RFC 9110 section 8.6).
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(AnswerFault::Malformed);
     }

@@ -40,6 +40,7 @@ pub fn run(
     raise_descriptor_limit(load.connections)?;
     let tls = load.target.tls.as_ref().map(tls::start).transpose()?;
     let shared = plan(load);
+    // A thread without a client would only wake up for nothing.
     let threads = load.threads.min(load.connections);
     let lives: Vec<Arc<Mutex<LiveFigures>>> = (0..threads).map(|_| Arc::default()).collect();
     // Before the threads start, since the process's CPU time includes them.
@@ -71,6 +72,7 @@ pub fn run(
             match spawned {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
+                    // The threads that run already must end, or the scope would wait for them until the end of the run.
                     shared.stop.store(true, Relaxed);
                     return Err(LoadError::Machine(format!("can't start a thread: {error}")));
                 }
@@ -114,6 +116,7 @@ fn check(load: &LoadRun) -> Result<(), LoadError> {
     if load.time.is_some() && load.threads != 1 {
         return settings_error("a run in a guest's time has one thread");
     }
+    // The condition is negated so that it rejects NaN as well.
     match load.pace {
         RequestPace::Requests(rate) | RequestPace::Connections(rate)
             if !(rate > 0.0 && rate <= RATE_MAX) =>
@@ -128,6 +131,7 @@ fn check(load: &LoadRun) -> Result<(), LoadError> {
 fn raise_descriptor_limit(connections: u32) -> Result<(), LoadError> {
     let needed = u64::from(connections) + DESCRIPTORS_ELSE;
     let limit = getrlimit(Resource::Nofile);
+    // Only privileged processes may raise the hard limit, so a low one is reported.
     if limit.maximum.is_some_and(|hard| hard < needed) {
         let hard = limit.maximum.unwrap_or(0);
         return Err(LoadError::Machine(format!(
@@ -162,6 +166,7 @@ fn plan(load: &LoadRun) -> LoadContext {
 }
 
 fn pinned_to(cpus: &[usize], thread: u32) -> Option<usize> {
+    // Without CPUs the division must not fail; `get` then finds none.
     let index = thread as usize % cpus.len().max(1);
     cpus.get(index).copied()
 }

@@ -94,6 +94,7 @@ fn hide_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut secret = false;
     words
         .map(|word| {
+            // The value of -u is the next word, or follows directly: -uNAME:PASSWORD.
             let (hide, is_field) = (secret, word.to_ascii_lowercase());
             secret = ["-u", "--user"].contains(&&*word);
             match word.split_once('=') {

@@ -38,6 +38,7 @@ impl RampSchedule {
 
     /// While the rate grows from 0 to r over R seconds, r t^2 / 2R requests are due until t.
     fn due_ns(&self, number: u64) -> u64 {
+        // f64 is exact for whole numbers up to 2^53, more than any run has requests.
         let number = number as f64;
         // The requests of the whole ramp: half of those at the full rate.
         let in_ramp = self.rate_per_s * self.ramp_s / 2.0;

@@ -102,10 +102,12 @@ pub(crate) struct NanoHistogram(Histogram<u64>);
 
 impl NanoHistogram {
     fn new() -> NanoHistogram {
+        // Three significant digits: a percentile is right to 0.1 %.
         NanoHistogram(Histogram::new_with_bounds(1, TIME_US_MAX, 3).expect("valid bounds"))
     }
 
     pub(crate) fn record_ns(&mut self, ns: u64) {
+        // A time beyond the bound counts as the bound, where `record` would fail.
         self.0.saturating_record(ns / 1000);
     }
 
@@ -199,6 +201,7 @@ impl LoadTally {
             classes: vec![ClassTally::default(); classes],
             errors: [0; ErrorKind::ALL.len()],
             early_errors: [0; ErrorKind::ALL.len()],
+            // Indexed by status, which is cheaper for each response than a map.
             statuses: vec![0; 1000],
             replies: Vec::new(),
         }

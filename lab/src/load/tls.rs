@@ -34,6 +34,7 @@ pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
+    // Otherwise each connection after the first would resume a session instead of making a full handshake.
     if tls.offered == (OfferedTls::One { is_resuming: false }) {
         config.resumption = Resumption::disabled();
     }

@@ -55,6 +55,7 @@ impl LoadWorker<'_> {
         self.address += 1;
         // The receive buffer must be set before connecting: the handshake negotiates the window scale by it.
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
+        // Read again: one turn may open many connections, and the handshake is timed from here.
         self.now_ns = self.load.now_ns();
         let opening = self.clients[client_index as usize].session.open();
         let tls = self.tls.as_ref();
@@ -81,6 +82,7 @@ impl LoadWorker<'_> {
         let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
+        // Events of one wait are handled one after the other, so a later one needs a later time.
         self.now_ns = self.load.now_ns();
         if link.established_ns == 0 && !self.establish(client_index, flags) {
             return;
@@ -92,9 +94,11 @@ impl LoadWorker<'_> {
         if !link.open {
             return;
         }
+        // EPOLLOUT also arrives with other events of a socket that was never full.
         if flags.contains(EventFlags::OUT) && link.has_unsent() {
             self.flush(client_index);
         }
+        // These flags only announce the error or the end of the stream; a read returns it.
         let end_flags = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(EventFlags::IN | end_flags) {
             self.receive(client_index, flags.intersects(end_flags));
@@ -137,6 +141,7 @@ impl LoadWorker<'_> {
             return;
         }
         if let Err(error) = link.transport.handshake() {
+            // A server that closes without an alert breaks the connection, which is no fault of TLS.
             let kind = match error.kind() {
                 Io::ConnectionReset | Io::BrokenPipe => ErrorKind::Reset,
                 _ => ErrorKind::Tls,
@@ -304,6 +309,7 @@ impl LoadWorker<'_> {
                         self.now_ns = self.load.now_ns();
                     }
                     self.handle_received(client_index, &scratch[..len]);
+                    // With TLS a short read proves nothing, since more records may be buffered already.
                     if len < read_len_max && !to_end && self.tls.is_none() && slow.is_none() {
                         break;
                     }

@@ -225,6 +225,7 @@ impl H2LoadClient {
                         append_text(text, data);
                     }
                 }
+                // Also for a stream that is gone: its bytes count in the connection's window (RFC 9113 section 6.9).
                 self.http.release_capacity(stream, data.len(), out);
                 H2InputOutcome::Nothing
             }
@@ -240,6 +241,7 @@ impl H2LoadClient {
                 }
             },
             Some(H2ClientEvent::GoneAway { last, .. }) => {
+                // The numbers increase, since a client opens its streams in their order (RFC 9113 section 5.1.1).
                 let index = self.streams.partition_point(|stream| stream.id <= last);
                 self.streams.truncate(index);
                 H2InputOutcome::GoneAway(index)
@@ -258,6 +260,7 @@ impl H2LoadClient {
         let Some(stream) = self.streams.remove(index) else {
             return H2InputOutcome::Nothing;
         };
+        // The response came before the end of the request, which is no longer needed (RFC 9113 section 8.1).
         if stream.sent_len < stream.body.len() {
             self.http.reset(stream.id, ErrorCode::CANCEL, out);
         }
@@ -322,11 +325,13 @@ fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method
         is_https,
         authority,
         path,
+        // Only extended CONNECT has this pseudo-header field (RFC 8441).
         protocol: None,
     };
     outgoing.put_pseudo_fields(block);
     for (name, value) in lines.resolved_names() {
         let text = name.as_str().as_bytes();
+        // Connection-specific fields are malformed in HTTP/2 (RFC 9113 section 8.2.2), and :authority replaces Host.
         if !is_host(text) && !text.eq_ignore_ascii_case(b"connection") {
             put_field(name, value, block);
         }

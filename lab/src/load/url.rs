@@ -47,6 +47,7 @@ impl TargetUrl {
                 "after // a name or address is required, optionally with a port: http://127.0.0.1:80/",
             );
         };
+        // A query may follow the authority directly: the empty path before it means / (RFC 9110 section 4.2.3).
         let slash = if path.starts_with('/') { "" } else { "/" };
         Ok(TargetUrl {
             tls,
@@ -68,6 +69,7 @@ impl TargetUrl {
 
     /// The value of the `Host` field.
     pub(crate) fn host(&self) -> String {
+        // An IPv6 address needs brackets in an authority (RFC 3986 section 3.2.2).
         let name = match self.name.parse::<Ipv6Addr>() {
             Ok(address) => format!("[{address}]"),
             Err(_) => self.name.clone(),
@@ -84,6 +86,7 @@ fn split_weight(path: &str) -> Result<(&str, f64), &'static str> {
     let Some((path_without_weight, number)) = path.rsplit_once('@') else {
         return Ok((path, 1.0));
     };
+    // An @ is valid in a path, so only a number behind it is a weight.
     match number.parse::<f64>() {
         Ok(weight) if weight > 0.0 && weight.is_finite() => Ok((path_without_weight, weight)),
         Ok(_) => Err("a weight is more than 0"),
@@ -101,6 +104,7 @@ fn split_authority(authority: &str, default_port: u16) -> Option<(String, u16)> 
         Some(port_start) => authority.split_at(port_start),
         None => (authority, ""),
     };
+    // An underscore is invalid in a host name (RFC 952), but occurs in internal ones.
     let right = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if name.is_empty() || !name.bytes().all(right) {
         return None;

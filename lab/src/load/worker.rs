@@ -97,6 +97,7 @@ impl<'l> LoadWorker<'l> {
         live: Arc<Mutex<LiveFigures>>,
     ) -> rustix::io::Result<LoadWorker<'l>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // Every n-th client, so that each thread has as many as the others.
         let numbers = (share.thread..load.connections).step_by(share.threads as usize);
         let clients = numbers
             .map(|number| LoadClient::new(load.workload.session(u64::from(number), load.seed)));
@@ -122,6 +123,7 @@ impl<'l> LoadWorker<'l> {
             overdue: VecDeque::new(),
             scratch: vec![0; SCRATCH_LEN],
             h2_context: two::H2Context::default(),
+            // Threads start at different addresses, so that short runs use all of them.
             address: share.thread as usize,
             is_quota_used_up: false,
             failed: 0,
@@ -343,6 +345,7 @@ impl<'l> LoadWorker<'l> {
         if self.now_ns < self.shared.count_ns {
             return true;
         }
+        // A plain subtraction would wrap around when threads race for the last request.
         let decremented =
             quota.fetch_update(Relaxed, Relaxed, |remaining| remaining.checked_sub(1));
         self.is_quota_used_up = decremented.is_err();

@@ -28,6 +28,7 @@ pub(super) fn varnish(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     plan.file("varnish.vcl", run.fill(VARNISH, &[]));
     let storage = format!("malloc,{}m", run.settings.text("memory_mb"));
+    // -j none: the jail switches to a user without access to the lab's folder.
     plan.start(&[
         &program("varnishd"),
         "-F",
@@ -115,6 +116,7 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let file = format!("{state} {}M\n", memory_mb + SPARE_MB);
     plan.file("storage.config", file);
     plan.run(&["mkdir", &state], None);
+    // Traffic Server gives up root's rights, and then writes its storage as this user.
     if run.as_root {
         plan.run(&["chown", USER, &state], None);
     }

@@ -100,6 +100,7 @@ pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     if peer.name == "varnish" {
         // The other machine has no compiler: the configuration is compiled here.
         let copies = format!("cc_command=exec cp {VARNISH_OBJECT} %o");
+        // Varnish is the last program that its plan starts, behind the origin.
         if let Some(JobStep::Start(words)) = plan.steps.last_mut() {
             words.extend(["-p".to_owned(), copies]);
         }
@@ -109,6 +110,7 @@ pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
         rename(&mut plan, &from.display().to_string(), to);
     }
     let mut command = String::new();
+    // The other machine has no configuration of PHP, not even the one that loads its extensions.
     if programs::runs_php(job.peer) {
         plan.file("php.ini", php::ini().map_err(PeerFailure::NotInstalled)?);
         command.push_str(&format!(

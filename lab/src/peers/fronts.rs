@@ -87,6 +87,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
         folder.join("cgi/specweb99.php"),
     )
     .map_err(problem)?;
+    // Last, so that an interrupted build leaves no stamp and is repeated.
     std::fs::write(stamp, version).map_err(problem)
 }
 

@@ -86,6 +86,7 @@ fn apt(words: &[&str]) -> anyhow::Result<()> {
         // Waits for another package manager, such as unattended upgrades, instead of failing.
         .args(["-o", "DPkg::Lock::Timeout=300"])
         .args(words)
+        // A package's question would wait for an answer for ever.
         .env("DEBIAN_FRONTEND", "noninteractive")
         .status()
         .context("can't run apt-get")?;

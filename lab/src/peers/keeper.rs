@@ -189,6 +189,7 @@ impl PeerKeeper {
         words.extend_from_slice(argv);
         let failed =
             |error: std::io::Error| JobEnd::Failed(format!("{} does not start: {error}", argv[0]));
+        // In append mode, since several programs write to the file and must not overwrite each other's lines.
         let output = File::options()
             .append(true)
             .create(true)
@@ -203,7 +204,9 @@ impl PeerKeeper {
         let child = Command::new(&words[0])
             .args(&words[1..])
             .current_dir(&self.folder)
+            // Temporary files of the programs then disappear with the folder.
             .env("TMPDIR", &self.folder)
+            // A group of its own, since Apache ends its workers by a signal to its whole group.
             .process_group(0)
             .stdin(input)
             .stdout(output.try_clone().map_err(failed)?)
@@ -337,6 +340,7 @@ impl PeerKeeper {
                 return false;
             }
             if kill {
+                // In each round again, since a process may have started others before its end.
                 for pid in descendants(rustix::process::getpid()) {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 }

@@ -166,6 +166,7 @@ impl KeeperHandle {
             cpus: options.cpus.clone(),
             namespace: options.place == PeerPlace::Namespace,
         };
+        // The handle exists before the first message, so that after an error its drop ends the keeper.
         let mut handle = KeeperHandle {
             folder,
             keeper,
@@ -296,6 +297,7 @@ fn new_folder() -> Result<PathBuf, String> {
 
 fn messages(from: impl Read + Send + 'static) -> Receiver<KeeperMessage> {
     let (sender, receiver) = channel();
+    // A pipe can't be read with a timeout, unlike the channel of a thread.
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             let Ok(message) = serde_json::from_str(&line) else {
@@ -319,6 +321,7 @@ fn status(address: SocketAddr) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
+    // The status begins behind the nine bytes of the version and its space.
     let mut start = [0; 12];
     stream.read_exact(&mut start)?;
     // The rest is read too: closing with unread data would send a reset.

@@ -58,6 +58,7 @@ impl NetworkNamespace {
             inner(number)
         ))?;
         ip(&format!("-n {name} link set lab{number}p up"))?;
+        // The loopback device of a new namespace is down, and servers reach their backends over it.
         ip(&format!("-n {name} link set lo up"))
     }
 

@@ -55,6 +55,7 @@ pub fn module() -> Result<PathBuf, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("libphp") && name.ends_with(".so")
     };
+    // The names differ only in the version, so the greatest is the newest.
     let newest = entries.map(|entry| entry.path()).filter(is_php).max();
     newest.ok_or_else(|| {
         "apache-mod-php is not installed (PHP as a module of Apache is missing): `lowroad-lab peers \
@@ -76,6 +77,7 @@ pub fn fpm(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let program = super::servers::program("php-fpm");
     let config = run.path("php-fpm.conf");
     let mut words = vec![program.as_str(), "--nodaemonize", "--fpm-config", &config];
+    // php-fpm refuses to run pools as root without this option.
     if run.as_root {
         words.push("--allow-to-run-as-root");
     }

@@ -234,6 +234,7 @@ fn howl(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
 
 /// nginx's listen parameters for the peer's own address.
 pub(super) fn own_port(run: &PeerRun<'_>) -> String {
+    // reuseport: each worker has its own accept queue, so that the kernel spreads connections evenly.
     format!("{} backlog=4096 reuseport", run.address)
 }
 

@@ -19,6 +19,7 @@ pub fn describe_exit(program: &str, status: WaitStatus) -> String {
 /// A descriptor that becomes readable when one of these signals arrives.
 pub fn signals(numbers: &[i32]) -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
+    // A full socket must not block the signal handler, nor an empty one the keeper.
     read.set_nonblocking(true)?;
     write.set_nonblocking(true)?;
     for &signal in numbers {
@@ -96,6 +97,7 @@ pub fn cpu_s(processes: &[Pid]) -> f64 {
 
 /// User and system time in a `/proc/PID/stat`, including those of reaped children.
 fn cpu_ticks(stat: &str) -> Option<u64> {
+    // Behind the name the state comes first; the twelfth word is utime (proc_pid_stat(5)).
     let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let mut number = || words.next()?.parse::<u64>().ok();
     Some(number()? + number()? + number()? + number()?)

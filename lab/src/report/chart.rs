@@ -220,6 +220,7 @@ fn curve(series: &ServerSeries, style: usize, frame: &ChartFrame) -> String {
         let (left, y) = position(x, point.y.median);
         points.push(format!("{},{}", coordinate(left), coordinate(y)));
         let (low, high) = (position(x, point.y.low).1, position(x, point.y.high).1);
+        // A whisker of less than a pixel would only blur the marker.
         if (low - high).abs() > 1.0 {
             out.push_str(&whisker(style, left, low, high));
         }
@@ -254,7 +255,9 @@ fn bars(figure_data: &FigureData<'_>, width: f64) -> String {
         .series
         .iter()
         .map(|series| text_width(&series.server));
+    // Long names must leave room for the bars on a narrow screen.
     let left = (names.fold(40.0, f64::max) + 12.0).min(width * 0.42);
+    // Each value is written behind its bar, so the longest one decides the margin.
     let values = figure_data.series.iter().flat_map(|series| &series.points);
     let right_margin = values
         .map(|point| text_width(&value(point.y.median, unit)))
@@ -277,6 +280,7 @@ fn bars(figure_data: &FigureData<'_>, width: f64) -> String {
     let bottom = group * xs.len() as f64 + 4.0;
     let height = bottom + 44.0;
     let mut out = open(width, height, &figure_data.figure.title);
+    // The tolerance keeps the last tick in spite of rounding errors.
     for tick in ticks.iter().filter(|tick| **tick <= scale.high * 1.001) {
         let x = scale.position(*tick);
         out.push_str(&line("grid", (x, 4.0), (x, bottom)));
@@ -310,6 +314,7 @@ fn bar(spread: &PointSpread, style: usize, y: f64, scale: &AxisScale, unit: Scal
     let position = |value: f64| scale.position(value / unit.divisor);
     let end = position(spread.median);
     let (class, x) = (format!("bar s{style}"), coordinate(scale.from));
+    // At least a pixel, so that the smallest value stays visible.
     let (top, width) = (coordinate(y + 2.0), coordinate((end - scale.from).max(1.0)));
     let height = coordinate(BAR - 4.0);
     let mut out = element(

@@ -132,6 +132,7 @@ impl CountedPaper {
                 .figures
                 .iter()
                 .filter(|figure| figure.server == subject.name);
+            // A repeat without a booted guest has no version.
             let version = lowroad_figures
                 .map(|figure| figure.version.as_str())
                 .find(|text| !text.is_empty());

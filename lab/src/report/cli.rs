@@ -48,6 +48,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(other_folder) = &args.against {
         return compare(args, &studies, problems, other_folder);
     }
+    // Counts are only one part of the report, so a faulty file does not prevent it.
     let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
         Vec::new()

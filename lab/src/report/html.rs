@@ -206,6 +206,7 @@ fn figure(figure_data: &FigureData<'_>, id: &str) -> String {
         escape(&sentence(figure_data))
     );
     if !figure_data.series.is_empty() {
+        // An SVG scales its labels with its width, so each kind of screen gets its own drawing.
         for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {
             let drawn = chart::draw(figure_data, width);
             push(&mut out, &format!("<div class=\"{class}\">{drawn}</div>\n"));

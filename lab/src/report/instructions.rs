@@ -88,6 +88,7 @@ fn sentence(rows: &[CountRow]) -> String {
         .filter(|row| row.size == 64 && row.mode == "close" && row.instructions.is_some())
         .collect();
     let lowroad = small.iter().find(|row| row.server == "lowroad");
+    // howl is a bound and no server, so it takes no part in the comparison.
     let other_rows = small
         .iter()
         .filter(|row| !["lowroad", "howl"].contains(&row.server.as_str()));

@@ -216,6 +216,7 @@ impl LevelTable {
             for (row, value) in values {
                 let level = &LEVELS[row];
                 let class = if level.is_ours { "ours" } else { "other" };
+                // At least a pixel, so that small values stay visible.
                 let width = (value / value_max * (WIDTH - LEFT - 80.0)).max(1.0);
                 out.push_str(&text("name", "end", (LEFT - 6.0, y + 11.0), level.title));
                 let size = [LEFT, y, width, BAR - 3.0].map(coordinate);

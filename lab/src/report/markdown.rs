@@ -205,6 +205,7 @@ fn line(out: &mut String, text: &str) {
 
 /// Escapes text for a Markdown table.
 fn escape(text: &str) -> String {
+    // A line break would end the row of the table.
     let text = text.replace(['\n', '\r'], " ");
     text.replace('|', "\\|")
         .replace('<', "&lt;")

@@ -46,6 +46,7 @@ impl PointSpread {
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
         let median = median(&values)?;
+        // The floor keeps a value of 0 from having an infinite logarithm.
         let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
         let log_mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let squares: f64 = logs.iter().map(|log| (log - log_mean).powi(2)).sum();

@@ -47,6 +47,7 @@ pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
         .find(|step| *step >= rough * 0.999)
         .unwrap_or(10.0 * power);
     let first = (low / step).floor() as i64;
+    // Without the tolerance a rounding error would add a tick beyond the end.
     let last = (high / step - 1e-9).ceil() as i64;
     (first..=last.max(first + 1))
         .map(|tick| tick as f64 * step)
@@ -56,6 +57,7 @@ pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
 /// Ticks at powers of ten around the values, with 2 and 5 in between if there are few.
 #[must_use]
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    // A logarithm needs positive values, and equal ones would give no range.
     let low = low.max(1e-9);
     let high = high.max(low * 1.001);
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);

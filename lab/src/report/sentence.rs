@@ -209,6 +209,7 @@ fn ratio_of(
     own_point: &SeriesPoint,
     other: &SeriesPoint,
 ) -> ServerRatio {
+    // Counts are repeated until they agree, which would invalidate a confidence interval.
     match figure_data.experiment.by {
         CountUnit::Clock => own_point.y.ratio(&other.y),
         CountUnit::Instructions => own_point.y.range(&other.y),

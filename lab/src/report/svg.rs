@@ -61,6 +61,7 @@ pub fn text(class: &str, anchor: &str, position: (f64, f64), words: &str) -> Str
 /// Formats a coordinate with one decimal.
 #[must_use]
 pub fn coordinate(value: f64) -> String {
+    // An SVG with an infinite coordinate is invalid.
     let value = if value.is_finite() { value } else { 0.0 };
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

@@ -25,6 +25,7 @@ impl ReportVerdict {
     #[must_use]
     pub fn from_factors(paper: f64, measured: f64) -> ReportVerdict {
         const SMALL: f64 = 1.05;
+        // Ratios below 1 are inverted, so that one comparison serves both directions.
         let (paper, measured) = match paper < 1.0 {
             true => (1.0 / paper, 1.0 / measured),
             false => (paper, measured),

@@ -43,6 +43,7 @@ const SETS: [(&str, (&str, u64)); 3] = [
 
 /// The file set.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    // Only the check matters: a misspelt setting must not pass as its default.
     WorkloadSettings::new("bare", raw_settings, SETTINGS)?;
     let (path, len) = PAGE;
     let files = vec![FileSpec {

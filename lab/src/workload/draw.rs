@@ -32,6 +32,7 @@ impl WeightedChoice {
                 low.push(large);
             }
         }
+        // Rounding may leave columns over on either side: they keep their whole height.
         WeightedChoice { columns }
     }
 

@@ -45,6 +45,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
 pub(crate) fn dirs(raw_settings: &BTreeMap<String, String>) -> Result<u32, String> {
     let settings = WorkloadSettings::new("specweb96", raw_settings, SETTINGS)?;
     let target = settings.number("target", 500.0, 1.0..=1e9)?;
+    // SPECweb96's rule: the set grows with the square root of the rate.
     let default = (10.0 * (target / 5.0_f64).sqrt()) as u32;
     settings.number(
         "dirs",

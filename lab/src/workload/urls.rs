@@ -173,6 +173,7 @@ struct UrlSession {
 impl ClientSession for UrlSession {
     fn open(&mut self) -> ConnectionOpening {
         let style = &self.list.style;
+        // HTTP/1.0 without keep-alive closes after each response, regardless of the setting.
         let requests = match style.version {
             WorkloadVersion::Http10 => 1,
             _ => style.per_connection.draw(&mut self.random),
@@ -185,11 +186,13 @@ impl ClientSession for UrlSession {
 
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let list = &*self.list;
+        // A single request needs no random number, which would only cost time.
         let request = match &list.requests[..] {
             [only] => only,
             several => &several[list.weighted.pick(&mut self.random)],
         };
         let share = list.style.conditional;
+        // Without conditions no number is drawn, so a seed keeps its sequence of requests.
         let conditional = share > 0.0 && request.can_be_conditional() && self.random.unit() < share;
         if conditional || !self.cookies.is_empty() {
             let extra = if conditional { request::CONDITION } else { "" };

@@ -101,6 +101,7 @@ impl WebBenchKind {
 
 /// The file set.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    // Only the check matters: a misspelt setting must not pass as its default.
     WorkloadSettings::new("webbench", raw_settings, SETTINGS)?;
     let files = |kind: &'static WebBenchKind| {
         let fill = if kind.extension == "htm" {
@@ -148,6 +149,7 @@ pub(crate) fn workload(
     for (class, kind) in KINDS.iter().enumerate() {
         for (path, len) in kind.paths() {
             let mut spec = UrlSpec {
+                // All files of a kind are equally popular.
                 weight: kind.share / kind.files as f64,
                 expected_status: Some(404),
                 ..UrlSpec::get(format!("/{path}"))

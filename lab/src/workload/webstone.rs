@@ -39,6 +39,7 @@ const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
 /// The files of all sizes, whichever size is selected.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    // Only the check matters: a misspelt setting must not pass as its default.
     WorkloadSettings::new("webstone", raw_settings, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {
         path: name.to_string(),

@@ -21,6 +21,7 @@ pub(crate) fn version(version: WorkloadVersion) -> &'static str {
 
 /// The `Connection` field, where the version needs one.
 pub(crate) fn connection(version: WorkloadVersion, last: bool) -> &'static str {
+    // HTTP/1.0 closes and HTTP/1.1 persists by default (RFC 9112 section 9.3): only the opposite needs a field.
     match (version, last) {
         (WorkloadVersion::Http10KeepAlive, false) => "Connection: keep-alive\r\n",
         (WorkloadVersion::Http11, true) => "Connection: close\r\n",
@@ -33,6 +34,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
     let mut digits = [b'0'; 20];
     let mut rest = number;
     let mut start = digits.len();
+    // The second condition writes one digit for 0.
     while rest > 0 || start == digits.len() {
         start -= 1;
         digits[start] = b'0' + (rest % 10) as u8;
@@ -121,6 +123,7 @@ pub(crate) fn head<'n, V: Display>(
     for (name, value) in fields {
         text += &format!("{name}: {value}\r\n");
     }
+    // These methods need the length even if it is 0, since servers expect a body (RFC 9110 section 8.6).
     if body_len > 0 || matches!(method, "POST" | "PUT" | "PATCH") {
         text += &format!("Content-Length: {body_len}\r\n");
     }

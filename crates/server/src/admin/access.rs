@@ -75,7 +75,9 @@ impl AdminAccess {
         let permitted = bearer(authorization).and_then(|token| self.permission(token));
         match permitted {
             Some(permission) => {
+                // Only wrong tokens use up the rate.
                 self.wrong.refund(peer, now_ms);
+                // The permissions are ordered: a full one includes reading.
                 if permission >= needed {
                     return Ok(());
                 }
@@ -129,6 +131,7 @@ impl AdminToken {
     fn is(&self, other: &[u8]) -> bool {
         let mut difference = u8::from(self.0.len() != other.len());
         for (index, byte) in other.iter().enumerate() {
+            // The known bytes repeat, so that the length of the loop depends on the other token alone.
             let known = self.0[index % self.0.len()];
             // Keeps the compiler from ending the loop at the first difference.
             difference = std::hint::black_box(difference | (known ^ byte));
@@ -139,6 +142,7 @@ impl AdminToken {
 
 fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
     use io::Read;
+    // Bounded, since the path may name a device or a huge file.
     let mut bytes = Vec::new();
     std::fs::File::open(file)?
         .take(TOKEN_LEN_MAX as u64)

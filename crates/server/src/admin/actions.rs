@@ -137,6 +137,7 @@ impl AdminActions {
                 return Err(AdminProblem::bad_request(detail));
             }
         };
+        // The lock ends with this block: the wait for the disk below must not delay other operations.
         let (store, ports) = {
             let running = lock(&self.running);
             let addresses = running.listeners.addresses.iter();
@@ -165,6 +166,7 @@ impl AdminActions {
     /// Requests a reload from the main thread and waits for its result.
     fn reload(&self) -> AdminOutcome {
         let (done, result) = channel();
+        // During a shutdown the main thread is gone: the message is dropped with its sender, so `recv` fails.
         let _ = self.events_to_main.send(MainEvent::Reload(done));
         match result.recv() {
             Ok(Ok(text)) => Ok(AdminReply::text(format!("{text}\n"))),
@@ -182,6 +184,7 @@ impl AdminActions {
         let text = format!("{}\n", std::process::id());
         // The receiver is here, so the stream is open.
         let _ = sender.push(text.into());
+        // Kept until the process ends: a dropped sender would end the response at once.
         let mut stops = self.stops.lock().unwrap_or_else(|it| it.into_inner());
         stops.push(sender);
         let killed = kill_process(getpid(), Signal::TERM);

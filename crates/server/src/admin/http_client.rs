@@ -60,6 +60,7 @@ pub fn call(
     stream.set_read_timeout(timeout)?;
     let mut client = H1Client::default();
     let mut request = Vec::new();
+    // One request a connection, so the server does not wait for another one.
     let lines = b"Host: admin\r\nConnection: close\r\n";
     client
         .request(
@@ -105,6 +106,7 @@ impl ResponseReader {
         loop {
             let len = stream.read(&mut chunk)?;
             if len == 0 {
+                // Only a body without a length may end with the connection; any other response was cut off.
                 return Ok(self.client.handle_eof().unwrap_or(false));
             }
             input.extend_from_slice(&chunk[..len]);

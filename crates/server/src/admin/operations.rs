@@ -168,6 +168,7 @@ fn parameters(query: &[u8]) -> Vec<(String, String)> {
     let pairs = parts.map(|part| {
         let end = part.iter().position(|byte| *byte == b'=');
         let (name, value) = part.split_at(end.unwrap_or(part.len()));
+        // From the second byte on, behind the equals sign, which a parameter without a value lacks.
         (decoded(name), decoded(value.get(1..).unwrap_or_default()))
     });
     pairs.collect()

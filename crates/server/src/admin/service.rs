@@ -137,6 +137,7 @@ impl HttpService for AdminService {
                 if self.submit(admin_request, accept, exchange.id) {
                     return ServiceOutcome::Deferred {
                         pending: (),
+                        // A purge or a reload completes even if its client has left.
                         cancel_on_disconnect: false,
                     };
                 }
@@ -210,6 +211,7 @@ fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
 
 fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {
     let mut head = response.head(StatusCode::OK);
+    // Replies describe this moment, and may be confidential, so no cache may store them.
     head.field("Content-Type", reply.content_type.as_bytes())
         .field("Cache-Control", b"no-store")
         .field("X-Content-Type-Options", b"nosniff");

@@ -112,6 +112,7 @@ impl ServeArgs {
         let mut site = config::site_for_folder(self.dir.clone());
         site.listing = self.listing;
         site.hidden = self.hidden;
+        // Generators of static sites write this file, and hosts serve it for missing pages.
         if self.dir.join("404.html").is_file() {
             site.error_pages.insert(404, "/404.html".into());
         }

@@ -264,6 +264,7 @@ pub(super) fn for_page(name: &str) -> String {
     if let Some((_, examples)) = EXAMPLES.iter().find(|(page, _)| *page == name) {
         text += ".SH EXAMPLES\n";
         for (command, meaning) in *examples {
+            // groff prints a plain - as a hyphen and ' as a closing quote, so a copied command would fail.
             let command = command.replace('-', "\\-").replace('\'', "\\(aq");
             text += &format!(".TP\n\\fB{command}\\fR\n{meaning}\n");
         }

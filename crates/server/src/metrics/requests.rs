@@ -20,6 +20,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         let mut sums = DurationsBySite::new();
         for (labels, totals) in &totals {
             for (level, distribution) in LEVELS.into_iter().zip(durations(totals)) {
+                // Empty histograms would multiply the series by the number of levels.
                 if distribution.count() > 0 {
                     let sum = sums.entry((labels.site.clone(), level)).or_default();
                     sum.add(distribution);

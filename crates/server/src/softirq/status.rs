@@ -71,6 +71,7 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
         .map(|one| runs::read_runs(one.folder()))
         .collect();
     if stats_guard.is_some() {
+        // The kernel counts runs while the guard exists, so it needs some time.
         thread::sleep(COUNT_TIME);
     }
     let mut views = Vec::new();
@@ -96,6 +97,7 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
 /// Subtracts earlier counts.
 fn since(runs: &mut [RunStats], previous: &[RunStats]) {
     for run in runs {
+        // A program may have been replaced between the readings, and its successor counts from 0.
         let old = previous
             .iter()
             .find(|old| old.link == run.link && old.program_id == run.program_id);

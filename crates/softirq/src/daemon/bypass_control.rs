@@ -92,6 +92,7 @@ impl BypassControl {
         if self.bypass.wake().is_some() {
             self.wake(level);
         }
+        // At once, so that the programs report misses before the next round.
         self.tick(level, learner, now_ns);
     }
 

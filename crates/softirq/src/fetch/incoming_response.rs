@@ -66,6 +66,7 @@ impl IncomingResponse {
                 None if is_idle => return Ok(false),
                 None => {}
             }
+            // Copied, since the step borrows the bytes that are drained below.
             let used = step.used;
             // A body that ends with the connection can't be distinguished from a truncated one.
             if self.client.is_unframed() {

@@ -58,6 +58,7 @@ impl<'a> EventRing<'a> {
                 if let Some(event) = parse(bytes) {
                     sink(&event);
                 }
+                // A negative value would end the batch (libbpf's ring_buffer__consume).
                 0
             })
             .map_err(LevelError::bpf("the ring of events"))?;

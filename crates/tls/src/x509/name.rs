@@ -33,6 +33,7 @@ pub fn display(name: &[u8]) -> String {
         return hex(name);
     };
     let mut parts: Vec<String> = name.reader().map(|set| display_set(&set)).collect();
+    // The encoding begins with the outermost part, the text with the innermost (RFC 4514 section 2.1).
     parts.reverse();
     parts.join(",")
 }
@@ -79,6 +80,7 @@ fn text(value: &DerElement<'_>) -> Option<String> {
     const IA5: u8 = 0x16;
     match value.tag {
         UTF8 | PRINTABLE | IA5 => String::from_utf8(value.content.to_vec()).ok(),
+        // Certificates hold Latin-1 in this type, whose bytes are the first 256 characters of Unicode.
         TELETEX => Some(value.content.iter().map(|byte| char::from(*byte)).collect()),
         der::BMP_STRING => {
             let (pairs, []) = value.content.as_chunks::<2>() else {
@@ -96,6 +98,7 @@ fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);
     for (index, char) in value.chars().enumerate() {
+        // At the ends of a value a space, and at its start a number sign, have a meaning (RFC 4514 section 2.4).
         match char {
             ' ' if index == 0 || index == last => text.push_str("\\ "),
             '#' if index == 0 => text.push_str("\\#"),
@@ -124,6 +127,7 @@ fn dotted(id: &[u8]) -> String {
             continue;
         }
         if text.is_empty() {
+            // The first number holds two: 40 times the first plus the second (X.690 section 8.19.4).
             let first = (number / 40).min(2);
             let _ = write!(text, "{first}.{}", number - first * 40);
         } else {

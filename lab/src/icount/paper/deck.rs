@@ -71,6 +71,7 @@ impl ClientSession for DeckHand {
 /// The deck: each list occurs as often as its count, as evenly as possible. The next entry is the list that is
 /// furthest behind its share.
 fn order(counts: &[u32]) -> Vec<usize> {
+    // Without a common divisor the deck is short, so even a short run has the right shares.
     let divisor = counts.iter().copied().fold(0, divisor).max(1);
     let counts: Vec<i64> = counts
         .iter()

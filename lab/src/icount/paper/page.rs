@@ -69,6 +69,7 @@ pub fn check(path: &str, body: &[u8], expected: &[u8]) -> Result<(), String> {
     }
     let (rows, expected_rows) = (count_rows(body), count_rows(expected));
     if rows != expected_rows {
+        // The start of a wrong page shows its kind, such as an error of the database.
         let text = String::from_utf8_lossy(body);
         let text: String = text.chars().take(200).collect();
         return Err(format!(

@@ -71,6 +71,7 @@ pub fn run(
         for _ in 0..plan.jobs {
             let (sender, queue, kernel, plugin) = (sender.clone(), &queue, &kernel, &plugin);
             scope.spawn(move || {
+                // In a closure, so that the lock ends before the guest is measured.
                 let next = || {
                     queue
                         .lock()
@@ -89,6 +90,7 @@ pub fn run(
                 }
             });
         }
+        // The loop below ends once all workers have dropped their senders.
         drop(sender);
         for event in receiver {
             match event {

@@ -14,6 +14,7 @@ pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     let mut out = String::new();
     let lines = cells(paper, figures);
     for (index, line) in lines.iter().enumerate() {
+        // A plain * would begin emphasis in Markdown.
         let _ = writeln!(out, "| {} |", line.join(" | ").replace('*', "\\*"));
         if index == 0 {
             let _ = writeln!(out, "|{}", "---|".repeat(line.len()));

@@ -82,6 +82,7 @@ fn cell(out: &mut String, level: u32, span: CellSpan, name: &str, count: f64) ->
         x,
         width: cell_width,
     } = span;
+    // Thousands of cells below the width of a pixel would only make the file large.
     if cell_width < LEAST {
         return cell_width;
     }

@@ -47,6 +47,7 @@ impl SymbolProfile {
         requests: u64,
         run: &mut dyn FnMut(u64) -> Result<u64, String>,
     ) -> Result<SymbolProfile, String> {
+        // The symbols come first: the guest executes instructions to send them.
         let symbols = SymbolNames::read_from_guest(guest, copied)?;
         guest.counted_at_rest();
         let counts_before: HashMap<u64, u64> = guest.blocks().collect();

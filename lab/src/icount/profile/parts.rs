@@ -235,6 +235,7 @@ const PARTS: &[(&str, &[&str])] = &[
 
 /// The part of a function; `binary` is `kernel`, or that followed by a module.
 pub fn part_of(binary: &str, name: &str) -> &'static str {
+    // Functions of a module may have general names, so the module decides first.
     if binary.contains("virtio_net") {
         return "driver";
     }

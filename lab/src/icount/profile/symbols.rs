@@ -169,6 +169,7 @@ impl ProgramSymbols {
     }
 
     fn name(&self, offset: u64) -> Option<&str> {
+        // Mappings are given by offsets in the file, and nm lists load addresses.
         let is_in = |(begin, len, _): &&(u64, u64, u64)| (*begin..begin + len).contains(&offset);
         let (begin, _, address) = self.segments.iter().find(is_in)?;
         last_below(&self.symbols, offset - begin + address).map(String::as_str)
@@ -192,6 +193,7 @@ fn program_symbols(text: &str) -> AddressTable<String> {
         let (address, rest) = line.split_once(' ')?;
         let (kind, name) = rest.split_once(' ')?;
         let address = u64::from_str_radix(address, 16).ok()?;
+        // i: indirect functions, such as the variants of memcpy in the C library.
         "tTwWiu".contains(kind).then(|| (address, name.to_owned()))
     };
     let mut table: AddressTable<String> = text.lines().filter_map(line).collect();

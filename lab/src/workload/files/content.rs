@@ -43,6 +43,7 @@ fn text_with_ads(path: &str, len: usize, ads: usize, random: &mut SplitMix, out:
     let first_line = out.len();
     text(len, random, out);
     let body = &mut out[first_line..];
+    // A mark in each 4 KiB reveals swapped or shifted blocks, and another file's.
     for (target, letter) in body
         .iter_mut()
         .step_by(MARK_EVERY)

@@ -84,6 +84,7 @@ impl FolderWriter {
         let block = stat.f_frsize.max(1);
         // Files occupy whole blocks.
         let needed = lens.map(|len| len.div_ceil(block) * block).sum();
+        // f_bavail leaves out the blocks that are reserved for root, unlike f_bfree (statvfs(3)).
         let free = stat.f_bavail.saturating_mul(block);
         check_room(needed, free).map_err(|error| format!("{}: {error}", self.root.display()))
     }

@@ -84,6 +84,7 @@ impl FileManifest {
 /// All known entries of a folder: the manifest, and the journal of an interrupted run.
 pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>, String> {
     let mut listed = BTreeMap::new();
+    // The journal comes last: its entries are newer.
     for name in [NAME, JOURNAL] {
         let file = folder.join(name);
         match fs::read_to_string(&file) {

@@ -123,6 +123,7 @@ fn parse_capture(
     pattern: &str,
     values: &mut Vec<String>,
 ) -> Result<ValueCapture, String> {
+    // Responses may have any encoding, so patterns match bytes.
     let pattern = RegexBuilder::new(pattern).unicode(false).build();
     let pattern = pattern.map_err(|error| format!("take.{name}: {error}"))?;
     let known_index = values.iter().position(|known| *known == name);

@@ -49,6 +49,7 @@ impl OperationMix {
         let mut names = Vec::new();
         let mut classes = [0; 5];
         for (index, operation) in OPERATIONS.iter().enumerate() {
+            // Static requests take one class for each class of files, so the numbers of operations and classes differ.
             classes[index] = names.len() as u8;
             if weights[index] > 0.0 {
                 names.extend(

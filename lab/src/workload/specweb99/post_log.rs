@@ -50,6 +50,7 @@ impl PostLog {
             format!("post.log: contains fewer than the {count} records it announces")
         })?;
         let remainder = log.len() - EMPTY.len() - records.len();
+        // The page continues behind the log, so a rest shorter than a record is normal.
         if remainder >= RECORD {
             return Err(format!(
                 "post.log: contains more than the {count} records it announces"

@@ -35,6 +35,7 @@ impl PreparedRequest {
             len: spec.expected_len,
             crc32: spec.crc32,
         };
+        // A condition leads to a 304, which another expected status excludes.
         let expects_200 = spec.expected_status.is_none_or(|status| status == 200);
         let conditional = spec.method == "GET" && expects_200;
         let forms = [build(spec, style, false), build(spec, style, true)];

@@ -56,6 +56,7 @@ pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
         ))
     }),
     ("HTTP/2: frames of a body", FRAME_LEN, |len| {
+        // Flags 4, END_HEADERS: the stream stays open for the DATA frames (RFC 9113 section 6.2).
         let mut input = head(b"\x83\x86\x41\x01a\x84", 4);
         for _ in 0..len / 10 {
             frame::put_head(frame::kind::DATA, 0, 1, 1, &mut input);
@@ -98,6 +99,7 @@ fn field(name: &[u8], value: &[u8]) -> Vec<u8> {
 
 /// A GET with these bytes of a field block.
 fn block(fields: impl AsRef<[u8]>) -> Box<dyn FnMut()> {
+    // Flags 5, END_HEADERS and END_STREAM: the request has no body (RFC 9113 section 6.2).
     http2(head(
         &[b"\x82\x86\x41\x01a\x84", fields.as_ref()].concat(),
         5,
