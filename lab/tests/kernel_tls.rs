@@ -204,7 +204,7 @@ fn long_files_are_sealed_by_a_guests_kernel() {
         Err(why) => return skip(test, &why),
     };
     let mut place = Place::boot(&lowroad, &kernel);
-    assert_eq!(place.status("tls.kernel"), "in force");
+    assert_eq!(place.status("tls.kernel"), "in use");
     for suite in [
         suite::TLS13_AES_128_GCM_SHA256,
         suite::TLS13_AES_256_GCM_SHA384,

@@ -421,8 +421,8 @@ fn what_is_not_known_is_said() {
         let failure = peers::start(name, &options(&folder, settings)).err();
         failure.expect("a failure").to_string()
     };
-    assert!(text("ngnix", &[]).contains("there are lowroad, lowroad-softirq, howl, nginx"));
-    assert!(text("howl", &[("keepalive", "on")]).contains("it has keep_alive"));
+    assert!(text("ngnix", &[]).contains("the peers are lowroad, lowroad-softirq, howl, nginx"));
+    assert!(text("howl", &[("keepalive", "on")]).contains("keep_alive"));
     assert!(text("lowroad-uring", &[]).contains("does not exist yet"));
     assert!(text("lowroad", &[("binary", "/nowhere")]).contains("/nowhere"));
     let nowhere = PeerOptions {

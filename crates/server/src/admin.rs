@@ -15,6 +15,10 @@ mod operations;
 mod problem;
 pub mod service;
 
+#[cfg_attr(
+    not(feature = "softirq"),
+    expect(unused_imports, reason = "the level's commands use some of them")
+)]
 pub use commands::{
     EVERY_SERVER, ServerFilter, explanation, print_explanation, print_status, reload,
     request_purge, statuses, stop,

@@ -99,7 +99,7 @@ pub fn run(
     }
     // Before root is given up: usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
-    let admin = AdminListeners::open(&config)?;
+    let mut admin = AdminListeners::open(&config)?;
     if let Some(warning) = admin.warning() {
         logger.warn(format_args!("{warning}"));
     }

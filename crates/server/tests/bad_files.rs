@@ -135,7 +135,7 @@ fn what_is_no_file_is_not_opened() {
         ],
     );
     site.accepts_targets(403, "no index page", &["/sub/", "/"]);
-    site.accepts_targets(301, "elsewhere", &["/sub", "/queue"]);
+    site.accepts_targets(301, "has moved", &["/sub", "/queue"]);
     site.accepts_targets(
         404,
         NOT_FOUND,

@@ -65,7 +65,7 @@ fn forms_of_a_target() {
         "POST *",
     ];
     site.refuses(400, "the request target is invalid", &named(&invalid));
-    site.accepts(405, "not changed", &named(&["CONNECT test:80"]));
+    site.accepts(405, "can only be read", &named(&["CONNECT test:80"]));
     let options = ["OPTIONS *", "OPTIONS http://test", "OPTIONS /nothing/here"];
     site.accepts(204, "", &named(&options));
 }

@@ -71,7 +71,7 @@ fn conversion_error(value: &Value, expected: &str, error: Error) -> Error {
     if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
         return error;
     }
-    let reason = format!("a text was given that is no {expected}");
+    let reason = format!("a text was given, which is not a valid {expected}");
     let result = render_attempt::with(|attempt| {
         attempt.stop = Some(RenderStop::Fault(DatabaseFault {
             status: StatusCode::BAD_REQUEST,

@@ -124,7 +124,7 @@ mod tests {
             .expect("unknown key");
         assert_eq!(
             error,
-            "x has no setting \"dir\"; there are dirs, mix, script"
+            "x has no setting \"dir\"; its settings are dirs, mix, script"
         );
 
         let map = given(&[("dirs", "0"), ("mix", "none"), ("script", "a b")]);

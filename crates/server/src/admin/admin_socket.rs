@@ -20,7 +20,8 @@ const QUEUE_LEN: i32 = 128;
 /// The open admin socket. Dropping it removes the socket file.
 pub struct AdminSocket {
     path: PathBuf,
-    listener: UnixListener,
+    /// Until the service takes it.
+    listener: Option<UnixListener>,
 }
 
 impl AdminSocket {
@@ -56,15 +57,15 @@ impl AdminSocket {
         // A killed server leaves its socket file, and bind(2) fails on an existing one.
         remove_if_dead(&path);
         let listener = bind_for_owner(&path)?;
-        Ok(AdminSocket { path, listener })
+        Ok(AdminSocket {
+            path,
+            listener: Some(listener),
+        })
     }
 
-    /// A duplicate of the listening socket.
-    ///
-    /// # Errors
-    /// Descriptors ran out.
-    pub fn try_clone(&self) -> io::Result<OwnedFd> {
-        Ok(self.listener.try_clone()?.into())
+    /// Takes the listening socket, for the service.
+    pub fn take_listener(&mut self) -> Option<OwnedFd> {
+        self.listener.take().map(OwnedFd::from)
     }
 }
 

@@ -72,17 +72,14 @@ impl AdminListeners {
     /// # Errors
     /// No thread or descriptor is available.
     pub fn serve(
-        &self,
+        &mut self,
         running: Arc<Mutex<RunningServer>>,
         events: Sender<MainEvent>,
     ) -> io::Result<()> {
         let logger = lock(&running).logger.clone();
         let actions = Arc::new(AdminActions::new(running, events, self.access.clone()));
         let parts = AdminWorkerParts {
-            unix: match &self.unix {
-                Ok(socket) => Some(socket.try_clone()?),
-                Err(_) => None,
-            },
+            unix: self.unix.as_mut().ok().and_then(AdminSocket::take_listener),
             tcp: match &self.tcp {
                 Some(socket) => Some(socket.share()?),
                 None => None,

@@ -355,7 +355,7 @@ fn what_is_too_long_is_said_at_the_start() {
     wait_until("the daemon's word", || {
         path.client
             .enter(|| one(server_v4(80), &get("/1-5000.bin")));
-        let text = "http://test/1-5000.bin is left to the server: the response is 5";
+        let text = "http://test/1-5000.bin is left to the server: the response has 5";
         attached.said().contains(text).then_some(())
     });
     let said = attached.said().matches("1-5000.bin").count();

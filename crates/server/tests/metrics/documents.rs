@@ -93,7 +93,7 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
     // Each rule names a metric of the server or of Prometheus.
     for rule in alerts.split("- alert: ").skip(1) {
         let is_known = |name: &&str| rule.contains(&format!("{name}{{"));
-        let has_metric = !names_in(rule).is_empty() || OF_PROMETHEUS.iter().any(|it| is_known(it));
+        let has_metric = !names_in(rule).is_empty() || OF_PROMETHEUS.iter().any(is_known);
         assert!(has_metric, "{rule}");
     }
 }

@@ -61,7 +61,10 @@ fn a_path_is_another_folder() {
     );
     assert!(told.contains(&said), "{told}");
     let told = place.explain("/static/none");
-    assert!(told.contains("/app/none: there is nothing"), "{told}");
+    assert!(
+        told.contains("/app/none: no file or folder has this name"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn status_shows_levels_and_their_counters() {
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
-    let pid = format!("process {}, heard of", place.attached.pid());
+    let pid = format!("process {}, heartbeat", place.attached.pid());
     assert!(text.contains(&pid), "{text}");
     let json = place.say(&["status", "--json", "--stats"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");

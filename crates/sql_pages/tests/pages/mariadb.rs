@@ -70,7 +70,7 @@ async fn types_parameters_and_kept_connections() {
     site.get("/bad.lrp")
         .fails(
             500,
-            "bad.lrp:1: database main says: Unknown column 'nothing_such'",
+            "bad.lrp:1: database main reports: Unknown column 'nothing_such'",
         )
         .await;
     assert_eq!(

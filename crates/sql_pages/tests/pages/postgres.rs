@@ -80,7 +80,7 @@ async fn types_parameters_slow_statements_and_lost_connections() {
     site.get("/find.lrp?i=1%20OR%201=1&s=x")
         .fails(
             400,
-            "find.lrp:1: parameter 1 of the statement: a text was given that is no INT4",
+            "find.lrp:1: parameter 1 of the statement: a text was given, which is not INT4",
         )
         .await;
     site.get("/find.lrp?i=1&s=a%00b")

@@ -159,7 +159,7 @@ async fn mistakes_are_shown_with_file_line_and_reason() {
     for (page, detail) in [
         (
             "/sql.lrp",
-            "/root/sql.lrp:3: database main says: no such table: absent [SELECT * FROM absent]",
+            "/root/sql.lrp:3: database main reports: no such table: absent [SELECT * FROM absent]",
         ),
         (
             "/few.lrp",
@@ -181,6 +181,9 @@ async fn mistakes_are_shown_with_file_line_and_reason() {
     }
     // An included template that writes is refused before its query runs.
     site.get("/deep.lrp")
-        .fails(500, "/root/sub/_part.lrp:2: only reading")
+        .fails(
+            500,
+            "/root/sub/_part.lrp:2: GET and HEAD requests can only read",
+        )
         .await;
 }

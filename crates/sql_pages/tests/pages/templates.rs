@@ -63,7 +63,7 @@ async fn a_text_that_is_no_number_is_a_bad_request() {
     assert_eq!(site.get("/float.lrp?n=1.5").ok().await.text, "1.5");
     assert_eq!(site.get("/default.lrp?n=x").ok().await.text, "7");
     for bad in ["/int.lrp?n=x", "/int.lrp?n=", "/float.lrp?n=1,5"] {
-        let words = "lrp:1: a text was given that is no";
+        let words = "lrp:1: a text was given, which is not";
         site.get(bad).fails(400, words).await;
     }
     site.get("/own.lrp").fails(500, "int").await;
