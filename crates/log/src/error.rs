@@ -1,8 +1,9 @@
 //! The error log: messages with a level and a time. A message below the configured level costs one comparison.
 //!
 //! The same message again within a second is counted, not written, so that a flood of errors does not become a flood of
-//! lines. The lines go into a `LineSink`.
+//! lines. The lines go into a `LineSink`. The last errors and warnings are kept in memory, for dashboards.
 
+use std::collections::VecDeque;
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,6 +34,20 @@ impl LogLevel {
             LogLevel::Debug => "debug",
         }
     }
+}
+
+/// The number of errors and warnings that are kept in memory.
+const KEPT_MAX: usize = 100;
+
+/// An error or a warning that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedMessage {
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Its severity.
+    pub level: LogLevel,
+    /// Its text, without control characters.
+    pub text: String,
 }
 
 /// A handle to the error log; clones share the log and its memory of repetitions.
@@ -78,6 +93,13 @@ impl ErrorLogger {
         self.shared.push(recent.lines(level, message, unix_ms));
     }
 
+    /// The last errors and warnings, oldest first.
+    pub fn latest(&self) -> Vec<LoggedMessage> {
+        let recent = self.shared.recent.lock();
+        let recent = recent.unwrap_or_else(PoisonError::into_inner);
+        recent.kept.iter().cloned().collect()
+    }
+
     /// Logs a failure.
     pub fn error(&self, message: fmt::Arguments<'_>) {
         self.log(LogLevel::Error, message);
@@ -114,7 +136,7 @@ impl Drop for ErrorLogState {
             .recent
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        let lines = recent.repeat_lines(|_| true);
+        let lines = recent.lines_counted(|_| true);
         self.push(lines);
     }
 }
@@ -128,6 +150,8 @@ const REPEAT_MS: u64 = 1000;
 #[derive(Default)]
 struct RecentMessages {
     messages: Vec<LogMessage>,
+    /// The last errors and warnings, at most [`KEPT_MAX`], oldest first.
+    kept: VecDeque<LoggedMessage>,
 }
 
 struct LogMessage {
@@ -147,18 +171,19 @@ impl RecentMessages {
     fn lines(&mut self, level: LogLevel, text: String, now_ms: u64) -> String {
         let mut lines =
             // The clock may be set back, hence the absolute difference.
-            self.repeat_lines(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
-        let is_same = |message: &&mut LogMessage| message.level == level && message.text == text;
-        if let Some(message) = self.messages.iter_mut().find(is_same) {
+            self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
+        let known = |message: &&mut LogMessage| message.level == level && message.text == text;
+        if let Some(message) = self.messages.iter_mut().find(known) {
             message.repeated += 1;
             message.last_ms = now_ms;
             return lines;
         }
         // The oldest message makes room; its count is written, not lost.
         if self.messages.len() == RECENT_MAX {
-            self.messages.remove(0).write_count(&mut lines);
+            let oldest = self.messages.remove(0);
+            self.write_count(&oldest, &mut lines);
         }
-        write_line(&mut lines, now_ms, level, &text, 0);
+        self.write(&mut lines, now_ms, level, printable(&text));
         self.messages.push(LogMessage {
             level,
             text,
@@ -170,38 +195,48 @@ impl RecentMessages {
     }
 
     /// Forgets the messages that are `over`; the lines have the counts of their repetitions.
-    fn repeat_lines(&mut self, over: impl Fn(&LogMessage) -> bool) -> String {
+    fn lines_counted(&mut self, over: impl Fn(&LogMessage) -> bool) -> String {
         let mut lines = String::new();
-        for message in self.messages.extract_if(.., |message| over(message)) {
-            message.write_count(&mut lines);
+        let ended = self.messages.extract_if(.., |message| over(message));
+        for message in ended.collect::<Vec<_>>() {
+            self.write_count(&message, &mut lines);
         }
         lines
     }
-}
 
-impl LogMessage {
-    fn write_count(&self, lines: &mut String) {
-        if self.repeated > 0 {
-            write_line(lines, self.last_ms, self.level, &self.text, self.repeated);
+    /// Writes how often a message was repeated.
+    fn write_count(&mut self, message: &LogMessage, lines: &mut String) {
+        if message.repeated > 0 {
+            let (text, repeated) = (printable(&message.text), message.repeated);
+            let times = if repeated == 1 { "time" } else { "times" };
+            let text = format!("{text} (repeated {repeated} {times})");
+            self.write(lines, message.last_ms, message.level, text);
+        }
+    }
+
+    fn write(&mut self, lines: &mut String, unix_ms: u64, level: LogLevel, text: String) {
+        let (time, word) = (civil_date::rfc3339(unix_ms), level.as_str());
+        // Writing into memory does not fail.
+        let _ = writeln!(lines, "{time} {word} {text}");
+        if level <= LogLevel::Warn {
+            if self.kept.len() == KEPT_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(LoggedMessage {
+                unix_ms,
+                level,
+                text,
+            });
         }
     }
 }
 
-fn write_line(lines: &mut String, unix_ms: u64, level: LogLevel, text: &str, repeated: u64) {
-    // Writing into memory does not fail.
-    let _ = write!(
-        lines,
-        "{} {} ",
-        civil_date::rfc3339(unix_ms),
-        level.as_str()
-    );
-    // A line break could forge a second message, and an escape sequence could control a terminal.
-    lines.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
-    if repeated > 0 {
-        let times = if repeated == 1 { "time" } else { "times" };
-        let _ = write!(lines, " (repeated {repeated} {times})");
-    }
-    lines.push('\n');
+/// The text without control characters: a line break could forge a second message, and an escape sequence could
+/// control a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -293,6 +328,21 @@ mod tests {
         let mut recent = RecentMessages::default();
         assert_eq!(warn(&mut recent, "full", 9000), "9.000Z warn full\n");
         assert_eq!(warn(&mut recent, "full", 5000), "5.000Z warn full\n");
+    }
+
+    #[test]
+    fn the_last_errors_and_warnings_are_kept() {
+        let mut recent = RecentMessages::default();
+        recent.lines(LogLevel::Info, "started".into(), 0);
+        for ms in 0..1000 {
+            warn(&mut recent, &format!("message\n{ms}"), ms);
+            warn(&mut recent, "again", ms);
+        }
+        assert_eq!(recent.kept.len(), KEPT_MAX);
+        let texts: Vec<&str> = recent.kept.iter().map(|it| &*it.text).collect();
+        assert_eq!(texts[KEPT_MAX - 1], "message 999");
+        let is_count = |text: &&&str| text.starts_with("again (repeated ");
+        assert!(texts.iter().any(|text| is_count(&text)), "{texts:?}");
     }
 
     #[test]

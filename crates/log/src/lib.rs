@@ -13,5 +13,5 @@ mod escape;
 pub mod writer;
 
 pub use access::{AccessEntry, LineFormat, LineFormatter};
-pub use error::{ErrorLogger, LogLevel};
+pub use error::{ErrorLogger, LogLevel, LoggedMessage};
 pub use writer::{LineSink, LogDestination, LogWriter};

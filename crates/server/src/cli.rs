@@ -12,7 +12,7 @@ use lowroad_config::{self as config, Config};
 use lowroad_privileges::helper;
 
 use self::serve::{AccelerateArgs, ServeArgs};
-use self::servers::{ControlArgs, PurgeArgs, StatusArgs};
+use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
 use crate::features;
 use crate::image::options as image;
@@ -102,6 +102,8 @@ pub enum CliCommand {
     Explain(ExplainArgs),
     /// Print the counters of the running server and of attached levels
     Status(StatusArgs),
+    /// Show the running server in a browser: levels, rates, latency, origins, certificates, errors
+    Dashboard(DashboardArgs),
     /// Watch attached levels: answers, hits, connections, hot URLs
     Top(TopArgs),
     /// Purge stored responses of running servers and of attached levels, at once

@@ -154,6 +154,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Attach(attach) => softirq::attach(&attach),
         CliCommand::Detach(detach) => softirq::detach(&detach),
         CliCommand::Status(status) => softirq::status(&status),
+        CliCommand::Dashboard(args) => admin::dashboard_relay::run(&args, softirq::level_values),
         CliCommand::Top(top) => softirq::top(&top),
         CliCommand::Purge(purge) => softirq::purge(&purge),
         CliCommand::Trust => lowroad_tls_listener::trust().and_then(terminal_output::out),

@@ -10,6 +10,7 @@ mod named_counters;
 mod process;
 mod requests;
 pub mod snapshot_json;
+pub mod snapshot_notes;
 mod softirq;
 mod upstreams;
 mod workers;

@@ -127,17 +127,21 @@ impl AdminToken {
         Ok(AdminToken(token.to_vec()))
     }
 
-    /// Compares in a time that depends on the length of `other` only.
     fn is(&self, other: &[u8]) -> bool {
-        let mut difference = u8::from(self.0.len() != other.len());
-        for (index, byte) in other.iter().enumerate() {
-            // The known bytes repeat, so that the length of the loop depends on the other token alone.
-            let known = self.0[index % self.0.len()];
-            // Keeps the compiler from ending the loop at the first difference.
-            difference = std::hint::black_box(difference | (known ^ byte));
-        }
-        difference == 0
+        is_same_secret(&self.0, other)
     }
+}
+
+/// Compares in a time that depends on the length of `other` only. `secret` is not empty.
+pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
+    let mut difference = u8::from(secret.len() != other.len());
+    for (index, byte) in other.iter().enumerate() {
+            // The known bytes repeat, so that the length of the loop depends on the other token alone.
+            let known = secret[index % secret.len()];
+        // Keeps the compiler from ending the loop at the first difference.
+        difference = std::hint::black_box(difference | (known ^ byte));
+    }
+    difference == 0
 }
 
 fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {

@@ -13,14 +13,16 @@ use lowroad_site::explain::{self, ExplainView};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::access::AdminAccess;
+use super::dashboard;
 use super::event_streams::EventStreams;
 use super::operations::{AdminOperation, AdminRequest};
 use super::problem::AdminProblem;
-use super::service::{AdminOutcome, AdminReply, ReplyBody};
+use super::service::{AdminOutcome, AdminReply};
 use crate::events::MainEvent;
 use crate::limits;
 use crate::metrics;
 use crate::metrics::snapshot_json;
+use crate::metrics::snapshot_notes::SnapshotNotes;
 use crate::running_server::{RunningServer, lock};
 use crate::status;
 
@@ -63,6 +65,8 @@ impl AdminActions {
     /// The problem, for the client.
     pub fn run(&self, request: &AdminRequest, accept: &str) -> AdminOutcome {
         match request.operation {
+            AdminOperation::Root => Ok(dashboard::redirect()),
+            AdminOperation::Dashboard => Ok(dashboard::page()),
             AdminOperation::Metrics => self.metrics(accept),
             AdminOperation::Status => Ok(AdminReply::text(status::status(&lock(&self.running)))),
             AdminOperation::Snapshot => Ok(json(self.snapshot())),
@@ -89,15 +93,13 @@ impl AdminActions {
             let detail = "the metrics could not be written: a fault of the server";
             AdminProblem::new(StatusCode::INTERNAL_ERROR, detail)
         })?;
-        Ok(AdminReply {
-            content_type: format.content_type(),
-            body: ReplyBody::Bytes(body.into()),
-        })
+        Ok(AdminReply::new(format.content_type(), body.into()))
     }
 
     fn snapshot(&self) -> Bytes {
         let snapshot = metrics::snapshot(&self.running, self.access.refused());
-        snapshot_json::write(&snapshot).into()
+        let notes = SnapshotNotes::new(&lock(&self.running));
+        snapshot_json::write(&snapshot, notes).into()
     }
 
     fn events(&self) -> AdminOutcome {
@@ -105,10 +107,7 @@ impl AdminActions {
             let detail = "too many event streams are open";
             AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
-        Ok(AdminReply {
-            content_type: "text/event-stream",
-            body: ReplyBody::Stream(stream),
-        })
+        Ok(AdminReply::streamed("text/event-stream", stream))
     }
 
     fn explain(&self, request: &AdminRequest) -> AdminOutcome {
@@ -191,18 +190,12 @@ impl AdminActions {
         killed.map_err(|error| {
             AdminProblem::new(StatusCode::INTERNAL_ERROR, format!("SIGTERM: {error}"))
         })?;
-        Ok(AdminReply {
-            content_type: "text/plain; charset=utf-8",
-            body: ReplyBody::Stream(stream),
-        })
+        Ok(AdminReply::streamed("text/plain; charset=utf-8", stream))
     }
 }
 
 fn json(body: Bytes) -> AdminReply {
-    AdminReply {
-        content_type: "application/json",
-        body: ReplyBody::Bytes(body),
-    }
+    AdminReply::new("application/json", body)
 }
 
 /// Copies the state that an explanation needs, so that it runs without the lock.

@@ -128,17 +128,24 @@ pub fn stop(args: &ControlArgs) -> Result<(), String> {
 /// Sends a command to the only running server, and waits for its response without a timeout.
 fn send_command(args: &ControlArgs, target: &str) -> Result<AdminResponse, String> {
     // Commands that change a server are never sent to several by accident.
-    let sockets: Vec<PathBuf> = match &args.admin {
-        Some(path) => vec![path.clone()],
+    let path = only_socket(args.admin.as_deref())?;
+    // No timeout: applications of a new configuration, or a drain, may take long.
+    http_client::call(&path, Method::Post, target, None)
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The named socket, otherwise that of the only running server.
+///
+/// # Errors
+/// There is no server, or several.
+pub fn only_socket(admin: Option<&Path>) -> Result<PathBuf, String> {
+    let sockets: Vec<PathBuf> = match admin {
+        Some(path) => vec![path.to_path_buf()],
         None => every_socket().filter(|path| has_listener(path)).collect(),
     };
     match sockets.as_slice() {
         [] => Err(NO_SERVER.into()),
-        [path] => {
-            // No timeout: applications of a new configuration, or a drain, may take long.
-            http_client::call(path, Method::Post, target, None)
-                .map_err(|error| format!("{}: {error}", path.display()))
-        }
+        [path] => Ok(path.clone()),
         several => {
             let paths: Vec<String> = several
                 .iter()

@@ -9,6 +9,10 @@ use super::problem::AdminProblem;
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminOperation {
+    /// Leads to the dashboard.
+    Root,
+    /// The page of the dashboard.
+    Dashboard,
     /// The metrics, for Prometheus.
     Metrics,
     /// The counters as text, for people.
@@ -39,7 +43,19 @@ pub enum AdminPermission {
 }
 
 /// Method, path, operation and permission; also the paths of the OpenAPI document.
-pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 9] = [
+pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 11] = [
+    (
+        Method::Get,
+        "/",
+        AdminOperation::Root,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/dashboard",
+        AdminOperation::Dashboard,
+        AdminPermission::Read,
+    ),
     (
         Method::Get,
         "/metrics",
@@ -239,6 +255,25 @@ mod tests {
             [pair("a", ""), pair("", "b"), pair("%", "%4")]
         );
         assert_eq!(read("a=%ff%41+"), [pair("a", "\u{fffd}A ")]);
+    }
+
+    #[test]
+    fn the_openapi_document_has_all_operations() {
+        let document: serde_json::Value =
+            serde_json::from_str(crate::admin::actions::OPENAPI).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let described = paths.iter().flat_map(|(path, methods)| {
+            let methods = methods.as_object().expect("methods").keys();
+            methods.map(move |method| format!("{} {path}", method.to_uppercase()))
+        });
+        let mut described: Vec<String> = described.collect();
+        let known = OPERATIONS
+            .iter()
+            .map(|(method, path, ..)| format!("{} {path}", method.as_str()));
+        let mut known: Vec<String> = known.collect();
+        described.sort();
+        known.sort();
+        assert_eq!(described, known);
     }
 
     #[test]

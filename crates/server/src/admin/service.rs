@@ -33,8 +33,12 @@ pub type AdminMailbox = WorkerMailbox<WorkerMessage<EpollDriver, AdminService>>;
 
 /// A response to an operator.
 pub struct AdminReply {
+    /// The status.
+    pub status: StatusCode,
     /// The media type of the body.
     pub content_type: &'static str,
+    /// Further fields.
+    pub fields: &'static [(&'static str, &'static str)],
     /// The body.
     pub body: ReplyBody,
 }
@@ -48,11 +52,26 @@ pub enum ReplyBody {
 }
 
 impl AdminReply {
+    /// A successful response with this body.
+    pub fn new(content_type: &'static str, body: Bytes) -> AdminReply {
+        AdminReply {
+            status: StatusCode::OK,
+            content_type,
+            fields: &[],
+            body: ReplyBody::Bytes(body),
+        }
+    }
+
     /// A text for people.
     pub fn text(text: String) -> AdminReply {
+        AdminReply::new("text/plain; charset=utf-8", text.into())
+    }
+
+    /// A successful response whose body is still to come.
+    pub fn streamed(content_type: &'static str, stream: BodyReceiver) -> AdminReply {
         AdminReply {
-            content_type: "text/plain; charset=utf-8",
-            body: ReplyBody::Bytes(text.into()),
+            body: ReplyBody::Stream(stream),
+            ..AdminReply::new(content_type, Bytes::new())
         }
     }
 }
@@ -210,11 +229,14 @@ fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
 }
 
 fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {
-    let mut head = response.head(StatusCode::OK);
+    let mut head = response.head(reply.status);
     // Replies describe this moment, and may be confidential, so no cache may store them.
     head.field("Content-Type", reply.content_type.as_bytes())
         .field("Cache-Control", b"no-store")
         .field("X-Content-Type-Options", b"nosniff");
+    for (name, value) in reply.fields {
+        head.field(name, value.as_bytes());
+    }
     match reply.body {
         ReplyBody::Bytes(bytes) => {
             if head.end(BodyLen::Known(bytes.len() as u64)) {

@@ -1,5 +1,5 @@
-//! The arguments of commands for running servers: `reload`, `stop`, `purge` and `status`. The last two also concern the
-//! softirq levels, where these are built in.
+//! The arguments of commands for running servers: `reload`, `stop`, `dashboard`, `purge` and `status`. The last two also
+//! concern the softirq levels, where these are built in.
 
 use std::path::PathBuf;
 
@@ -33,6 +33,17 @@ pub struct ControlArgs {
     /// The server's admin socket, if it is not at the default path, or several servers run
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
+}
+
+/// `lowroad dashboard`.
+#[derive(Args)]
+pub struct DashboardArgs {
+    /// The server's admin socket, if it is not at the default place, or several servers run
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Only show: refuse to purge
+    #[arg(long)]
+    pub read_only: bool,
 }
 
 /// `lowroad status`.

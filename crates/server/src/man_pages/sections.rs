@@ -182,6 +182,23 @@ const EXAMPLES: &[PageExamples] = &[
         )],
     ),
     (
+        "lowroad-dashboard",
+        &[
+            (
+                "lowroad dashboard",
+                "Prints a link to a page that shows the running server. The link works once, on this machine.",
+            ),
+            (
+                "lowroad dashboard --read-only",
+                "The same, without the permission to purge.",
+            ),
+            (
+                "lowroad dashboard --admin /run/lowroad/80.sock",
+                "Shows one of several servers.",
+            ),
+        ],
+    ),
+    (
         "lowroad-purge",
         &[
             (

@@ -4,8 +4,10 @@ use lowroad_metrics::{MetricKind, MetricSnapshot, SampleValue};
 use lowroad_store::clock;
 use serde_json::{Map, Value, json};
 
-/// The snapshot with its time.
-pub fn write(snapshot: &MetricSnapshot) -> Vec<u8> {
+use super::snapshot_notes::SnapshotNotes;
+
+/// The snapshot with its time and notes.
+pub fn write(snapshot: &MetricSnapshot, notes: SnapshotNotes) -> Vec<u8> {
     let families: Map<String, Value> = snapshot
         .families
         .iter()
@@ -28,9 +30,9 @@ pub fn write(snapshot: &MetricSnapshot) -> Vec<u8> {
         })
         .collect();
     let time_ms = clock::unix_ms();
-    json!({"time_ms": time_ms, "metrics": families})
-        .to_string()
-        .into_bytes()
+    let mut all = json!({"time_ms": time_ms, "metrics": families});
+    notes.add_to(&mut all);
+    all.to_string().into_bytes()
 }
 
 fn kind(kind: MetricKind) -> &'static str {

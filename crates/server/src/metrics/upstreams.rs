@@ -15,9 +15,11 @@ type UpstreamFamily = (MetricKind, &'static str, &'static str, UpstreamNumber);
 
 /// The labels of a server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct ServerLabels<'a> {
-    origin: &'a str,
-    server: &'a str,
+pub struct ServerLabels<'a> {
+    /// The origin as configured, or the name of its group.
+    pub origin: &'a str,
+    /// The server's address.
+    pub server: &'a str,
 }
 
 /// States: of servers with the same labels, the greatest counts.
@@ -119,7 +121,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     // are in progress, those of the configuration before a reload.
     let mut servers: BTreeMap<ServerLabels<'_>, Vec<&UpstreamStatus>> = BTreeMap::new();
     for server in &report.servers {
-        servers.entry(labels(server)).or_default().push(server);
+        servers.entry(ServerLabels::new(server)).or_default().push(server);
     }
     for (kind, name, help, number) in STATES {
         let family = out.family(kind, name, help);
@@ -157,20 +159,22 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
 }
 
 impl<'a> ServerLabels<'a> {
+    /// The labels of a server.
+    ///
+    /// The names in the log are `origin NAME` and `origin NAME at URL`, or `origin URL` for the only server of that URL.
+    pub fn new(server: &'a UpstreamStatus) -> ServerLabels<'a> {
+        let (origin, name) = (without_kind(&server.origin), without_kind(&server.server));
+        let url = name
+            .strip_prefix(origin)
+            .and_then(|rest| rest.strip_prefix(" at "));
+        ServerLabels {
+            origin,
+            server: url.unwrap_or(name),
+        }
+    }
+
     fn pairs(&self) -> [(&'static str, &'a str); 2] {
         [("origin", self.origin), ("server", self.server)]
-    }
-}
-
-/// The names in the log are `origin NAME` and `origin NAME at URL`, or `origin URL` for the only server of that URL.
-fn labels(server: &UpstreamStatus) -> ServerLabels<'_> {
-    let (origin, name) = (without_kind(&server.origin), without_kind(&server.server));
-    let url = name
-        .strip_prefix(origin)
-        .and_then(|rest| rest.strip_prefix(" at "));
-    ServerLabels {
-        origin,
-        server: url.unwrap_or(name),
     }
 }
 
@@ -211,7 +215,7 @@ mod tests {
                 unrepeated: 0,
                 latest_failure: None,
             };
-            let labels = labels(&status);
+            let labels = ServerLabels::new(&status);
             assert_eq!((labels.origin, labels.server), expected);
         }
     }

@@ -30,5 +30,5 @@ pub use detach::detach;
 pub use doctor::doctor;
 pub use explain::explain;
 pub use purge::purge;
-pub use status::status;
+pub use status::{level_values, status};
 pub use top::top;

@@ -55,6 +55,15 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
     }
 }
 
+/// The levels for the dashboard, as `--json` has them; `None` if this user may not read them.
+pub fn level_values() -> Option<Vec<serde_json::Value>> {
+    let (levels, broken) = levels::all().ok()?;
+    let views = levels.iter().map(LevelView::new);
+    let views: Vec<LevelView> = views.collect::<Result<_, _>>().ok()?;
+    let is_unseen = views.is_empty() && !broken.is_empty();
+    (!is_unseen).then(|| views.iter().map(json::level_value).collect())
+}
+
 fn print_levels(args: &StatusArgs) -> Result<(), String> {
     let workers = worker::instances::all();
     let levels = match workers.is_empty() {

@@ -46,6 +46,11 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
     admin::print_status(args.admin.as_deref())
 }
 
+/// The levels for the dashboard: this build has none.
+pub fn level_values() -> Option<Vec<serde_json::Value>> {
+    None
+}
+
 /// `lowroad purge`.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let _: PurgeTarget = args.what.parse()?;

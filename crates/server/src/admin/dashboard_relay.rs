@@ -1,0 +1,232 @@
+//! `lowroad dashboard`: relays a browser's requests from a port on loopback to a server's admin socket.
+//!
+//! Each connection has one request and a thread; [`relay_session`](super::relay_session) decides about it. Responses are
+//! copied as they arrive, so event streams pass.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_http::h1;
+use lowroad_http::limits::RequestLimits;
+use lowroad_http::method::Method;
+use lowroad_http::status::StatusCode;
+use serde_json::{Value, json};
+
+use super::commands::only_socket;
+use super::problem::AdminProblem;
+use super::relay_session::{RelayDecision, RelaySession};
+use crate::cli::servers::DashboardArgs;
+use crate::terminal_output;
+
+/// Connections at once. A page has up to six.
+const CONNECTION_COUNT_MAX: usize = 32;
+/// The time for a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time that a browser may take no bytes.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+const READ_LEN: usize = 8 * 1024;
+
+/// The levels below the server, or `None` if this user can't see them.
+pub type LevelReader = fn() -> Option<Vec<Value>>;
+
+/// `lowroad dashboard`: prints the link and relays until the process is ended.
+///
+/// # Errors
+/// There is not exactly one server, or no port.
+pub fn run(args: &DashboardArgs, levels: LevelReader) -> Result<(), String> {
+    let socket = only_socket(args.admin.as_deref())?;
+    UnixStream::connect(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    let failed = |error: io::Error| format!("the dashboard can't start: {error}");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    let session = RelaySession {
+        token: random_word().map_err(failed)?,
+        cookie: random_word().map_err(failed)?,
+        folder: random_word().map_err(failed)?,
+        port,
+        is_read_only: args.read_only,
+        is_opened: AtomicBool::new(false),
+    };
+    terminal_output::out(format_args!("http://127.0.0.1:{port}{}\n", session.link()))?;
+    terminal_output::note("the link works once; Ctrl-C ends the dashboard");
+    let relay = Arc::new(DashboardRelay {
+        session,
+        admin: args.admin.clone(),
+        socket: Mutex::new(socket),
+        levels,
+        connections: AtomicUsize::new(0),
+    });
+    for client in listener.incoming() {
+        let client = client.map_err(failed)?;
+        relay.accept(client);
+    }
+    Ok(())
+}
+
+/// 128 random bits.
+fn random_word() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+struct DashboardRelay {
+    session: RelaySession,
+    /// The socket that the user named.
+    admin: Option<PathBuf>,
+    /// The socket in use. A server that starts anew may have another.
+    socket: Mutex<PathBuf>,
+    levels: LevelReader,
+    connections: AtomicUsize,
+}
+
+impl DashboardRelay {
+    fn accept(self: &Arc<Self>, mut client: TcpStream) {
+        if self.connections.fetch_add(1, Relaxed) >= CONNECTION_COUNT_MAX {
+            self.connections.fetch_sub(1, Relaxed);
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let _ = refuse(&mut client, status, "too many connections to the dashboard");
+            return;
+        }
+        let relay = self.clone();
+        let served = thread::Builder::new()
+            .name("dashboard".into())
+            .spawn(move || {
+                // A browser that leaves is no failure.
+                let _ = relay.serve(&mut client);
+                relay.connections.fetch_sub(1, Relaxed);
+            });
+        if served.is_err() {
+            self.connections.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Answers the only request of a connection.
+    fn serve(&self, client: &mut TcpStream) -> io::Result<()> {
+        client.set_write_timeout(Some(SEND_TIMEOUT))?;
+        client.set_nodelay(true)?;
+        let limits = RequestLimits::default();
+        let buffer = read_head(client, limits.head_len_max)?;
+        let decision = match h1::parse(&buffer, &limits) {
+            Ok(Some(head)) => self.session.decide(&head),
+            Ok(None) => return Ok(()),
+            Err(refusal) => RelayDecision::Refuse(refusal.status(), refusal.as_str()),
+        };
+        match decision {
+            RelayDecision::Open => self.open(client),
+            RelayDecision::Forward(method, target) => self.forward(client, method, &target),
+            RelayDecision::State => self.state(client),
+            RelayDecision::Refuse(status, why) => refuse(client, status, why),
+        }
+    }
+
+    /// Sets the cookie. A page leads on, not a redirect: after a link on another site, a browser sends no cookie that is
+    /// SameSite=Strict with a redirect.
+    fn open(&self, client: &mut TcpStream) -> io::Result<()> {
+        let folder = &self.session.folder;
+        let body = format!(
+            "<!doctype html><title>Lowroad</title><meta name=\"color-scheme\" content=\"light dark\">\
+             <link rel=\"icon\" href=\"data:,\">\
+             <meta http-equiv=\"refresh\" content=\"0;url=/{folder}/dashboard\">\
+             <p><a href=\"/{folder}/dashboard\">Dashboard</a></p>\n"
+        );
+        let cookie = self.session.set_cookie();
+        let fields = format!(
+            "Content-Type: text/html; charset=utf-8\r\nSet-Cookie: {cookie}\r\n\
+             Content-Security-Policy: default-src 'none'; img-src data:; frame-ancestors 'none'\r\n"
+        );
+        respond(client, StatusCode::OK, &fields, body.as_bytes())
+    }
+
+    fn forward(&self, client: &mut TcpStream, method: Method, target: &str) -> io::Result<()> {
+        let Ok(mut server) = self.connect() else {
+            let why = "the server does not answer at its admin socket";
+            return refuse(client, StatusCode::BAD_GATEWAY, why);
+        };
+        let length = match method {
+            Method::Post => "Content-Length: 0\r\n",
+            _ => "",
+        };
+        let head = format!(
+            "{} {target} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n{length}\r\n",
+            method.as_str()
+        );
+        server.write_all(head.as_bytes())?;
+        // The response says that the connection ends with it, and that holds for the client's, too.
+        io::copy(&mut server, client)?;
+        client.shutdown(Shutdown::Write)
+    }
+
+    /// Connects to the server; looks for its new socket if it has started anew.
+    fn connect(&self) -> Result<UnixStream, String> {
+        let known = || self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = known().clone();
+        if let Ok(stream) = UnixStream::connect(&path) {
+            return Ok(stream);
+        }
+        let path = only_socket(self.admin.as_deref())?;
+        let stream = UnixStream::connect(&path).map_err(|error| error.to_string())?;
+        *known() = path;
+        Ok(stream)
+    }
+
+    fn state(&self, client: &mut TcpStream) -> io::Result<()> {
+        let state = json!({
+            "is_read_only": self.session.is_read_only,
+            "levels": (self.levels)(),
+        });
+        let fields = "Content-Type: application/json\r\n";
+        respond(client, StatusCode::OK, fields, state.to_string().as_bytes())
+    }
+}
+
+/// Reads the head of a request, with what follows it in the same segments.
+fn read_head(client: &mut TcpStream, len_max: usize) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + HEAD_TIMEOUT;
+    let mut buffer = Vec::new();
+    let mut chunk = [0; READ_LEN];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        client.set_read_timeout(Some(left))?;
+        let len = client.read(&mut chunk)?;
+        let known = buffer.len();
+        buffer.extend_from_slice(&chunk[..len]);
+        if len == 0 || h1::head_complete(&buffer, known) || buffer.len() >= len_max {
+            return Ok(buffer);
+        }
+    }
+}
+
+fn refuse(client: &mut TcpStream, status: StatusCode, why: &str) -> io::Result<()> {
+    let body = AdminProblem::new(status, why).to_json();
+    let fields = "Content-Type: application/problem+json\r\n";
+    respond(client, status, fields, &body)
+}
+
+/// Writes a response and ends the connection.
+fn respond(
+    client: &mut TcpStream,
+    status: StatusCode,
+    fields: &str,
+    body: &[u8],
+) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {} {}\r\n{fields}Content-Length: {}\r\nCache-Control: no-store\r\n\
+         X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n\r\n",
+        status.code(),
+        status.reason(),
+        body.len()
+    );
+    client.write_all(head.as_bytes())?;
+    client.write_all(body)?;
+    client.shutdown(Shutdown::Write)
+}

@@ -1,0 +1,32 @@
+//! The committed page belongs to its sources, whose tests pass.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lowroad_testkit::skip;
+
+/// Runs a script of the page's package.
+fn run_script(test: &str, script: &str) {
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboard");
+    if !folder.join("node_modules").exists() {
+        return skip(test, "`npm ci` was not run in dashboard/");
+    }
+    let output = Command::new("npm")
+        .args(["run", "--silent", script])
+        .current_dir(folder)
+        .output()
+        .expect("npm");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success(), "{text}");
+}
+
+#[test]
+fn the_committed_page_is_that_of_the_sources() {
+    run_script("the committed page is that of the sources", "check");
+}
+
+#[test]
+fn the_scripts_of_the_page_pass_their_tests() {
+    run_script("the scripts of the page pass their tests", "test");
+}

@@ -1,0 +1,9 @@
+//! The dashboard: the page in Chromium and Firefox, the relay that brings them to it, and the page's build.
+
+mod browser;
+mod build;
+mod chromium;
+mod firefox;
+mod page;
+mod relay;
+mod subject;

@@ -1,0 +1,58 @@
+/** What needs an operator's attention, most urgent first. */
+
+import { certificates } from "./certificates_view.js";
+import { arrange, byId, element } from "./dom.js";
+import { percent } from "./format.js";
+import { upstreamHealth } from "./origins_view.js";
+import type { SnapshotWindow } from "./rates.js";
+import { gauge } from "./snapshot.js";
+import type { TrafficRates } from "./traffic.js";
+
+/** A problem, and the section that has more about it. */
+export interface Attention {
+  text: string;
+  section: string;
+  isUrgent: boolean;
+}
+
+/** Single failures are usual, so this share of responses is. */
+const FAILURE_SHARE = 0.01;
+
+export function attention(window: SnapshotWindow, rates: TrafficRates): Attention[] {
+  const snapshot = window.latest();
+  if (!snapshot) return [];
+  const found: Attention[] = [];
+  for (const { origin, server, isUp, why } of upstreamHealth(window)) {
+    if (isUp !== false) continue;
+    found.push({ text: `${origin}: ${server} is down${why ? ` (${why})` : ""}`, section: "origins", isUrgent: true });
+  }
+  const failures = rates.total > 0 ? rates.codes["5xx"] / rates.total : 0;
+  if (failures > FAILURE_SHARE) {
+    found.push({ text: `${percent(failures)} of responses have a status of 5xx`, section: "sites", isUrgent: true });
+  }
+  for (const { names, trouble } of certificates(snapshot)) {
+    if (trouble) found.push({ text: `Certificate of ${names}: ${trouble}`, section: "certificates", isUrgent: trouble === "has expired" });
+  }
+  if (window.rate("lowroad_log_lines_lost") > 0) {
+    found.push({ text: "Log lines are lost: the disk is too slow or full", section: "machine", isUrgent: false });
+  }
+  const [files, most] = [gauge(snapshot, "process_open_fds"), gauge(snapshot, "process_max_fds")];
+  if (files !== null && most !== null && files > 0.9 * most) {
+    found.push({ text: "More than 90 % of the file descriptors are open", section: "machine", isUrgent: true });
+  }
+  return found.sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent));
+}
+
+let shown = "";
+
+/** Shows the list. A live region announces it, so it changes only with its content. */
+export function showAttention(list: Attention[]): void {
+  const key = JSON.stringify(list);
+  if (key === shown) return;
+  shown = key;
+  const items = list.map(({ text, section, isUrgent }) =>
+    element("li", { class: isUrgent ? "urgent" : "soon" }, element("a", { href: `#${section}` }, text)),
+  );
+  byId("attention").hidden = list.length === 0;
+  arrange(byId("attention-list"), items);
+}

@@ -1,0 +1,67 @@
+/** The table of sites and routes, the busiest first. */
+
+import { byId } from "./dom.js";
+import { amount, bytes, duration, percent } from "./format.js";
+import type { SnapshotWindow } from "./rates.js";
+import { LiveTable } from "./table.js";
+import type { CellContent, TableRow } from "./table.js";
+import { DURATIONS, hitRatio, scopeTraffic, sitesByLoad } from "./traffic.js";
+import type { ScopeTraffic } from "./traffic.js";
+
+/** More rows would not be read; the metrics have all. */
+const ROW_COUNT_MAX = 40;
+
+export class SitesView {
+  private readonly table = new LiveTable(
+    byId("sites-table"),
+    "Sites and their routes with requests per second, the busiest first",
+    [
+      { title: "Site and route", class: "wide" },
+      { title: "Requests/s", class: "number" },
+      { title: "Cache hits", class: "number" },
+      { title: "4xx", class: "number" },
+      { title: "5xx", class: "number" },
+      { title: "Median", class: "number" },
+      { title: "p99", class: "number" },
+      { title: "Body/s", class: "number" },
+    ],
+    "No requests yet.",
+  );
+
+  update(window: SnapshotWindow): void {
+    const sites = sitesByLoad(scopeTraffic(window));
+    const all = sites.reduce((sum, { site }) => sum + site.total, 0);
+    const rows = sites.flatMap(({ site, routes }) => {
+      const times = window.durations(DURATIONS, (labels) => labels["site"] === site.site);
+      const own = scopeRow(site, site.site || "any host", all, [duration(times.quantile(0.5)), duration(times.quantile(0.99))]);
+      // A site without routes is its only row.
+      const isPlain = routes.length === 1 && routes[0]!.route === "";
+      const below = isPlain ? [] : routes.map((route) => ({ ...scopeRow(route, routeTitle(route.route), all, ["", ""]), class: "route" }));
+      return [{ ...own, class: "site" }, ...below];
+    });
+    this.table.update(rows.slice(0, ROW_COUNT_MAX));
+  }
+}
+
+function scopeRow(scope: ScopeTraffic, title: string | CellContent, all: number, times: [string, string]): TableRow {
+  const failures = scope.codes["5xx"];
+  return {
+    key: `${scope.site}\n${scope.route}\n${typeof title === "string" ? "site" : "route"}`,
+    cells: [
+      title,
+      { text: amount(scope.total), bar: all > 0 ? scope.total / all : 0 },
+      percent(hitRatio(scope)),
+      amount(scope.codes["4xx"]),
+      { text: amount(failures), state: failures > 0 ? "bad" : undefined },
+      ...times,
+      bytes(scope.bytes),
+    ],
+  };
+}
+
+/** A route's pattern, with what answers it as a note: `/api/** to origin app`. */
+function routeTitle(route: string): CellContent {
+  if (route === "") return { text: "files and rules" };
+  const [, pattern, target] = /^(\S+) (.*)$/.exec(route) ?? [];
+  return pattern && target ? { text: pattern, note: target } : { text: route };
+}

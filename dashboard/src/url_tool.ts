@@ -1,0 +1,89 @@
+/** The form that explains how a URL would be answered, and purges stored responses. */
+
+import { byId, element, setText } from "./dom.js";
+
+/** Targets of a purge that can remove more than one URL's responses. */
+export function isBroadTarget(target: string): boolean {
+  return target === "all" || target.endsWith("*") || /^(host|tag|group):/.test(target);
+}
+
+/** A URL as browsers take it: http is the default. */
+export function completeUrl(text: string): string {
+  return text.includes("://") ? text : `http://${text}`;
+}
+
+export class UrlTool {
+  private readonly form = byId<HTMLFormElement>("url-form");
+  private readonly url = byId<HTMLInputElement>("url");
+  private readonly field = byId<HTMLInputElement>("url-field");
+  private readonly soft = byId<HTMLInputElement>("soft");
+  private readonly result = byId("url-result");
+  private readonly dialog = byId<HTMLDialogElement>("purge-dialog");
+  private readonly purgeButton = byId<HTMLButtonElement>("purge");
+
+  constructor() {
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const button = event.submitter?.id;
+      void (button === "purge" ? this.confirmPurge() : this.explain());
+    });
+    byId("purge-cancel").addEventListener("click", () => this.dialog.close());
+    byId("purge-confirm").addEventListener("click", () => {
+      this.dialog.close();
+      void this.purge();
+    });
+  }
+
+  setReadOnly(isReadOnly: boolean): void {
+    this.purgeButton.disabled = isReadOnly;
+    byId("read-only").hidden = !isReadOnly;
+  }
+
+  private async explain(): Promise<void> {
+    const query = new URLSearchParams({ url: completeUrl(this.url.value.trim()) });
+    if (this.field.value.trim() !== "") query.append("header", this.field.value.trim());
+    await this.run(`v1/explain?${query}`, "GET");
+  }
+
+  private confirmPurge(): void | Promise<void> {
+    const target = this.url.value.trim();
+    if (!isBroadTarget(target)) return this.purge();
+    setText(byId("purge-question"), target === "all" ? "Purge all stored responses?" : `Purge all stored responses of ${target}?`);
+    this.dialog.showModal();
+  }
+
+  private async purge(): Promise<void> {
+    const query = new URLSearchParams({ target: this.url.value.trim() });
+    if (this.soft.checked) query.append("soft", "1");
+    await this.run(`v1/purge?${query}`, "POST");
+  }
+
+  private async run(target: string, method: "GET" | "POST"): Promise<void> {
+    this.result.hidden = false;
+    this.result.classList.remove("failed");
+    this.result.replaceChildren(element("p", {}, "…"));
+    try {
+      const response = await fetch(target, { method });
+      const text = response.ok ? await response.text() : await detail(response);
+      this.show(text, response.ok);
+    } catch {
+      this.show("The server could not be reached.", false);
+    }
+  }
+
+  private show(text: string, isSuccess: boolean): void {
+    this.result.classList.toggle("failed", !isSuccess);
+    this.result.replaceChildren(element("pre", {}, text.trimEnd()));
+  }
+}
+
+/** The detail of a problem (RFC 9457). */
+async function detail(response: Response): Promise<string> {
+  const fallback = `The server answered with status ${response.status}.`;
+  try {
+    const problem = (await response.json()) as { detail?: string };
+    return problem.detail ?? fallback;
+  } catch {
+    return fallback;
+  }
+}

@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Distribution } from "../src/distribution.js";
+import { flowRibbons, sparkline } from "../src/flow.js";
+import { History, stepFor } from "../src/history.js";
+import { RelayFeed } from "../src/relay_state.js";
+import { trafficRates } from "../src/traffic.js";
+
+const SIZE = { width: 200, rows: { origin: 20, handler: 60, worker: 100, softirq: 140 }, thickness: 50, source: 120 };
+
+test("ribbons are as thick as their share, and do not cross", () => {
+  const ribbons = flowRibbons({ softirq: 70, worker: 20, handler: 0, origin: 10 }, SIZE);
+  assert.deepEqual(ribbons.map(({ level, thickness }) => [level, thickness]), [["softirq", 35], ["worker", 10], ["origin", 5]]);
+  const starts = ribbons.map(({ centre }) => Number(/^M0 (\S+)C/.exec(centre)![1]));
+  assert.deepEqual(starts, [127.5, 105, 97.5]);
+  assert.deepEqual(flowRibbons({ softirq: 0, worker: 0, handler: 0, origin: 0 }, SIZE), []);
+});
+
+test("a ribbon of few requests can still be seen", () => {
+  const ribbons = flowRibbons({ softirq: 1e6, worker: 0, handler: 0, origin: 1 }, SIZE);
+  assert.equal(ribbons.at(-1)!.thickness, 2);
+});
+
+test("a sparkline stays in its box", () => {
+  assert.equal(sparkline([], 100, 20, 1), "");
+  assert.equal(sparkline([0, 5, 10], 100, 20, 10), "M0 19L50 10.5L100 2");
+});
+
+function history(seconds: number): History {
+  const made = new History();
+  for (let timeS = 0; timeS < seconds; timeS++) {
+    const traffic = trafficRates([{ labels: { level: "worker", outcome: "hit", code_class: "2xx" }, perSecond: timeS }]);
+    const durations = Distribution.from({ count: 1, sum: 1, buckets: [[0, 1]] });
+    made.push({ timeS, traffic, bytes: 1, durations });
+  }
+  return made;
+}
+
+test("a new chart shows a minute and grows", () => {
+  assert.deepEqual(history(10).range(300), [-51, 9]);
+  assert.deepEqual(history(200).range(300), [0, 199]);
+  assert.deepEqual(history(1000).range(300), [699, 999]);
+});
+
+test("a long span is averaged, and keeps its durations", () => {
+  const points = history(1000).view(1800);
+  assert.equal(stepFor(1800), 6);
+  assert.equal(points.length, 166);
+  assert.equal(points[1]!.traffic.total, 8.5);
+  assert.equal(points[1]!.durations.count, 6);
+});
+
+test("history is bounded", () => {
+  assert.ok(history(5000).view(300).length <= 302);
+  assert.equal(history(5000).range(1e9)[0], 3199);
+});
+
+test("the softirq level's rate survives that it is attached anew", () => {
+  const feed = new RelayFeed("");
+  const take = (requests: number, timeMs: number) =>
+    feed.take({ is_read_only: false, levels: [{ ports: [80], interfaces: [], mode: "serving", trouble: null, published: { now: 0, places: 1 }, shares: { answered: { requests, bytes: 10 * requests } } }] }, timeMs);
+  take(1000, 0);
+  assert.equal(feed.isSettled(), false);
+  take(1200, 2000);
+  assert.deepEqual(feed.rates(), { requests: 100, bytes: 1000 });
+  take(5, 4000);
+  assert.deepEqual(feed.rates(), { requests: 0, bytes: 0 });
+  take(25, 6000);
+  assert.equal(feed.rates().requests, 10);
+});
